@@ -61,6 +61,7 @@ def house() -> Iterator[Path]:
         for name in ("src", "tests/hostile", "tests/sandbox", "tests/contracts"):
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
         shutil.copy(ROOT / "pyproject.toml", folder)
+        shutil.copy(ROOT / "tests/wheels.py", folder / "tests")
         # What every sandbox reads and may not write: it would be compiled anew each time.
         compiled = folder / "src/habitus/sandbox"
         subprocess.run([folder / "venv/bin/python", "-m", "compileall", "-q", compiled], check=True)

@@ -45,11 +45,6 @@ def shared(postgres_server: str) -> Iterator[str]:
     with postgres.schema(postgres_server) as url:
         named = sa.make_url(url).update_query_dict({"application_name": f"jobs-{secrets.token_hex(4)}"})
         yield named.render_as_string(hide_password=False)
-        engine = sql.create_engine(url)
-        with engine.begin() as connection:
-            ours = connection.execute(sa.text("SELECT current_schema()")).scalar_one()
-            connection.execute(sa.text(f"DROP SCHEMA {ours}_jobs CASCADE"))
-        engine.dispose()
 
 
 @pytest.fixture

@@ -154,7 +154,9 @@ def test_it_stops_while_a_job_waits_for_a_model_and_the_next_one_does_it(
     """The command as it is installed, whose threads all have to end."""
     with hanging() as (provider, env):
         with up(installed_cli, env=env, stop=stop) as told, program(told) as http:
-            id = http.post("/api/v1/jobs", json={"kind": "dream"}).json()["id"]
+            left = http.post("/api/v1/jobs", json={"kind": "dream"})
+            assert left.status_code == 201, left.text
+            id = left.json()["id"]
             with http.stream("GET", f"/api/v1/jobs/{id}/events") as stream:
                 assert next(state for state, _ in events(stream.iter_lines()) if state != "waiting") == "running"
         provider.gives(chat_text("Here I am."))
