@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,16 @@ def queue(root: Path) -> Iterator[JobQueue]:
     opened = JobQueue(url(root))
     yield opened
     opened.close()
+
+
+@pytest.mark.req("OP-01")
+def test_those_who_come_first_at_the_same_time_find_one_queue(root: Path) -> None:
+    with ThreadPoolExecutor() as four:
+        opened = [*four.map(lambda _: JobQueue(url(root)), range(4))]
+    opened[0].add("count", {"job": "job-0", "parts": []}, id="job-0")
+    assert [[job.id for job in queue.all()] for queue in opened] == [["job-0"]] * 4
+    for queue in opened:
+        queue.close()
 
 
 def _all_over(queue: JobQueue) -> bool:

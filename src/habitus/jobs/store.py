@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -19,6 +20,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from habitus import sql
 from habitus.jobs.engine import WAITING
+from habitus.locks import lock
 from habitus.sql.presence import connecting
 
 _BUSY_S = 30
@@ -63,7 +65,7 @@ class JobStore:
     def __init__(self, url: str, *, connections: int = 1, workspace: str = "") -> None:
         self.url = url
         engine = _sqlite(url) if sa.make_url(url).get_backend_name() == "sqlite" else _postgresql(url, connections)
-        with sql.storage_errors(engine):
+        with sql.storage_errors(engine), _alone(engine):
             self.schema = _schema(engine, workspace)
             DBOS.migrate(url, schema=self.schema or "")
         self.engine = engine.execution_options(schema_translate_map={"engine": self.schema})
@@ -109,6 +111,12 @@ def is_there(engine: sa.Engine, workspace: str = "") -> bool:
     with sql.storage_errors(engine):
         schema = _schema(engine, workspace)
         return schema is None or sa.inspect(engine).has_schema(schema)
+
+
+def _alone(engine: sa.Engine) -> AbstractContextManager[object]:
+    """Nobody else makes tables meanwhile: in a file the engine does not see to it, and two that find none begin."""
+    is_file = engine.dialect.name == "sqlite"
+    return lock(Path(engine.url.database or "").parent) if is_file else nullcontext()
 
 
 def _sqlite(url: str) -> sa.Engine:
