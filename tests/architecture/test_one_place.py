@@ -1,4 +1,4 @@
-"""A lesson kind, an import format, a provider, a retention time, a tool of the agent, a format of
+"""A lesson kind, a field of a skill, an import format, a provider, a retention time, a tool of the agent, a format of
 transcripts and a kind of job are each declared in one place, a module of its own for a format beside it.
 
 One of each is added to a copy of the sources, in that place only, and the product is used with it.
@@ -21,7 +21,15 @@ from habitus.llm.providers.naming import PROVIDERS
 ROOT = Path(__file__).parents[2]
 
 _ADDED = {  # file → what stands there, and what is put in front of it
-    "memory/model.py": ('    LESSON = "lesson", ', '    CAUTION = "caution", Part.RULES, "Caution", "what to mind"\n'),
+    "memory/model.py": (
+        '    LESSON = "lesson", ',
+        '    CAUTION = "caution", Part.RULES, "Caution", "what to mind", "mind this"\n',
+    ),
+    "skills/model.py": ('    when_to_use: str = ""\n', "    audience: tuple[str, ...] = ()\n"),
+    "skills/fields.py": (
+        ")\nNAMES = ",
+        '    EditableField(name="audience", noun="for", label="For whom", help="Who does it.", is_list=True),\n',
+    ),
     "settings.py": ("    lessons: int = Field(", '    naps: int = Field(default=4, description="Naps a day.")\n'),
     "llm/providers/naming.py": (
         '    "anthropic": Provider(',
@@ -121,8 +129,9 @@ async def talk():
         async with habitus.session(model) as session:
             await session.turn("mind the gap")
     (ask,) = model.asked
-    kinds = next(tool for tool in ask.tools if tool.name == "memorize").parameters["properties"]["kind"]
-    return {"prompt": ask.system, "kinds": kinds, "tools": [tool.name for tool in ask.tools]}
+    tools = {tool.name: tool.parameters["properties"] for tool in ask.tools}
+    audience = tools["update_skill"]["audience"]["description"]
+    return {"prompt": ask.system, "kinds": tools["memorize"]["kind"], "audience": audience, "tools": list(tools)}
 
 
 async def serve(profile, read_only):
@@ -134,12 +143,48 @@ async def serve(profile, read_only):
     return {tool.name: tool.annotations.model_dump(exclude_none=True, by_alias=True) for tool in found}
 
 
+def browse():
+    from fastapi.testclient import TestClient
+    from habitus.web.app import make_app
+    from habitus.web.desks import Desks
+    from habitus.web.security import keys_of
+
+    host, pages = "127.0.0.1:8765", {}
+    with Habitus.open() as habitus:
+        desks, keys = Desks(habitus), keys_of(habitus.settings.home)
+        client = TestClient(make_app(desks, keys, {host}), base_url=f"http://{host}")
+        cookie = keys.entered(keys.new_link())
+        client.cookies.set(keys.cookie, cookie)
+        client.headers.update({"X-CSRF": keys.csrf(cookie), "Origin": f"http://{host}"})
+        sent = {"Authorization": f"Bearer {keys.bearer}"}
+        sent["If-Match"] = client.get("/api/v1/skills/brew-tea", headers=sent).headers["ETag"]
+        lesson = habitus.memory.list_lessons("all", limit=1)[0].id
+        form = {"title": "Make cocoa", "description": "How cocoa is made.", "audience": "cooks, kids", "body": "Stir."}
+        pages["write"] = client.post("/new/write", data=form)
+        pages["patch"] = client.patch("/api/v1/skills/brew-tea", json={"audience": ["hosts"]}, headers=sent)
+        shown = ("/", "/lessons", "/lessons?kind=caution", f"/lessons/{lesson}", "/review", "/new")
+        shown += ("/skills/make-cocoa", "/skills/make-cocoa?tab=edit", "/api/v1/lessons", "/api/v1/skills/brew-tea")
+        for path in shown:
+            pages[path.replace(lesson, "ID")] = client.get(path, headers=sent if "api" in path else {})
+        desks.close()
+    return {path: [answer.status_code, answer.text] for path, answer in pages.items()}
+
+
 os.mkdir("out")
 open("dear.jsonl", "w").write('{"dear": 1, "did": "tea", "came": "Error: no water"}\\n' * 2)
+open("said.json", "w").write('[{"say": "Hello."}]')
 open("tea.book", "w").write("How tea is made.\\nBoil water.\\n")
 said = {
     "add": run("lessons", "add", "Mind the gap.", "--kind", "caution"),
     "help": run("lessons", "add", "--help"),
+    "lessons": run("lessons", "list"),
+    "chat": run("chat", "--json", "--model", "script:said.json"),
+    "new": run("skills", "new", "brew-tea", "-d", "How tea is brewed.", "--audience", "cooks, guests"),
+    "options": run("skills", "edit", "--help"),
+    "shown": run("skills", "show", "brew-tea"),
+    "pages": browse(),
+    "edited": run("skills", "edit", "brew-tea", "--audience", "everybody"),
+    "file": open(".habitus/skills/brew-tea/SKILL.md").read(),
     "talk": asyncio.run(talk()),
     "served": asyncio.run(serve("default", False)),
     "served_all": asyncio.run(serve("all", False)),
@@ -195,7 +240,13 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "HABITUS_RETENTION_NAPS": "9",
     }
     done = subprocess.run(
-        [sys.executable, "-c", _USE], cwd=place, env=environ, capture_output=True, text=True, check=False
+        [sys.executable, "-c", _USE],
+        cwd=place,
+        env=environ,
+        input="/lessons\n",
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
@@ -212,6 +263,28 @@ def test_a_new_kind_of_lesson_reaches_page_prompt_tool_and_help(said: dict[str, 
     assert "- Caution: Mind the gap." in talk["prompt"]
     assert "caution" in talk["kinds"]["enum"]
     assert "caution: what to mind" in talk["kinds"]["description"]
+
+
+def test_a_new_kind_of_lesson_opens_every_surface_that_lists_lessons(said: dict[str, Any]) -> None:
+    assert "Mind the gap." in said["lessons"]
+    assert "Mind the gap." in said["chat"]
+    pages = said["pages"]
+    for path in ("/", "/lessons", "/lessons?kind=caution", "/lessons/ID", "/api/v1/lessons"):
+        assert (pages[path][0], "Mind the gap." in pages[path][1]) == (200, True), path
+    assert "Mind this" in pages["/lessons"][1]
+
+
+def test_a_new_field_of_a_skill_is_read_written_and_edited_everywhere(said: dict[str, Any]) -> None:
+    pages = said["pages"]
+    assert {path: answer for path, answer in pages.items() if answer[0] != 200} == {}
+    assert "--audience" in said["options"]
+    assert "cooks, guests" in said["shown"]
+    assert 'name="audience"' in pages["/new"][1]
+    assert 'value="cooks, kids"' in pages["/skills/make-cocoa?tab=edit"][1]
+    assert "cooks, kids" in pages["/skills/make-cocoa"][1]
+    assert json.loads(pages["/api/v1/skills/brew-tea"][1])["audience"] == ["hosts"]
+    assert said["talk"]["audience"] == "Who does it."
+    assert "everybody" in said["file"]
 
 
 def test_a_new_format_is_imported_exported_and_named(said: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from habitus.events import OutcomeKind
 from habitus.journal.model import Exposure, Place, Selected, Turn, TurnOutcome
 from habitus.llm.model import Answered
 from habitus.skills.edits import Edit, Operation
-from habitus.skills.library import Fields
+from habitus.skills.fields import Fields
 from habitus.skills.model import Actor, Author, Skill, Source
 from habitus.skills.review import Action, Change
 from habitus.skills.trees import with_skill

@@ -15,6 +15,7 @@ from habitus.cli import completion, moments, output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson, SkillName, Wide
 from habitus.errors import Invalid, did_you_mean
+from habitus.skills.fields import EDITABLE
 from habitus.skills.lifecycle import is_judged
 from habitus.skills.listing import Listed
 from habitus.skills.model import Counters, Severity, Skill, State
@@ -114,11 +115,8 @@ def _print_skill(shown: ShownSkill, skill: Skill) -> None:
     item, files = shown.item, shown.files
     facts = [
         ("name", f"{skill.name}@{item.layer}"),
-        ("title", skill.title),
         ("state", f"{item.state}: {item.reason}" if item.reason else item.state.value),
-        ("description", skill.description),
-        ("use when", skill.when_to_use),
-        ("tags", ", ".join(skill.tags)),
+        *((field.noun, field.text(skill)) for field in EDITABLE),
         ("triggers", ", ".join(skill.manifest.triggers)),
         ("source", skill.source.value),
         ("version", f"{skill.version} of {moments.shown(skill.modified_on)}"),

@@ -13,20 +13,18 @@ from habitus.cli import given as given_text
 from habitus.cli import output
 from habitus.cli.editor import edited
 from habitus.cli.opening import opened
-from habitus.cli.options import AsJson, Reason, SkillName, SkillNames
+from habitus.cli.options import AsJson, Reason, SkillName, SkillNames, with_fields
 from habitus.skills import names as skill_names
 from habitus.skills.edits import Edit, Operation
-from habitus.skills.library import Fields
+from habitus.skills.fields import NO_FIELDS, Fields
 from habitus.skills.model import State
 
 
+@with_fields
 def new(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="The name: lower-case letters, digits and hyphens.")],
-    description: Annotated[str, typer.Option("--description", "-d", help="One sentence: what it does.")] = "",
-    when: Annotated[str, typer.Option("--when", "-w", help="One sentence: when to use it.")] = "",
-    title: Annotated[str, typer.Option(help="A title for people.")] = "",
-    tags: Annotated[str, typer.Option(help="Tags, separated by commas.")] = "",
+    fields: Fields = NO_FIELDS,
     file: Annotated[
         str | None, typer.Option("--file", "-f", help="Markdown with the steps ('-' reads standard input).")
     ] = None,
@@ -38,9 +36,6 @@ def new(
     name = skill_names.checked(name)
     with opened(context) as habitus:
         content = None if file is None else given_text.read_bytes(file)
-        fields = Fields(
-            title=title or None, description=description or None, when_to_use=when or None, tags=_split(tags) or None
-        )
         made = use_case.new(habitus, name, fields, layer, content=content, file=file or "", cli=cli)
         data = {"name": made.name, "version": made.version, "layer": made.layer}
         where = f": {made.directory}/SKILL.md" if made.directory else ""
@@ -52,10 +47,7 @@ def new(
         output.done(context, as_json, data, *lines, undo=made.undo)
 
 
-def _split(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
+@with_fields
 def edit(
     context: typer.Context,
     name: SkillName,
@@ -66,19 +58,15 @@ def edit(
     with_text: Annotated[str | None, typer.Option("--with", help="What to put in its place.")] = None,
     everywhere: Annotated[bool, typer.Option("--all", help="With --find: every occurrence.")] = False,
     delete: Annotated[str | None, typer.Option(help="Exact text to take out once.")] = None,
-    title: Annotated[str | None, typer.Option(help="A new title.")] = None,
-    description: Annotated[str | None, typer.Option("--description", "-d", help="A new description.")] = None,
-    when: Annotated[str | None, typer.Option("--when", "-w", help="A new cue for when to use it.")] = None,
-    tags: Annotated[str | None, typer.Option(help="New tags, separated by commas; they replace the old.")] = None,
+    fields: Fields = NO_FIELDS,
     expect: Annotated[int | None, typer.Option(help="Refuse unless the skill is at this version.")] = None,
     reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
     """Edit a skill: one operation by option, or the whole file in your editor. '-' as a text reads standard input."""
     change = _operation(append, prepend, replace_body, find, with_text, everywhere, delete)
-    fields = Fields(title=title, description=description, when_to_use=when, tags=None if tags is None else _split(tags))
     with opened(context) as habitus:
-        if change.operation is None and fields == Fields():
+        if change.operation is None and fields == NO_FIELDS:
             instead = "say what to change, for example --append TEXT"
             by_hand = partial(edited, habitus.settings.editor, instead=instead)
             done = use_case.edit_by_hand(habitus, name, by_hand, expect, reason)

@@ -28,22 +28,24 @@ class Part(StrEnum):
 
 
 class Kind(StrEnum):
-    """All there is to a kind stands in its line: its part, its heading on the page and in the prompt, its meaning."""
+    """All there is to a kind stands in its line: its part, its heading on the page and in the prompt, its meaning for a
+    model, and its label for people."""
 
-    ALWAYS = "always", Part.RULES, "Always", "what is to be done every time"
-    NEVER = "never", Part.RULES, "Never", "what is not to be done"
-    WHEN = "when", Part.RULES, "When", "what is to be done in one case"
-    LESSON = "lesson", Part.LESSONS, "", "what work taught"
-    PROFILE = "profile", Part.PROFILE, "", "about the user"
+    ALWAYS = "always", Part.RULES, "Always", "what is to be done every time", "always do"
+    NEVER = "never", Part.RULES, "Never", "what is not to be done", "never do"
+    WHEN = "when", Part.RULES, "When", "what is to be done in one case", "in one case"
+    LESSON = "lesson", Part.LESSONS, "", "what work taught", "lesson"
+    PROFILE = "profile", Part.PROFILE, "", "about the user", "about you"
 
     part: Part
     heading: str
     meaning: str
+    label: str
 
-    def __new__(cls, value: str, part: Part, heading: str, meaning: str) -> Self:
+    def __new__(cls, value: str, part: Part, heading: str, meaning: str, label: str) -> Self:
         kind = str.__new__(cls, value)
         kind._value_ = value
-        kind.part, kind.heading, kind.meaning = part, heading, meaning
+        kind.part, kind.heading, kind.meaning, kind.label = part, heading, meaning, label
         return kind
 
     @property

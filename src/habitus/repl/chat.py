@@ -54,6 +54,7 @@ from habitus.repl.dropping import dropped_files, named_files
 from habitus.repl.plain import clean, one_line
 from habitus.repl.surface import CommandReport, Surface
 from habitus.skills import names
+from habitus.skills.fields import EDITABLE, NAMES
 from habitus.skills.model import Skill, State
 
 _LEARNING_S = 1.0  # how long the next prompt waits for what a turn teaches; the rest is told later
@@ -314,16 +315,11 @@ def _draft_report(draft: Skill) -> CommandReport:
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="dim")
     facts.add_column()
-    for label, value in (("title", draft.title), ("does", draft.description), ("use when", draft.when_to_use)):
-        facts.add_row(label, Text(clean(value)))
+    for field in EDITABLE:
+        if value := field.text(draft):
+            facts.add_row(field.noun, Text(clean(value)))
     heading = Text(draft.name, style="bold")
-    data = {
-        "name": draft.name,
-        "title": draft.title,
-        "description": draft.description,
-        "when_to_use": draft.when_to_use,
-        "body": draft.body,
-    }
+    data = {name: getattr(draft, name) for name in ("name", *NAMES, "body")}
     return CommandReport(
         type="draft", shown=Group(heading, facts, Text(), markdown.MarkdownBlock(draft.body)), data=data
     )

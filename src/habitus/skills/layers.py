@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from habitus.skills.fields import NAMES
 from habitus.skills.model import Author, Manifest, Skill, Source, Summary
 from habitus.skills.stores.base import SkillStore
 
 _MANIFEST_FIELDS = {field.name for field in dataclasses.fields(Manifest)} - {"extends", "unreadable"}
-_PLAIN_FIELDS = {"title", "description", "when_to_use", "tags", "license", "compatibility", "allowed_tools"}
+_PLAIN_FIELDS = {*NAMES, "license", "compatibility", "allowed_tools"}
 
 USER = "user"
 PROMPT = "prompt"  # texts of the system prompt that have a history; no listing shows them

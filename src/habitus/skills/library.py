@@ -6,7 +6,7 @@ import threading
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from habitus.skills import copies, edits, names, placeholders, trees
 from habitus.skills.copies import SkillFiles
 from habitus.skills.diffing import diff_trees
 from habitus.skills.edits import Edit
+from habitus.skills.fields import NO_FIELDS, Fields
 from habitus.skills.formats import fitting
 from habitus.skills.gates import GateContext
 from habitus.skills.layers import USER, Layer
@@ -30,20 +31,6 @@ from habitus.skills.model import (
 )
 from habitus.skills.names import Address
 from habitus.skills.stores.base import Facts, Step, Written, refuse_stale
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Fields:
-    """New values for the fields of a skill that people change; None leaves one as it is."""
-
-    title: str | None = None
-    description: str | None = None
-    when_to_use: str | None = None
-    tags: tuple[str, ...] | None = None
-
-    def applied(self, skill: Skill) -> Skill:
-        given = {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
-        return replace(skill, **given)
 
 
 class Library:
@@ -206,7 +193,7 @@ class Library:
         edit: Edit,
         author: Author,
         *,
-        fields: Fields = Fields(),  # noqa: B008  # frozen
+        fields: Fields = NO_FIELDS,
         expected_version: int | None = None,
         at: Snapshot | None = None,
     ) -> Written:

@@ -9,12 +9,13 @@ from typing import Any, TypeVar
 
 from habitus.files import Tree
 from habitus.skills import trees
+from habitus.skills.fields import EDITABLE
 from habitus.skills.model import Summary
 
 KNOWN = ("BOT_NAME", "BOT_DIR", "SKILL_DIR", "USER")
 
 _OPEN = re.compile(r"(?<!\$)\{(" + "|".join(KNOWN) + r")\}")
-_TEXTS = ("title", "description", "when_to_use", "body")
+_TEXTS = (*(field.name for field in EDITABLE if not field.is_list), "body")
 
 AnySkill = TypeVar("AnySkill", bound=Summary)
 

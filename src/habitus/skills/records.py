@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from habitus.files import File, Tree
+from habitus.skills.fields import LISTS
 from habitus.skills.model import (
     PLAIN_MANIFEST,
     Actor,
@@ -46,8 +47,8 @@ def pack_summary(summary: Summary) -> str:
 
 def unpack_summary(values: dict[str, Any], **row: Any) -> Summary:
     """The summary that a row describes, from its JSON; `row` gives the fields that have columns of their own."""
-    if "tags" in values:
-        values["tags"] = tuple(values["tags"])
+    for name in LISTS & values.keys():
+        values[name] = tuple(values[name])
     if "source" in values:
         values["source"] = Source(values["source"])
     if "stated" in values:

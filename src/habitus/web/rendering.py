@@ -18,6 +18,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
+from habitus.skills.fields import EDITABLE
 from habitus.text import encodable
 from habitus.web import words
 from habitus.web.desks import habitus_of
@@ -97,7 +98,7 @@ def _templates() -> Environment:
         "counted": words.counted,
         "twice": lambda text: (text, text),
     }
-    made.globals |= {"words": words, "version": version("habitus")}
+    made.globals |= {"words": words, "skill_fields": EDITABLE, "version": version("habitus")}
     return made
 
 

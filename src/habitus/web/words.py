@@ -38,13 +38,7 @@ SOURCES = {
     Source.IMPORTED: "brought in",
 }
 STAGES = {Stage.STEPS: "steps", Stage.CHUNKS: "recipes", Stage.CODE: "tested tool"}
-KINDS = {
-    Kind.ALWAYS: "always do",
-    Kind.NEVER: "never do",
-    Kind.WHEN: "in one case",
-    Kind.LESSON: "lesson",
-    Kind.PROFILE: "about you",
-}
+KINDS = {kind: kind.label for kind in Kind}
 SCOPES = {
     Scope.USER: "for you",
     Scope.PROJECT: "for one project",

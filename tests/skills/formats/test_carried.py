@@ -36,11 +36,11 @@ COUNTERS = {Stage.STEPS: Counters(recommended=3, used=2, succeeded=1)}
     ("name", "missing"),
     [
         ("anton", "tags, license, triggers, always_include"),
-        ("ghost", "title, cue, tags, license, triggers, always_include, counters, references/a.md"),
+        ("ghost", "title, when to use, tags, license, triggers, always_include, counters, references/a.md"),
         ("istota", "counters"),
         (
             "table",
-            "cue, license, triggers, always_include, counters, references/a.md, scripts/tool.py, tool.json",
+            "when to use, license, triggers, always_include, counters, references/a.md, scripts/tool.py, tool.json",
         ),
         ("skill", "counters"),
     ],

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, create_model
 
 from habitus.agent.background import in_thread
 from habitus.agent.changes import Changes
@@ -17,8 +17,8 @@ from habitus.events import ToolResult
 from habitus.files import Tree
 from habitus.skills import edits, names, trees
 from habitus.skills.edits import Edit, Operation
+from habitus.skills.fields import EDITABLE, Fields
 from habitus.skills.layers import PROMPT, USER
-from habitus.skills.library import Fields
 from habitus.skills.model import Skill, Source
 from habitus.skills.review import Action, Change
 
@@ -40,7 +40,6 @@ class CreateSkill(Arguments):
     description: str = Field(description="What it does and when it applies: the line by which it is found again.")
     content: str = Field(description="The whole procedure in Markdown, as instructions for whoever does it next.")
     tags: list[str] | None = Field(default=None, description="A few words to sort it under.")
-    when_to_use: str | None = Field(default=None, description="When to use it, where the description does not say so.")
 
 
 def create_skill(changes: Changes) -> Tool:
@@ -50,15 +49,7 @@ def create_skill(changes: Changes) -> Tool:
             raise ToolFailed(f"There is a skill '{name}' already. Change it with update_skill, or take another name.")
         if not given.content.strip():
             raise ToolFailed("The procedure is empty. Write its steps into 'content'.")
-        skill = Skill(
-            name=name,
-            title=given.title,
-            description=given.description,
-            tags=tuple(given.tags or ()),
-            when_to_use=given.when_to_use or "",
-            source=Source.AGENT,
-            body=given.content,
-        )
+        skill = Fields.of(given).applied(Skill(name=name, source=Source.AGENT, body=given.content))
         tree = trees.with_skill({}, skill)
         done = await changes.write(USER, name, tree, "the agent worked it out", f"Save the skill '{name}'?")
         return returned({"name": name, "version": done.version or 1, **done.told()})
@@ -66,11 +57,21 @@ def create_skill(changes: Changes) -> Tool:
     return Tool(
         name="create_skill",
         description="Save a procedure as a skill, so that it can be followed next time without working it out again.",
-        arguments=CreateSkill,
+        arguments=_with_other_fields(CreateSkill),
         run=run,
         keeps=True,
         is_default=True,
     )
+
+
+def _with_other_fields(arguments: type[Arguments]) -> type[Arguments]:
+    """The arguments with those fields of a skill that people change and they do not name."""
+    others: dict[str, Any] = {
+        field.name: (list[str] | None if field.is_list else str | None, Field(default=None, description=field.help))
+        for field in EDITABLE
+        if field.name not in arguments.model_fields
+    }
+    return create_model(arguments.__name__, __base__=arguments, **others)
 
 
 class EditArguments(Arguments):
@@ -101,17 +102,11 @@ class UpdateSkill(EditArguments):
     title: str | None = Field(default=None, description="A new title.")
     description: str | None = Field(default=None, description="A new description.")
     tags: list[str] | None = Field(default=None, description="New tags, in place of all it has.")
-    when_to_use: str | None = Field(default=None, description="A new line that says when to use it.")
 
 
 def update_skill(changes: Changes) -> Tool:
     async def run(given: UpdateSkill, running: Running) -> ToolResult:
-        fields = Fields(
-            title=given.title,
-            description=given.description,
-            when_to_use=given.when_to_use,
-            tags=None if given.tags is None else tuple(given.tags),
-        )
+        fields = Fields.of(given)
         layer, tree, skill, edited = await in_thread(lambda: _edited(changes, given.name, given.edit, fields))
         name = skill.name
         if edited == skill:
@@ -125,7 +120,7 @@ def update_skill(changes: Changes) -> Tool:
         name="update_skill",
         description="Change a skill: its text by one operation (replace, find_replace, append, prepend, delete), its "
         "title, description, tags or when to use it. Use it when a procedure turned out wrong or the user corrects it.",
-        arguments=UpdateSkill,
+        arguments=_with_other_fields(UpdateSkill),
         run=run,
         keeps=True,
         is_default=True,

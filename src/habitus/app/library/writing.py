@@ -16,9 +16,10 @@ from habitus.files import Tree, file_of
 from habitus.settings import Settings
 from habitus.skills import trees
 from habitus.skills.edits import Edit
+from habitus.skills.fields import Fields
 from habitus.skills.formats import skill_md
 from habitus.skills.layers import PROMPT
-from habitus.skills.library import Fields, Library
+from habitus.skills.library import Library
 from habitus.skills.listing import Listed, Snapshot
 from habitus.skills.model import Author, Skill
 from habitus.skills.stores.base import Written
@@ -158,7 +159,7 @@ def _made(settings: Settings, skills: Library, name: str, layer: str, version: i
 
 def _drafted(name: str, fields: Fields, content: bytes | None, file: str, skeleton: str = _SKELETON) -> Skill:
     """Fields that are given win over those that the file states itself."""
-    heading = fields.title or name.replace("-", " ").capitalize()
+    heading = fields.values.get("title") or name.replace("-", " ").capitalize()
     given = Skill(name=name, body=skeleton.format(title=heading, name=name))
     if content is not None:
         parsed = skill_md.parse(name, content, file=file)

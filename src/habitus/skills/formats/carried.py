@@ -9,15 +9,13 @@ from pathlib import Path
 
 from habitus.files import tree_hash
 from habitus.skills import trees
+from habitus.skills.fields import NAMES
 from habitus.skills.formats import detect
 from habitus.skills.formats.base import Format, Incoming, NotTaken, Outgoing
 from habitus.skills.model import Counters, Manifest
 
 _SAID = {
-    "title": "title",
-    "description": "description",
-    "when_to_use": "cue",
-    "tags": "tags",
+    **{name: name.replace("_", " ") for name in NAMES},
     "license": "license",
     "compatibility": "compatibility",
     "allowed_tools": "allowed tools",

@@ -10,6 +10,7 @@ from typing import Any
 
 from habitus.plain import MAX_DEPTH, height
 from habitus.skills import names
+from habitus.skills.fields import EDITABLE, NAMES
 from habitus.skills.formats.frontmatter import Fields
 from habitus.skills.model import PLAIN_MANIFEST, Diagnostic, Manifest, Severity, Skill, Source
 
@@ -25,7 +26,7 @@ _KNOWN_ELSEWHERE = {"version", "author", "model", "context", "agent", "hooks", "
 
 MANIFEST_FIELDS = {field.name: field for field in dataclasses.fields(Manifest) if field.name != "unreadable"}
 _BOOLS = {name for name, field in MANIFEST_FIELDS.items() if isinstance(field.default, bool)}
-_OWN = ("title", "when_to_use", "tags", "source", "provenance")
+_OWN = (*NAMES, "source", "provenance")
 _KNOWN = {*MANIFEST_FIELDS, *_OWN, *(key.replace("-", "_") for key in STANDARD_KEYS)}
 
 
@@ -45,12 +46,13 @@ class FieldReader:
         name = self._name()
         description, when_to_use = self._description()
         manifest = self._manifest()
+        own: dict[str, Any] = {"description": description, "when_to_use": when_to_use}
+        for field in EDITABLE:
+            if field.name not in own:
+                own[field.name] = self._list(field.name) if field.is_list else self._text(field.name)
         skill = Skill(
             name=name,
-            title=self._text("title"),
-            description=description,
-            when_to_use=when_to_use,
-            tags=self._list("tags"),
+            **own,
             source=self._source(),
             license=self._text("license"),
             compatibility=self._text("compatibility"),

@@ -16,6 +16,7 @@ from typing import Any
 from habitus.errors import Invalid
 from habitus.plain import MAX_DEPTH, height
 from habitus.skills import names
+from habitus.skills.fields import EDITABLE
 from habitus.skills.formats import bare, frontmatter, in_place
 from habitus.skills.formats.frontmatter import Fields
 from habitus.skills.formats.skill_fields import (
@@ -252,12 +253,10 @@ def _own_metadata(skill: Summary) -> dict[str, str]:
     """Our fields as text, the ones that differ from their default."""
     plain = Manifest()
     values: dict[str, str] = {}
-    if skill.title:
-        values["title"] = skill.title
-    if skill.when_to_use:
-        values |= {"description": skill.description, "when_to_use": skill.when_to_use}
-    if skill.tags:
-        values["tags"] = as_json(list(skill.tags))
+    for field in EDITABLE:
+        own = getattr(skill, field.name)
+        if skill.when_to_use if field.name == "description" else own:
+            values[field.name] = as_json(list(own)) if field.is_list else own
     if skill.source is not Source.USER:
         values["source"] = skill.source.value
     if skill.provenance:

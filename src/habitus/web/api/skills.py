@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Query, Request, Response, UploadFile
-from pydantic import Field
+from pydantic import Field, create_model
 
 from habitus.agent.background import in_thread
 from habitus.app import json_of
@@ -18,7 +18,7 @@ from habitus.errors import Refused, Stale
 from habitus.files import file_of
 from habitus.skills import names
 from habitus.skills.edits import Edit, Operation
-from habitus.skills.library import Fields
+from habitus.skills.fields import EDITABLE, Fields
 from habitus.skills.model import Archived, Source, Stage, State, Switch, Version
 from habitus.web.api.answers import ShownSkill, SkillEntry, Undo, answer, page_of
 from habitus.web.api.asking import (
@@ -48,21 +48,23 @@ Switches = tuple[Switch, ...]
 Switched = answer("SwitchedSkill", name=str, layer=str, state=State, undo=Undo)
 
 
-class NewSkill(Body):
+if TYPE_CHECKING:
+    WithFields = Body
+else:
+    WithFields = create_model(
+        "WithFields",
+        __base__=Body,
+        **{each.name: (tuple[Line, ...] | None if each.is_list else Line | None, None) for each in EDITABLE},
+    )
+
+
+class NewSkill(WithFields):
     name: Line
-    title: Line | None = None
-    description: Line | None = None
-    when_to_use: Line | None = None
-    tags: tuple[Line, ...] | None = None
     body: Words | None = Field(default=None, description="Markdown; without it, a skeleton to fill in.")
     layer: Line | None = None
 
 
-class ChangedSkill(Body):
-    title: Line | None = None
-    description: Line | None = None
-    when_to_use: Line | None = None
-    tags: tuple[Line, ...] | None = None
+class ChangedSkill(WithFields):
     body: Words | None = Field(default=None, description="The new text, whole.")
     reason: Line = ""
 
@@ -111,9 +113,7 @@ def create(habitus: Opened, wanted: NewSkill, response: Response, key: OnceKey =
     """Write a new skill."""
 
     def make(attempt: Attempt) -> Json:
-        fields = Fields(
-            title=wanted.title, description=wanted.description, when_to_use=wanted.when_to_use, tags=wanted.tags
-        )
+        fields = Fields.of(wanted)
         content = None if wanted.body is None else wanted.body.encode("utf-8", "replace")
         name, since = names.checked(wanted.name), attempt.since
         try:
@@ -155,9 +155,7 @@ def show(habitus: Opened, name: str, response: Response) -> Json:
 def edit(habitus: Opened, name: str, wanted: ChangedSkill, response: Response, if_match: IfMatch = None) -> Json:
     """Change its text and fields; 412 where somebody was faster."""
     change = Edit() if wanted.body is None else Edit(operation=Operation.REPLACE, content=wanted.body)
-    fields = Fields(
-        title=wanted.title, description=wanted.description, when_to_use=wanted.when_to_use, tags=wanted.tags
-    )
+    fields = Fields.of(wanted)
     seen = habitus.skills.snapshot()
     version = expected(if_match, habitus.skills.find(name, at=seen).layer)
     done = writing.edit(habitus, name, change, fields, version, wanted.reason, at=seen)

@@ -2,58 +2,48 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from fastapi import Depends, Form
 
-from habitus.skills.library import Fields
+from habitus.skills.fields import EDITABLE, Fields
 from habitus.skills.model import Skill
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Draft:
-    """What stands in the form."""
+    """The texts that stand in the form, by the names of their fields, and the steps."""
 
-    title: str = ""
-    description: str = ""
-    when_to_use: str = ""
-    tags: tuple[str, ...] = ()
+    texts: Mapping[str, str] = field(default_factory=dict)
     body: str = ""
 
     @property
     def fields(self) -> Fields:
-        return Fields(title=self.title, description=self.description, when_to_use=self.when_to_use, tags=self.tags)
+        return Fields(**self.texts)
 
 
 def draft_with(skill: Skill | None) -> Draft:
     """The form as it begins; None is a skill that can't be read."""
-    if skill is None:
-        return Draft()
-    return Draft(
-        title=skill.title,
-        description=skill.description,
-        when_to_use=skill.when_to_use,
-        tags=skill.tags,
-        body=skill.body,
+    return (
+        Draft() if skill is None else Draft(texts={each.name: each.text(skill) for each in EDITABLE}, body=skill.body)
     )
 
 
-def _sent(
-    title: Annotated[str, Form(max_length=200)] = "",
-    description: Annotated[str, Form()] = "",
-    when_to_use: Annotated[str, Form()] = "",
-    tags: Annotated[str, Form()] = "",
-    body: Annotated[str, Form()] = "",
-) -> Draft:
+def _sent(body: Annotated[str, Form()] = "", **texts: str) -> Draft:
     """As it was sent; browsers end lines in their own way."""
-    return Draft(
-        title=title.strip(),
-        description=description.strip(),
-        when_to_use=when_to_use.strip(),
-        tags=tuple(part.strip() for part in tags.split(",") if part.strip()),
-        body=body.replace("\r\n", "\n"),
-    )
+    return Draft(texts={name: text.strip() for name, text in texts.items()}, body=body.replace("\r\n", "\n"))
 
+
+_sent.__dict__["__signature__"] = inspect.Signature(
+    [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default="", annotation=Annotated[str, Form(max_length=most)]
+        )
+        for name, most in {"body": None, **{each.name: each.longest for each in EDITABLE}}.items()
+    ]
+)
 
 Drafted = Annotated[Draft, Depends(_sent)]

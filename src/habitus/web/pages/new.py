@@ -33,9 +33,10 @@ def show(request: Request) -> HTMLResponse:
 @router.post("/new/write")
 def write(request: Request, habitus: Opened, draft: Drafted) -> HTMLResponse:
     """Save it under a name made from its title."""
-    if not draft.title:
+    title = draft.texts["title"]
+    if not title:
         raise Invalid("The skill has no title.", mend="Say in a few words what it is about.")
-    name = names.unique_name(names.slugify(draft.title), habitus.skills.is_taken)
+    name = names.unique_name(names.slugify(title), habitus.skills.is_taken)
     made = writing.new(habitus, name, draft.fields, None, content=draft.body.encode("utf-8", "replace"))
     answer = skill.shown_page(request, habitus, made.name, said=Said(text="Saved.", undo=made.undo))
     answer.headers["HX-Push-Url"] = f"/skills/{made.name}"
