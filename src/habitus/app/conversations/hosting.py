@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +19,7 @@ from habitus.agent.prompt import Composed
 from habitus.agent.tools.registry import Tool
 from habitus.agent.turn_door import TurnDoor
 from habitus.agent.user_input import Asking
+from habitus.app.conversations.keeping import Keeper
 from habitus.app.conversations.running_code import open_tools
 from habitus.app.conversations.sessions import let_go_of_the_old, open_conversation, open_outage
 from habitus.app.growth.learning import open_adviser, open_learner
@@ -75,16 +74,20 @@ class HostRequest:
 
 
 @dataclass(kw_only=True, slots=True)
-class _Place:
-    """Where a conversation is kept, and its last turn. Whoever opens or closes something here holds the lock."""
+class _Hosted:
+    """A conversation, and its last turn."""
 
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    conversation: Conversation | None = None
+    conversation: Conversation
     turn: HostedTurn | None = None
 
     @property
     def is_idle(self) -> bool:
-        return not self.lock.locked() and (self.turn is None or self.turn.is_over)
+        return self.turn is None or self.turn.is_over
+
+    async def close(self) -> None:
+        if self.turn is not None:
+            await self.turn.end()
+        await self.conversation.close()
 
 
 class Hosting:
@@ -92,7 +95,7 @@ class Hosting:
         self._home = home
         self._tools = open_tools(home)  # of its own: its processes belong to this loop
         self._loop = LoopThread("habitus-turns")
-        self._open: OrderedDict[str, _Place] = OrderedDict()
+        self._open: Keeper[str, _Hosted] = Keeper(_Hosted.close, most=MOST_OPEN, is_idle=lambda one: one.is_idle)
         self._background = Background()
         self._serving = Serving(home)
 
@@ -108,8 +111,8 @@ class Hosting:
 
     async def leave(self, conversation: str) -> None:
         """Whoever had the conversation has gone."""
-        if conversation in self._open:
-            await self._loop.ask(self._end(conversation))
+        if self._open.get(conversation) is not None:
+            await self._loop.ask(self._open.end(conversation))
 
     def close(self) -> None:
         """End every conversation; a turn that nobody ended is written down as such."""
@@ -123,55 +126,42 @@ class Hosting:
         id = request.conversation or new_id()
         _check(id)
         hosted = HostedTurn()
-        async with self._held(id) as place:
-            conversation = await self._found(place, id, request)
-            if place.turn is not None:
-                await place.turn.end()
-            conversation.parts.tools.theirs = request.tools
-            turn = await conversation.turn(request.asking, hosted.emit)
+        async with self._held(id, request) as held:
+            if held.turn is not None:
+                await held.turn.end()
+            held.conversation.parts.tools.theirs = request.tools
+            turn = await held.conversation.turn(request.asking, hosted.emit)
             await hosted.begin(turn, shows_prompt=request.shows_prompt, told=request.told)
-            place.turn = hosted
-        if len(self._open) > MOST_OPEN:
-            self._background.spawn(self._make_room())  # nobody waits while another's conversation ends
+            held.turn = hosted
+        self._background.spawn(self._open.make_room())  # nobody waits while another's conversation ends
         return hosted
 
-    async def _found(self, place: _Place, id: str, request: HostRequest) -> Conversation:
-        """The conversation of a place, opened where it is not."""
-        if place.conversation is None:
-            place.conversation = await in_thread(lambda: self._opened(id, request))
-        elif place.conversation.parts.user.name != request.user.name:
-            raise _somebody_elses(id)
-        return place.conversation
+    @asynccontextmanager
+    async def _held(self, id: str, request: HostRequest) -> AsyncIterator[_Hosted]:
+        """The conversation, for whoever has it and nobody else."""
+        async with self._open.hold(id, lambda: in_thread(lambda: self._opened(id, request))) as held:
+            if held.conversation.parts.user.name != request.user.name:
+                raise _somebody_elses(id)
+            yield held
 
     async def _offered(self, request: HostRequest) -> tuple[Tool, ...]:
-        async with self._held(request.conversation) as place:
-            conversation = await self._found(place, request.conversation, request)
-            asked = Request(text="", user=request.user) if place.turn is None else place.turn.turn.said.request
+        async with self._held(request.conversation, request) as held:
+            parts = held.conversation.parts
+            asked = Request(text="", user=request.user) if held.turn is None else held.turn.turn.said.request
 
             def look() -> tuple[Tool, ...]:
-                conversation.parts.view.refresh()
-                return conversation.parts.tools.registry(asked).listed()
+                parts.view.refresh()
+                return parts.tools.registry(asked).listed()
 
             return await in_thread(look)
 
-    @asynccontextmanager
-    async def _held(self, id: str) -> AsyncIterator[_Place]:
-        """A place for one caller at a time; who waited while the conversation was closed gets a new one."""
-        while True:
-            place = self._open.setdefault(id, _Place())
-            async with place.lock:
-                if self._open.get(id) is place:
-                    self._open.move_to_end(id)
-                    yield place
-                    return
-
-    def _opened(self, id: str, request: HostRequest) -> Conversation:
+    def _opened(self, id: str, request: HostRequest) -> _Hosted:
         home = self._home
         home.refuse_if_read_only()
         owner, past = open_outage(home).unless_away(lambda: self._known(id), _UNKNOWN)
         if owner not in ("", request.user.name):
             raise _somebody_elses(id)
-        return open_conversation(
+        conversation = open_conversation(
             home,
             self._tools,
             id=id,
@@ -184,6 +174,7 @@ class Hosting:
             learner=self._learner(request),
             offers=request.offers,
         )
+        return _Hosted(conversation=conversation)
 
     def _learner(self, request: HostRequest) -> Learner:
         home = self._home
@@ -197,23 +188,6 @@ class Hosting:
         """Whose a conversation is, and its last turn."""
         return self._home.journal.user_of(id), self._home.journal.recent(id, limit=1)
 
-    async def _make_room(self) -> None:
-        while len(self._open) > MOST_OPEN:
-            idle = next((id for id, place in self._open.items() if place.is_idle), None)
-            if idle is None:
-                return
-            await self._end(idle)
-
-    async def _end(self, id: str) -> None:
-        async with self._held(id) as place:
-            try:
-                if place.turn is not None:
-                    await place.turn.end()
-                if place.conversation is not None:
-                    await place.conversation.close()
-            finally:
-                self._open.pop(id)
-
     async def _close(self) -> None:
         home = self._home
         async with AsyncExitStack() as closing:  # one that fails keeps nothing else open
@@ -221,8 +195,7 @@ class Hosting:
             if home.settings.cheap_model:
                 closing.push_async_callback(home.models.close)
             closing.push_async_callback(self._tools.close)
-            for id in self._open:
-                closing.push_async_callback(self._end, id)
+            closing.push_async_callback(self._open.close)
             closing.push_async_callback(self._background.close)
 
 

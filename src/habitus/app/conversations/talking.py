@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack, aclosing, suppress
 from dataclasses import dataclass
@@ -13,9 +12,11 @@ from typing import Any
 
 from habitus.agent.background import in_thread
 from habitus.agent.consent import Consent, Question, nobody
+from habitus.agent.conversation import new_id
 from habitus.agent.loop_thread import LoopThread
 from habitus.agent.session import Session
 from habitus.agent.stream import Done, TurnEvent
+from habitus.app.conversations.keeping import Keeper
 from habitus.app.conversations.models import models
 from habitus.app.conversations.running_code import open_tools
 from habitus.app.conversations.sessions import open_session
@@ -24,7 +25,7 @@ from habitus.app.library.uploading import Upload, laid_out
 from habitus.errors import HabitusError, Invalid, NotFound
 from habitus.memory.model import Engram
 
-MOST_OPEN = 20  # conversations; the one that was silent longest is closed for another
+MOST_OPEN = 20  # conversations
 _ANSWER_S = 600.0  # how long a question waits for somebody who may have gone
 _LEARNING_S = 5.0  # how long the end of a turn waits for what it teaches
 
@@ -66,7 +67,9 @@ class Talks:
         self._models = models(home.settings, os.environ)
         self._tools = open_tools(home)  # of its own: its processes belong to this loop
         self._loop = LoopThread("habitus-talks")
-        self._open: OrderedDict[str, _Talk] = OrderedDict()
+        self._open: Keeper[str, _Talk] = Keeper(
+            lambda talk: talk.session.close(), most=MOST_OPEN, is_idle=lambda talk: not talk.is_running
+        )
 
     def check(self) -> None:
         """Say what is missing before anybody can talk."""
@@ -108,24 +111,20 @@ class Talks:
             self._loop.close()
 
     async def _say(self, text: str, id: str, files: Sequence[Upload]) -> str:
-        if id not in self._open:
-            while len(self._open) >= MOST_OPEN:
-                _, oldest = self._open.popitem(last=False)
-                await oldest.session.close()
-            opened = await in_thread(lambda: self._opened(id))
-            id = opened.session.id
-            self._open[id] = opened
-        self._open.move_to_end(id)
-        self._open[id].begin(text, files)
-        return id
+        conversation = id or new_id()
+        opening = partial(in_thread, lambda: self._opened(conversation, resume=bool(id)))
+        async with self._open.hold(conversation, opening) as talk:
+            talk.begin(text, files)
+        await self._open.make_room()
+        return conversation
 
-    def _opened(self, id: str) -> _Talk:
+    def _opened(self, id: str, *, resume: bool) -> _Talk:
         talk = _Talk()
         talk.session = open_session(
             self._home,
             self._models.main,
-            id=id or None,
-            resume=bool(id),
+            id=id,
+            resume=resume,
             user=self._home.user(),
             source_type="web",
             ask=talk.ask,
@@ -138,14 +137,12 @@ class Talks:
         return talk
 
     def _talk(self, id: str) -> _Talk:
-        if id not in self._open:
+        if (talk := self._open.get(id)) is None:
             raise NotFound("Nothing is being answered here.", mend="Say something first.")
-        return self._open[id]
+        return talk
 
     async def _close(self) -> None:
-        while self._open:
-            _, talk = self._open.popitem()
-            await talk.session.close()
+        await self._open.close()
         await self._tools.close()
         await self._models.close()
 

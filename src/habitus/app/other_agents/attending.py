@@ -6,9 +6,8 @@ import asyncio
 import json
 import logging
 import re
-from collections import OrderedDict
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import AbstractAsyncContextManager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from habitus.agent.offers import Offers
 from habitus.agent.prompt import Composed
 from habitus.agent.turn_door import AsyncHostTurn
 from habitus.app.conversations.hosting import Hosting, HostRequest
+from habitus.app.conversations.keeping import Keeper
 from habitus.app.growth import spool
 from habitus.app.home import Home
 from habitus.app.other_agents.hooks import SOURCE, Prompter
@@ -62,16 +62,17 @@ class _Session:
     place: _Place
     conversation: str
     offers: Offers
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     turn: AsyncHostTurn | None = None
+
+    async def leave(self) -> None:
+        await self.place.hosting.leave(self.conversation)  # which ends its turn
 
 
 class Attendant:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._places: OrderedDict[Path, _Place] = OrderedDict()
-        self._opening = asyncio.Lock()
-        self._sessions: OrderedDict[str, _Session] = OrderedDict()
+        self._places: Keeper[Path, _Place] = Keeper(self._close_place, most=_MOST_PLACES)
+        self._sessions: Keeper[str, _Session] = Keeper(_Session.leave, most=_MOST_SESSIONS)
         self._background = Background()
         self._has_learned = asyncio.Event()
         self._has_learned.set()
@@ -92,8 +93,7 @@ class Attendant:
 
     async def close(self) -> None:
         await self._background.close()
-        for place in self._places.values():
-            await in_thread(place.close)
+        await self._places.close()
 
     async def _heard(self, event: str, told: Mapping[str, Any]) -> str:
         match event:
@@ -106,100 +106,84 @@ class Attendant:
             case "Stop":
                 self._background.spawn(self._stopped(told))
             case "SessionEnd":
-                self._background.spawn(self._ended(told))
+                self._background.spawn(self._sessions.end(_id(told)))
         return ""
 
     # The events
 
     async def _session_started(self, told: Mapping[str, Any]) -> str:
-        session = await self._session(told)
-        if self._has_learned.is_set():
-            self._has_learned.clear()
-            self._background.spawn(self._learn())
-        place, is_new = session.place, told.get("source", "startup") == "startup"
-        async with place.lock:
-            said = await in_thread(lambda: place.prompter.at_start(session.offers, is_new=is_new))
+        async with self._session(told) as session:
+            if self._has_learned.is_set():
+                self._has_learned.clear()
+                self._background.spawn(self._learn())
+            place, is_new = session.place, told.get("source", "startup") == "startup"
+            async with place.lock:
+                said = await in_thread(lambda: place.prompter.at_start(session.offers, is_new=is_new))
         self._background.spawn(self._warm_up(place))
         return said
 
     async def _asked(self, told: Mapping[str, Any]) -> str:
-        session, text = await self._session(told), str(told.get("prompt", ""))
-        async with session.lock, session.place.lock:
+        text = str(told.get("prompt", ""))
+        async with self._session(told) as session, session.place.lock:
             composed = await in_thread(lambda: session.place.prompter.beside_request(text, session.offers))
-        self._background.spawn(self._begin(session, text, composed))  # the person does not wait for the journal
+        self._background.spawn(self._begin(told, text, composed))  # the person does not wait for the journal
         return session.place.home.redacted(composed.prompt.context_text)
 
     async def _failed(self, told: Mapping[str, Any]) -> str:
         """The remedy; where there is none, what a detector has to say."""
         if told.get("is_interrupt"):
             return ""  # the person stopped it
-        session = await self._session(told)
         tool, given, error = str(told.get("tool_name", "")), told.get("tool_input"), str(told.get("error", ""))
         arguments = given if isinstance(given, dict) else {}
         try:
             await asyncio.wait_for(self._has_learned.wait(), _LEARNING_S)
         except TimeoutError:
             log.info("What the last sessions teach is not known yet.")
-        async with session.place.lock:
-            remedy = await in_thread(lambda: session.place.prompter.beside_failure(tool, arguments, error))
-        async with session.lock:
+        async with self._session(told) as session:
+            async with session.place.lock:
+                remedy = await in_thread(lambda: session.place.prompter.beside_failure(tool, arguments, error))
             nudge = "" if session.turn is None else await session.turn.observe(tool, arguments, error, ok=False)
         return remedy or nudge
 
     async def _stopped(self, told: Mapping[str, Any]) -> None:
-        session = await self._session(told)
-        async with session.lock:
+        async with self._session(told) as session:
             if session.turn is not None:
                 turn, session.turn = session.turn, None
                 await turn.leave()
 
-    async def _ended(self, told: Mapping[str, Any]) -> None:
-        await self._stopped(told)
-        session = self._sessions.pop(_id(told), None)
-        if session is not None:
-            await session.place.hosting.leave(session.conversation)
-
     # What they need
 
-    async def _begin(self, session: _Session, text: str, told: Composed) -> None:
-        home = session.place.home
-        request = HostRequest(
-            text=text,
-            user=home.user(),
-            conversation=session.conversation,
-            source_type=SOURCE,
-            shows_prompt=False,
-            told=told,
-            offers=session.offers,
-            learns=False,
-        )
-        async with session.lock:
-            if session.turn is not None:
-                await session.turn.leave()
-            session.turn = await session.place.hosting.turn(request).__aenter__()
+    async def _begin(self, told: Mapping[str, Any], text: str, composed: Composed) -> None:
+        async with self._session(told) as session:
+            request = HostRequest(
+                text=text,
+                user=session.place.home.user(),
+                conversation=session.conversation,
+                source_type=SOURCE,
+                shows_prompt=False,
+                told=composed,
+                offers=session.offers,
+                learns=False,
+            )
+            session.turn = await session.place.hosting.turn(request).__aenter__()  # which ends the one before
+        await self._sessions.make_room()
 
-    async def _session(self, told: Mapping[str, Any]) -> _Session:
-        id = _id(told)
-        if id not in self._sessions:
-            place = await self._at(Path(str(told.get("cwd") or self._settings.user_home)))
-            conversation = f"{SOURCE}-{id}"
+    def _session(self, told: Mapping[str, Any]) -> AbstractAsyncContextManager[_Session]:
+        id, cwd = _id(told), Path(str(told.get("cwd") or self._settings.user_home))
+
+        async def opening() -> _Session:
+            place, conversation = await self._at(cwd), f"{SOURCE}-{id}"
             offers = await in_thread(lambda: place.prompter.offers(conversation))
-            self._sessions.setdefault(id, _Session(place=place, conversation=conversation, offers=offers))
-        self._sessions.move_to_end(id)
-        while len(self._sessions) > _MOST_SESSIONS:
-            self._sessions.popitem(last=False)  # its turn is ended when its conversation is
-        return self._sessions[id]
+            return _Session(place=place, conversation=conversation, offers=offers)
+
+        return self._sessions.hold(id, opening)
 
     async def _at(self, cwd: Path) -> _Place:
         """The project of a working directory, opened once."""
-        root = project_root(cwd)
-        async with self._opening:
-            if root not in self._places:
-                self._places[root] = await in_thread(lambda: self._opened(cwd))
-            self._places.move_to_end(root)
-            if len(self._places) > _MOST_PLACES:
-                await self._close_one()
-        return self._places[root]
+        async with self._places.hold(project_root(cwd), lambda: in_thread(lambda: self._opened(cwd))) as place:
+            pass
+        await self._places.make_room()
+        return place
 
     def _opened(self, cwd: Path) -> _Place:
         home = self._open_at(cwd if cwd.is_dir() else self._settings.user_home)
@@ -208,10 +192,9 @@ class Attendant:
     def _open_at(self, cwd: Path) -> Home:
         return open_home(self._settings.model_copy(update={"cwd": cwd}))
 
-    async def _close_one(self) -> None:
-        _, place = self._places.popitem(last=False)
-        for id in [id for id, session in self._sessions.items() if session.place is place]:
-            del self._sessions[id]
+    async def _close_place(self, place: _Place) -> None:
+        for id in [id for id, session in self._sessions.open().items() if session.place is place]:
+            await self._sessions.end(id)
         await in_thread(place.close)
 
     async def _warm_up(self, place: _Place) -> None:
@@ -220,7 +203,7 @@ class Attendant:
             await in_thread(lambda: place.prompter.beside_request("warm up", Offers()))
 
     async def _learn(self) -> None:
-        live = set(self._sessions)
+        live = set(self._sessions.open())
         try:
             read = await in_thread(lambda: spool.learn_from(self._settings, self._open_at, live=live))
             log.info("Learned from %d transcripts.", read)
