@@ -226,6 +226,14 @@ class Settings(_Section):
         known = self.users.get(self.user)
         return known is not None and known.admin
 
+    def as_user(self, name: str, *, is_admin: bool | None = None) -> Settings:
+        """As another user has them: with a role, of one who has signed in; without, the name is only claimed."""
+        changed: dict[str, Any] = {"user": name, "is_claimed": is_admin is None}
+        if is_admin is not None:
+            theirs = self.users.get(name, UserSettings()).model_copy(update={"admin": is_admin})
+            changed["users"] = {**self.users, name: theirs}
+        return self.model_copy(update=changed)
+
     @property
     def switched_off(self) -> frozenset[str]:
         mine = self.users.get(self.user, UserSettings()).disabled_skills

@@ -78,8 +78,10 @@ class Home:
         there: home_directory.Entered,
         wiring: Wiring,
         has_pages: bool = True,
+        is_derived: bool = False,
     ) -> None:
         self.settings, self.clock = settings, clock
+        self._is_derived = is_derived  # from one that is open, whose connections it uses
         self.has_pages = has_pages and not there.is_read_only  # whether memory is shown in files of this home
         self.is_read_only = there.is_read_only
         self.pause = Pause(shared, clock)
@@ -104,9 +106,10 @@ class Home:
 
     def close(self) -> None:
         with ExitStack() as closing:  # one that fails keeps nothing else open
-            closing.callback(self.there.leaving.close)
-            closing.callback(self.shared.dispose)
-            closing.callback(self.local.dispose)
+            if not self._is_derived:
+                closing.callback(self.there.leaving.close)
+                closing.callback(self.shared.dispose)
+                closing.callback(self.local.dispose)
             closing.callback(self.notifier.close)
 
     def __enter__(self) -> Self:
@@ -117,23 +120,23 @@ class Home:
     ) -> None:
         self.close()
 
-    def as_user(self, name: str) -> Self:
-        """The same home and connections in another user's name, which is borne as claimed; none of their memory comes
-        into the files of this home. Not to be closed."""
-        if name == self.settings.user:
+    def as_user(self, name: str, *, is_admin: bool | None = None) -> Self:
+        """The same home and connections in another user's name, which is borne as claimed unless their role is given;
+        none of their memory comes into the files of this home. Closing it ends what was begun with it, and no more."""
+        if name == self.settings.user and is_admin is None:
             return self
-        theirs = self.settings.model_copy(update={"user": name, "is_claimed": True})
+        theirs = self.settings.as_user(name, is_admin=is_admin)
         shared = sql.acting_as(self.shared, name, is_admin=theirs.is_admin)
         return self._derive(theirs, shared, has_pages=False)
 
     def as_nobody(self) -> Self:
         """The same home and connections in nobody's name, which reaches every row: for what Habitus has decided it may
-        do. Not to be closed."""
+        do."""
         shared = sql.acting_as(self.shared, "", is_admin=True)
         return self if shared is self.shared else self._derive(self.settings, shared, has_pages=True)
 
     def seen_from(self, cwd: Path) -> Self:
-        """The same home and connections as seen from another working directory. Not to be closed."""
+        """The same home and connections as seen from another working directory."""
         return self._derive(self.settings.model_copy(update={"cwd": cwd}), self.shared, has_pages=False)
 
     def _derive(self, settings: Settings, shared: sa.Engine, *, has_pages: bool) -> Self:
@@ -145,6 +148,7 @@ class Home:
             there=self.there,
             wiring=self._wiring,
             has_pages=has_pages,
+            is_derived=True,
         )
 
     @property

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
+import mcp_types as types
+from mcp.server.session import ServerSession
+
 from habitus.agent.conversation import new_id
 from habitus.agent.hosted_turn import Watch
 from habitus.agent.tools.registry import Tool
@@ -18,8 +21,10 @@ class Client:
     """A turn begins with a call. It ends when the model says how it went, when nobody calls for a while, or when the
     client leaves."""
 
-    def __init__(self, hosting: Hosting, user: User, *, idle_s: float) -> None:
+    def __init__(self, hosting: Hosting, user: User, session: ServerSession, *, idle_s: float) -> None:
         self.id = new_id()
+        self.session = session  # the last, to send word to
+        self.listed: Mapping[str, types.Tool] | None = None  # by name, the tools as it has seen them
         self._hosting = hosting
         self._user = user
         self._idle_s = idle_s

@@ -7,7 +7,6 @@ import importlib
 import os
 import signal
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -45,13 +44,14 @@ class Behind:
     async def __call__(self, person: Person | None = None) -> Serving:
         """As one of the home's people has it; without, as whoever started the server."""
         async with self._one_at_a_time:
-            if person not in self._serving:
-                self._serving[person] = await asyncio.to_thread(self._opened, person)
+            if None not in self._serving:
+                self._serving[None] = await asyncio.to_thread(self._open)
+            if person is not None and person not in self._serving:
+                self._serving[person] = await asyncio.to_thread(self._serving[None].as_person, person)
         return self._serving[person]
 
-    def _opened(self, person: Person | None) -> Serving:
-        scope = self._scope if person is None else replace(self._scope, person=person, user="")
-        serving: Serving = importlib.import_module("habitus.mcp.serving").open_serving(scope, self.bus)
+    def _open(self) -> Serving:
+        serving: Serving = importlib.import_module("habitus.mcp.serving").open_serving(self._scope, self.bus)
         return serving
 
     async def person(self, token: str) -> Person | None:
@@ -81,7 +81,7 @@ class Behind:
             await self._serving[person].leave(client)
 
     async def close(self) -> None:
-        for serving in self._serving.values():
+        for serving in reversed(self._serving.values()):  # last the one whose connections the others use
             await serving.close()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
 
 import mcp_types as types
 from mcp.server.session import ServerSession
@@ -13,7 +14,7 @@ from mcp.server.subscriptions import ResourcesListChanged, SubscriptionBus, Tool
 from habitus.app import Habitus, read_settings
 from habitus.app.library.layers import revision
 from habitus.app.library.publishing import Publisher
-from habitus.app.operation.people import People, Person, settings_of
+from habitus.app.operation.people import People, Person, Role
 from habitus.app.operation.readiness import Readiness, readiness
 from habitus.app.review.inbox import waiting
 from habitus.errors import Refused, UserError
@@ -29,11 +30,9 @@ log = logging.getLogger(__name__)
 
 def open_serving(scope: Scope, bus: SubscriptionBus) -> Serving:
     settings = read_settings(scope.home)
-    if scope.person is not None:
-        settings = settings_of(scope.person, settings)
     if scope.layers:
         settings = settings.model_copy(update={"layers": scope.layers})
-    habitus = Habitus.open(settings, has_pages=scope.person is None)
+    habitus = Habitus.open(settings)
     try:
         for layer in scope.layers:
             habitus.skills.layer(layer)  # an error that names those there are
@@ -59,17 +58,21 @@ class Serving:
         self._user = habitus.user(scope.user or None)
         self.skills = SkillResources(Publisher(habitus, self._user))
         self._clients: dict[str, Client] = {}
-        self._sessions: dict[str, ServerSession] = {}  # the last of each client, to send word to
-        self._listed: dict[str, Mapping[str, types.Tool]] = {}  # by name, the tools as each client has seen them
         self._mark: Hashable = None
         self._looked_at = 0.0
         self._one_look = asyncio.Lock()  # who comes second waits until the first has told everybody
         self._is_closed = False
         self._watching: asyncio.Task[None] | None = None
 
+    def as_person(self, person: Person) -> Serving:
+        """The same home, served to one of its people."""
+        theirs = self._habitus.as_user(person.name, is_admin=person.role is Role.ADMIN)
+        return Serving(theirs, replace(self._scope, person=person, user=""), self._bus)
+
     async def tools(self, client: str, session: ServerSession) -> types.ListToolsResult:
-        self._listed[client] = found = await self._offered(self._known(client, session))
-        return types.ListToolsResult(tools=list(found.values()))
+        known = self._known(client, session)
+        known.listed = await self._offered(known)
+        return types.ListToolsResult(tools=list(known.listed.values()))
 
     async def _offered(self, client: Client) -> Mapping[str, types.Tool]:
         return {tool.name: as_tool(tool) for tool in await client.tools() if is_offered(tool, self._scope)}
@@ -77,8 +80,6 @@ class Serving:
     async def call(
         self, client: str, session: ServerSession, params: types.CallToolRequestParams
     ) -> types.CallToolResult:
-        if not await self._may_call(params.name, client, session):
-            return refusal(f"There is no tool '{params.name}' here.")
         loop, steps = asyncio.get_running_loop(), 0
 
         def watch(text: str) -> None:
@@ -87,30 +88,31 @@ class Serving:
             asyncio.run_coroutine_threadsafe(session.report_progress(steps, message=text), loop)
 
         try:
+            known = self._known(client, session)
+            if not await self._may_call(params.name, known):
+                return refusal(f"There is no tool '{params.name}' here.")
             if self._one_look.locked() or loop.time() - self._looked_at >= self._scope.look_s:
                 await self.look()
-            result = await self._known(client, session).run(params.name, params.arguments or {}, watch)
+            result = await known.run(params.name, params.arguments or {}, watch)
         except UserError as error:
             return refusal(f"{error.message} {error.mend}".strip())
-        declared = self._listed.get(client, {}).get(params.name)
+        declared = (known.listed or {}).get(params.name)
         if params.name not in BUILT_IN_TOOLS or not only_looks(declared):
             await self.look()
         return as_result(result, declared)
 
-    async def _may_call(self, name: str, client: str, session: ServerSession) -> bool:
+    async def _may_call(self, name: str, client: Client) -> bool:
         """Everybody calls what they are shown, and an admin also code that is not listed any more."""
         is_built_in = name in BUILT_IN_TOOLS
         if not is_built_in and is_admin(self._scope):
             return True
-        listed = self._listed.get(client) if is_built_in else None  # the built-in ones stay what they are
-        return name in (listed or await self._offered(self._known(client, session)))
+        listed = client.listed if is_built_in else None  # the built-in ones stay what they are
+        return name in (listed or await self._offered(client))
 
     async def prompt(self, name: str, arguments: Mapping[str, str]) -> types.GetPromptResult:
         return prompt(name, arguments, await asyncio.to_thread(waiting, self._habitus))
 
     async def leave(self, client: str) -> None:
-        for known in (self._sessions, self._listed):
-            known.pop(client, None)
         if (gone := self._clients.pop(client, None)) is not None:
             await gone.leave()
 
@@ -125,11 +127,11 @@ class Serving:
     def _known(self, client: str, session: ServerSession) -> Client:
         if self._is_closed:
             raise Refused("Habitus is stopping.", mend="Start it again.")
-        self._sessions[client] = session
         if self._watching is None:
             self._watching = asyncio.get_running_loop().create_task(self._watch())
         if client not in self._clients:
-            self._clients[client] = Client(self._habitus.hosting, self._user, idle_s=self._scope.idle_s)
+            self._clients[client] = Client(self._habitus.hosting, self._user, session, idle_s=self._scope.idle_s)
+        self._clients[client].session = session
         return self._clients[client]
 
     async def _watch(self) -> None:
@@ -150,16 +152,15 @@ class Serving:
             if not is_news:
                 return
             await self._bus.publish(ResourcesListChanged())
-            for client, session in list(self._sessions.items()):
-                await session.send_resource_list_changed()
-                await self._tell_of_tools(client, session)
+            for client in list(self._clients.values()):
+                await client.session.send_resource_list_changed()
+                await self._tell_of_tools(client)
 
-    async def _tell_of_tools(self, client: str, session: ServerSession) -> None:
-        known, before = self._clients.get(client), self._listed.get(client)
-        if known is None:
-            return  # it has left meanwhile
-        now = await self._offered(known)
-        if before is not None and now != before:
-            self._listed[client] = now
-            await session.send_tool_list_changed()
+    async def _tell_of_tools(self, client: Client) -> None:
+        if client.listed is None or client not in self._clients.values():
+            return  # it never asked, or has left meanwhile
+        now = await self._offered(client)
+        if now != client.listed:
+            client.listed = now
+            await client.session.send_tool_list_changed()
             await self._bus.publish(ToolsListChanged())

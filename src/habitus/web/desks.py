@@ -12,7 +12,7 @@ from habitus.app import Habitus
 from habitus.app.conversations.talking import Talks
 from habitus.app.operation import configuring
 from habitus.app.operation.configuring import Configured
-from habitus.app.operation.people import Person, settings_of
+from habitus.app.operation.people import Person, Role
 from habitus.app.review import taking_back
 from habitus.app.review.taking_back import TakenBack
 from habitus.app.sharing.carrying import Serving
@@ -35,8 +35,7 @@ class Desks:
             return self.own
         with self._lock:
             if person not in self._opened:
-                theirs = settings_of(person, self.own.settings)
-                self._opened[person] = Habitus.open(theirs, clock=self.own.clock, has_pages=False)
+                self._opened[person] = self.own.as_user(person.name, is_admin=person.role is Role.ADMIN)
             return self._opened[person]
 
     def put(self, habitus: Habitus, key: str, text: str | None) -> Configured:
@@ -47,7 +46,7 @@ class Desks:
             known = self.own.settings
             new = configuring.read_again(known, os.environ)
             self.own = Habitus.open(known.model_copy(update={name: getattr(new, name)}), clock=self.own.clock)
-            self._left += [self.own, *self._opened.values()]
+            self._left += [self.own, *self._opened.values()]  # each before those that use its connections
             self._opened.clear()
         return done
 
@@ -73,7 +72,7 @@ class Desks:
         self._serving.close()
         for talks in self._talks.values():
             talks.close()
-        for habitus in (*self._opened.values(), *self._left):
+        for habitus in (*self._opened.values(), *reversed(self._left)):
             habitus.close()
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from habitus.errors import Invalid, NotFound, did_you_mean
 from habitus.private_json import PrivateJson
-from habitus.settings import Settings, UserSettings
 
 FILE = "people.json"
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
@@ -40,13 +39,6 @@ class Invited:
     person: Person
     link: str
     token: str
-
-
-def settings_of(person: Person, known: Settings) -> Settings:
-    """The home's settings as one of its people has them."""
-    theirs = known.users.get(person.name, UserSettings()).model_copy(update={"admin": person.role is Role.ADMIN})
-    users = {**known.users, person.name: theirs}
-    return known.model_copy(update={"user": person.name, "is_claimed": False, "users": users})
 
 
 class People:
