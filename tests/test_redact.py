@@ -45,24 +45,26 @@ def test_a_key_of_a_known_shape_goes_wherever_it_stands(kind: str) -> None:
 
 @pytest.mark.req("SB-14")
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", KEYS)
-def test_a_key_goes_however_it_is_written_and_dumped(kind: str, way: str) -> None:
-    key, text = KEYS[kind], WAYS[way](KEYS[kind])
-    for dumped in (text, json.dumps({"x": f"a\n{text}"}), json.dumps(json.dumps([f"\n{text}"])), repr(["\t" + text])):
-        clean = Redactor().redact(dumped).text
-        assert [piece for piece in pieces(key) if piece in clean] == []
-    assert json.loads(Redactor().redact(json.dumps({"x": text})).text).keys() == {"x"}
-    assert taken_out(Redactor().redact(text).text)
+def test_a_key_goes_however_it_is_written_and_dumped(way: str) -> None:
+    for key in KEYS.values():
+        text = WAYS[way](key)
+        nested = json.dumps(json.dumps([f"\n{text}"]))
+        for dumped in (text, json.dumps({"x": f"a\n{text}"}), nested, repr(["\t" + text])):
+            clean = Redactor().redact(dumped).text
+            assert [piece for piece in pieces(key) if piece in clean] == []
+        assert json.loads(Redactor().redact(json.dumps({"x": text})).text).keys() == {"x"}
+        assert taken_out(Redactor().redact(text).text)
 
 
 @pytest.mark.req("SB-14")
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", KEYS)
-def test_a_key_in_two_pieces_goes_while_it_streams(kind: str, way: str) -> None:
-    text = WAYS[way](KEYS[kind])
-    for cut in range(1, len(text), 17):
-        stream = Redactor().stream()
-        assert stream.feed(text[:cut]) + stream.feed(text[cut:]) + stream.end() == Redactor().redact(text).text
+def test_a_key_in_two_pieces_goes_while_it_streams(way: str) -> None:
+    for key in KEYS.values():
+        text = WAYS[way](key)
+        clean = Redactor().redact(text).text
+        for cut in range(1, len(text), 17):
+            stream = Redactor().stream()
+            assert stream.feed(text[:cut]) + stream.feed(text[cut:]) + stream.end() == clean
 
 
 @pytest.mark.req("SB-14")
@@ -241,9 +243,9 @@ def test_dumped_values_stay_json(value: object) -> None:
         'password=\\\\"',
     ],
 )
-def test_hostile_repetition_costs_no_more_than_its_length(piece: str) -> None:
+def test_hostile_repetition_costs_no_more_than_its_length(piece: str, is_thorough: bool) -> None:
     """Quadratic work on a megabyte would take hours; the test's time limit is the measure."""
-    text = piece * (30_000 // len(piece))
+    text = piece * ((30_000 if is_thorough else 6_000) // len(piece))
     Redactor(["known-value-1"]).redact(text)
     stream = Redactor(["known value"]).stream()
     for start in range(0, len(text), 10):

@@ -63,7 +63,7 @@ def is_learning() -> bool:
 
 
 @pytest.mark.req("PF-04")
-@pytest.mark.parametrize("size", [5, LOOKED_AT_ONCE + 1])
+@pytest.mark.parametrize("size", [pytest.param(5, marks=pytest.mark.full), LOOKED_AT_ONCE + 1])
 async def test_a_turn_asks_the_database_no_more_in_a_large_library(talk: Talk, habitus: Habitus, size: int) -> None:
     fill(habitus, size)
     for n in range(20):

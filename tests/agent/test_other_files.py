@@ -208,22 +208,22 @@ async def test_a_skill_in_the_prompt_and_one_called_by_its_name_tell_of_their_fi
 
 
 @pytest.mark.req("SC-03")
-@pytest.mark.parametrize(
-    "path", ["../../habitus.db", "/etc/passwd", "link.md", "inner/passwd", "a\0b", "", "..", "gone.md", "refs\\x.md"]
-)
-async def test_no_path_leads_out_of_a_skill(talk: Talk, habitus: Habitus, tmp_path: Path, path: str) -> None:
+async def test_no_path_leads_out_of_a_skill(talk: Talk, habitus: Habitus, tmp_path: Path) -> None:
+    paths = ["../../habitus.db", "/etc/passwd", "link.md", "inner/passwd", "a\0b", "", "..", "gone.md", "refs\\x.md"]
     own(habitus)
     folder = habitus.settings.home / "skills" / "fill-form"
     (tmp_path / "secret.md").write_text("TREASURE root:")
     (folder / "link.md").symlink_to(tmp_path / "secret.md")
     (folder / "inner").symlink_to("/etc")
-    recalled, answer, ran = (message.content for message in await said(talk, [recall(), read(path), RUN]))
+    heard = [message.content for message in await said(talk, [recall(), *map(read, paths), RUN])]
+    (recalled, *answers, ran) = heard
     assert "link.md" not in recalled
     assert "inner" not in recalled
     assert "link.md" not in ran
-    assert "TREASURE" not in answer
-    assert "root:" not in answer
-    assert answer.startswith("Error: 'fill-form' has no file ") or path == ""
+    for path, answer in zip(paths, answers, strict=True):
+        assert "TREASURE" not in answer
+        assert "root:" not in answer
+        assert answer.startswith("Error: 'fill-form' has no file ") or path == ""
 
 
 @pytest.mark.full

@@ -324,6 +324,7 @@ async def test_two_sessions_on_one_home_do_not_meet(talk: Talk) -> None:
     assert "NameError" in results(two)[0]
 
 
+@pytest.mark.full
 @pytest.mark.req("SE-11")
 async def test_a_recording_is_written_down_before_anything_is_selected(
     talk: Talk, habitus: Habitus, spoken: Path

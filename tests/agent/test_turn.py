@@ -199,6 +199,7 @@ async def test_a_huge_result_is_cut_with_a_mark(talk: Talk) -> None:
 async def test_calls_that_only_read_run_side_by_side(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
     running: list[int] = []
     most = 0
+    together = asyncio.Barrier(3)
 
     from habitus.agent.tools.registry import Registry, Running
     from habitus.events import ToolCall, ToolResult
@@ -207,7 +208,7 @@ async def test_calls_that_only_read_run_side_by_side(talk: Talk, monkeypatch: py
         nonlocal most
         running.append(1)
         most = max(most, len(running))
-        await asyncio.sleep(0.01)
+        await (asyncio.sleep(0.01) if called.name == "create_skill" else asyncio.wait_for(together.wait(), 300))
         running.pop()
         return ToolResult(content="done")
 

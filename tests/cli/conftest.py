@@ -69,10 +69,10 @@ def direct(installed_cli: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 
 
 @pytest.fixture(scope="session")
-def stock(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def stock(tmp_path_factory: pytest.TempPathFactory, program: Path) -> Path:
     """A home with one skill, made once and copied for each test."""
     place = tmp_path_factory.mktemp("stock")
-    cli = Cli(home=furnish(place / "home"), user_home=place, cwd=place)
+    cli = Cli(home=furnish(place / "home"), user_home=place, cwd=place, program=(str(program),))
     given = ("-d", "Sums up a CSV file.", "-w", "Totals are asked for", "--tags", "data")
     assert cli("skills", "new", "csv-summary", *given).code == 0
     return cli.home

@@ -107,7 +107,7 @@ def test_a_kill_at_any_step_of_a_restore_leaves_the_home_as_it_was_or_restored(
     as_it_was = _seen(stocked.home)
     assert as_it_was != restored
     context, found = multiprocessing.get_context("fork"), []
-    for at in range(1, 10_000, 1 if is_thorough else 11):
+    for at in range(1, 10_000, 1 if is_thorough else 29):
         home = tmp_path / f"at-{at}"
         shutil.copytree(stocked.home, home)
         process = context.Process(target=_restore_and_die, args=(home, made, at))

@@ -150,6 +150,7 @@ def test_a_change_of_the_agent_is_shown_and_asked_about(run_cli: Cli) -> None:
     assert sorted(path.name for path in (run_cli.home / "skills").iterdir()) == ["brew-tea", "two"]
 
 
+@pytest.mark.full
 def test_what_is_said_to_be_run_next_is_on_the_same_home(run_cli: Cli) -> None:
     model = _script(run_cli, {"call": "create_skill", "arguments": CREATE}, {"say": "Proposed."}, {"say": "Hello."})
     home = str(run_cli.home)
@@ -179,6 +180,7 @@ def test_what_ask_changed_is_taken_back_on_the_command_line(run_cli: Cli) -> Non
     assert "brew-tea@user is in the archive" in run_cli("--home", home, "undo", "brew-tea:1").out
 
 
+@pytest.mark.full
 def test_ctrl_c_at_a_question_stops_the_turn(run_cli: Cli) -> None:
     model = _script(run_cli, {"call": "create_skill", "arguments": CREATE}, {"say": "Fine."})
     with _chat(run_cli, "--model", model) as terminal:
@@ -444,7 +446,7 @@ def test_two_chats_on_one_home_keep_apart(run_cli: Cli, two: list[subprocess.Pop
 def test_a_piped_chat_that_is_interrupted_ends(run_cli: Cli) -> None:
     model = _script(run_cli, {"say": "Well, now", "hang": True})
     with subprocess.Popen(
-        [*run_cli.command, "chat", "--json", "--model", model],
+        [*run_cli.program, "chat", "--json", "--model", model],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=run_cli.cwd, env=run_cli.environ(),
     ) as process:  # fmt: skip
         assert process.stdin
@@ -538,13 +540,13 @@ def test_a_request_and_a_key_that_are_no_text_and_a_closed_input_are_ordinary(ru
 
 
 @pytest.mark.req("SC-01", "OP-03")
-def test_what_goes_wrong_beside_an_answer_is_one_line(direct: Direct) -> None:
+def test_what_goes_wrong_beside_an_answer_is_one_line(direct: Direct, run_cli: Cli) -> None:
     model = _script(direct.cli, {"say": "Hello."})
     assert direct("skills", "list").code == 0
     with contextlib.closing(sqlite3.connect(direct.home / "habitus.db")) as database:
         database.execute("ALTER TABLE turn_messages RENAME TO lost")
         database.commit()
-    said = direct.cli("ask", "hi", "-m", model)
+    said = run_cli("ask", "hi", "-m", model)
     assert (said.code, said.out) == (0, "Hello.\n")
     assert "Traceback" not in said.err
     assert "no such table" in said.err
@@ -636,6 +638,7 @@ def test_ask_attaches_a_file_and_reads_a_folder(run_cli: Cli) -> None:
     assert run_cli("ask", "x", "--model", model, "--read", "nowhere").err.startswith("habitus: There is no folder ")
 
 
+@pytest.mark.full
 @pytest.mark.req("AG-11", "SB-03")
 def test_a_package_is_asked_about_once_for_a_project(run_cli: Cli, tmp_path: Path) -> None:
     write_wheel(tmp_path, "habitus_greeting", "HELLO = 'hello'\n")

@@ -171,6 +171,7 @@ def test_a_home_moves_to_a_shared_database_and_back_with_all_it_has(direct: Dire
     assert (sweep.st_size, oct(sweep.st_mode)[-3:]) == (2_000_010, "700")
 
 
+@pytest.mark.full
 @pytest.mark.req("OP-01")
 def test_a_copy_that_was_killed_goes_on_where_it_stopped(direct: Direct, url: str, python: str) -> None:
     furnish_with_skills(direct.home)

@@ -137,7 +137,7 @@ def test_without_a_terminal_editing_says_what_to_do_instead(direct: Direct) -> N
 
 
 @pytest.fixture
-def in_terminal(direct: Direct, tmp_path: Path) -> Callable[..., str]:
+def in_terminal(direct: Direct, tmp_path: Path, program: Path) -> Callable[..., str]:
     """`habitus …` in a terminal, with an editor that runs a script, and answers typed in."""
 
     def run(*args: str, script: str, typed: str = "") -> str:
@@ -146,7 +146,7 @@ def in_terminal(direct: Direct, tmp_path: Path) -> Callable[..., str]:
         mine, theirs = pty.openpty()
         environ = {**direct.cli.environ(), "EDITOR": f"{HABITUS.with_name('python')} {editor}", "TERM": "dumb"}
         process = subprocess.Popen(
-            [str(HABITUS), *args], stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environ,
+            [str(program), *args], stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environ,
             cwd=direct.cli.cwd,
         )  # fmt: skip
         os.close(theirs)

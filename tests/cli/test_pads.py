@@ -97,6 +97,7 @@ def test_remove_ends_the_process_and_deletes_everything(pad: Direct) -> None:
     assert pad("pad", "view", "one").err == "habitus: There is no scratchpad 'one'. See 'habitus pad list'.\n"
 
 
+@pytest.mark.full
 def test_an_idle_pad_goes_to_sleep_and_says_so_when_it_wakes(pad: Direct) -> None:
     pad.ok("pad", "exec", "one", "x = 1", "--idle", "0.2")
     _wait(lambda: _keepers(pad.home) == [])
@@ -105,6 +106,7 @@ def test_an_idle_pad_goes_to_sleep_and_says_so_when_it_wakes(pad: Direct) -> Non
     assert (ran.out, ran.err) == ("False\n", "The pad's process was started anew: earlier variables are gone.\n")
 
 
+@pytest.mark.full
 def test_a_killed_keeper_is_replaced(pad: Direct) -> None:
     pad.ok("pad", "exec", "one", "x = 1")
     [keeper] = _keepers(pad.home)
@@ -114,9 +116,9 @@ def test_a_killed_keeper_is_replaced(pad: Direct) -> None:
     assert ran.out == "2\n", ran
 
 
-def test_an_interrupted_command_stops_its_cell(pad: Direct) -> None:
+def test_an_interrupted_command_stops_its_cell(pad: Direct, program: Path) -> None:
     pad.ok("pad", "exec", "one", "import time; x = 1")
-    command = [*pad.cli.command, "pad", "exec", "one", "print('on'); time.sleep(100)"]
+    command = [str(program), "pad", "exec", "one", "print('on'); time.sleep(100)"]
     with subprocess.Popen(
         command, env=pad.cli.environ(), cwd=pad.cli.cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
@@ -149,6 +151,7 @@ def _wait(is_so: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.full
 def test_no_character_loses_a_result(pad: Direct) -> None:
     shown = "a\\u2028b\\x85c\\x0bd"
     pad.ok("pad", "exec", "one", f"print('{shown}')")
@@ -168,6 +171,7 @@ def elsewhere(pad: Direct, tmp_path: Path) -> Iterator[Path]:
         yield there
 
 
+@pytest.mark.full
 @pytest.mark.req("SB-13")
 def test_pads_live_on_the_machine_that_the_settings_name(pad: Direct, elsewhere: Path) -> None:
     assert pad.ok("pad", "exec", "one", "open('note.txt', 'w').write('over there'); x = 20") == ""

@@ -90,15 +90,14 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("what", HOSTILE)
-def test_a_recipe_that_can_do_harm_is_named_and_nothing_of_it_runs(desk: Direct, what: str) -> None:
-    block, problem = HOSTILE[what]
-    desk.skill_file("speaking").with_name("chunks.md").write_text(f"## go\n```yaml\n{block}\n```\n")
-    assert problem in desk("recipes", "test").out
-    (found,) = desk.json("recipes", "list")["recipes"]
-    assert found["status"] == "broken"
-    ran = desk("recipes", "run", found["plan"]["name"])
-    assert (ran.code, problem in ran.err) == (1, True)
+def test_a_recipe_that_can_do_harm_is_named_and_nothing_of_it_runs(desk: Direct) -> None:
+    for what, (block, problem) in HOSTILE.items():
+        desk.skill_file("speaking").with_name("chunks.md").write_text(f"## go\n```yaml\n{block}\n```\n")
+        (found,) = desk.json("recipes", "list")["recipes"]
+        assert found["status"] == "broken", what
+        ran = desk("recipes", "run", found["plan"]["name"])
+        assert (ran.code, problem in ran.err) == (1, True), what
+        assert problem in desk("recipes", "test").out, what
     assert desk.json("sessions", "list")["sessions"] == []
 
 

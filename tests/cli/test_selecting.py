@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Direct
+from tests.conftest import Cli
 
 AROUND = ("--path", "src/a.py", "--resource", "calendar", "--feature", "skill_try_this")
 FIELDS = {
@@ -129,7 +130,7 @@ def test_lint_tells_the_share_of_the_prompt(direct: Direct) -> None:
 
 
 @pytest.mark.req("SE-04")
-def test_triggers_are_shown_and_never_select(direct: Direct) -> None:
+def test_triggers_are_shown_and_never_select(direct: Direct, run_cli: Cli) -> None:
     file = direct.skill_file("sum-up")
     file.parent.mkdir(parents=True)
     front = 'metadata:\n  habitus.triggers: "csv, totals"\n'
@@ -138,7 +139,7 @@ def test_triggers_are_shown_and_never_select(direct: Direct) -> None:
     (direct.cli.cwd / "model.json").write_text(json.dumps([{"say": "one"}]))
     asked = direct.ok("ask", "csv totals", "--model", "script:model.json", "--json")
     assert direct.json("why", "sum-up", "--turn", _done(asked)[0]["turn"])["selected"][0]["place"] == "menu"
-    listed = direct.cli("chat", "--model", "script:model.json", stdin="/skills\n").out
+    listed = run_cli("chat", "--model", "script:model.json", stdin="/skills\n").out
     assert "(triggers: csv, totals)" in " ".join(listed.split())
 
 

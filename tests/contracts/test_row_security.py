@@ -91,6 +91,7 @@ def remember(tmp_path: Path, url: str, user: str, text: str) -> None:
             turn.done("Noted.")
 
 
+@pytest.mark.full
 @pytest.mark.req("OP-04", "SC-04")
 def test_who_forgets_themselves_reaches_their_own_rows_and_an_admin_everybodys(tmp_path: Path, url: str) -> None:
     remember(tmp_path, url, "ann", "Ann keeps her keys under the mat.")

@@ -228,6 +228,7 @@ won
     assert (await pads.exec("one", code)).stdout == "[]\n"
 
 
+@pytest.mark.full
 @pytest.mark.req("SB-09")
 async def test_another_machine_keeps_a_pads_limits_between_cells(sshd: Sshd, tmp_path: Path, seed: Path) -> None:
     shutil.copytree(seed, tmp_path / "pads" / "one" / "venv", symlinks=True)

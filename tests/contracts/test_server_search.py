@@ -156,6 +156,7 @@ def crowd(count: int) -> list[Document]:
     ]
 
 
+@pytest.mark.full
 @pytest.mark.req("OP-01")
 def test_few_of_many_candidates_give_nearly_the_same_order(url: str) -> None:
     embedder = WordLlama()

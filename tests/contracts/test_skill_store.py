@@ -80,16 +80,16 @@ def test_an_absent_skill_is_none(store: SkillStore) -> None:
 
 
 @pytest.mark.req("SK-04")
-@pytest.mark.parametrize("spelling", ["csv-summary", "csv_summary", "CSV_Summary", "Csv-Summary"])
-def test_every_spelling_names_the_same_skill(store: SkillStore, spelling: str) -> None:
+def test_every_spelling_names_the_same_skill(store: SkillStore) -> None:
     saved(store)
-    loaded = store.load(spelling)
-    assert loaded is not None
-    assert loaded.name == "csv-summary"
-    assert store.is_taken(spelling)
-    store.increment_recommended(spelling)
-    assert store.counters(spelling)[Stage.STEPS].recommended == 1
-    assert store.delete(spelling, ME)
+    for number, spelling in enumerate(["csv-summary", "csv_summary", "CSV_Summary", "Csv-Summary"], 1):
+        loaded = store.load(spelling)
+        assert loaded is not None
+        assert loaded.name == "csv-summary"
+        assert store.is_taken(spelling)
+        store.increment_recommended(spelling)
+        assert store.counters(spelling)[Stage.STEPS].recommended == number
+    assert store.delete("CSV_Summary", ME)
     assert store.load("csv-summary") is None
 
 
@@ -101,10 +101,10 @@ def test_closest_match_mends_a_typo_and_nothing_else(store: SkillStore) -> None:
 
 
 @pytest.mark.req("SK-04")
-@pytest.mark.parametrize("name", ["../x", "a/b", "/etc", "a\0b", "", ".", "..", "-a", "a--b", "x" * 65, "naïve"])
-def test_no_name_leaves_its_root(store: SkillStore, name: str) -> None:
-    with pytest.raises(Invalid, match="can't be the name"):
-        store.save(replace(SKILL, name=name), ME)
+def test_no_name_leaves_its_root(store: SkillStore) -> None:
+    for name in ["../x", "a/b", "/etc", "a\0b", "", ".", "..", "-a", "a--b", "x" * 65, "naïve"]:
+        with pytest.raises(Invalid, match="can't be the name"):
+            store.save(replace(SKILL, name=name), ME)
     assert store.list_summaries() == []
 
 
@@ -269,13 +269,13 @@ def test_rolling_back_to_before_a_stage_takes_the_stage_away(store: SkillStore) 
 
 
 @pytest.mark.req("SK-04")
-@pytest.mark.parametrize("path", ["../x", "/etc/x", "a/../b", "", "a\\b", "./a", "a//b"])
-def test_no_file_leaves_its_skill(store: SkillStore, path: str) -> None:
+def test_no_file_leaves_its_skill(store: SkillStore) -> None:
     saved(store)
     tree = store.tree("csv-summary")
     assert tree is not None
-    with pytest.raises(Invalid, match="no path inside a skill"):
-        store.save_tree("csv-summary", {**tree, path: file_of(b"x")}, ME)
+    for path in ["../x", "/etc/x", "a/../b", "", "a\\b", "./a", "a//b"]:
+        with pytest.raises(Invalid, match="no path inside a skill"):
+            store.save_tree("csv-summary", {**tree, path: file_of(b"x")}, ME)
 
 
 @pytest.mark.req("SK-10")

@@ -72,6 +72,7 @@ def test_workers_killed_at_random_lose_no_job_and_repeat_no_part_that_was_kept(
     check(root, queue.all())
 
 
+@pytest.mark.full
 @pytest.mark.req("OP-01")
 def test_connections_cut_under_load_cost_nothing(root: Path, queue: JobQueue, address: str) -> None:
     for number in range(2):
@@ -88,6 +89,7 @@ def test_connections_cut_under_load_cost_nothing(root: Path, queue: JobQueue, ad
     check(root, queue.all())
 
 
+@pytest.mark.full
 @pytest.mark.req("OP-01")
 def test_a_worker_has_two_connections_and_one_for_each_job_it_does_at_a_time(
     home: Path, tmp_path: Path, shared: str

@@ -73,7 +73,7 @@ def test_a_kill_at_any_step_leaves_the_old_or_the_new_state(
     assert new != old
 
     killed = 0
-    for at in range(1, 10_000, 1 if is_thorough else 13):
+    for at in range(1, 10_000, 1 if is_thorough else 17):
         home = fresh(f"at-{at}")
         code = run_and_die(home, operation, at)
         survivor = crash.open_store(home)

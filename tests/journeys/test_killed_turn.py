@@ -17,7 +17,7 @@ def test_what_was_asked_is_there_after_a_kill_and_the_session_goes_on(run_cli: C
     script = tmp_path / "script.json"
     script.write_text(json.dumps([{"say": "Let me think ", "hang": True}]))
     process = subprocess.Popen(
-        [*run_cli.command, "chat", "--model", f"script:{script}", "--json"],
+        [*run_cli.program, "chat", "--model", f"script:{script}", "--json"],
         env=run_cli.environ(),
         cwd=run_cli.cwd,
         stdin=subprocess.PIPE,

@@ -110,6 +110,7 @@ def test_skills_of_a_repository_are_added_locked_and_updated(person: Person, rep
     assert person.verdicts("skills", "update", "alpha") == {"alpha": "unchanged"}
 
 
+@pytest.mark.full
 @pytest.mark.req("SK-18")
 def test_one_folder_of_a_repository_is_added_by_its_short_name_or_its_web_address(
     person: Person, repository: Repository

@@ -71,19 +71,15 @@ def seen(text: str) -> str:
 
 
 @pytest.mark.req("CL-02")
-def test_every_page_opens_on_a_home_with_life_and_on_an_empty_one(browser: TestClient, habitus: Habitus) -> None:
+def test_every_page_opens_and_uses_no_trade_words(browser: TestClient, habitus: Habitus) -> None:
     empty = {path: browser.get(path).status_code for path in PAGES}
     gone = ("/skills/close", "/skills/weekly", "/skills/look", "/skills/shout", "/activity/s1", "/chat/s1")
     assert {path for path, status in empty.items() if status != 200} == {p for p in PAGES if p.startswith(gone)}
     furnish_with_life(habitus)
-    assert [path for path in PAGES if browser.get(path).status_code != 200] == []
-
-
-@pytest.mark.req("CL-02")
-def test_pages_use_no_trade_words(browser: TestClient, habitus: Habitus) -> None:
-    furnish_with_life(habitus)
+    answers = {path: browser.get(path) for path in (*PAGES, "/nothing")}
+    assert [path for path in PAGES if answers[path].status_code != 200] == []
     not_ours = r'<details class="terminal">.*?</details>'  # names of settings and checks, as the command line has them
-    texts = {path: re.sub(not_ours, "", browser.get(path).text, flags=re.DOTALL) for path in (*PAGES, "/nothing")}
+    texts = {path: re.sub(not_ours, "", answer.text, flags=re.DOTALL) for path, answer in answers.items()}
     found = {path: re.findall(TRADE_WORDS, seen(text), flags=re.IGNORECASE) for path, text in texts.items()}
     assert {path: words for path, words in found.items() if words} == {}
 
@@ -228,10 +224,12 @@ def test_no_field_of_a_skill_or_lesson_puts_anything_into_a_page_but_text(
         (folder / "SKILL.md").write_text(f"---\n{front}\n---\n{attack}\n\n# {attack}\n\n- {attack}\n")
         habitus.memory.add(f"{attack} is no lesson {number}", topic=attack)
         tabs = [f"/skills/attack-{number}?tab={tab}" for tab in ("read", "edit", "history&version=1", "fits")]
-        for path in (*tabs, "/", "/skills", "/lessons", "/review", f"/skills?q={attack}", f"/skills?tag={attack}"):
+        for path in (*tabs, f"/skills?q={attack}", f"/skills?tag={attack}"):
             assert_harmless(browser.get(path).text)
         assert_harmless(browser.post("/preview", data={"body": attack}).text)
         assert_harmless(browser.get(f"/skills/{attack}").text)
+    for path in ("/", "/skills", "/lessons", "/review"):
+        assert_harmless(browser.get(path).text)
 
 
 def assert_harmless(text: str) -> None:
