@@ -30,7 +30,7 @@ from habitus.skills import trees
 from habitus.skills.formats import skill_md
 from habitus.skills.model import Actor, Author, Skill, Stage
 from habitus.skills.stores.files import DirectoryShelf
-from habitus.skills.stores.versioned import VersionedStore
+from habitus.skills.stores.versioned import SkillStore
 
 ME = Author(actor=Actor.USER, name="bench")
 BODY = "\n".join(f"{number}. Look at part {number} and decide whether it needs work." for number in range(1, 31))
@@ -195,10 +195,10 @@ def skill_files(root: Path) -> Iterator[Path]:
             yield path
 
 
-def open_store(home: Path) -> VersionedStore:
+def open_store(home: Path) -> SkillStore:
     engine = sql.open_engine(sql.sqlite_url(home / "habitus.db"))
     shelf = DirectoryShelf(home / "skills", home / "archive")
-    return VersionedStore(shelf, engine, layer="user", clock=lambda: datetime.now(UTC))
+    return SkillStore(shelf, engine, layer="user", clock=lambda: datetime.now(UTC))
 
 
 def timed(action: Callable[[], Any]) -> float:

@@ -15,7 +15,7 @@ import pytest
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
-    from habitus.skills.stores.base import SkillStore
+    from habitus.skills.stores.versioned import SkillStore
     from tests.contracts.lines import Line
     from tests.contracts.stores import Ticking
 

@@ -10,7 +10,7 @@ from habitus import sql
 from habitus.skills.stores.files import DirectoryShelf
 from habitus.skills.stores.in_memory import InMemorySkillStore
 from habitus.skills.stores.sql import SqlShelf
-from habitus.skills.stores.versioned import VersionedStore
+from habitus.skills.stores.versioned import SkillStore
 from tests.homes import migrated
 
 
@@ -25,24 +25,22 @@ class Ticking:
         return self.now
 
 
-def file_store(home: Path, clock: Callable[[], datetime] | None = None, url: str = "") -> VersionedStore:
+def file_store(home: Path, clock: Callable[[], datetime] | None = None, url: str = "") -> SkillStore:
     engine = sql.open_engine(sql.sqlite_url(migrated(home / "habitus.db")))
     shelf = DirectoryShelf(home / "skills", home / "archive")
-    return VersionedStore(shelf, engine, layer="user", clock=clock or Ticking(), look_every=0)
+    return SkillStore(shelf, engine, layer="user", clock=clock or Ticking(), look_every=0)
 
 
 def in_memory_store(home: Path, clock: Callable[[], datetime] | None = None, url: str = "") -> InMemorySkillStore:
     return InMemorySkillStore(clock=clock or Ticking())
 
 
-def sql_store(home: Path, clock: Callable[[], datetime] | None = None, url: str = "") -> VersionedStore:
+def sql_store(home: Path, clock: Callable[[], datetime] | None = None, url: str = "") -> SkillStore:
     engine = sql.open_engine(url or sql.sqlite_url(migrated(home / "habitus.db")))
-    return VersionedStore(
-        SqlShelf(engine, home / "cache"), engine, layer="user", clock=clock or Ticking(), look_every=0
-    )
+    return SkillStore(SqlShelf(engine, home / "cache"), engine, layer="user", clock=clock or Ticking(), look_every=0)
 
 
-STORES: dict[str, Callable[[Path, Ticking, str], VersionedStore]] = {
+STORES: dict[str, Callable[[Path, Ticking, str], SkillStore]] = {
     "files": file_store,
     "in_memory": in_memory_store,
     "sqlite": sql_store,

@@ -10,7 +10,8 @@ from habitus.errors import Invalid, NotFound, Refused, Stale
 from habitus.files import file_of, tree_hash
 from habitus.skills.formats import skill_md
 from habitus.skills.model import Actor, Author, Counters, Manifest, Skill, Source, Stage
-from habitus.skills.stores.base import TOLD, SkillStore, Step
+from habitus.skills.stores.base import TOLD, Step
+from habitus.skills.stores.versioned import SkillStore
 from tests.contracts.stores import Ticking
 
 ME = Author(actor=Actor.USER, name="ada", reason="because")

@@ -19,7 +19,7 @@ from habitus.settings import load
 from habitus.skills.edits import Edit, Operation
 from habitus.skills.formats import detect
 from habitus.skills.model import Actor, Source, Stage
-from habitus.skills.stores.versioned import VersionedStore
+from habitus.skills.stores.versioned import SkillStore
 from habitus.skills.tables import agent_skill_files, agent_skills
 from tests.contracts import postgres
 from tests.contracts.stores import sql_store
@@ -36,24 +36,24 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def store(tmp_path: Path, url: str) -> Iterator[VersionedStore]:
+def store(tmp_path: Path, url: str) -> Iterator[SkillStore]:
     store = sql_store(tmp_path, url=url)
     yield store
     store._engine.dispose()
 
 
-def rows(store: VersionedStore) -> list[dict[str, object]]:
+def rows(store: SkillStore) -> list[dict[str, object]]:
     with store._engine.connect() as connection:
         return [dict(row) for row in connection.execute(sa.select(agent_skills)).mappings()]
 
 
-def execute(store: VersionedStore, statement: sa.Executable) -> None:
+def execute(store: SkillStore, statement: sa.Executable) -> None:
     with store._engine.begin() as connection:
         connection.execute(statement)
 
 
 @pytest.mark.req("SK-08")
-def test_a_row_says_what_the_source_expects_of_it(store: VersionedStore) -> None:
+def test_a_row_says_what_the_source_expects_of_it(store: SkillStore) -> None:
     store.save(SKILL, ME)
     store.save(replace(SKILL, body="changed"), ME)
     store.set_enabled("csv-summary", False, ME)
@@ -75,7 +75,7 @@ def test_a_row_says_what_the_source_expects_of_it(store: VersionedStore) -> None
 
 
 @pytest.mark.req("SK-08", "SK-19")
-def test_rows_of_another_system_are_skills_with_their_version_and_dates(store: VersionedStore) -> None:
+def test_rows_of_another_system_are_skills_with_their_version_and_dates(store: SkillStore) -> None:
     execute(
         store,
         agent_skills.insert().values(
@@ -103,7 +103,7 @@ def test_rows_of_another_system_are_skills_with_their_version_and_dates(store: V
 
 
 @pytest.mark.req("SK-08", "SK-11")
-def test_a_change_by_sql_is_noticed_and_becomes_a_version(store: VersionedStore) -> None:
+def test_a_change_by_sql_is_noticed_and_becomes_a_version(store: SkillStore) -> None:
     store.save(SKILL, ME)
     execute(store, agent_skills.update().values(content="by SQL", version=2, modified_on="2031-01-01T00:00:00Z"))
     loaded = store.load("csv-summary")
@@ -124,7 +124,7 @@ def test_a_change_by_sql_is_noticed_and_becomes_a_version(store: VersionedStore)
     "values",
     [{"tags": "not json"}, {"tags": '{"a": 1}'}, {"fields": "[1]"}],
 )
-def test_a_row_that_makes_no_sense_is_broken_and_hides_no_other(store: VersionedStore, values: dict[str, str]) -> None:
+def test_a_row_that_makes_no_sense_is_broken_and_hides_no_other(store: SkillStore, values: dict[str, str]) -> None:
     store.save(SKILL, ME)
     execute(store, agent_skills.insert().values(_id="odd", **values))
     assert [summary.name for summary in store.list_summaries()] == ["csv-summary"]
@@ -134,7 +134,7 @@ def test_a_row_that_makes_no_sense_is_broken_and_hides_no_other(store: Versioned
 
 
 @pytest.mark.req("SK-08")
-def test_a_row_of_nulls_is_listed_with_what_is_missing(store: VersionedStore) -> None:
+def test_a_row_of_nulls_is_listed_with_what_is_missing(store: SkillStore) -> None:
     execute(store, agent_skills.insert().values(_id="bare"))
     loaded = store.load("bare")
     assert loaded is not None
@@ -146,7 +146,7 @@ def test_a_row_of_nulls_is_listed_with_what_is_missing(store: VersionedStore) ->
 
 
 @pytest.mark.req("SK-08")
-def test_comments_and_unknown_keys_of_a_hand_written_file_survive_the_table(store: VersionedStore) -> None:
+def test_comments_and_unknown_keys_of_a_hand_written_file_survive_the_table(store: SkillStore) -> None:
     text = b"---\n# mine\nname: csv-summary\ncustom: [1, 2]   # odd\ndescription: Does it.\n---\n\nSteps.\n"
     store.save_tree("csv-summary", {"SKILL.md": file_of(text)}, ME)
     tree = store.tree("csv-summary")
@@ -160,7 +160,7 @@ def test_comments_and_unknown_keys_of_a_hand_written_file_survive_the_table(stor
 
 
 @pytest.mark.req("SK-08")
-def test_files_lie_beside_the_row_and_are_put_on_disk_by_hash(store: VersionedStore) -> None:
+def test_files_lie_beside_the_row_and_are_put_on_disk_by_hash(store: SkillStore) -> None:
     store.save(SKILL, ME)
     code = file_of(b"print(1)\n", executable=True)
     store.save_tree("csv-summary", {**(store.tree("csv-summary") or {}), "scripts/tool.py": code}, ME)

@@ -23,7 +23,7 @@ from habitus.files import file_of
 from habitus.skills.formats import skill_md
 from habitus.skills.model import Actor, Author, Skill
 from habitus.skills.stores.files import DirectoryShelf
-from habitus.skills.stores.versioned import VersionedStore
+from habitus.skills.stores.versioned import SkillStore
 
 ME = Author(actor=Actor.USER, name="ada")
 OLD = Skill(name="report", description="Writes the report.", body="old steps")
@@ -34,10 +34,10 @@ BIG = {
 }
 
 
-def open_store(home: Path) -> VersionedStore:
+def open_store(home: Path) -> SkillStore:
     engine = sql.open_engine(sql.sqlite_url(home / "habitus.db"))
     shelf = DirectoryShelf(home / "skills", home / "archive")
-    return VersionedStore(shelf, engine, layer="user", clock=lambda: datetime.now(UTC), look_every=0)
+    return SkillStore(shelf, engine, layer="user", clock=lambda: datetime.now(UTC), look_every=0)
 
 
 def prepare(home: Path) -> None:
@@ -55,7 +55,7 @@ def prepare(home: Path) -> None:
     store.save(replace(OLD, name="bystander"), ME)
 
 
-def _edit_by_hand(store: VersionedStore) -> None:
+def _edit_by_hand(store: SkillStore) -> None:
     directory = store.directory("report")
     assert directory is not None
     path = directory / "SKILL.md"
@@ -65,20 +65,20 @@ def _edit_by_hand(store: VersionedStore) -> None:
     store.list_summaries()
 
 
-def _replace_files(store: VersionedStore) -> None:
+def _replace_files(store: SkillStore) -> None:
     tree = dict(store.tree("with-files") or {})
     del tree["references/notes.md"]
     changed = {"chunks.md": file_of(b"## two\n"), "assets/new.bin": file_of(b"\0" * 5000)}
     store.save_tree("with-files", {**tree, **changed}, ME)
 
 
-def _save_many(store: VersionedStore) -> None:
+def _save_many(store: SkillStore) -> None:
     many = {f"many-{n}": {"SKILL.md": file_of(skill_md.render(replace(OLD, name=f"many-{n}")))} for n in range(4)}
     changed = {"SKILL.md": file_of(skill_md.render(replace(OLD, body="newest"))), **BIG}
     store.save_many({**many, "report": changed}, ME)
 
 
-OPERATIONS: dict[str, Callable[[VersionedStore], object]] = {
+OPERATIONS: dict[str, Callable[[SkillStore], object]] = {
     "create": lambda store: store.save(replace(OLD, name="brand-new"), ME),
     "edit": lambda store: store.save(replace(OLD, body="newer steps"), ME),
     "replace_files": _replace_files,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from habitus.skills.stores.versioned import VersionedStore
+from habitus.skills.stores.versioned import SkillStore
 from tests.journeys import crash
 
 
@@ -23,7 +23,7 @@ class World:
     counted: dict[str, dict[str, int]]
 
 
-def world(store: VersionedStore) -> World:
+def world(store: SkillStore) -> World:
     return World(
         skills={skill.name: (skill.body, skill.enabled) for skill in store.list_all()},
         files={
@@ -92,7 +92,7 @@ def test_a_kill_at_any_step_leaves_the_old_or_the_new_state(
     assert killed, "nothing was interrupted: the steps are not seen"
 
 
-def _allowed(operation: str, old: World, new: World, store: VersionedStore) -> list[World]:
+def _allowed(operation: str, old: World, new: World, store: SkillStore) -> list[World]:
     """The states a kill may leave. An operation of several steps may stop between two of them."""
     if operation == "return_to":
         return [world(store)] if store.load("bystander") or "bystander" in new.archived + old.archived else []
@@ -112,7 +112,7 @@ def _check_nothing_is_lying_about(home: Path) -> None:
     assert left == []
 
 
-def _check_history_is_whole(store: VersionedStore) -> None:
+def _check_history_is_whole(store: SkillStore) -> None:
     for summary in store.list_summaries():
         versions = store.history(summary.name)
         assert [version.number for version in versions] == list(range(1, len(versions) + 1))

@@ -14,7 +14,7 @@ import pytest
 from habitus.errors import Refused, StorageFailed
 from habitus.files import KEEP_BYTES
 from habitus.skills.model import Actor, Skill
-from habitus.skills.stores.versioned import VersionedStore
+from habitus.skills.stores.versioned import SkillStore
 from tests.contracts.stores import Ticking, file_store
 from tests.journeys.crash import ME, OLD
 
@@ -29,16 +29,16 @@ def put(home: Path, folder: str, text: str | bytes, file: str = "SKILL.md") -> P
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> VersionedStore:
+def store(tmp_path: Path) -> SkillStore:
     return file_store(tmp_path)
 
 
-def names(store: VersionedStore) -> list[str]:
+def names(store: SkillStore) -> list[str]:
     return [summary.name for summary in store.list_summaries()]
 
 
 @pytest.mark.req("SK-11")
-def test_a_hand_edit_is_noticed_and_becomes_a_version_of_the_disk(store: VersionedStore, tmp_path: Path) -> None:
+def test_a_hand_edit_is_noticed_and_becomes_a_version_of_the_disk(store: SkillStore, tmp_path: Path) -> None:
     store.save(OLD, ME)
     path = tmp_path / "skills/report/SKILL.md"
     path.write_text(path.read_text().replace("old steps", "by hand"))
@@ -49,7 +49,7 @@ def test_a_hand_edit_is_noticed_and_becomes_a_version_of_the_disk(store: Version
 
 
 @pytest.mark.req("SK-11")
-def test_a_hand_edit_of_the_same_size_in_the_same_moment_is_noticed(store: VersionedStore, tmp_path: Path) -> None:
+def test_a_hand_edit_of_the_same_size_in_the_same_moment_is_noticed(store: SkillStore, tmp_path: Path) -> None:
     store.save(OLD, ME)
     path = tmp_path / "skills/report/SKILL.md"
     for word in (b"bad steps", b"new steps", b"odd steps"):
@@ -60,7 +60,7 @@ def test_a_hand_edit_of_the_same_size_in_the_same_moment_is_noticed(store: Versi
 
 
 @pytest.mark.req("SK-11")
-def test_a_hand_edit_never_loses_to_a_cached_copy(store: VersionedStore, tmp_path: Path) -> None:
+def test_a_hand_edit_never_loses_to_a_cached_copy(store: SkillStore, tmp_path: Path) -> None:
     store.save(OLD, ME)
     path = tmp_path / "skills/report/SKILL.md"
     path.write_text(path.read_text().replace("old steps", "by hand"))
@@ -71,7 +71,7 @@ def test_a_hand_edit_never_loses_to_a_cached_copy(store: VersionedStore, tmp_pat
 
 
 @pytest.mark.req("SK-05", "SK-11")
-def test_a_changed_script_is_a_version_too(store: VersionedStore, tmp_path: Path) -> None:
+def test_a_changed_script_is_a_version_too(store: SkillStore, tmp_path: Path) -> None:
     store.save(OLD, ME)
     put(tmp_path, "report", "print(1)", "scripts/tool.py")
     assert len(store.history("report")) == 2
@@ -82,7 +82,7 @@ def test_a_changed_script_is_a_version_too(store: VersionedStore, tmp_path: Path
 
 
 @pytest.mark.req("SK-12")
-def test_a_directory_removed_by_hand_can_be_restored(store: VersionedStore, tmp_path: Path) -> None:
+def test_a_directory_removed_by_hand_can_be_restored(store: SkillStore, tmp_path: Path) -> None:
     store.save(OLD, ME)
     shutil.rmtree(tmp_path / "skills/report")
     assert names(store) == []
@@ -109,7 +109,7 @@ def test_a_directory_removed_by_hand_can_be_restored(store: VersionedStore, tmp_
     ],
 )
 def test_a_bad_file_is_listed_as_broken_and_hides_no_neighbour(
-    store: VersionedStore, tmp_path: Path, content: str | bytes, what: str
+    store: SkillStore, tmp_path: Path, content: str | bytes, what: str
 ) -> None:
     put(tmp_path, "good", GOOD.format(name="good"))
     put(tmp_path, "bad", content)
@@ -123,7 +123,7 @@ def test_a_bad_file_is_listed_as_broken_and_hides_no_neighbour(
 
 
 @pytest.mark.req("SK-02")
-def test_yes_is_a_name_like_any_other(store: VersionedStore, tmp_path: Path) -> None:
+def test_yes_is_a_name_like_any_other(store: SkillStore, tmp_path: Path) -> None:
     put(tmp_path, "yes", "---\nname: yes\ndescription: 1.0\n---\nno\n")
     loaded = store.load("yes")
     assert loaded is not None
@@ -131,7 +131,7 @@ def test_yes_is_a_name_like_any_other(store: VersionedStore, tmp_path: Path) -> 
 
 
 @pytest.mark.req("SK-02")
-def test_the_first_of_two_spellings_loads_and_the_other_is_broken(store: VersionedStore, tmp_path: Path) -> None:
+def test_the_first_of_two_spellings_loads_and_the_other_is_broken(store: SkillStore, tmp_path: Path) -> None:
     put(tmp_path, "my-skill", GOOD.format(name="my-skill"))
     put(tmp_path, "my_skill", GOOD.format(name="my_skill"))
     loaded = store.load("my-skill")
@@ -144,7 +144,7 @@ def test_the_first_of_two_spellings_loads_and_the_other_is_broken(store: Version
 
 
 @pytest.mark.req("SK-02")
-def test_a_directory_in_place_of_the_file_is_broken(store: VersionedStore, tmp_path: Path) -> None:
+def test_a_directory_in_place_of_the_file_is_broken(store: SkillStore, tmp_path: Path) -> None:
     (tmp_path / "skills/odd/SKILL.md").mkdir(parents=True)
     (tmp_path / "skills/empty").mkdir()
     assert {item.name: item.diagnostics[-1].what for item in store.list_broken()} == {
@@ -156,7 +156,7 @@ def test_a_directory_in_place_of_the_file_is_broken(store: VersionedStore, tmp_p
 
 
 @pytest.mark.req("SK-04")
-def test_links_out_of_the_root_are_not_followed(store: VersionedStore, tmp_path: Path) -> None:
+def test_links_out_of_the_root_are_not_followed(store: SkillStore, tmp_path: Path) -> None:
     secret = tmp_path / "elsewhere"
     secret.mkdir()
     (secret / "SKILL.md").write_text(GOOD.format(name="linked"))
@@ -176,7 +176,7 @@ def test_links_out_of_the_root_are_not_followed(store: VersionedStore, tmp_path:
 
 
 @pytest.mark.req("SK-05")
-def test_what_is_not_ours_stays_byte_for_byte(store: VersionedStore, tmp_path: Path) -> None:
+def test_what_is_not_ours_stays_byte_for_byte(store: SkillStore, tmp_path: Path) -> None:
     put(tmp_path, "report", "# kept\r\n---\n", "references/x.md")
     (tmp_path / "skills/report/.git").mkdir()
     (tmp_path / "skills/report/.git/HEAD").write_text("ref")
@@ -188,7 +188,7 @@ def test_what_is_not_ours_stays_byte_for_byte(store: VersionedStore, tmp_path: P
 
 
 @pytest.mark.req("SK-12")
-def test_a_file_too_large_for_the_history_is_never_lost(store: VersionedStore, tmp_path: Path) -> None:
+def test_a_file_too_large_for_the_history_is_never_lost(store: SkillStore, tmp_path: Path) -> None:
     store.save(OLD, ME)
     big = os.urandom(KEEP_BYTES + 1)
     put(tmp_path, "report", big, "assets/big.bin")
@@ -200,7 +200,7 @@ def test_a_file_too_large_for_the_history_is_never_lost(store: VersionedStore, t
 
 
 @pytest.mark.req("SK-01")
-def test_permissions_of_an_edited_file_stay(store: VersionedStore, tmp_path: Path) -> None:
+def test_permissions_of_an_edited_file_stay(store: SkillStore, tmp_path: Path) -> None:
     path = put(tmp_path, "report", GOOD.format(name="report"))
     path.chmod(0o640)
     store.change("report", lambda skill: replace(skill, body="x"), ME)
@@ -223,7 +223,7 @@ def test_an_unreadable_directory_is_broken_with_the_reason(tmp_path: Path) -> No
 def test_a_listing_looks_at_the_directory_at_most_every_two_seconds(tmp_path: Path) -> None:
     now = [0.0]
     first = file_store(tmp_path)
-    store = VersionedStore(
+    store = SkillStore(
         first._shelf, first._engine, layer="user", clock=Ticking(), look_every=2.0, monotonic=lambda: now[0]
     )
     assert names(store) == []
@@ -274,7 +274,7 @@ def test_a_disk_that_fills_up_between_plan_and_write_changes_nothing(tmp_path: P
 
 
 @pytest.mark.req("SK-07")
-def test_a_new_skill_has_a_folder_others_can_read(store: VersionedStore, tmp_path: Path) -> None:
+def test_a_new_skill_has_a_folder_others_can_read(store: SkillStore, tmp_path: Path) -> None:
     store.save(Skill(name="new-one", description='It\'s: "odd" # --- really', body="go"), ME)
     text = (tmp_path / "skills/new-one/SKILL.md").read_text()
     assert text.startswith("---\nname: new-one\n")

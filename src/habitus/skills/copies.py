@@ -9,8 +9,9 @@ from pathlib import Path
 from habitus.files import File, Tree, tree_hash
 from habitus.skills import records, trees
 from habitus.skills.layers import Layer, merged, merged_body
-from habitus.skills.listing import Listed, Outside, filled, with_source
+from habitus.skills.listing import Listed, filled, with_source
 from habitus.skills.model import Skill, Stage
+from habitus.skills.outside import OutsideContent
 from habitus.skills.powers import is_code
 
 
@@ -41,7 +42,12 @@ class SkillFiles:
 
 
 def counting(
-    item: Listed, layer_of: Callable[[str], Layer], outside: Outside, *, only_layer: bool = False, look: bool = False
+    item: Listed,
+    layer_of: Callable[[str], Layer],
+    outside: OutsideContent,
+    *,
+    only_layer: bool = False,
+    look: bool = False,
 ) -> list[Copy]:
     """Those that count, lowest first; what waits for trust above a copy that has it does not."""
     copies: list[Copy] = []
@@ -73,7 +79,7 @@ def one_skill(copies: Sequence[Copy], fill: Mapping[str, str] | None = None) -> 
     return skill
 
 
-def one_folder(copies: Sequence[Copy], outside: Outside) -> SkillFiles:
+def one_folder(copies: Sequence[Copy], outside: OutsideContent) -> SkillFiles:
     """The files that they make together: one that extends a lower copy brings its own over that one's."""
     tree: dict[str, File] = {}
     untrusted: set[str] = set()

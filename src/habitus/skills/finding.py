@@ -15,11 +15,11 @@ from habitus.skills.library import Library
 from habitus.skills.listing import Listed, Snapshot
 from habitus.skills.model import Skill, Summary
 from habitus.skills.shared_index import CHUNK, Progress, SharedIndex, chunks, mark
-from habitus.skills.stores.base import SkillStore
 from habitus.skills.tables import indexed
 
 if TYPE_CHECKING:
     from habitus.search.index import Index, Supposed
+    from habitus.skills.stores.versioned import SkillStore
 
 
 class Finder:

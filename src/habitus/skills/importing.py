@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -19,8 +19,10 @@ from habitus.skills.layers import USER
 from habitus.skills.library import Library
 from habitus.skills.listing import Listed
 from habitus.skills.model import Author, Counters, Severity, Stage
+from habitus.skills.outside import Origin, origins
 from habitus.skills.review import Action, Change, Proposal, ProposalState, Review
-from habitus.skills.stores.base import Facts, SkillStore
+from habitus.skills.stores.base import Facts
+from habitus.skills.stores.versioned import SkillStore
 from habitus.skills.tables import imports
 from habitus.skills.trust import IMPORTED, Scan, Trust
 
@@ -49,35 +51,6 @@ class Result:
 
 
 Land = Callable[[PlaybookLesson], Result]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Origin:
-    """Where a skill came from, and its files' hashes as they came and as they were saved."""
-
-    origin: str
-    source_hash: str
-    written_hash: str
-    imported_on: datetime
-    is_finished: bool  # whether counters and switches were taken over
-
-
-def origins(engine: sa.Engine, layer: str, names: Collection[str] | None = None) -> dict[str, Origin]:
-    """Name → where it came from, for the imported skills of a layer, or only these names of it."""
-    query = sa.select(imports).where(imports.c.layer == layer)
-    if names is not None:
-        query = query.where(imports.c.name.in_(list(names)))
-    with sql.reading(engine) as connection:
-        return {
-            row["name"]: Origin(
-                origin=row["origin"],
-                source_hash=row["source_hash"],
-                written_hash=row["written_hash"],
-                imported_on=row["imported_on"],
-                is_finished=row["is_finished"],
-            )
-            for row in connection.execute(query).mappings()
-        }
 
 
 class Importer:
@@ -248,12 +221,6 @@ class Importer:
         entry = _entry(change)
         self._remember({change.name: entry}, change.layer)
         self._finish({change.name: entry}, change.layer, proposal.author)
-
-
-def forget(engine: sa.Engine, layer: str, name: str) -> None:
-    """A skill of one's own has taken the name: nothing about an earlier import holds for it."""
-    with sql.writing(engine) as connection:
-        connection.execute(imports.delete().where(imports.c.layer == layer, imports.c.name == name))
 
 
 def _is_unfinished(known: Origin | None) -> bool:

@@ -6,10 +6,13 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from habitus.skills.fields import NAMES
 from habitus.skills.model import Author, Manifest, Skill, Source, Summary
-from habitus.skills.stores.base import SkillStore
+
+if TYPE_CHECKING:
+    from habitus.skills.stores.versioned import SkillStore  # the database, for those who open one
 
 _MANIFEST_FIELDS = {field.name for field in dataclasses.fields(Manifest)} - {"extends", "unreadable"}
 _PLAIN_FIELDS = {*NAMES, "license", "compatibility", "allowed_tools"}

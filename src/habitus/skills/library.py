@@ -20,7 +20,7 @@ from habitus.skills.fields import NO_FIELDS, Fields
 from habitus.skills.formats import fitting
 from habitus.skills.gates import GateContext
 from habitus.skills.layers import USER, Layer
-from habitus.skills.listing import Listed, Outside, Snapshot, TrustEverything, composed, listed
+from habitus.skills.listing import Listed, Snapshot, composed, listed
 from habitus.skills.model import (
     Archived,
     Author,
@@ -30,6 +30,7 @@ from habitus.skills.model import (
     Version,
 )
 from habitus.skills.names import Address
+from habitus.skills.outside import OutsideContent
 from habitus.skills.stores.base import Facts, Step, Written, refuse_stale
 
 
@@ -40,15 +41,15 @@ class Library:
         self,
         layers: Sequence[Layer],
         *,
+        outside: OutsideContent,
+        newest: Callable[[], Hashable],
         gate_context: GateContext,
         fill: Mapping[str, str],
         allow: Callable[[Author], None] = lambda author: None,
-        outside: Outside | None = None,
-        newest: Callable[[], Hashable] | None = None,
         reading: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         self.layers = tuple(layers)
-        self._outside = outside or TrustEverything()
+        self._outside = outside
         self._gates = gate_context
         self._reader = fill.get("USER", "")  # who reads, unless it is said
         self._fill = {name: value for name, value in fill.items() if name != "USER"}
@@ -69,8 +70,8 @@ class Library:
         with self._lock:
             with self._reading():
                 trust = self._outside.revision()
-                mark = None if self._newest is None else (trust, self._newest())
-                if mark is None or mark != self._mark:
+                mark = trust, self._newest()
+                if mark != self._mark:
                     self._compose(trust)
                     self._mark = mark
             if look and [layer for layer in self.layers if layer.store.look()]:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
 
 from habitus.skills import gates, lifecycle, placeholders
 from habitus.skills.gates import GateContext
 from habitus.skills.layers import Layer, merged
 from habitus.skills.model import Diagnostic, Manifest, Stage, State, Summary
+from habitus.skills.outside import AnySkill, OutsideContent
 from habitus.skills.stores.base import Contents
-
-AnySkill = TypeVar("AnySkill", bound=Summary)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,63 +72,8 @@ class Snapshot:
         return {}
 
 
-class Outside(Protocol):
-    """What is known of content that came from outside: whether it is trusted, and what it may claim for itself."""
-
-    def revision(self) -> Hashable:
-        """Changes when somebody trusts something, or no longer."""
-        ...
-
-    def look(self) -> None:
-        """Skills have changed: what is known of where they come from may have, too."""
-        ...
-
-    def objection(self, layer: Layer, name: str, tree_hash: str) -> str:
-        """Why the skill is not trusted; nothing when it is."""
-        ...
-
-    def seen(self, layer: Layer, summary: AnySkill, tree_hash: str) -> AnySkill:
-        """The summary as it counts: claims from outside have no force until a person trusts the skill as it is."""
-        ...
-
-    def is_trusted(self, layer: Layer, name: str, tree_hash: str) -> bool:
-        """Whether it is the person's own, or they trust it as it is."""
-        ...
-
-    def origin(self, layer: Layer, name: str, tree_hash: str) -> str:
-        """Where a skill was imported from whose files no person has trusted as they are; nothing for the others."""
-        ...
-
-    def forget(self, layer: Layer, name: str) -> None:
-        """The name is now that of a skill written here."""
-        ...
-
-
-class TrustEverything:
-    def revision(self) -> Hashable:
-        return 0
-
-    def look(self) -> None:
-        pass
-
-    def objection(self, layer: Layer, name: str, tree_hash: str) -> str:
-        return ""
-
-    def seen(self, layer: Layer, summary: AnySkill, tree_hash: str) -> AnySkill:
-        return summary
-
-    def is_trusted(self, layer: Layer, name: str, tree_hash: str) -> bool:
-        return True
-
-    def origin(self, layer: Layer, name: str, tree_hash: str) -> str:
-        return ""
-
-    def forget(self, layer: Layer, name: str) -> None:
-        pass
-
-
 def composed(
-    layers: Iterable[tuple[Layer, Contents]], outside: Outside, context: GateContext, fill: Mapping[str, str]
+    layers: Iterable[tuple[Layer, Contents]], outside: OutsideContent, context: GateContext, fill: Mapping[str, str]
 ) -> tuple[Listed, ...]:
     """The listing of layers, lowest first, as they are; `fill` is what placeholders become for every reader."""
     found: dict[str, Listed] = {}
@@ -163,7 +106,7 @@ def listed(
     contents: Contents,
     summary: Summary,
     lower: Listed | None,
-    outside: Outside,
+    outside: OutsideContent,
     context: GateContext,
     fill: Mapping[str, str],
 ) -> Listed:

@@ -2,31 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Hashable
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TypeVar
 
-from habitus.skills.importing import Origin
+import sqlalchemy as sa
+
+from habitus import sql
 from habitus.skills.layers import Layer
 from habitus.skills.model import Source, Summary
+from habitus.skills.tables import imports
 from habitus.skills.trust import IMPORTED, Trust
 
 AnySkill = TypeVar("AnySkill", bound=Summary)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Origin:
+    """Where a skill came from, and its files' hashes as they came and as they were saved."""
+
+    origin: str
+    source_hash: str
+    written_hash: str
+    imported_on: datetime
+    is_finished: bool  # whether counters and switches were taken over
+
+
+def origins(engine: sa.Engine, layer: str, names: Collection[str] | None = None) -> dict[str, Origin]:
+    """Name → where it came from, for the imported skills of a layer, or only these names of it."""
+    query = sa.select(imports).where(imports.c.layer == layer)
+    if names is not None:
+        query = query.where(imports.c.name.in_(list(names)))
+    with sql.reading(engine) as connection:
+        return {
+            row["name"]: Origin(
+                origin=row["origin"],
+                source_hash=row["source_hash"],
+                written_hash=row["written_hash"],
+                imported_on=row["imported_on"],
+                is_finished=row["is_finished"],
+            )
+            for row in connection.execute(query).mappings()
+        }
+
+
 class OutsideContent:
-    def __init__(
-        self, trust: Trust, imported: Callable[[str], Mapping[str, Origin]], forget: Callable[[str, str], None]
-    ) -> None:
+    """Whether content from outside is trusted, and what it may claim for itself; `engine` knows what was imported."""
+
+    def __init__(self, trust: Trust, engine: sa.Engine) -> None:
         self._trust = trust
-        self._forget = forget
-        self._imported = imported  # the imported skills of a layer, by name
+        self._engine = engine
         self._names: dict[str, frozenset[str]] = {}
 
     def revision(self) -> Hashable:
+        """Changes when somebody trusts something, or no longer."""
         return self._trust.revision()
 
     def look(self) -> None:
+        """Skills have changed: what is known of where they come from may have, too."""
         self._names = {}
 
     def objection(self, layer: Layer, name: str, tree_hash: str) -> str:
@@ -36,6 +70,7 @@ class OutsideContent:
         return self._trust.objection(layer.trust_root, name, tree_hash, lambda: layer.store.tree(name) or {})
 
     def seen(self, layer: Layer, summary: AnySkill, tree_hash: str) -> AnySkill:
+        """The summary as it counts: claims from outside have no force until a person trusts the skill as it is."""
         if self._is_imported(layer, summary.name):
             summary = replace(summary, source=Source.IMPORTED)
         if not summary.manifest.claims or self.is_trusted(layer, summary.name, tree_hash):
@@ -52,14 +87,17 @@ class OutsideContent:
         return not self._trust.objection(root, name, tree_hash, lambda: layer.store.tree(name) or {})
 
     def origin(self, layer: Layer, name: str, tree_hash: str) -> str:
+        """Where a skill was imported from whose files no person has trusted as they are; nothing for the others."""
         if not self._is_imported(layer, name) or self.is_trusted(layer, name, tree_hash):
             return ""
-        return self._imported(layer.name)[name].origin
+        return origins(self._engine, layer.name, [name])[name].origin
 
     def forget(self, layer: Layer, name: str) -> None:
-        self._forget(layer.name, name)
+        """The name is now that of a skill written here: nothing about an earlier import holds for it."""
+        with sql.writing(self._engine) as connection:
+            connection.execute(imports.delete().where(imports.c.layer == layer.name, imports.c.name == name))
 
     def _is_imported(self, layer: Layer, name: str) -> bool:
         if layer.name not in self._names:
-            self._names[layer.name] = frozenset(self._imported(layer.name))
+            self._names[layer.name] = frozenset(origins(self._engine, layer.name))
         return name in self._names[layer.name]

@@ -12,7 +12,6 @@ import sqlalchemy as sa
 import habitus as package
 from habitus import sql
 from habitus.app.whose import refuse_unless_admin
-from habitus.skills.importing import forget, origins
 from habitus.skills.layers import AGENTS, PROMPT, USER, Layer, project_places
 from habitus.skills.ledger import has_more_than_steps, newest_generation
 from habitus.skills.library import Library
@@ -21,7 +20,7 @@ from habitus.skills.outside import OutsideContent
 from habitus.skills.stores.files import DirectoryShelf
 from habitus.skills.stores.recording import Inspect
 from habitus.skills.stores.sql import SqlShelf
-from habitus.skills.stores.versioned import VersionedStore
+from habitus.skills.stores.versioned import SkillStore
 from habitus.sql.news import Topic, news_of
 
 if TYPE_CHECKING:
@@ -42,11 +41,7 @@ def open_library(home: Home, *, only: str = "") -> Library:
         allow=home.allow,
         newest=partial(_newest, local, shared),
         reading=partial(sql.reading, local),
-        outside=OutsideContent(
-            home.trust,
-            imported=lambda layer: origins(shared, layer),
-            forget=lambda layer, name: forget(shared, layer, name),
-        ),
+        outside=OutsideContent(home.trust, shared),
     )
 
 
@@ -105,13 +100,13 @@ def _layers(home: Home, only: str) -> list[Layer]:
     return [*layers, Layer(name=PROMPT, store=identity, is_listed=False)]
 
 
-def _user_store(home: Home, only: str) -> VersionedStore:
+def _user_store(home: Home, only: str) -> SkillStore:
     """The person's own layer: a directory, or a table where a database is shared."""
     settings, shared = home.settings, home.shared
     if shared is home.local:
         return _open_store(home, USER, settings.home / "skills", only=only)
     shelf = SqlShelf(shared, home.place / "cache" / "skills", only=only)
-    return VersionedStore(
+    return SkillStore(
         shelf,
         shared,
         layer=USER,
@@ -132,7 +127,7 @@ def _open_store(
     can_write: bool = True,
     follow_links: bool = False,
     inspect: Inspect = lambda tree: (),
-) -> VersionedStore:
+) -> SkillStore:
     settings = home.settings
     shelf = DirectoryShelf(
         root,
@@ -143,7 +138,7 @@ def _open_store(
         is_private=root.is_relative_to(settings.home),
         only=only,
     )
-    return VersionedStore(
+    return SkillStore(
         shelf,
         home.local,
         layer=layer,

@@ -19,7 +19,7 @@ from habitus.settings import Settings
 from habitus.skills.layers import USER
 from habitus.skills.stores.files import DirectoryShelf
 from habitus.skills.stores.sql import SqlShelf
-from habitus.skills.stores.versioned import VersionedStore
+from habitus.skills.stores.versioned import SkillStore
 
 HOME = "home"  # what people call the database and the folders of their own home
 
@@ -180,7 +180,7 @@ def _opened(settings: Settings, which: str) -> Iterator[Place]:
 
 def _take_down(source: Place, clock: Callable[[], datetime]) -> None:
     """What was changed by hand, or was left unfinished, is written down before it is copied."""
-    VersionedStore(source.shelf, source.engine, layer=USER, clock=clock).contents()
+    SkillStore(source.shelf, source.engine, layer=USER, clock=clock).contents()
 
 
 def _refuse_unless_admin(settings: Settings, what: str) -> None:

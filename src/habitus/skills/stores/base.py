@@ -1,8 +1,8 @@
-"""The contract of a skill store, and of the shelf beneath it that holds the current files."""
+"""The contract of a shelf, which holds the current files of a layer, and the words that a store speaks in."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -11,16 +11,9 @@ from typing import Literal, Protocol
 from habitus.errors import Stale
 from habitus.files import Tree
 from habitus.skills.model import (
-    Archived,
-    Author,
-    Counters,
     Diagnostic,
-    History,
-    Skill,
-    Stage,
     Summary,
     Switched,
-    Version,
 )
 
 
@@ -77,79 +70,6 @@ class Written:
 
 
 TOLD = 0  # the version under which counters stand that another system told of
-
-
-class SkillStore(Protocol):
-    """The skills of one layer. Names compare equal across `-`, `_` and case."""
-
-    layer: str
-    can_write: bool
-
-    def contents(self, *, look: bool = True) -> Contents:
-        """Everything at once, up to date with the database; with a look, with what changed by hand as well."""
-        ...
-
-    def look(self) -> bool:
-        """Notice what changed by hand, if the last look was a while ago; whether anything had."""
-        ...
-
-    def list_all(self) -> list[Skill]: ...
-    def list_summaries(self) -> list[Summary]: ...
-    def list_broken(self) -> list[Broken]: ...
-    def load(self, name: str, *, look: bool = True) -> Skill | None:
-        """The skill with its body; without a look, as it was last seen, and no database is asked."""
-        ...
-
-    def bodies(self, wanted: Collection[str]) -> Mapping[str, str]:
-        """Name → body of the skills as they were last seen, of many at once."""
-        ...
-
-    def summary(self, name: str) -> Summary | None: ...
-    def is_taken(self, name: str) -> bool: ...
-    def diagnostics(self, name: str) -> tuple[Diagnostic, ...]: ...
-    def directory(self, name: str, *, look: bool = True) -> Path | None: ...
-    def closest_match(self, name: str, *, cutoff: float = 0.6) -> str | None: ...
-
-    def save(self, skill: Skill, author: Author, *, expected_version: int | None = None) -> Skill: ...
-    def change(
-        self, name: str, change: Callable[[Skill], Skill], author: Author, *, expected_version: int | None = None
-    ) -> Written: ...
-    def save_tree(self, name: str, tree: Tree, author: Author, *, expected_version: int | None = None) -> Written: ...
-    def save_many(
-        self, wanted: Mapping[str, Tree], author: Author, *, facts: Mapping[str, Facts] | None = None
-    ) -> dict[str, int]: ...
-    def tree_hashes(self) -> dict[str, str]: ...
-    def delete(self, name: str, author: Author) -> bool: ...
-    def set_enabled(self, name: str, enabled: bool, author: Author) -> bool: ...
-
-    def history(self, name: str, *, look: bool = True) -> list[Version]: ...
-    def whole_history(self, name: str) -> History:
-        """With what was done to it beside its files; of the newest one in the archive when none is there."""
-        ...
-
-    def changed_in(self, change: str) -> list[Changed]:
-        """Every skill that was touched by what one command did."""
-        ...
-
-    def tree(self, name: str, version: int | None = None, *, look: bool = True) -> Tree | None: ...
-    def rollback(self, name: str, to: int, author: Author) -> Written: ...
-    def list_archived(self) -> list[Archived]: ...
-    def restore(self, archived: int, author: Author, *, new_name: str | None = None) -> str: ...
-    def return_to(
-        self, moment: datetime, author: Author, *, dry_run: bool = False, keeps_found: bool = False
-    ) -> list[Step]: ...
-
-    def increment_recommended(self, name: str, *, stage: Stage = Stage.STEPS) -> None: ...
-    def record_use(self, *wanted: str, stage: Stage = Stage.STEPS, succeeded: bool | None = None) -> None: ...
-    def keep_told(self, name: str, stage: Stage, counted: Counters) -> None:
-        """Keep what another system says it has counted, apart from what was counted here."""
-        ...
-
-    def counters(self, name: str, *, version: int | None = None) -> dict[Stage, Counters]:
-        """Per stage, over all versions or for one; `TOLD` is what another system says."""
-        ...
-
-    def all_counters(self, *, with_told: bool = False) -> dict[str, dict[Stage, Counters]]: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

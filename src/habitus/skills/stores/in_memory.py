@@ -9,7 +9,7 @@ from habitus import sql
 from habitus.files import File, Tree, tree_hash
 from habitus.skills import trees
 from habitus.skills.stores.base import Facts, Found, Write
-from habitus.skills.stores.versioned import VersionedStore
+from habitus.skills.stores.versioned import SkillStore
 
 
 class MemoryShelf:
@@ -67,7 +67,7 @@ class MemoryShelf:
         pass
 
 
-class InMemorySkillStore(VersionedStore):
+class InMemorySkillStore(SkillStore):
     def __init__(self, *, layer: str = "user", clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self.shelf = MemoryShelf()
         super().__init__(self.shelf, sql.create_all_in_memory(), layer=layer, clock=clock, look_every=0)

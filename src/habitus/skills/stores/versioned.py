@@ -42,7 +42,9 @@ log = logging.getLogger(__name__)
 MakeTree = Callable[[str, Tree], Tree]  # from the folder and its files
 
 
-class VersionedStore:
+class SkillStore:
+    """The skills of one layer. Names compare equal across `-`, `_` and case."""
+
     def __init__(
         self,
         shelf: Shelf,
@@ -82,9 +84,11 @@ class VersionedStore:
     # Reading
 
     def look(self, *, now: bool = False) -> bool:
+        """Notice what changed by hand, if the last look was a while ago; whether anything had."""
         return self._known.look(now=now)
 
     def contents(self, *, look: bool = True) -> Contents:
+        """Everything at once, up to date with the database; with a look, with what changed by hand as well."""
         return self._known.fresh(look=None if look else False).contents
 
     def list_summaries(self) -> list[Summary]:
@@ -98,6 +102,7 @@ class VersionedStore:
         return [skill for skill in found if skill is not None]
 
     def load(self, name: str, *, look: bool = True) -> Skill | None:
+        """The skill with its body; without a look, as it was last seen, and no database is asked."""
         row = (self._known.fresh() if look else self._known.index).loadable.get(names.canonical(name))
         if look and row is not None and not self._shelf.is_fresh(row.folder, self._known.rows[row.id].stamp):
             self._known.look_at([row.folder])
@@ -125,6 +130,7 @@ class VersionedStore:
         return None if row is None else self._shelf.directory(row.folder)
 
     def bodies(self, wanted: Collection[str]) -> dict[str, str]:
+        """Name → body of the skills as they were last seen, of many at once."""
         rows = {
             row.folder: row.name for name in wanted if (row := self._known.index.loadable.get(names.canonical(name)))
         }
@@ -285,11 +291,13 @@ class VersionedStore:
             return self._ledger.history(connection, row.id)
 
     def whole_history(self, name: str) -> History:
+        """With what was done to it beside its files; of the newest one in the archive when none is there."""
         self._known.fresh(look=True)
         with sql.reading(self._engine) as connection:
             return past.whole_history(connection, self._ledger, names.canonical(name))
 
     def changed_in(self, change: str) -> list[Changed]:
+        """Every skill that was touched by what one command did."""
         with sql.reading(self._engine) as connection:
             return past.changed_in(connection, self._ledger.key, change)
 
@@ -343,10 +351,12 @@ class VersionedStore:
             self._ledger.count(connection, counted, stage, plus, last_used)
 
     def keep_told(self, name: str, stage: Stage, counted: Counters) -> None:
+        """Keep what another system says it has counted, apart from what was counted here."""
         numbers = {each: getattr(counted, each) for each in ("recommended", "used", "succeeded", "failed")}
         self._count([name], stage, numbers, last_used=counted.last_used, version=TOLD)
 
     def counters(self, name: str, *, version: int | None = None) -> dict[Stage, Counters]:
+        """Per stage, over all versions or for one; `TOLD` is what another system says."""
         row = self._known.fresh().taken.get(names.canonical(name))
         if row is None:
             return {}
