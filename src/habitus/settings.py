@@ -167,6 +167,12 @@ class Settings(_Section):
         pattern=r"^([a-z0-9-]{1,40})?$",
         description="A part of a PostgreSQL database that shares nothing with the others; its schema has this name.",
     )
+    database_connections: int | None = Field(
+        default=None,
+        ge=2,
+        le=100,
+        description="How many a process may have to a shared database; 2, and 8 for 'up' and 'mcp --http'.",
+    )
     user: str = Field(default="local", description="Who is asking; without it, the account of this process.")
     is_claimed: bool = Field(default=False, description="Whether the user's name is not the account's, only claimed.")
     operator_skills: Path | None = Field(default=None, description="A directory of skills an operator provides.")
@@ -212,6 +218,10 @@ class Settings(_Section):
     )
     editor: str = Field(default="", description="Command that edits a file; else VISUAL, EDITOR, vi.")
     warnings: tuple[str, ...] = Field(default=(), description="What was odd about the settings themselves.")
+
+    def for_many(self) -> Settings:
+        """These, for a process that serves many at once."""
+        return self if self.database_connections else self.model_copy(update={"database_connections": 8})
 
     @property
     def signature(self) -> str:

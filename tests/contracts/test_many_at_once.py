@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +15,7 @@ from habitus.app import Habitus, read_settings
 from habitus.web.app import make_app
 from habitus.web.desks import Desks
 from habitus.web.security import keys_of
+from tests.conftest import Cli
 from tests.web.conftest import HOST
 
 API = "/api/v1"
@@ -44,3 +46,24 @@ def test_lessons_added_at_once_each_have_their_own_undo(api: TestClient) -> None
     assert [one["undo"] for one in told] == [["undo", f"{one['lesson']['id']}:1"] for one in told]
     kept = api.get(f"{API}/lessons").json()["lessons"]
     assert {one["id"] for one in kept} == {one["lesson"]["id"] for one in told}
+
+
+SIZE = """
+import sys
+from habitus.app import Habitus, read_settings
+settings = read_settings()
+with Habitus.open(settings.for_many() if sys.argv[1:] else settings) as habitus:
+    print(habitus.shared.pool.size())
+"""
+
+
+def test_a_server_has_more_connections_than_a_command_and_the_settings_decide(
+    run_cli: Cli, python: str, url: str
+) -> None:
+    def size(*words: str, **more: str) -> int:
+        environ = run_cli.environ({"HABITUS_DATABASE": url, **more})
+        done = subprocess.run([python, "-c", SIZE, *words], env=environ, capture_output=True, text=True, check=True)
+        return int(done.stdout)
+
+    assert [size(), size("serves")] == [2, 8]
+    assert size("serves", HABITUS_DATABASE_CONNECTIONS="3") == 3

@@ -28,7 +28,9 @@ def mcp(
 ) -> None:
     """Serve skills, lessons and tools to an agent that speaks MCP, such as Claude Code."""
     chosen = tuple(name.strip() for name in layers.split(",") if name.strip())
-    scope = Scope(home=context.find_root().obj, user=user, profile=tools, read_only=read_only, layers=chosen)
+    scope = Scope(
+        home=context.find_root().obj, user=user, profile=tools, read_only=read_only, layers=chosen, serves_many=http
+    )
     try:
         profile_named(tools)
         asyncio.run(serve_http(scope, port, output.say) if http else serve_pipe(scope))

@@ -30,8 +30,8 @@ def shared(habitus: Habitus) -> Iterator[None]:
 
 
 @contextmanager
-def opened(context: typer.Context, *, model: str = "") -> Iterator[Habitus]:
-    """`model` wins over the one of the settings."""
+def opened(context: typer.Context, *, model: str = "", serves: bool = False) -> Iterator[Habitus]:
+    """`model` wins over the one of the settings; one that `serves` may have more connections."""
     if (already := _open.get()) is not None:
         yield already
         return
@@ -39,6 +39,8 @@ def opened(context: typer.Context, *, model: str = "") -> Iterator[Habitus]:
     settings = read_settings(home)
     if model:
         settings = settings.model_copy(update={"model": model})
+    if serves:
+        settings = settings.for_many()
     for warning in settings.warnings:
         output.complain(f"habitus: {warning}")
     try:

@@ -48,7 +48,7 @@ def up(
 ) -> None:
     """Open the web page: see, edit and review what your agents learned. Ctrl-C stops it."""
     home: Path | None = context.find_root().obj
-    with opened(context) as habitus:
+    with opened(context, serves=True) as habitus:
         unlock(habitus)
         place = Place(host=host, port=port, names=tuple(name or ()))
         _refuse_strangers(habitus, place)

@@ -21,4 +21,5 @@ class Scope:
     read_only: bool = False
     layers: tuple[str, ...] = ()  # all without
     idle_s: float = IDLE_S
+    serves_many: bool = False  # over HTTP, with more connections to a shared database
     look_s: float = 2.0  # between two looks for what others have changed

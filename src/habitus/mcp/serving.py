@@ -32,7 +32,7 @@ def open_serving(scope: Scope, bus: SubscriptionBus) -> Serving:
     settings = read_settings(scope.home)
     if scope.layers:
         settings = settings.model_copy(update={"layers": scope.layers})
-    habitus = Habitus.open(settings)
+    habitus = Habitus.open(settings.for_many() if scope.serves_many else settings)
     try:
         for layer in scope.layers:
             habitus.skills.layer(layer)  # an error that names those there are

@@ -15,16 +15,18 @@ from habitus.sql.columns import metadata
 from habitus.sql.places import workspace_of
 from habitus.sql.presence import connecting, introduced
 from habitus.sql.schema import COMPATIBILITY, HEAD, MIGRATING, OLDEST, migrate, refuse_if_newer, revision, unusable
-from habitus.sql.transactions import BUSY_SECONDS, CONNECTIONS, how_patient
+from habitus.sql.transactions import BUSY_SECONDS, how_patient
+
+CONNECTIONS = 2  # of a process to a server, unless it says how many
 
 
-def open_engine(url: str, workspace: str = "") -> sa.Engine:
+def open_engine(url: str, workspace: str = "", *, connections: int = CONNECTIONS) -> sa.Engine:
     """An engine on a database that has every table this code needs, and that refuses to begin anything on one which
     newer code has made its own meanwhile.
 
     What is shared by many hosts is brought up to date only when somebody says so: others may run older code.
     """
-    engine = create_engine(url, workspace)
+    engine = create_engine(url, workspace, connections=connections)
     try:
         found = revision(engine)
         if found is None or (engine.dialect.name == "sqlite" and found < HEAD):
@@ -37,8 +39,11 @@ def open_engine(url: str, workspace: str = "") -> sa.Engine:
     return engine.execution_options(habitus_schema=HEAD)
 
 
-def create_engine(url: str, workspace: str = "") -> sa.Engine:
-    """An engine whose transactions begin as they should, in a schema of that name; makes no tables."""
+def create_engine(url: str, workspace: str = "", *, connections: int = CONNECTIONS) -> sa.Engine:
+    """An engine whose transactions begin as they should, in a schema of that name; makes no tables.
+
+    All that a process opens on one server shares its connections: who comes first says how many.
+    """
     try:
         parsed = sa.make_url(url)
     except sa.exc.ArgumentError:
@@ -55,20 +60,20 @@ def create_engine(url: str, workspace: str = "") -> sa.Engine:
         return engine
     if parsed.get_backend_name() == "postgresql":
         key = parsed, workspace
-        return _servers.get(key) or _servers.setdefault(key, _postgresql_engine(parsed, workspace))
+        return _servers.get(key) or _servers.setdefault(key, _postgresql_engine(parsed, workspace, connections))
     raise StorageFailed(f"Habitus has no use for a {parsed.get_backend_name()} database.", mend="Give postgresql://….")
 
 
-# All that a process opens in a workspace shares two connections, one of which may be listening (see `news`).
+# One of the connections to a server may be listening (see `news`).
 _servers: WeakValueDictionary[tuple[sa.URL, str], sa.Engine] = WeakValueDictionary()
 
 
-def _postgresql_engine(url: sa.URL, workspace: str) -> sa.Engine:
+def _postgresql_engine(url: sa.URL, workspace: str, connections: int) -> sa.Engine:
     try:
         engine = sa.create_engine(
             url.set(drivername="postgresql+psycopg"),
             pool_pre_ping=True,
-            pool_size=CONNECTIONS,
+            pool_size=connections,
             max_overflow=0,
             pool_timeout=BUSY_SECONDS,
             connect_args=connecting(url, introduced(HEAD, workspace)),

@@ -20,7 +20,6 @@ from habitus.sql.places import key_of, place, workspace_of
 from habitus.sql.refusals import explained
 
 BUSY_SECONDS = 30
-CONNECTIONS = 2  # that a process has to a server
 
 how_patient: ContextVar[float] = ContextVar("patience", default=BUSY_SECONDS)
 
@@ -111,10 +110,14 @@ def storage_errors(engine: sa.Engine) -> Iterator[None]:
     except sa.exc.DBAPIError as error:
         raise explained(place(engine), error, waited=how_patient.get()) from error
     except sa.exc.TimeoutError:
-        what = f"All {CONNECTIONS} connections to {place(engine)} have been in use for {BUSY_SECONDS} s."
+        what = f"All {_size(engine)} connections to {place(engine)} have been in use for {BUSY_SECONDS} s."
         raise StorageFailed(what, mend="Retry, or start another process.") from None
     except OverflowError:
         raise StorageFailed("A number is too large for the database.", mend="Give a smaller one.") from None
+
+
+def _size(engine: sa.Engine) -> int:
+    return engine.pool.size() if isinstance(engine.pool, sa.QueuePool) else 1
 
 
 def insert_missing(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:

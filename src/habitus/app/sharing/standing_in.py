@@ -57,7 +57,8 @@ def open_shared(settings: Settings, local: sa.Engine) -> sa.Engine:
     if not settings.database and not settings.workspace:
         return local
     address = home_directory.address(settings)
-    server = sql.create_engine(address, settings.workspace)
+    connections = settings.database_connections or sql.CONNECTIONS
+    server = sql.create_engine(address, settings.workspace, connections=connections)
     if server.dialect.name == "postgresql":
         home_directory.settle(settings.home, settings.workspace)
     file = settings.home / home_directory.STAND_IN
@@ -65,7 +66,7 @@ def open_shared(settings: Settings, local: sa.Engine) -> sa.Engine:
     if is_away and (found := _read_only(file)) is not None:
         return found
     try:
-        opened = sql.open_engine(address, settings.workspace)
+        opened = sql.open_engine(address, settings.workspace, connections=connections)
     except DatabaseAway:  # somebody was there, who is not the server
         if (found := _read_only(file)) is None:
             raise
