@@ -291,6 +291,19 @@ def tool_returned(
     return event(EventKind.TOOL_RESULT, detail | _told(id=call_id, at=at), round_idx=round_idx)
 
 
+def call_returned(call: ToolCall, result: ToolResult, *, round_idx: int, is_known: bool = True) -> Event:
+    """A `tool_result` of a call of ours, or of one that somebody else has run: nobody may know how that went."""
+    went = result.outcome
+    return tool_returned(
+        call.name,
+        success=went.is_ok if is_known else None,
+        error=went.reason,
+        result=result.content,
+        round_idx=round_idx,
+        call_id=call.id,
+    )
+
+
 # A command whose output goes through a pipe, or that is followed by another, fails without saying so.
 _TROUBLE = re.compile(
     r"command not found|: not found$|Traceback \(most recent|No such file or directory|Permission denied|^npm ERR!"

@@ -20,7 +20,7 @@ from habitus.agent.recorder import TurnRecorder
 from habitus.agent.stream import Emit, Noticed, Nudged, ToolFinished, ToolProgress, ToolStarted
 from habitus.agent.tools.registry import Registry, Running
 from habitus.agent.user_input import UserInput
-from habitus.events import Event, Outcome, ToolCall, ToolResult, TurnObserver, failed, tool_called, tool_returned
+from habitus.events import Event, Outcome, ToolCall, ToolResult, TurnObserver, call_returned, failed, tool_called
 from habitus.llm.model import Asked, Text
 from habitus.redact import Redactor
 from habitus.text import block
@@ -148,7 +148,7 @@ class OpenTurn(TurnState):
         await self._parts.ready()
         with self.traced(), tracing.span("tool", tool=call.name):
             result = await tools.run(call, running)
-        self._returned(call, result)
+        self.observe(call_returned(call, result, round_idx=self.rounds))
         seconds = max(time.monotonic() - began - (person.took_s - asked_s), 0.0)
         self._emit(
             ToolFinished(
@@ -165,31 +165,13 @@ class OpenTurn(TurnState):
     def saw(self, call: ToolCall, result: ToolResult, *, intent: str = "", is_known: bool = True) -> None:
         """A call that somebody else has run: observers see it as one of ours. Nobody may know how it went."""
         self._called(call, intent)
-        self._returned(call, result, is_known=is_known)
+        self.observe(call_returned(call, result, round_idx=self.rounds, is_known=is_known))
         self.last_results = [result.outcome]
 
     def _called(self, call: ToolCall, intent: str = "") -> None:
+        args, redactor = call.arguments, self._parts.redactor
         self.observe(
-            tool_called(
-                call.name,
-                call.arguments,
-                intent=intent,
-                round_idx=self.rounds,
-                call_id=call.id,
-                redactor=self._parts.redactor,
-            )
-        )
-
-    def _returned(self, call: ToolCall, result: ToolResult, *, is_known: bool = True) -> None:
-        self.observe(
-            tool_returned(
-                call.name,
-                success=result.outcome.is_ok if is_known else None,
-                error=result.outcome.reason,
-                result=result.content,
-                round_idx=self.rounds,
-                call_id=call.id,
-            )
+            tool_called(call.name, args, intent=intent, round_idx=self.rounds, call_id=call.id, redactor=redactor)
         )
 
     def observe(self, seen: Event) -> None:

@@ -96,19 +96,23 @@ class Habitus(Home):
         `paths` are the files the work is about, `resources` and `features` what else is there, `reply_to` the turn
         that is directly answered, `caller_id` your own id of this one; `ask` asks the person where one is needed.
         """
+        from habitus.agent.user_input import Asking
         from habitus.app.conversations.hosting import HostRequest  # the sandbox, for those who run a loop
 
-        request = HostRequest(
+        asking = Asking(
             text=text,
-            user=self.user(user),
-            conversation=conversation,
-            attachments=[Path(path) for path in attachments],
+            attach=[Path(path) for path in attachments],
             paths=paths,
             resources=resources,
             features=features,
-            source_type=source_type,
             reply_to=reply_to,
             caller_id=caller_id,
+        )
+        request = HostRequest(
+            asking=asking,
+            user=self.user(user),
+            conversation=conversation,
+            source_type=source_type,
             tools=frozenset(tools),
             ask=ask,
         )

@@ -12,6 +12,7 @@ from habitus.agent.conversation import new_id
 from habitus.agent.hosted_turn import Watch
 from habitus.agent.tools.registry import Tool
 from habitus.agent.turn_door import AsyncHostTurn
+from habitus.agent.user_input import Asking
 from habitus.app.conversations.hosting import Hosting, HostRequest
 from habitus.events import ToolResult
 from habitus.skills.selection import User
@@ -67,7 +68,9 @@ class Client:
             return self._turn
 
     def _request(self, text: str) -> HostRequest:
-        return HostRequest(text=text, user=self._user, conversation=self.id, source_type="mcp", shows_prompt=False)
+        return HostRequest(
+            asking=Asking(text=text), user=self._user, conversation=self.id, source_type="mcp", shows_prompt=False
+        )
 
     def _rest(self) -> None:
         """Nothing runs any more: the turn waits for the next call, but not for ever."""

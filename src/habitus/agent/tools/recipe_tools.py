@@ -10,7 +10,7 @@ from typing import Any
 
 from habitus.agent.background import in_thread
 from habitus.agent.tools.registry import Reach, Registry, Running, Tool
-from habitus.events import ToolCall, ToolResult, tool_called, tool_returned
+from habitus.events import ToolCall, ToolResult, call_returned, tool_called
 from habitus.evidence.model import Item, ItemKind
 from habitus.recipes.catalogue import RecipeCatalogue, SkillRecipe
 from habitus.recipes.execution import RecipeRun, execute
@@ -70,16 +70,7 @@ async def _step(call: ToolCall, registry: Registry, running: Running) -> ToolRes
         tool_called(call.name, call.arguments, round_idx=at, call_id=call.id, keeps_args=True, redactor=redactor)
     )
     result = await registry.run(call, replace(running, call=call.id))
-    running.observe(
-        tool_returned(
-            call.name,
-            success=result.outcome.is_ok,
-            error=result.outcome.reason,
-            result=result.content,
-            round_idx=at,
-            call_id=call.id,
-        )
-    )
+    running.observe(call_returned(call, result, round_idx=at))
     return result
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from habitus.agent.background import Background, in_thread
@@ -41,36 +40,16 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 class HostRequest:
     """What a loop hands in for a turn. A conversation keeps its user, its `source_type` and its `ask`."""
 
-    text: str
+    asking: Asking
     user: User
     conversation: str = ""
-    attachments: Sequence[Path] = ()
-    paths: Sequence[str] = ()
-    resources: Collection[str] = ()
-    features: Collection[str] = ()
     source_type: str = "api"
-    reply_to: str = ""
-    caller_id: str = ""
     tools: frozenset[str] = frozenset()  # names of the host's own
     ask: AskPerson = nobody
     shows_prompt: bool = True  # whether its model reads our texts; else what tools return is all that was shown
     told: Composed | None = None  # what its model was told of ours before the turn was opened,
     offers: Offers | None = None  # and where that is noted
     learns: bool = True  # whether we learn from what we see of it; else somebody learns from all of it later
-
-    @property
-    def asking(self) -> Asking:
-        return Asking(
-            text=self.text,
-            attach=self.attachments,
-            paths=self.paths,
-            resources=self.resources,
-            features=self.features,
-            reply_to=self.reply_to,
-            caller_id=self.caller_id,
-            sees_images=True,  # whoever runs the loop knows whether its model does
-            may_be_blank=True,
-        )
 
 
 @dataclass(kw_only=True, slots=True)
@@ -130,7 +109,9 @@ class Hosting:
             if held.turn is not None:
                 await held.turn.end()
             held.conversation.parts.tools.theirs = request.tools
-            turn = await held.conversation.turn(request.asking, hosted.emit)
+            # Whoever runs the loop knows whether its model sees images, and may not know what was asked.
+            asking = replace(request.asking, sees_images=True, may_be_blank=True)
+            turn = await held.conversation.turn(asking, hosted.emit)
             await hosted.begin(turn, shows_prompt=request.shows_prompt, told=request.told)
             held.turn = hosted
         self._background.spawn(self._open.make_room())  # nobody waits while another's conversation ends

@@ -16,6 +16,7 @@ from habitus.agent.background import Background, in_thread
 from habitus.agent.offers import Offers
 from habitus.agent.prompt import Composed
 from habitus.agent.turn_door import AsyncHostTurn
+from habitus.agent.user_input import Asking
 from habitus.app.conversations.hosting import Hosting, HostRequest
 from habitus.app.conversations.keeping import Keeper
 from habitus.app.growth import spool
@@ -156,7 +157,7 @@ class Attendant:
     async def _begin(self, told: Mapping[str, Any], text: str, composed: Composed) -> None:
         async with self._session(told) as session:
             request = HostRequest(
-                text=text,
+                asking=Asking(text=text),
                 user=session.place.home.user(),
                 conversation=session.conversation,
                 source_type=SOURCE,
