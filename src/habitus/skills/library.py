@@ -249,6 +249,8 @@ class Library:
         item = self.find(address)
         layer = self.layer(item.layer)
         old = layer.store.tree(item.name, look=False) or {}
+        if path not in old and (trees.runs_unasked(path) or trees.is_left_out(path)):
+            raise Refused(f"'{path}' can't be a file of a skill.", mend="Tools run it unasked, or no history keeps it.")
         is_executable = path in old and old[path].executable
         tree = {**old, checked_path(path): file_of(content, executable=is_executable)}
         parsed = trees.parse(item.name, tree)

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterable, Mapping
 
 from habitus.errors import Invalid, Refused
-from habitus.files import File, Tree, file_of
+from habitus.files import ASIDE, File, Tree, file_of
 from habitus.skills import names
 from habitus.skills.formats import skill_md
 from habitus.skills.formats.skill_md import Parsed
@@ -18,6 +18,30 @@ TOOL_FILE = "tool.json"
 TOOL_CODE = "scripts/tool.py"
 CLI_CODE = "scripts/cli.py"
 TOML_FILE = "skill.toml"
+LEFT_OUT = frozenset({".git", ".hg", ".svn", ".jj", "__pycache__", ".DS_Store"})  # what no version has
+# Folders of version control: what lies there runs when its owner next uses the tool, and no history sees it.
+_CONTROL = frozenset({".git", ".hg", ".svn", ".jj", ".bzr", "_darcs"})
+# Files that editors, shells and agents run by themselves in the folder they are opened in.
+_RUN_UNASKED = frozenset(
+    {
+        *(".envrc", ".autoenv.zsh", ".exrc", ".nvimrc", ".nvim.lua", ".dir-locals.el", ".mcp.json", "mise.toml"),
+        *(".mise.toml", ".devcontainer.json", ".devcontainer/devcontainer.json", ".vscode/tasks.json"),
+        *(".vscode/settings.json", ".vscode/launch.json", ".vscode/mcp.json", ".idea/workspace.xml"),
+        *(".claude/settings.json", ".claude/settings.local.json", ".cursor/mcp.json", ".cursor/hooks.json"),
+        *(".codex/config.toml", ".codex/hooks.json", ".gemini/settings.json", ".pre-commit-config.yaml"),
+    }
+)
+
+
+def runs_unasked(path: str) -> bool:
+    """Whether another tool would run or obey this file by itself; upper case and folders above make no difference."""
+    parts = path.casefold().split("/")
+    return not _CONTROL.isdisjoint(parts) or not _RUN_UNASKED.isdisjoint(("/".join(parts[-2:]), parts[-1]))
+
+
+def is_left_out(path: str) -> bool:
+    """Whether a directory is read as if this were not there."""
+    return any(part in LEFT_OUT or part.startswith(ASIDE) for part in path.split("/")) or path.endswith(".pyc")
 
 
 def main_contents(trees: Mapping[str, Tree]) -> dict[str, bytes]:

@@ -16,7 +16,7 @@ from habitus.files import Tree, content_of
 from habitus.files import tree_hash as hash_of
 from habitus.memory.playbook import land
 from habitus.settings import Settings
-from habitus.skills import fetching, lock, names
+from habitus.skills import fetching, lock, names, trees
 from habitus.skills.diffing import diff_trees
 from habitus.skills.finding import Finder
 from habitus.skills.formats import carried, detect
@@ -25,7 +25,7 @@ from habitus.skills.importing import Result, Verdict
 from habitus.skills.layers import USER
 from habitus.skills.library import Library
 from habitus.skills.listing import Listed
-from habitus.skills.model import Counters, Stage, State
+from habitus.skills.model import Counters, Diagnostic, Severity, Stage, State
 
 Progress = Callable[[int], None]  # is told how many are done
 
@@ -210,12 +210,27 @@ def _chosen(entries: Iterable[Entry], only: Sequence[str]) -> Iterator[Entry]:
         raise NotFound(f"There is no skill '{missing[0]}' in it.", mend=f"There are: {shown or 'none'}.")
 
 
+def _without_unasked(entry: Entry) -> Entry:
+    """The entry without files that other tools would run by themselves, and a word about each."""
+    unasked = [path for path in entry.tree if trees.runs_unasked(path)] if isinstance(entry, Incoming) else []
+    if not isinstance(entry, Incoming) or not unasked:
+        return entry
+    what = "It was left out: other tools run it by themselves."
+    notes = [Diagnostic(file=path, what=what, mend="", severity=Severity.WARNING) for path in sorted(unasked)]
+    tree = {path: file for path, file in entry.tree.items() if path not in unasked}
+    return replace(entry, tree=tree, diagnostics=(*entry.diagnostics, *notes))
+
+
 def _run(home: Home, entries: Iterable[Entry], layer: str, manner: Manner) -> TakenIn:
     results: list[Result] = []
     author = home.person("imported")
     with home.memory.noting() as lessons:
         for result in home.importer.run(
-            entries, author, layer=layer, overwrite=manner.overwrite, is_trusted=manner.is_trusted
+            map(_without_unasked, entries),
+            author,
+            layer=layer,
+            overwrite=manner.overwrite,
+            is_trusted=manner.is_trusted,
         ):
             results.append(result)
             manner.progress(len(results))

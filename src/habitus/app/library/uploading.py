@@ -11,10 +11,11 @@ from pathlib import Path
 from habitus.app.home import Home
 from habitus.app.library.scanning import Scanned, look_at
 from habitus.app.library.updating import Manner, TakenIn, take_in
-from habitus.errors import Invalid
+from habitus.errors import Invalid, Refused
 from habitus.sandbox.given import harmless
 from habitus.screening.policy import Policy
-from habitus.skills import names
+from habitus.skills import names, trees
+from habitus.skills.formats import detect
 from habitus.skills.formats.base import NotTaken
 from habitus.skills.layers import USER
 from habitus.skills.library import Library
@@ -51,6 +52,11 @@ def look(skills: Library, screening: Policy, sent: Upload) -> Looked:
 def take(home: Home, sent: Upload, *, overwrite: bool) -> TakenIn:
     """Take it in as an import would: what a scan would hold, waits for a person."""
     with _of_skills(sent) as path:
+        for entry in detect.read(path):
+            unasked = [one for one in getattr(entry, "tree", ()) if trees.runs_unasked(one)]
+            if unasked:
+                mend = "Other tools run it by themselves. Take it out, and send the rest."
+                raise Refused(f"'{unasked[0]}' can't be a file of a skill.", mend=mend)
         return take_in(home, path, (), USER, Manner(overwrite=overwrite))
 
 

@@ -18,7 +18,6 @@ from habitus.skills import trees
 from habitus.skills.model import Diagnostic, Severity
 from habitus.skills.stores.base import Facts, Found, Write
 
-_SKIPPED = {".git", "__pycache__", ".DS_Store", ".svn", ".hg"}
 _MAX_FILES = 5_000
 _MAX_KEPT = 64 * 1024 * 1024
 # A file changed this shortly before it was read may change again without a new time stamp.
@@ -304,7 +303,7 @@ def _walk(top: str) -> Iterator[tuple[str, str, os.stat_result]]:
         with os.scandir(directory) as entries:
             found = sorted(entries, key=lambda item: item.name)
         for entry in found:
-            if entry.name in _SKIPPED or entry.name.startswith(ASIDE) or entry.name.endswith(".pyc"):
+            if entry.name in trees.LEFT_OUT or entry.name.startswith(ASIDE) or entry.name.endswith(".pyc"):
                 continue
             path = f"{base}{entry.name}"
             info = entry.stat(follow_symlinks=False)
