@@ -14,7 +14,7 @@ from habitus.agent.consent import Consent, Question
 from habitus.agent.offered_tools import CODE_TOOLS
 from habitus.agent.session import Session
 from habitus.app import Habitus
-from habitus.app.review import inbox
+from habitus.app.use_cases import review
 from habitus.errors import Invalid
 from habitus.events import OutcomeKind
 from habitus.files import File, file_of
@@ -147,7 +147,7 @@ async def test_code_by_a_built_in_name_is_neither_proposed_nor_approved(talk: Ta
     with closing(sqlite3.connect(habitus.settings.home / "habitus.db")) as database, database:
         database.execute("UPDATE skill_proposals SET name = 'memorize'")  # from before that tool was built in
     with pytest.raises(Invalid, match="'memorize' is the name of a built-in tool"):
-        list(inbox.approve(habitus, ["1"]))
+        review.approve(habitus, review.Approval(ids=("1",)))
     assert (habitus.tools.all(), habitus.skills.is_taken("memorize")) == ((), False)
 
 

@@ -17,9 +17,12 @@ from fastapi.testclient import TestClient
 
 from habitus.app import Habitus, read_settings
 from habitus.app.declaring import UseCase, all_declared
-from habitus.app.use_cases import lessons
+from habitus.app.use_cases import lessons, review
 from habitus.cli.declared import words_of
 from habitus.memory.model import Draft, Evidence, Kind
+from habitus.skills.model import Actor, Author, Skill
+from habitus.skills.review import Action, Change
+from habitus.skills.trees import with_skill
 from habitus.web.app import make_app
 from habitus.web.desks import Desks
 from habitus.web.security import keys_of
@@ -46,6 +49,20 @@ def _a_taught_lesson(habitus: Habitus) -> lessons.Retraction:
     return lessons.Retraction(turn="t1")
 
 
+def _proposals(habitus: Habitus) -> tuple[str, ...]:
+    for name in ("make-jam", "make-ham"):
+        tree = with_skill({}, Skill(name=name, description="Jam", body="1. Boil."))
+        change = Change(action=Action.WRITE, name=name, layer="user", tree=tree)
+        habitus.review.submit(change, Author(actor=Actor.AGENT, name="tester", reason="worked it out"))
+    return tuple(str(one.id) for one in habitus.review.list())
+
+
+def _an_approved_proposal(habitus: Habitus) -> review.Reopening:
+    ids = _proposals(habitus)[:1]
+    review.approve(habitus, review.Approval(ids=ids))
+    return review.Reopening(ids=ids)
+
+
 # A use case whose example names something that must be there first.
 PREPARED: dict[str, Prepare] = {
     "lessons show": lambda habitus: lessons.OneLesson(id=_a_lesson(habitus)),
@@ -53,6 +70,11 @@ PREPARED: dict[str, Prepare] = {
     "lessons remove": lambda habitus: lessons.ManyLessons(ids=(_a_lesson(habitus),)),
     "lessons restore": lambda habitus: lessons.ManyLessons(ids=(_an_archived_lesson(habitus),)),
     "lessons retract": _a_taught_lesson,
+    "review list": lambda habitus: review.WaitingList(limit=len(_proposals(habitus)) - 1),
+    "review show": lambda habitus: review.OneItem(id=_proposals(habitus)[0]),
+    "review approve": lambda habitus: review.Approval(ids=_proposals(habitus)),
+    "review reject": lambda habitus: review.Rejection(ids=_proposals(habitus), reason="no ham"),
+    "review reopen": _an_approved_proposal,
 }
 BOTH = [case for case in all_declared() if case.method and case.command]
 
@@ -65,10 +87,11 @@ def test_a_command_and_its_route_give_the_same_json(direct: Direct, tmp_path: Pa
         prepare = PREPARED.get(case.command)
         wanted = case.example if prepare is None else prepare(habitus)
     shutil.copytree(direct.home, other)
-    by_command = direct.json(*words_of(case, wanted))
+    ran = direct(*words_of(case, wanted), "--json")
+    assert ran.code == 0, ran.err
     with _opened(direct, other) as habitus:
         by_request = _requested(habitus, case, wanted)
-    assert _steady(by_request) == _steady(by_command)
+    assert _steady(by_request) == _steady(json.loads(ran.out))
 
 
 def _requested(habitus: Habitus, case: UseCase[Any, Any], wanted: object) -> Any:

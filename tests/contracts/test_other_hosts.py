@@ -14,8 +14,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from habitus.app import Habitus, read_settings
-from habitus.app.review import inbox
 from habitus.app.sharing.carrying import Serving
+from habitus.app.use_cases.review import Reopening, reopen
 from habitus.errors import Invalid, Refused, UserError
 from habitus.skills import trees
 from habitus.skills.model import Actor, Author, Skill
@@ -112,7 +112,7 @@ def test_what_another_host_approves_is_done_where_the_directory_is(hosts: Hosts,
     undo = there("review", "reopen", number)
     assert undo.code == 1
     assert f"as version 1. Take it back there: habitus review reopen {number}." in undo.err
-    assert inbox.reopen(here, number).state == ProposalState.WAITING
+    assert reopen(here, Reopening(ids=(number,))).reopened[0].state == ProposalState.WAITING
     assert not hosts.file("here").exists()
 
 
@@ -198,7 +198,7 @@ def test_a_project_is_changed_where_it_is_whichever_directory_the_host_works_in(
     here = hosts.open("here", cwd=other)
     assert (one / ".claude" / "skills" / "report" / "SKILL.md").exists()
     assert not (other / ".claude" / "skills" / "report").exists()
-    inbox.reopen(here, str(number))
+    reopen(here, Reopening(ids=(str(number),)))
     assert not (one / ".claude" / "skills" / "report").exists()
     there.review.approve(number, there.person())
     (one / ".claude").rename(one / "gone")

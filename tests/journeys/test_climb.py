@@ -14,6 +14,7 @@ from habitus.app.growth.climbing import Climbing
 from habitus.app.growth.curating import CuratorAction, CuratorStep
 from habitus.app.growth.verdicts import due
 from habitus.app.review import inbox
+from habitus.app.use_cases import review
 from habitus.llm.model import Returned
 from habitus.llm.scripted import ScriptedModel, Step, calls, says
 from habitus.memory.model import Draft, Kind, LessonBody, Producer
@@ -67,7 +68,7 @@ async def climbed(habitus: Habitus) -> list[CuratorStep]:
 def approve(habitus: Habitus) -> Sequence[str]:
     """Let the one thing in that waits; why it did."""
     (item,) = inbox.waiting(habitus)
-    (decided,) = inbox.approve(habitus, [item.id])
+    (decided,) = review.approve(habitus, review.Approval(ids=(item.id,))).approved
     return decided.item.reasons
 
 

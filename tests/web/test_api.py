@@ -225,9 +225,10 @@ def test_what_waits_is_looked_at_mended_approved_and_turned_down(api: TestClient
     assert "+1. Boil." in shown["diff"]
     text = "---\nname: make-jam\ndescription: Jam\n---\n1. Boil slowly.\n"
     assert api.put(f"{API}/review/{jam}/text", json={"text": text}).json()["changed"] is True
-    assert api.post(f"{API}/review/{jam}/approve").json()["version"] == 1
+    assert api.post(f"{API}/review/{jam}/approve").json()["approved"][0]["version"] == 1
     assert habitus.skills.load("make-jam").body.strip() == "1. Boil slowly."
-    assert api.post(f"{API}/review/{ham}/reject", json={"reason": "no ham"}).json()["state"] == "rejected"
+    (turned_down,) = api.post(f"{API}/review/{ham}/reject", json={"reason": "no ham"}).json()["rejected"]
+    assert turned_down["item"]["state"] == "rejected"
     assert api.post(f"{API}/review/{ham}/approve").status_code == 422
     assert api.get(f"{API}/review").json()["proposals"] == []
     assert len(api.get(f"{API}/review", params={"decided": True}).json()["proposals"]) == 2

@@ -13,6 +13,7 @@ from habitus.app import Habitus
 from habitus.app.library import explaining
 from habitus.app.operation.people import People, Role
 from habitus.app.review import inbox, replaying
+from habitus.app.use_cases import review
 from habitus.journal.model import Turn
 from habitus.memory.model import Draft, Kind, Producer
 from habitus.skills.model import Actor, Author, Skill, State
@@ -56,7 +57,7 @@ def test_a_change_is_shown_with_what_it_would_have_done_to_the_last_requests(
     (gained,) = told["affected"]
     assert (gained["request"], gained["gets_it"]) == ("Brew me a coffee with the grinder, please", True)
     # What was foretold comes true.
-    next(inbox.approve(habitus, [id]))
+    review.approve(habitus, review.Approval(ids=(id,)))
     why = explaining.why(habitus, "brew-coffee", explaining.request_of(habitus, gained["request"]))
     assert (why.rank, why.fits) == (1, True)
     # Requests are what people said to an agent: whoever has not signed in does not read them.
@@ -119,8 +120,10 @@ def test_a_program_takes_one_of_several_and_nothing_is_half_done(
     reviewer["Idempotency-Key"] = "once"
     done, again = (stranger.post(door, json=wanted, headers=reviewer) for _ in range(2))
     assert done.json() == again.json()
-    assert (done.json()["taken"]["state"], done.json()["taken"]["decided_by"]) == ("approved", "reviewer")
-    assert [one["decision"] for one in done.json()["turned_down"]] == ["make-coffee says the same, and was taken"]
+    assert [done.json()["taken"]["item"][key] for key in ("state", "decided_by")] == ["approved", "reviewer"]
+    assert [one["item"]["decision"] for one in done.json()["turned_down"]] == [
+        "make-coffee says the same, and was taken"
+    ]
     assert habitus.skills.is_taken("make-coffee")
     back = api.post("/api/v1/undo", json={"undo": done.json()["turned_down"][0]["undo"]})
     assert back.json()["said"] == ["brew-coffee@user waits for you again."]

@@ -48,7 +48,7 @@ def test_the_description_is_served_and_has_every_door(api: TestClient) -> None:
         "get /api/v1/skills",
         "patch /api/v1/skills/{name}",
         "post /api/v1/uploads",
-        "post /api/v1/review/{id}/approve",
+        "post /api/v1/review/{ids}/approve",
         "post /api/v1/lessons",
         "post /api/v1/turns/{id}/outcome",
         "get /api/v1/select",

@@ -58,7 +58,7 @@ def lesson(engram: Engram) -> dict[str, Any]:
 
 def waiting(item: InboxItem) -> dict[str, Any]:
     """Proposals and lessons have the same keys where they mean the same."""
-    told: dict[str, Any] = {"state": item.state, "action": item.action, "reasons": item.reasons}
+    told: dict[str, Any] = {"state": item.state, "action": item.action, "reasons": list(item.reasons)}
     match item.subject:
         case Proposal() as proposal:
             return {
@@ -68,9 +68,9 @@ def waiting(item: InboxItem) -> dict[str, Any]:
                 "layer": proposal.change.layer,
                 "host": proposal.host,
                 "conversation": proposal.conversation,
-                "by": proposal.author,
-                "made_on": proposal.made_on,
-                "decided_on": proposal.decided_on,
+                "by": plain(proposal.author),
+                "made_on": plain(proposal.made_on),
+                "decided_on": plain(proposal.decided_on),
                 "decided_by": proposal.decided_by,
                 "decision": proposal.decision,
                 "files": sorted(proposal.change.tree),
@@ -81,11 +81,11 @@ def waiting(item: InboxItem) -> dict[str, Any]:
                 "id": engram.id,
                 "name": engram.id,
                 "text": engram.text,
-                "kind": engram.kind,
-                "scope": engram.scope,
-                "by": engram.produced_by,
+                "kind": engram.kind.value,
+                "scope": engram.scope.value,
+                "by": plain(engram.produced_by),
                 "conversation": engram.evidence.session,
-                "made_on": engram.created_on,
+                "made_on": plain(engram.created_on),
             }
 
 

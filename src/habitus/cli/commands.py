@@ -211,12 +211,12 @@ def _sessions() -> TyperGroup:
 
 def _review() -> TyperGroup:
     below = [
-        Command("list", "review:list_waiting"),
-        Command("show", "review:show"),
-        Command("diff", "review:diff"),
-        Command("approve", "review:approve"),
-        Command("reject", "review:reject"),
-        Command("reopen", "review:reopen"),
+        Declared("list", "review:list_waiting"),
+        Declared("show", "review:show"),
+        Declared("diff", "review:diff"),
+        Declared("approve", "review:approve"),
+        Declared("reject", "review:reject"),
+        Declared("reopen", "review:reopen"),
         Command("edit", "review:edit"),
     ]
     return group("review", "Decide about changes that wait for you.", below, panel=_CURATE)

@@ -118,11 +118,5 @@ EXAMPLES: Mapping[str, str] = {
     "evidence show": "habitus evidence show csv-summary",
     "evidence plan": "habitus evidence plan",
     "review": "habitus review list",
-    "review list": "habitus review list --all",
-    "review show": "habitus review show 3",
-    "review diff": "habitus review diff 3",
-    "review approve": "habitus review approve 3 4",
-    "review reject": "habitus review reject 3 --reason 'too long'",
     "review edit": "habitus review edit 3",
-    "review reopen": "habitus review reopen 3",
 }

@@ -43,18 +43,13 @@ def list_lessons(context: typer.Context, wanted: LessonList, done: LessonPage, w
     rows = [(e.id, e.kind.value, _whom(e), e.trust.value, _counted(e), e.text) for e in done.lessons]
     columns = ("id", "kind", "for", "trust", "helped", "text")
     output.rows_or(empty, columns, rows, wide="text", is_cut=not wide)
-    _say_more(done)
+    output.say_more(len(rows), done.total, done.next)
 
 
 def list_archive(context: typer.Context, wanted: LessonArchive, done: LessonPage) -> None:
     rows = [(e.id, e.kind.value, e.reason, e.text) for e in done.lessons]
     output.rows_or("The archive is empty.", ("id", "kind", "why", "text"), rows, wide="text")
-    _say_more(done)
-
-
-def _say_more(done: LessonPage) -> None:
-    if done.next:
-        output.say(f"{len(done.lessons)} of {done.total}; the rest: --after {done.next}, or more at once with --limit.")
+    output.say_more(len(rows), done.total, done.next)
 
 
 def _whom(engram: Engram) -> str:

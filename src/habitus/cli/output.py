@@ -250,6 +250,12 @@ def rows_or(
         say(empty)
 
 
+def say_more(count: int, total: int, next: str | None) -> None:
+    """How to come to the rest of a list."""
+    if next:
+        say(f"{count} of {total}; the rest: --after {next}, or more at once with --limit.")
+
+
 in_chat: ContextVar[Callable[..., str] | None] = ContextVar("in_chat", default=None)  # how a command is typed there
 can_be_undone: ContextVar[Callable[[tuple[str, ...]], object]] = ContextVar("undo", default=lambda words: None)
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, FastAPI
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from habitus.web.api import declared, requests, review, sessions, skills
+from habitus.web.api import declared, requests, sessions, skills
 from habitus.web.api import jobs as jobs_api
 from habitus.web.api import settings as settings_api
 from habitus.web.api import trying as trying_api
@@ -50,7 +50,7 @@ def doors() -> FastAPI:
         redoc_url=None,
     )
     rest = APIRouter(prefix="/api/v1", responses=DESCRIBED)
-    for part in (requests, skills, review, sessions, jobs_api, settings_api, trying_api):
+    for part in (requests, skills, sessions, jobs_api, settings_api, trying_api):
         rest.include_router(part.router)
     rest.include_router(declared.router())
     app.include_router(rest)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from habitus.app.home import Home
 from habitus.app.library import undoing, writing
-from habitus.app.review import inbox
+from habitus.app.use_cases import review
 from habitus.errors import Invalid
 
 
@@ -44,7 +44,7 @@ def take_back(home: Home, words: Sequence[str]) -> TakenBack:
             back = "restore" if turn == "remove" else "remove"
             return TakenBack(said=said, undo=("lessons", back, *ids))
         case ("review", "reopen", *ids) if ids:
-            items = [inbox.reopen(home, id) for id in ids]
-            return TakenBack(said=tuple(f"{item.what} waits for you again." for item in items))
+            again = review.reopen(home, review.Reopening(ids=tuple(ids))).reopened
+            return TakenBack(said=tuple(f"{item.what} waits for you again." for item in again))
         case _:
             raise Invalid(f"'{' '.join(words)[:80]}' takes nothing back.", mend="Send the words as they came.")

@@ -70,7 +70,7 @@ def _add(made: APIRouter, case: UseCase[Any, Any]) -> None:
     keyword = inspect.Parameter.KEYWORD_ONLY
     extra = [inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Request)]
     if body is not None:
-        default = inspect.Parameter.empty if any(one.is_required for one in body.model_fields.values()) else body()
+        default = inspect.Parameter.empty if any(one.is_required() for one in body.model_fields.values()) else body()
         extra.append(inspect.Parameter("body", keyword, annotation=body, default=default))
         parameters += [_parameter(one, in_path) for one in case.fields() if one.is_version]
     if case.is_once:
@@ -83,7 +83,7 @@ def _add(made: APIRouter, case: UseCase[Any, Any]) -> None:
         endpoint,
         methods=[case.method],
         status_code=case.status,
-        tags=[case.command.split()[0]],
+        tags=[case.path.split("/")[1]],
         description=case.help,
         response_class=JSONResponse,
         response_model=shape_of(case.result),
@@ -101,7 +101,7 @@ def _answer(case: UseCase[Any, Any], home: Habitus, wanted: Any, key: str) -> Re
         told: dict[str, Any] = encodable_value(json_of.result(done))
         return told
 
-    told = once(home, key, [case.command, plain(wanted)], make) if case.is_once else make(Attempt())
+    told = once(home, key, [case.method, case.path, plain(wanted)], make) if case.is_once else make(Attempt())
     return JSONResponse(told, status_code=case.status, headers=headers)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated
@@ -14,8 +13,9 @@ from fastapi.responses import HTMLResponse
 from habitus.app import Habitus
 from habitus.app.library import comparing
 from habitus.app.library.writing import editable
-from habitus.app.review import inbox, replaying
+from habitus.app.review import inbox
 from habitus.app.review.inbox import InboxItem
+from habitus.app.use_cases import review
 from habitus.memory.model import Engram
 from habitus.skills import trees
 from habitus.skills.model import Skill
@@ -84,38 +84,38 @@ def _view(habitus: Habitus, item: InboxItem) -> View:
 @router.get("/review/effect/{id}")
 def effect(habitus: Opened, id: str) -> HTMLResponse:
     """What approving a change would do to the last requests; the page asks for it when the card is looked at."""
-    return fragment("review_effect.html", replay=replaying.replay(habitus, inbox.change(habitus, id)))
+    return fragment("review_effect.html", replay=review.effect(habitus, review.OneItem(id=id)))
 
 
 @router.post("/review/{id}/approve")
 def approve(request: Request, habitus: Opened, id: str) -> HTMLResponse:
-    (done,) = inbox.approve(habitus, [id])
+    (done,) = review.approve(habitus, review.Approval(ids=(id,))).approved
     text = f"Approved; {done.due_on} carries it out." if done.due_on else "Approved."
     return _shown(request, habitus, Said(text=text, undo=done.undo))
 
 
 @router.post("/review/{id}/reject")
 def reject(request: Request, habitus: Opened, id: str, reason: Annotated[str, Form()] = "") -> HTMLResponse:
-    done = inbox.reject(habitus, id, reason)
+    (done,) = review.reject(habitus, review.Rejection(ids=(id,), reason=reason)).rejected
     return _shown(request, habitus, Said(text="Turned down; the agent is told why.", undo=done.undo))
 
 
 @router.post("/review/{id}/choose")
 def choose(request: Request, habitus: Opened, id: str, others: Annotated[list[str], Form()]) -> HTMLResponse:
     """Take this one of several that say the same; its undo lets all of them wait again."""
-    taken, *gone = inbox.choose(habitus, id, others)
-    said = Said(text=f"Approved; {counted(len(gone), 'other')} turned down.", undo=taken.undo)
+    done = review.choose(habitus, review.Choice(id=id, others=tuple(others)))
+    said = Said(text=f"Approved; {counted(len(done.turned_down), 'other')} turned down.", undo=done.taken.undo)
     return _shown(request, habitus, said)
 
 
 @router.post("/review/{id}/reopen")
 def reopen(request: Request, habitus: Opened, id: str) -> HTMLResponse:
-    inbox.reopen(habitus, id)
+    review.reopen(habitus, review.Reopening(ids=(id,)))
     return _shown(request, habitus, Said(text="It waits for you again."))
 
 
 @router.post("/review/{id}/mend")
 def mend(request: Request, habitus: Opened, id: str, text: Annotated[str, Form()]) -> HTMLResponse:
-    content = text.replace("\r\n", "\n").encode("utf-8", "replace")
-    _, is_changed = inbox.mend(habitus, id, lambda before, name: nullcontext(content))
-    return _shown(request, habitus, Said(text="Changed; it still waits for you." if is_changed else "Nothing changed."))
+    done = review.edit(habitus, review.NewText(id=id, text=text.replace("\r\n", "\n")))
+    said = Said(text="Changed; it still waits for you." if done.changed else "Nothing changed.")
+    return _shown(request, habitus, said)
