@@ -283,3 +283,21 @@ def test_no_id_in_an_address_leads_anywhere_else(api: TestClient, habitus: Habit
                 assert answer.status_code < 500, (method, door.path, id)
                 assert key not in answer.content
                 assert "x-evil" not in answer.headers
+
+
+@pytest.mark.req("SC-04")
+@pytest.mark.parametrize("is_removed", [True, False])
+def test_a_cookie_ends_with_the_role_or_the_membership_it_was_given_for(
+    stranger: TestClient, keys: Keys, habitus: Habitus, is_removed: bool
+) -> None:
+    people = People(habitus.settings.home)
+    old = keys.entered(people.add("eve", Role.VIEWER).link) or ""
+    assert keys.by_cookie(old) is not None
+    if is_removed:
+        people.remove("eve")
+        assert keys.by_cookie(old) is None
+    new = keys.entered(people.add("eve", Role.ADMIN).link) or ""
+    stranger.cookies.set(keys.cookie, old)
+    assert stranger.get("/api/v1/sessions").status_code == 401
+    stranger.cookies.set(keys.cookie, new)
+    assert stranger.get("/api/v1/sessions").status_code == 200

@@ -85,14 +85,14 @@ class Keys:
 
     def entered(self, link: str) -> str | None:
         """The cookie that a link gives, if it is one that nobody has used."""
-        name = ""
+        key = name = ""
         try:
             self._links.remove(link)  # at once: of two who bring it, one comes in
         except KeyError:
             if (person := self._people.entered(link)) is None:
                 return None
-            name = person.name
-        told = f"{int(self._clock()) + SIGNED_IN_FOR}.{secrets.token_hex(8)}.{name}"
+            key, name = person.key, person.name
+        told = f"{int(self._clock()) + SIGNED_IN_FOR}.{secrets.token_hex(8)}.{key}.{name}"
         return f"{told}.{self._sign(told)}"
 
     def by_cookie(self, cookie: str) -> Asker | None:
@@ -102,8 +102,11 @@ class Keys:
         is_ours = hmac.compare_digest(signature.encode("utf-8", "replace"), self._sign(told).encode())
         if not is_ours or not until.isdecimal() or int(until) <= self._clock():
             return None
-        name = rest.partition(".")[2]
-        return _asker(self._people.get(name)) if name else OWNER
+        _, key, name = rest.split(".", 2) if rest.count(".") > 1 else ("", "", rest)
+        if not name:
+            return OWNER
+        person = self._people.get(name)
+        return _asker(person) if person is not None and hmac.compare_digest(person.key, key) else None
 
     def by_name(self, name: str) -> Asker:
         """Who a proxy says has signed in."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
@@ -28,8 +29,11 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Person:
+    """`key` is another one after every change of their link, role or membership: what was signed with it is over."""
+
     name: str
     role: Role
+    key: str = field(default="", compare=False, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +52,7 @@ class People:
         self._file = PrivateJson(home / FILE)
 
     def list(self) -> tuple[Person, ...]:
-        return tuple(Person(name=name, role=Role(kept["role"])) for name, kept in sorted(self._file.read().items()))
+        return tuple(_person(name, kept) for name, kept in sorted(self._file.read().items()))
 
     def get(self, name: str) -> Person | None:
         return next((person for person in self.list() if person.name == name), None)
@@ -60,7 +64,8 @@ class People:
         link, token = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
         with self._file.changing() as kept:
             kept[name] = {"role": role.value, "link": _hash(link), "token": _hash(token)}
-        return Invited(person=Person(name=name, role=role), link=link, token=token)
+            person = _person(name, kept[name])
+        return Invited(person=person, link=link, token=token)
 
     def remove(self, name: str) -> None:
         """From the next request on they are nobody here."""
@@ -76,13 +81,17 @@ class People:
             for name, one in kept.items():
                 if one.get("link") == _hash(link):
                     one["link"] = ""
-                    return Person(name=name, role=Role(one["role"]))
+                    return _person(name, one)
         return None
 
     def with_token(self, token: str) -> Person | None:
         wanted = _hash(token)
         found = [name for name, one in self._file.read().items() if secrets.compare_digest(one["token"], wanted)]
         return self.get(found[0]) if found else None
+
+
+def _person(name: str, kept: Mapping[str, str]) -> Person:
+    return Person(name=name, role=Role(kept["role"]), key=_hash(kept["token"])[:16])
 
 
 def _hash(word: str) -> str:
