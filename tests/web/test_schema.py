@@ -18,7 +18,6 @@ from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
 from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
-from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode, Response
 from schemathesis.checks import not_a_server_error
 from schemathesis.core.result import Ok
@@ -162,14 +161,22 @@ def test_no_request_of_anybody_is_a_failure_of_the_server(
         token = keys.bearer if role == "owner" else people.add(role, Role(role)).token
         headers["Authorization"] = f"Bearer {token}"
     schema = schemathesis.openapi.from_asgi("/api/v1/openapi.json", app, headers=headers)
+    asked = 0
     for operation in (found.ok() for found in schema.get_all_operations() if isinstance(found, Ok)):
-        with suppress(Unsatisfiable):  # nothing can be wrong about what takes nothing
-            _ask(operation.as_strategy(mode), headers, examples=100 if role == "owner" else 10)
+        if mode is GenerationMode.POSITIVE or _can_be_broken(operation.definition.raw):
+            _ask(operation.as_strategy(mode), headers, examples=20 if role == "owner" else 4)
+            asked += 1
+    assert asked > 30
+
+
+def _can_be_broken(definition: dict[str, Any]) -> bool:
+    """Nothing can be wrong about a door that takes only a name, which any text may be; looking for it takes long."""
+    return "requestBody" in definition or any(one["in"] != "path" for one in definition.get("parameters", ()))
 
 
 def _ask(cases: Any, headers: dict[str, str], *, examples: int = 12) -> None:
     @given(case=cases)
-    @settings(suppress_health_check=list(HealthCheck), max_examples=examples)
+    @settings(suppress_health_check=list(HealthCheck), max_examples=examples, derandomize=True)
     def ask(case: schemathesis.Case[Any]) -> None:
         case.call_and_validate(headers=headers, checks=CHECKS)
 
