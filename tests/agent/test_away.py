@@ -79,6 +79,7 @@ async def test_turns_wait_on_the_disk_and_what_is_damaged_there_is_set_aside(
 ) -> None:
     session, _ = talk([says(word) for word in ("one", "two", "three", "four")])
     await session.turn("the first thing")
+    await session.settle()
     habitus.local.dispose()  # its connections would keep the file
     database = habitus.settings.home / DATABASE
     away = database.rename(database.with_name("elsewhere.db"))
