@@ -17,7 +17,7 @@ from fastapi.testclient import TestClient
 
 from habitus.app import Habitus, read_settings
 from habitus.app.declaring import UseCase, all_declared
-from habitus.app.use_cases import lessons, review
+from habitus.app.use_cases import jobs, lessons, review
 from habitus.cli.declared import words_of
 from habitus.memory.model import Draft, Evidence, Kind
 from habitus.skills.model import Actor, Author, Skill
@@ -63,8 +63,23 @@ def _an_approved_proposal(habitus: Habitus) -> review.Reopening:
     return review.Reopening(ids=ids)
 
 
+def _a_job(habitus: Habitus) -> jobs.OneJob:
+    return jobs.OneJob(id=jobs.add(habitus, jobs.NewJob(kind="curate")).id)
+
+
+def _a_cancelled_job(habitus: Habitus) -> jobs.OneJob:
+    wanted = _a_job(habitus)
+    jobs.cancel(habitus, wanted)
+    return wanted
+
+
 # A use case whose example names something that must be there first.
 PREPARED: dict[str, Prepare] = {
+    "jobs add": lambda habitus: jobs.NewJob(kind="curate", tokens=5),
+    "jobs list": lambda habitus: jobs.JobList(done=bool(_a_job(habitus))),
+    "jobs show": _a_job,
+    "jobs cancel": _a_job,
+    "jobs retry": _a_cancelled_job,
     "lessons show": lambda habitus: lessons.OneLesson(id=_a_lesson(habitus)),
     "lessons edit": lambda habitus: lessons.LessonEdit(id=_a_lesson(habitus), text="Dates are ISO.", expect='"1"'),
     "lessons remove": lambda habitus: lessons.ManyLessons(ids=(_a_lesson(habitus),)),

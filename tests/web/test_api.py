@@ -134,7 +134,7 @@ LISTS = {
     "skills/close-the-month/history": "versions",
     "archive": "archived",
     "lessons": "lessons",
-    "lessons/archive": "archived",
+    "lessons/archive": "lessons",
     "sessions": "sessions",
     "sessions/s1": "turns",
     "jobs": "jobs",
@@ -333,7 +333,7 @@ def test_settings_are_written_and_jobs_are_left_and_ended(api: TestClient, habit
     first, second = (api.post(f"{API}/jobs", json={"kind": "curate"}, headers=key).json()["id"] for _ in range(2))
     assert first == second
     assert [job["id"] for job in api.get(f"{API}/jobs").json()["jobs"]] == [first]
-    assert {one["kind"] for one in api.get(f"{API}/jobs/planned").json()["planned"]} >= {"curate"}
+    assert {one["kind"] for one in api.get(f"{API}/jobs/schedule").json()["schedule"]} >= {"curate"}
     assert api.post(f"{API}/jobs/{first}/cancel").json()["state"] == "cancelled"
     (event,) = api.get(f"{API}/jobs/{first}/events").text.strip().split("\n\n")
     assert event.startswith("event: cancelled\ndata: {")

@@ -26,7 +26,7 @@ Wanted = TypeVar("Wanted")
 Done = TypeVar("Done")
 
 # One module a group. A group is imported when one of its commands is called, or when a server is started.
-GROUPS = ("lessons", "review")
+GROUPS = ("jobs", "lessons", "review")
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,13 @@ class UseCase(Generic[Wanted, Done]):
 
     def fields(self) -> list[InputField]:
         hints = get_type_hints(self.input)
-        return [InputField(name=one.name, type=hints[one.name], field=one) for one in dataclasses.fields(self.input)]  # type: ignore[arg-type]  # an input is a dataclass
+        given = [one for one in dataclasses.fields(self.input) if not one.metadata.get("is_attempt")]  # type: ignore[arg-type]  # an input is a dataclass
+        return [InputField(name=one.name, type=hints[one.name], field=one) for one in given]
+
+    def as_attempt(self, wanted: Wanted, id: str) -> Wanted:
+        """The input of a request that may be sent again, which is always called `id`."""
+        marked = [one.name for one in dataclasses.fields(self.input) if one.metadata.get("is_attempt")]  # type: ignore[arg-type]  # an input is a dataclass
+        return dataclasses.replace(wanted, **dict.fromkeys(marked, id))  # type: ignore[type-var]  # the same
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +140,11 @@ class InputField:
         return get_args(self.bare)[0] if self.is_many else self.bare
 
 
+@dataclass(frozen=True)
+class Nothing:
+    """The input of a use case that takes none."""
+
+
 LINE, TEXT = 2_000, 100_000  # the longest that is taken
 
 
@@ -158,6 +169,11 @@ def option(
 def starting_version() -> Any:
     """A field with the version that a change starts from: `--expect` on the command line, If-Match over REST."""
     return _field(None, help="Refuse unless it is at this version.", flags=("--expect",), is_version=True)
+
+
+def attempt_id() -> Any:
+    """A field with the id of the attempt, which nobody gives: REST has the same one each time a request is sent."""
+    return _field("", is_attempt=True)
 
 
 def _field(default: Any, **metadata: Any) -> Any:

@@ -87,18 +87,18 @@ def _backup() -> TyperGroup:
 
 def _jobs() -> TyperGroup:
     below: list[TyperCommand | TyperGroup] = [
-        Command("add", "jobs:add"),
-        Command("list", "jobs:list_jobs"),
+        Declared("add", "jobs:add"),
+        Declared("list", "jobs:list_jobs"),
         Command("show", "jobs:show"),
-        Command("cancel", "jobs:cancel"),
-        Command("retry", "jobs:retry"),
+        Declared("cancel", "jobs:cancel"),
+        Declared("retry", "jobs:retry"),
         group("schedule", "What starts by itself, and when.", _schedule(), otherwise="list"),
     ]
     return group("jobs", "Long work that is left to a worker, and survives one.", below, panel=_OPERATE)
 
 
 def _schedule() -> list[TyperCommand]:
-    return [Command("list", "jobs:list_scheduled"), Command("set", "jobs:set_schedule")]
+    return [Declared("list", "jobs:list_scheduled"), Command("set", "jobs:set_schedule")]
 
 
 def _config() -> TyperGroup:

@@ -1,4 +1,4 @@
-"""`habitus jobs …` and `habitus worker`: what was left for later, and doing it."""
+"""`habitus jobs …` and `habitus worker`: the words of jobs, following one, and the worker that does them."""
 
 from __future__ import annotations
 
@@ -10,86 +10,63 @@ from typing import Annotated, Any
 import typer
 
 from habitus.app import Habitus
-from habitus.app.work import jobs, scheduling
+from habitus.app.declaring import Nothing
+from habitus.app.use_cases import jobs as cases
+from habitus.app.use_cases.jobs import JobList, JobPage, NewJob, OneJob, ScheduledJobs
+from habitus.app.work import jobs
 from habitus.app.work.job_kinds import KINDS, SCHEDULED
 from habitus.cli import config, moments, output
+from habitus.cli.declared import finish
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson
-from habitus.jobs.model import Job, JobState, Priority
-
-Id = Annotated[str, typer.Argument(help="A job's id.")]
+from habitus.jobs.model import Job
 
 
-def add(
-    context: typer.Context,
-    kind: Annotated[str, typer.Argument(help=f"{', '.join(KINDS)}.")],
-    words: Annotated[list[str] | None, typer.Argument(help="For learn: transcripts. For import: where from.")] = None,
-    priority: Annotated[Priority, typer.Option("--priority", help="Which waits least.")] = Priority.NORMAL,
-    tokens: Annotated[
-        int | None, typer.Option("--tokens", min=1, help="End it when its models took so many.", show_default=False)
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Leave something to a worker: 'habitus worker' or 'habitus up' does it, now or later."""
-    with opened(context) as habitus, jobs.opened_queue(habitus) as queue:
-        id = jobs.leave(habitus.settings, queue, kind, words or (), tokens=tokens, priority=priority)
-        _print(queue.get(id), as_json)
+def add(context: typer.Context, wanted: NewJob | OneJob, job: Job) -> None:
+    output.say(f"{job.id}  {job.kind}, {job.state.value}{f': {job.reason}' if job.reason else ''}")
+    output.say(f"Done: {_progress(job)}. Added {_added(job)}.")
+    for label, told in (("Given", job.given), ("Result", job.result)):
+        if told:
+            output.say(f"{label}: {_told(told)}")
 
 
-def list_jobs(
-    context: typer.Context,
-    every: Annotated[bool, typer.Option("--all", help="Those that are over, too.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """The jobs that wait or run, the newest first."""
-    with opened(context) as habitus, jobs.opened_queue(habitus) as queue:
-        found = [job for job in queue.all() if every or job.state is not JobState.DONE]
-        rows = [(job.id, job.kind, job.state.value, _progress(job), _added(job), job.reason) for job in found]
-        empty = "There are no jobs." if every else "No job waits or runs. See --all."
-        output.listed(as_json, {"jobs": found}, ("id", "kind", "state", "done", "added", "why"), rows, empty=empty)
+cancel = retry = add
+
+
+def list_jobs(context: typer.Context, wanted: JobList, done: JobPage) -> None:
+    rows = [(job.id, job.kind, job.state.value, _progress(job), _added(job), job.reason) for job in done.jobs]
+    empty = "There are no jobs." if wanted.done else "No job waits or runs. See --all."
+    output.rows_or(empty, ("id", "kind", "state", "done", "added", "why"), rows)
+    output.say_more(len(rows), done.total, done.next)
 
 
 def show(
     context: typer.Context,
-    id: Id,
+    id: Annotated[str, typer.Argument(help="A job's id.")],
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until it is over.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """One job: what it was given, how far it is, and what it came to."""
-    with opened(context) as habitus, jobs.opened_queue(habitus) as queue:
+    with opened(context) as habitus:
+        wanted = OneJob(id=id)
         if follow:
-            asyncio.run(_followed(habitus, id, as_json))
+            asyncio.run(_follow(context, habitus, wanted, as_json))
         else:
-            _print(queue.get(id), as_json)
+            finish(context, wanted, cases.show(habitus, wanted), add, as_json=as_json)
 
 
-async def _followed(habitus: Habitus, id: str, as_json: bool) -> None:
+async def _follow(context: typer.Context, habitus: Habitus, wanted: OneJob, as_json: bool) -> None:
     """A line, or JSON, whenever it got on."""
-    async for (job,) in jobs.follow(habitus, id):
+    async for (job,) in jobs.follow(habitus, wanted.id):
         if as_json or job.state.is_over:
-            _print(job, as_json)
+            finish(context, wanted, job, add, as_json=as_json)
         else:
             output.say(f"{job.state.value}, {_progress(job)}")
 
 
-def cancel(context: typer.Context, id: Id, as_json: AsJson = False) -> None:
-    """End a job before its next part; what is done stays done. 'retry' goes on with it."""
-    with opened(context) as habitus, jobs.opened_queue(habitus) as queue:
-        _print(queue.cancel(id), as_json)
-
-
-def retry(context: typer.Context, id: Id, as_json: AsJson = False) -> None:
-    """Go on with a job that failed, was cancelled or was parked, from the part it had come to."""
-    with opened(context) as habitus, jobs.opened_queue(habitus) as queue:
-        _print(queue.retry(id), as_json)
-
-
-def list_scheduled(context: typer.Context, as_json: AsJson = False) -> None:
-    """What starts by itself where a worker or 'habitus up' runs, and when it does so next."""
-    with opened(context) as habitus, jobs.opened_queue(habitus) as queue:
-        found = scheduling.scheduled(habitus, queue)
-    rows = [(each.kind, each.when, moments.shown(each.next_on), _last(each.last)) for each in found]
-    output.listed(as_json, {"schedule": found}, ("kind", "when", "next", "last"), rows, empty="")
+def list_scheduled(context: typer.Context, wanted: Nothing, done: ScheduledJobs) -> None:
+    rows = [(each.kind, each.when, moments.shown(each.next_on), _last(each.last)) for each in done.schedule]
+    output.table(("kind", "when", "next", "last"), rows)
 
 
 def set_schedule(
@@ -123,17 +100,6 @@ def worker(
                     break
         left = queue.left()
     output.say("All is done." if not left else f"{output.counted(left, 'job')} left for the next worker.")
-
-
-def _print(job: Job, as_json: bool) -> None:
-    if as_json:
-        output.print_json(job)
-        return
-    output.say(f"{job.id}  {job.kind}, {job.state.value}{f': {job.reason}' if job.reason else ''}")
-    output.say(f"Done: {_progress(job)}. Added {_added(job)}.")
-    for label, told in (("Given", job.given), ("Result", job.result)):
-        if told:
-            output.say(f"{label}: {_told(told)}")
 
 
 def _told(values: Any) -> str:

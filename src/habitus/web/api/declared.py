@@ -95,7 +95,7 @@ def _answer(case: UseCase[Any, Any], home: Habitus, wanted: Any, key: str) -> Re
 
     def make(attempt: Attempt) -> dict[str, Any]:
         before = case.made_since(home, wanted, attempt.since) if case.made_since and attempt.since else None
-        done = case(home, wanted) if before is None else before
+        done = case(home, case.as_attempt(wanted, attempt.id)) if before is None else before
         if case.version_of is not None:
             headers["ETag"] = tag_of(*case.version_of(done))
         told: dict[str, Any] = encodable_value(json_of.result(done))

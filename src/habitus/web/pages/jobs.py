@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Annotated
 
@@ -11,11 +11,12 @@ from fastapi.responses import HTMLResponse
 from starlette.responses import StreamingResponse
 
 from habitus.app import Habitus
+from habitus.app.declaring import Nothing
+from habitus.app.use_cases import jobs as cases
+from habitus.app.use_cases.jobs import JobList, NewJob, OneJob
 from habitus.app.work import jobs
 from habitus.app.work.job_kinds import KINDS
-from habitus.app.work.scheduling import scheduled
 from habitus.jobs.model import Job
-from habitus.jobs.queue import JobQueue
 from habitus.web.api.asking import Opened
 from habitus.web.rendering import Said, page, part
 from habitus.web.streams import Happened, Put, streamed
@@ -27,14 +28,13 @@ _SHOWN = 50
 
 @router.get("/more/jobs")
 def show(request: Request, habitus: Opened) -> HTMLResponse:
-    with jobs.opened_queue(habitus) as queue:
-        return _shown(request, habitus, queue)
+    return _shown(request, habitus)
 
 
-def _shown(request: Request, habitus: Habitus, queue: JobQueue, said: Said | None = None) -> HTMLResponse:
-    found = queue.all(limit=_SHOWN)
+def _shown(request: Request, habitus: Habitus, said: Said | None = None) -> HTMLResponse:
+    found = cases.list_jobs(habitus, JobList(done=True, limit=_SHOWN)).jobs
     is_live = not all(job.state.is_over for job in found)
-    planned = scheduled(habitus, queue)
+    planned = cases.list_scheduled(habitus, Nothing()).schedule
     return page(request, "jobs.html", said=said, jobs=found, is_live=is_live, kinds=KINDS, planned=planned)
 
 
@@ -62,22 +62,18 @@ def add(
     request: Request, habitus: Opened, kind: Annotated[str, Form()], words: Annotated[str, Form()] = ""
 ) -> HTMLResponse:
     """Leave something to a worker; several files stand on lines of their own."""
-    with jobs.opened_queue(habitus) as queue:
-        jobs.leave(habitus.settings, queue, kind, [line.strip() for line in words.splitlines() if line.strip()])
-        return _shown(request, habitus, queue, Said(text="It is left to the next worker that is free."))
+    given = tuple(line.strip() for line in words.splitlines() if line.strip())
+    cases.add(habitus, NewJob(kind=kind, words=given))
+    return _shown(request, habitus, Said(text="It is left to the next worker that is free."))
 
 
 @router.post("/more/jobs/{id}/cancel")
 def cancel(request: Request, habitus: Opened, id: str) -> HTMLResponse:
-    return _changed(request, habitus, lambda queue: queue.cancel(id), "It ends before its next part.")
+    cases.cancel(habitus, OneJob(id=id))
+    return _shown(request, habitus, Said(text="It ends before its next part."))
 
 
 @router.post("/more/jobs/{id}/retry")
 def retry(request: Request, habitus: Opened, id: str) -> HTMLResponse:
-    return _changed(request, habitus, lambda queue: queue.retry(id), "It goes on where it had come to.")
-
-
-def _changed(request: Request, habitus: Habitus, change: Callable[[JobQueue], Job], told: str) -> HTMLResponse:
-    with jobs.opened_queue(habitus) as queue:
-        change(queue)
-        return _shown(request, habitus, queue, Said(text=told))
+    cases.retry(habitus, OneJob(id=id))
+    return _shown(request, habitus, Said(text="It goes on where it had come to."))

@@ -1,0 +1,108 @@
+"""Jobs: work that is left to a worker, how far it is, ending it and going on with it, and what starts by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from habitus.app.declaring import Nothing, after_option, argument, attempt_id, limit_option, option, page_of, use_case
+from habitus.app.home import Home
+from habitus.app.operation.people import Role
+from habitus.app.work import scheduling
+from habitus.app.work.job_kinds import KINDS
+from habitus.app.work.jobs import leave, opened_queue
+from habitus.app.work.scheduling import Scheduled
+from habitus.jobs.model import Job, JobState, Priority
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewJob:
+    kind: str = argument(f"{', '.join(KINDS)}.")
+    words: tuple[str, ...] = argument("For learn: transcripts. For import: where from.", default=())
+    priority: Priority = option("Which waits least.", default=Priority.NORMAL)
+    tokens: int | None = option("End it when its models took so many.", least=1, most=10**12)
+    id: str = attempt_id()
+
+
+@use_case(
+    "jobs add",
+    route="POST /jobs",
+    example=NewJob(kind="learn", words=("~/.claude/projects",)),
+    undo="jobs cancel",
+    status=201,
+    is_once=True,
+)
+def add(home: Home, wanted: NewJob) -> Job:
+    """Leave something to a worker: 'habitus worker' or 'habitus up' does it, now or later."""
+    with opened_queue(home) as queue:
+        id = leave(
+            home.settings,
+            queue,
+            wanted.kind,
+            wanted.words,
+            tokens=wanted.tokens,
+            priority=wanted.priority,
+            id=wanted.id,
+        )
+        return queue.get(id)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobList:
+    done: bool = option("Those that are done, too.", "--all", default=False)
+    limit: int = limit_option()
+    after: str = after_option()
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobPage:
+    jobs: Sequence[Job]
+    next: str | None
+    total: int
+
+
+@use_case("jobs list", route="GET /jobs", who=Role.VIEWER, example=JobList(done=True))
+def list_jobs(home: Home, wanted: JobList) -> JobPage:
+    """The jobs that wait or run, the newest first."""
+    with opened_queue(home) as queue:
+        ids = queue.ids() if wanted.done else [one.id for one in queue.all() if one.state is not JobState.DONE]
+        page = page_of("jobs", ids, str, limit=wanted.limit, after=wanted.after)
+        return JobPage(jobs=queue.some(page.items), next=page.next, total=page.total)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduledJobs:
+    schedule: Sequence[Scheduled]
+
+
+@use_case("jobs schedule list", route="GET /jobs/schedule", who=Role.VIEWER, example=Nothing())
+def list_scheduled(home: Home, wanted: Nothing) -> ScheduledJobs:
+    """What starts by itself where a worker or 'habitus up' runs, and when it does so next."""
+    with opened_queue(home) as queue:
+        return ScheduledJobs(schedule=scheduling.scheduled(home, queue))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneJob:
+    id: str = argument("A job's id.")
+
+
+@use_case("jobs show", route="GET /jobs/{id}", who=Role.VIEWER, example=OneJob(id="53b07abe"))
+def show(home: Home, wanted: OneJob) -> Job:
+    """One job: what it was given, how far it is, and what it came to."""
+    with opened_queue(home) as queue:
+        return queue.get(wanted.id)
+
+
+@use_case("jobs cancel", route="POST /jobs/{id}/cancel", example=OneJob(id="53b07abe"), undo="jobs retry")
+def cancel(home: Home, wanted: OneJob) -> Job:
+    """End a job before its next part; what is done stays done. 'retry' goes on with it."""
+    with opened_queue(home) as queue:
+        return queue.cancel(wanted.id)
+
+
+@use_case("jobs retry", route="POST /jobs/{id}/retry", example=OneJob(id="53b07abe"), undo="jobs cancel")
+def retry(home: Home, wanted: OneJob) -> Job:
+    """Go on with a job that failed, was cancelled or was parked, from the part it had come to."""
+    with opened_queue(home) as queue:
+        return queue.retry(wanted.id)
