@@ -209,9 +209,9 @@ def test_history_diff_and_rollback(stocked: Direct) -> None:
 
 @pytest.mark.req("SK-22")
 def test_pause_resume_and_rollback_of_everything(stocked: Direct) -> None:
-    assert stocked.json("pause")["by"] == account_name()
+    assert stocked.json("pause")["paused"]["by"] == account_name()
     assert "paused since" in stocked.ok("doctor")
-    assert stocked.json("resume") == {"paused": False, "was_paused": True}
+    assert stocked.json("resume") == {"paused": None, "undo": ["pause"]}
     assert stocked.ok("resume") == "Nothing was paused.\n"
     steps = stocked.json("rollback", "--to", "2 days ago", "--dry-run")["steps"]
     assert [(step["name"], step["action"]) for step in steps] == [("csv-summary", "archive")]

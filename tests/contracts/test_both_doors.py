@@ -16,9 +16,10 @@ import pytest
 from fastapi.testclient import TestClient
 
 from habitus.app import Habitus, read_settings
-from habitus.app.declaring import UseCase, all_declared
-from habitus.app.use_cases import jobs, lessons, review
+from habitus.app.declaring import Nothing, UseCase, all_declared
+from habitus.app.use_cases import jobs, lessons, pausing, review, sessions
 from habitus.cli.declared import words_of
+from habitus.journal.model import Turn
 from habitus.memory.model import Draft, Evidence, Kind
 from habitus.skills.model import Actor, Author, Skill
 from habitus.skills.review import Action, Change
@@ -73,8 +74,23 @@ def _a_cancelled_job(habitus: Habitus) -> jobs.OneJob:
     return wanted
 
 
+def _a_pause(habitus: Habitus) -> Nothing:
+    pausing.pause(habitus, Nothing())
+    return Nothing()
+
+
+def _a_session(habitus: Habitus) -> sessions.OneSession:
+    for id in ("t1", "t2"):
+        turn = Turn(id=id, session="s1", request="Hello", started_on=habitus.clock(), user=habitus.settings.user)
+        habitus.journal.record(turn)
+    return sessions.OneSession(id="s", limit=1)
+
+
 # A use case whose example names something that must be there first.
 PREPARED: dict[str, Prepare] = {
+    "resume": _a_pause,
+    "sessions list": lambda habitus: sessions.SessionList(limit=_a_session(habitus).limit),
+    "sessions show": _a_session,
     "jobs add": lambda habitus: jobs.NewJob(kind="curate", tokens=5),
     "jobs list": lambda habitus: jobs.JobList(done=bool(_a_job(habitus))),
     "jobs show": _a_job,

@@ -268,7 +268,9 @@ def test_turns_are_read_and_judged_later_and_requests_are_explained(api: TestCli
     assert api.get(f"{API}/tools").json() == {"tools": [], "next": None, "total": 0}
     assert api.put(f"{API}/pause").json()["paused"]["by"] == "ann"
     assert api.get(f"{API}/pause").json()["paused"]["by"] == "ann"
-    assert api.delete(f"{API}/pause").json() == {"paused": None}
+    assert api.delete(f"{API}/pause").json() == {"paused": None, "undo": ["pause"]}
+    assert api.post(f"{API}/undo", json={"undo": ["pause"]}).json()["undo"] == ["resume"]
+    assert api.post(f"{API}/undo", json={"undo": ["resume"]}).json()["said"] == ["Learning goes on."]
     assert any(one["key"] == "memory" for one in api.get(f"{API}/settings").json()["settings"])
 
 

@@ -46,8 +46,8 @@ def _commands() -> list[TyperCommand | TyperGroup]:
         Command("curate", "curate:curate", panel=_CURATE),
         Command("undo", "going_back:undo", panel=_CURATE),
         Command("rollback", "going_back:rollback", panel=_CURATE),
-        Command("pause", "pausing:pause", panel=_CURATE),
-        Command("resume", "pausing:resume", panel=_CURATE),
+        Declared("pause", "pausing:pause", panel=_CURATE),
+        Declared("resume", "pausing:resume", panel=_CURATE),
         Command("up", "up:up", panel=_EVERYDAY),
         Command("run", "run:run", hidden=True),
         Command("mcp", "mcp:mcp", panel=_OPERATE),
@@ -202,8 +202,8 @@ def _lessons() -> TyperGroup:
 
 def _sessions() -> TyperGroup:
     below = [
-        Command("list", "sessions:list_sessions"),
-        Command("show", "sessions:show"),
+        Declared("list", "sessions:list_sessions"),
+        Declared("show", "sessions:show"),
         Command("export", "sessions:export"),
     ]
     return group("sessions", "Look at past conversations, and take them along.", below, panel=_EVERYDAY)

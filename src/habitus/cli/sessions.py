@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from habitus.agent.history import unpack
-from habitus.app.conversations.past_sessions import PastSession, past_session, past_sessions
+from habitus.app.conversations.past_sessions import PastSession, past_session
+from habitus.app.use_cases.sessions import OneSession, SessionList, SessionPage, SessionTurns
 from habitus.cli import moments, output
 from habitus.cli.opening import opened
 from habitus.cli.options import AllUsers, AsJson, Wide
@@ -21,27 +22,17 @@ Id = Annotated[str, typer.Argument(help="A session, or the beginning of its id."
 FORMATS = ("markdown", "json")
 
 
-def list_sessions(
-    context: typer.Context,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many.")] = 20,
-    all_users: AllUsers = False,
-    wide: Wide = False,
-    as_json: AsJson = False,
-) -> None:
-    """Your last conversations, the latest first."""
-    with opened(context) as habitus:
-        found = past_sessions(habitus.settings, habitus.journal, limit, all_users=all_users)
-        rows = [(s.id, moments.shown(s.last_turn_on), s.turns, s.user, s.title) for s in found]
-        columns = ("id", "last turn", "turns", "user", "began with")
-        empty = "There are no sessions yet. Begin one: habitus chat"
-        output.listed(as_json, {"sessions": found}, columns, rows, wide="began with", is_cut=not wide, empty=empty)
+def list_sessions(context: typer.Context, wanted: SessionList, done: SessionPage, wide: Wide = False) -> None:
+    rows = [(s.id, moments.shown(s.last_turn_on), s.turns, s.user, s.title) for s in done.sessions]
+    columns = ("id", "last turn", "turns", "user", "began with")
+    empty = "There are no sessions yet. Begin one: habitus chat"
+    output.rows_or(empty, columns, rows, wide="began with", is_cut=not wide)
+    output.say_more(len(rows), done.total, done.next)
 
 
-def show(context: typer.Context, session: Id, all_users: AllUsers = False, as_json: AsJson = False) -> None:
-    """One conversation: what was asked, done and answered, and how it went."""
-    with opened(context) as habitus:
-        found = past_session(habitus.settings, habitus.journal, session, all_users=all_users)
-        output.done(context, as_json, found, _as_markdown(found))
+def show(context: typer.Context, wanted: OneSession, done: SessionTurns) -> None:
+    output.say(_as_markdown(done))
+    output.say_more(len(done.turns), done.total, done.next)
 
 
 def export(
@@ -73,7 +64,7 @@ def export(
         )
 
 
-def _as_markdown(found: PastSession) -> str:
+def _as_markdown(found: PastSession | SessionTurns) -> str:
     parts = [f"# Session {found.session}"]
     for number, turn in enumerate(found.turns, 1):
         parts += [f"## Turn {number}, {moments.shown(turn.started_on)}, {turn.id}", _quoted(turn.request)]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from habitus.app.declaring import Nothing
 from habitus.app.home import Home
 from habitus.app.library import undoing, writing
-from habitus.app.use_cases import review
+from habitus.app.use_cases import pausing, review
 from habitus.errors import Invalid
 
 
@@ -46,5 +47,8 @@ def take_back(home: Home, words: Sequence[str]) -> TakenBack:
         case ("review", "reopen", *ids) if ids:
             again = review.reopen(home, review.Reopening(ids=tuple(ids))).reopened
             return TakenBack(said=tuple(f"{item.what} waits for you again." for item in again))
+        case ("resume" | "pause",) as turn:
+            now = (pausing.pause if turn == ("pause",) else pausing.resume)(home, Nothing())
+            return TakenBack(said=("Learning is paused." if now.paused else "Learning goes on.",), undo=now.undo)
         case _:
             raise Invalid(f"'{' '.join(words)[:80]}' takes nothing back.", mend="Send the words as they came.")

@@ -1,4 +1,4 @@
-"""REST for conversations and their turns, and for the word of how a turn went."""
+"""REST for talking to an agent, and for the word of how a turn went; `app/use_cases/sessions.py` has the rest."""
 
 from __future__ import annotations
 
@@ -12,24 +12,19 @@ from starlette.responses import StreamingResponse
 
 from habitus.agent.consent import Consent
 from habitus.app import Habitus
-from habitus.app.conversations.past_sessions import past_session, past_sessions
 from habitus.app.conversations.talking import Over, Talks
 from habitus.app.growth.judging import Judged, judge
 from habitus.app.library.uploading import Upload
 from habitus.app.operation.once import once
-from habitus.journal.model import KeptSession, Turn
-from habitus.web.api.answers import answer, page_of
+from habitus.web.api.answers import answer
 from habitus.web.api.asking import (
-    After,
     Body,
     Json,
-    Limit,
     Line,
     OnceKey,
     Opened,
     Talking,
     Words,
-    paged,
     told,
 )
 
@@ -62,23 +57,6 @@ class NewOutcome(Body):
     ok: bool
     reason: Line = ""
     by: Line = "api"
-
-
-@router.get("/sessions", response_model=page_of("sessions", KeptSession))
-def list_sessions(habitus: Opened, limit: Limit = 100, after: After = "") -> Json:
-    """Your last conversations, the latest first."""
-    found = past_sessions(habitus.settings, habitus.journal, limit + 1, after=after)
-    next = found[limit - 1].id if len(found) > limit else None
-    total = len(habitus.journal.session_ids(user=habitus.settings.user))
-    return {"sessions": told(found[:limit]), "next": next, "total": total}
-
-
-@router.get("/sessions/{id}", response_model=page_of("turns", Turn, session=str))
-def show_session(habitus: Opened, id: str, limit: Limit = 100, after: After = "") -> Json:
-    """One conversation: what was asked, shown, done and answered, and how it went."""
-    found = past_session(habitus.settings, habitus.journal, id)
-    around, page = paged("turns", found.turns, lambda turn: turn.id, limit, after)
-    return {"session": found.session, "turns": told(page), **around}
 
 
 @router.post("/sessions", status_code=202, response_model=Begun)
@@ -127,13 +105,6 @@ async def events(talks: Talking, id: str, after: Annotated[int, Query(ge=0, le=1
             heard = await talks.heard(id, number)
 
     return StreamingResponse(told_on(), media_type="text/event-stream")
-
-
-@router.get("/turns/{id}", response_model=Turn)
-def show_turn(habitus: Opened, id: str) -> Json:
-    """One turn."""
-    answer: Json = told(habitus.journal.turn(id, user=habitus.settings.user))
-    return answer
 
 
 @router.post("/turns/{id}/outcome", response_model=Judged)

@@ -1,4 +1,4 @@
-"""REST for the home itself: settings, where skills come from, trust, secrets by name, pausing, the doctor, and undo."""
+"""REST for the home itself: settings, where skills come from, trust, secrets by name, the doctor, and undo."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from habitus.app.library.listing import Place, places
 from habitus.app.operation import checking, configuring
 from habitus.app.operation.check_state import Check
 from habitus.app.review import taking_back
-from habitus.pause import Paused
 from habitus.sandbox.credentials.model import Call
 from habitus.skills.trust import Trusted
 from habitus.web.api.answers import answer
@@ -23,7 +22,6 @@ from habitus.web.desks import Desks, desks_of
 router = APIRouter(tags=["settings"])
 
 All = Annotated[Desks, Depends(desks_of)]
-PauseState = answer("PauseState", paused=Paused | None)
 Configured = answer("Configured", configuring.Configured)
 
 
@@ -73,25 +71,6 @@ def list_layers(habitus: Opened) -> Json:
 def list_trusted(habitus: Opened) -> Json:
     """What was trusted as it is, by whom and when."""
     return {"trusted": told(trusting.trusted(habitus))}
-
-
-@router.get("/pause", response_model=PauseState)
-def show_pause(habitus: Opened) -> Json:
-    """Whether learning is stopped, since when and by whom."""
-    return {"paused": told(habitus.pause.state())}
-
-
-@router.put("/pause", response_model=PauseState)
-def pause(habitus: Opened) -> Json:
-    """Stop all learning and every change that nobody asked for."""
-    return {"paused": told(habitus.pause.pause(habitus.settings.signature))}
-
-
-@router.delete("/pause", response_model=PauseState)
-def resume(habitus: Opened) -> Json:
-    """Let agents learn again."""
-    habitus.pause.resume()
-    return {"paused": None}
 
 
 @router.get("/doctor", response_model=answer("Checks", checks=tuple[Check, ...]))

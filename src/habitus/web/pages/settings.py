@@ -11,10 +11,12 @@ from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse
 
 from habitus.app import Habitus
+from habitus.app.declaring import Nothing
 from habitus.app.library import trusting
 from habitus.app.library.listing import places
 from habitus.app.operation import configuring
 from habitus.app.operation.configuring import Origin
+from habitus.app.use_cases import pausing
 from habitus.skills.trust import APPROVED, IMPORTED
 from habitus.web.api.asking import Opened
 from habitus.web.desks import desks_of, habitus_of
@@ -132,11 +134,11 @@ def put(
 
 @router.post("/more/settings/pause")
 def pause(request: Request, habitus: Opened) -> HTMLResponse:
-    habitus.pause.pause(habitus.settings.signature)
-    return _shown(request, habitus, Said(text="Learning is paused: nothing changes by itself."))
+    done = pausing.pause(habitus, Nothing())
+    return _shown(request, habitus, Said(text="Learning is paused: nothing changes by itself.", undo=done.undo))
 
 
 @router.post("/more/settings/resume")
 def resume(request: Request, habitus: Opened) -> HTMLResponse:
-    habitus.pause.resume()
-    return _shown(request, habitus, Said(text="Agents may learn again."))
+    done = pausing.resume(habitus, Nothing())
+    return _shown(request, habitus, Said(text="Agents may learn again.", undo=done.undo))

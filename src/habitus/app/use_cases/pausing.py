@@ -1,0 +1,40 @@
+"""Pausing: the switch that stops learning and automatic change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from habitus.app.declaring import Nothing, use_case
+from habitus.app.home import Home
+from habitus.app.operation.people import Role
+from habitus.app.whose import refuse_unless_admin
+from habitus.pause import Paused
+
+
+@dataclass(frozen=True, kw_only=True)
+class PauseState:
+    paused: Paused | None
+    undo: tuple[str, ...] = ()
+
+
+@use_case("", route="GET /pause", who=Role.VIEWER, example=Nothing())
+def show(home: Home, wanted: Nothing) -> PauseState:
+    """Whether learning is stopped, since when and by whom."""
+    return PauseState(paused=home.pause.state())
+
+
+@use_case("pause", route="PUT /pause", example=Nothing(), undo="resume")
+def pause(home: Home, wanted: Nothing) -> PauseState:
+    """Stop learning and automatic change at once, in every process on this home."""
+    home.refuse_if_read_only()
+    refuse_unless_admin(home, "pause everybody")
+    was_paused = home.pause.state() is not None
+    return PauseState(paused=home.pause.pause(home.settings.signature), undo=() if was_paused else ("resume",))
+
+
+@use_case("resume", route="DELETE /pause", example=Nothing(), undo="pause")
+def resume(home: Home, wanted: Nothing) -> PauseState:
+    """Let learning and automatic change go on."""
+    home.refuse_if_read_only()
+    refuse_unless_admin(home, "let everybody go on")
+    return PauseState(paused=None, undo=("pause",) if home.pause.resume() else ())

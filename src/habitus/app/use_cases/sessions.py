@@ -1,0 +1,74 @@
+"""Past conversations: list them, show one, and one of their turns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from habitus.app.conversations.past_sessions import past_session, past_sessions
+from habitus.app.declaring import after_option, argument, limit_option, option, page_of, use_case
+from habitus.app.home import Home
+from habitus.app.operation.people import Role
+from habitus.app.whose import whose
+from habitus.journal.model import KeptSession, Turn
+
+_EVERYBODY = "Of everybody; for admins."
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionList:
+    limit: int = limit_option(20)
+    after: str = after_option()
+    all_users: bool = option(_EVERYBODY, default=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionPage:
+    sessions: Sequence[KeptSession]
+    next: str | None
+    total: int
+
+
+@use_case("sessions list", route="GET /sessions", who=Role.VIEWER, example=SessionList(limit=5))
+def list_sessions(home: Home, wanted: SessionList) -> SessionPage:
+    """Your last conversations, the latest first."""
+    limit, everybody = wanted.limit, wanted.all_users
+    found = past_sessions(home.settings, home.journal, limit + 1, all_users=everybody, after=wanted.after)
+    next = found[limit - 1].id if len(found) > limit else None
+    total = len(home.journal.session_ids(user=whose(home.settings, everybody)))
+    return SessionPage(sessions=found[:limit], next=next, total=total)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneSession:
+    id: str = argument("A session, or the beginning of its id.")
+    limit: int = limit_option()
+    after: str = after_option()
+    all_users: bool = option(_EVERYBODY, default=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionTurns:
+    session: str
+    turns: Sequence[Turn]
+    next: str | None
+    total: int
+
+
+@use_case("sessions show", route="GET /sessions/{id}", who=Role.VIEWER, example=OneSession(id="3f2a"))
+def show(home: Home, wanted: OneSession) -> SessionTurns:
+    """One conversation: what was asked, done and answered, and how it went."""
+    found = past_session(home.settings, home.journal, wanted.id, all_users=wanted.all_users)
+    page = page_of("turns", found.turns, lambda turn: turn.id, limit=wanted.limit, after=wanted.after)
+    return SessionTurns(session=found.session, turns=page.items, next=page.next, total=page.total)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneTurn:
+    id: str = argument("A turn's id.")
+
+
+@use_case("", route="GET /turns/{id}", who=Role.VIEWER, example=OneTurn(id="d4342a3ce725"))
+def show_turn(home: Home, wanted: OneTurn) -> Turn:
+    """One turn."""
+    return home.journal.turn(wanted.id, user=home.settings.user)
