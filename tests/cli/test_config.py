@@ -43,7 +43,7 @@ def _undo(direct: Direct, out: str) -> None:
 def test_every_setting_is_listed_with_its_origin(direct: Direct) -> None:
     _write(direct, _FILE)
     told = direct.json("config", "list", env={"HABITUS_RETENTION_TRIES": "9"})["settings"]
-    found = {one["key"]: (one["value"], one["from"]) for one in told}
+    found = {one["key"]: (one["value"], one["origin"]) for one in told}
     assert found["model"] == ("openai:small", "file")
     assert found["disabled_skills"] == (["one", "two"], "file")
     assert found["retention.lessons"] == (30, "file")
@@ -69,10 +69,10 @@ def test_what_was_not_in_the_file_is_taken_out_again(direct: Direct, key: str) -
     _write(direct, _FILE)
     value = {"review.auto": "true", "durable": "no"}.get(key, "7")
     out = direct.ok("config", "set", key, value)
-    assert direct.json("config", "get", key)["from"] == "file"
+    assert direct.json("config", "get", key)["origin"] == "file"
     assert [line for line in _FILE.splitlines() if line not in _text(direct).splitlines()] == []
     _undo(direct, out)
-    assert direct.json("config", "get", key)["from"] == "default"
+    assert direct.json("config", "get", key)["origin"] == "default"
 
 
 def test_a_home_without_a_file_gets_one_for_its_owner_alone(direct: Direct) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from habitus.app import read_settings
 from habitus.app.operation import configuring
-from habitus.app.operation.configuring import Configured, Value
+from habitus.app.operation.configuring import Configured
 from habitus.cli import output
 from habitus.cli.options import AsJson
 
@@ -20,15 +20,13 @@ def list_values(context: typer.Context, as_json: AsJson = False) -> None:
     """Every setting with its value, and whether that comes from a default, the file or the environment."""
     found = configuring.values(read_settings(context.find_root().obj), os.environ)
     rows = [(one.key, one.shown, one.origin.value) for one in found]
-    output.listed(
-        as_json, {"settings": list(map(_told, found))}, ("key", "value", "from"), rows, wide="value", empty=""
-    )
+    output.listed(as_json, {"settings": found}, ("key", "value", "from"), rows, wide="value", empty="")
 
 
 def get(context: typer.Context, key: Key, as_json: AsJson = False) -> None:
     """The value of one setting."""
     found = configuring.get(read_settings(context.find_root().obj), os.environ, key)
-    output.done(context, as_json, _told(found), found.shown)
+    output.done(context, as_json, found, found.shown)
 
 
 def put(
@@ -53,8 +51,4 @@ def _print_done(context: typer.Context, done: Configured, said: str, as_json: bo
     lines = [said if done.is_changed else "Nothing was changed."]
     if done.is_overruled:
         lines = [f"{done.now.key} is written down; the environment has another value, which wins."]
-    output.done(context, as_json, {**_told(done.now), "changed": done.is_changed}, *lines, undo=done.undo)
-
-
-def _told(value: Value) -> dict[str, object]:
-    return {"key": value.key, "value": value.value, "from": value.origin.value}
+    output.done(context, as_json, done, *lines, undo=done.undo)
