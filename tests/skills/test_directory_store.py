@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
+from habitus import sql
 from habitus.errors import Refused, StorageFailed
 from habitus.files import KEEP_BYTES
 from habitus.skills.model import Actor, Skill
+from habitus.skills.stores.base import Write
+from habitus.skills.stores.files import DirectoryShelf
 from habitus.skills.stores.versioned import SkillStore
 from tests.contracts.stores import Ticking, file_store
 from tests.journeys.crash import ME, OLD
@@ -279,3 +283,31 @@ def test_a_new_skill_has_a_folder_others_can_read(store: SkillStore, tmp_path: P
     text = (tmp_path / "skills/new-one/SKILL.md").read_text()
     assert text.startswith("---\nname: new-one\n")
     assert store.diagnostics("new-one") == ()
+
+
+class _Cut(DirectoryShelf):
+    """A shelf under a process that is killed before it can write its own change."""
+
+    def write_many(self, writes: Sequence[Write]) -> None:
+        if any(b"by two" in (file.content or b"") for each in writes for file in each.tree.values()):
+            raise RuntimeError("killed")
+        super().write_many(writes)
+
+
+@pytest.mark.req("SK-12")
+def test_a_change_that_another_process_has_carried_out_is_not_taken_for_the_next_one(tmp_path: Path) -> None:
+    one, engine = file_store(tmp_path), sql.open_engine(sql.sqlite_url(tmp_path / "habitus.db"))
+    one.save(OLD, ME)
+    two = SkillStore(_Cut(tmp_path / "skills", tmp_path / "archive"), engine, layer="user", clock=Ticking())
+
+    def take_turns(*_: object) -> None:
+        """Between the intent of one and its end: two completes it, and dies over its own, which has the same number."""
+        with pytest.raises(RuntimeError, match="killed"):
+            two.change("report", lambda skill: replace(skill, body=skill.body + ", by two"), ME)
+
+    sa.event.listen(one._engine, "checkin", take_turns, once=True)
+    written = one.change("report", lambda skill: replace(skill, body=skill.body + ", by one"), ME)
+    assert (written.version, written.is_changed) == (2, True)
+    later = file_store(tmp_path).load("report")
+    assert later is not None
+    assert (later.body, later.version) == ("old steps, by one, by two", 3)

@@ -32,6 +32,7 @@ _SWITCHED = replace(_CHANGED, reason="switched on disk")
 
 Inspect = Callable[[Tree], Sequence[str]]  # what a person should know of files that somebody else put there
 Plan = Mapping[str, Any]
+Intent = tuple[int, Plan]  # the number may be given again once the plan is carried out
 
 
 class Recorder:
@@ -101,7 +102,7 @@ class Recorder:
 
     def write(
         self, connection: sa.Connection, writes: Sequence[Write], author: Author, facts: Mapping[str, Facts]
-    ) -> int:
+    ) -> Intent:
         """Skills as one intent, with what is known of new ones from elsewhere."""
         everything = (tree for each in writes for tree in (each.before, each.tree))
         self._ledger.keep(connection, (file for tree in everything for file in tree.values()))
@@ -114,32 +115,39 @@ class Recorder:
             }
             for each in writes
         ]
-        return self._ledger.intend(connection, self._plan("write_many", "", author) | {"writes": packed})
+        return self._intend(connection, "write_many", "", author, {"writes": packed})
 
-    def remove(self, connection: sa.Connection, row: Row, author: Author) -> int:
-        plan = self._plan("remove", row.folder, author)
-        moment = plan["now"][:19].replace(":", "")
-        plan |= {"id": row.id, "archived_as": f"{names.slugify(self._ledger.layer)}/{row.folder}-{row.id}-{moment}"}
-        return self._ledger.intend(connection, plan)
+    def remove(self, connection: sa.Connection, row: Row, author: Author) -> Intent:
+        moment = self._clock().isoformat()[:19].replace(":", "")
+        archived_as = f"{names.slugify(self._ledger.layer)}/{row.folder}-{row.id}-{moment}"
+        return self._intend(connection, "remove", row.folder, author, {"id": row.id, "archived_as": archived_as})
 
-    def restore(self, connection: sa.Connection, identity: int, folder: str, author: Author) -> int:
-        return self._ledger.intend(connection, self._plan("restore", folder, author) | {"id": identity})
+    def restore(self, connection: sa.Connection, identity: int, folder: str, author: Author) -> Intent:
+        return self._intend(connection, "restore", folder, author, {"id": identity})
 
-    def _plan(self, action: str, folder: str, author: Author) -> dict[str, Any]:
-        now = self._clock().isoformat()
-        return {"action": action, "folder": folder, "author": records.pack_author(author), "now": now}
+    def _intend(self, connection: sa.Connection, action: str, folder: str, author: Author, more: Plan) -> Intent:
+        plan = {"action": action, "folder": folder, "author": records.pack_author(author), **more}
+        plan["now"] = self._clock().isoformat()
+        return self._ledger.intend(connection, plan), plan
 
     # Intents carried out
 
-    def perform(self, connection: sa.Connection, intent: int, at_hand: Mapping[str, Tree]) -> Mapping[str, int]:
+    def perform(self, connection: sa.Connection, intent: Intent, at_hand: Mapping[str, Tree]) -> Mapping[str, int]:
         """Carry out an intent, unless another process has done it for us: folder → version of what was written so.
 
         `at_hand` are the files of its folders where the caller has them still; the others are read back.
         """
-        plan = dict(self._ledger.intended(connection)).get(intent)
-        made = {} if plan is None else self._redo(connection, plan, at_hand)
-        self._ledger.done(connection, intent)
+        if not self._waits(connection, intent):
+            return {}
+        number, plan = intent
+        made = self._redo(connection, plan, at_hand)
+        self._ledger.done(connection, number)
         return made
+
+    def _waits(self, connection: sa.Connection, intent: Intent) -> bool:
+        """Whether this very plan is still to be carried out; another one may have its number by now."""
+        number, plan = intent
+        return dict(self._ledger.intended(connection)).get(number) == plan
 
     def recover(self, connection: sa.Connection) -> None:
         """Complete what killed processes left undone."""
@@ -151,12 +159,13 @@ class Recorder:
             self._redo(connection, plan, {})
             self._ledger.done(connection, intent)
 
-    def abandon(self, connection: sa.Connection, intent: int) -> None:
+    def abandon(self, connection: sa.Connection, intent: Intent) -> None:
         """Put back what a failed write had begun, so that nothing has changed."""
-        plan = dict(self._ledger.intended(connection)).get(intent)
-        for write in _writes(plan) if plan is not None else ():
-            self._undo_write(connection, write)
-        self._ledger.done(connection, intent)
+        number, plan = intent
+        if self._waits(connection, intent):
+            for write in _writes(plan):
+                self._undo_write(connection, write)
+            self._ledger.done(connection, number)
 
     def _redo(self, connection: sa.Connection, plan: Plan, at_hand: Mapping[str, Tree]) -> Mapping[str, int]:
         author, now = records.unpack_author(plan["author"]), datetime.fromisoformat(plan["now"])

@@ -34,7 +34,7 @@ from habitus.skills.stores.base import (
     refuse_stale,
 )
 from habitus.skills.stores.known import CHUNK, KnownLayer
-from habitus.skills.stores.recording import Inspect, Recorder
+from habitus.skills.stores.recording import Inspect, Intent, Recorder
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ class SkillStore:
     def load(self, name: str, *, look: bool = True) -> Skill | None:
         """The skill with its body; without a look, as it was last seen, and no database is asked."""
         row = (self._known.fresh() if look else self._known.index).loadable.get(names.canonical(name))
-        if look and row is not None and not self._shelf.is_fresh(row.folder, self._known.rows[row.id].stamp):
+        if look and row is not None and not self._shelf.is_fresh(row.folder, self._known.rows.get(row.id, row).stamp):
             self._known.look_at([row.folder])
             row = self._known.index.loadable.get(row.name)
         if row is None or row.summary is None:
@@ -408,7 +408,7 @@ class SkillStore:
             version = max((v.number for v in self.history(name, look=False) if v.author == author), default=0)
         return Written(name=name, layer=self.layer, version=version, is_changed=True)
 
-    def _perform(self, intent: int, at_hand: Mapping[str, Tree] | None = None) -> Mapping[str, int]:
+    def _perform(self, intent: Intent, at_hand: Mapping[str, Tree] | None = None) -> Mapping[str, int]:
         """Carry out an intent, and take it back when the disk refuses; folder → version of what was written so."""
         try:
             with self._known.writing() as connection:
@@ -417,7 +417,7 @@ class SkillStore:
             self._abandon(intent)
             raise
 
-    def _abandon(self, intent: int) -> None:
+    def _abandon(self, intent: Intent) -> None:
         try:
             with self._known.writing() as connection:
                 self._recorder.abandon(connection, intent)
