@@ -31,9 +31,9 @@ def is_on(habitus: Habitus) -> bool:
 
 
 @pytest.mark.req("CL-04")
-def test_a_stranger_may_look_at_skills_and_change_nothing(stranger: TestClient, habitus: Habitus) -> None:
-    assert stranger.get("/api/v1/skills").status_code == 200
-    for refused in (stranger.post(SWITCH), stranger.get("/api/v1/sessions"), stranger.get("/api/v1/turns/t")):
+def test_a_stranger_sees_nothing_and_changes_nothing(stranger: TestClient, habitus: Habitus) -> None:
+    paths = ("skills", "lessons", "settings", "review", "sessions", "turns/t")
+    for refused in (stranger.post(SWITCH), *(stranger.get(f"/api/v1/{path}") for path in paths)):
         assert (refused.status_code, refused.headers["content-type"]) == (401, "application/problem+json")
         assert "habitus up" in refused.json()["detail"]
     for token in ("wrong", "", "é", "x" * 10_000):
@@ -163,12 +163,21 @@ def test_what_somebody_else_teaches_stays_out_of_the_owners_pages(stranger: Test
 
 
 @pytest.mark.req("CL-04")
-def test_where_others_reach_it_nobody_looks_who_has_not_signed_in(habitus: Habitus, keys: Keys) -> None:
-    public = TestClient(make_app(Desks(habitus), keys, {HOST}, is_public=True), base_url=f"http://{HOST}")
-    assert [public.get(path).status_code for path in ("/", "/skills", "/api/v1/skills")] == [401, 401, 401]
-    assert public.get("/static/habitus.css").status_code == 200
-    assert public.get(f"/enter?key={keys.new_link()}").status_code == 200
-    assert public.get("/skills").status_code == 200
+def test_nobody_looks_who_has_not_signed_in(stranger: TestClient, keys: Keys) -> None:
+    assert [stranger.get(path).status_code for path in ("/", "/skills", "/lessons", "/review")] == [401] * 4
+    assert stranger.get("/static/habitus.css").status_code == 200
+    assert stranger.get(f"/enter?key={keys.new_link()}").status_code == 303
+    assert stranger.get("/skills").status_code == 200
+
+
+@pytest.mark.req("CL-04")
+def test_with_open_reading_anybody_looks_and_no_more(habitus: Habitus, keys: Keys) -> None:
+    desks = Desks(habitus)
+    public = TestClient(make_app(desks, keys, {HOST}, open_reading=True), base_url=f"http://{HOST}")
+    assert [public.get(path).status_code for path in ("/", "/skills", "/api/v1/skills")] == [200] * 3
+    assert [public.get(path).status_code for path in ("/activity", "/api/v1/sessions")] == [401, 401]
+    assert public.post(SWITCH).status_code == 401
+    desks.close()
 
 
 @pytest.mark.req("CL-04")
@@ -177,7 +186,7 @@ def test_a_trusted_proxy_says_who_asks_and_nobody_else_does(habitus: Habitus, ke
     web = habitus.settings.web.model_copy(update={"proxy_header": "X-User", "proxies": ("10.0.0.0/8",)})
     habitus.settings = habitus.settings.model_copy(update={"web": web})
     desks = Desks(habitus)
-    app = make_app(desks, keys, {HOST}, is_public=True)
+    app = make_app(desks, keys, {HOST})
     proxy, other = (TestClient(app, base_url=f"http://{HOST}", client=(at, 1)) for at in ("10.1.2.3", "11.0.0.1"))
     ben = {"X-User": "ben"}
     page = proxy.get("/", headers=ben).text

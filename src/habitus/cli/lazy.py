@@ -108,11 +108,11 @@ class DeclaredCommand(LazyCommand):
     _folder = Path(__file__).parents[1] / "app" / "use_cases"
 
     def _callable(self, module: ModuleType) -> Callable[..., None]:
-        from habitus.cli.declared import command_of  # what opens a home, for those who run a command
-
-        function, example = command_of(self._module, self._function)
+        declared = importlib.import_module("habitus.cli.declared")
+        function, example = declared.command_of(self._module, self._function)
         self.epilog = f"Example: {example}"
-        return function
+        made: Callable[..., None] = function
+        return made
 
 
 def group(

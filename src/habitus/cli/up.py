@@ -44,13 +44,16 @@ def up(
     name: Annotated[
         list[str] | None, typer.Option("--name", help="A name it is reached by, as host:port; may be repeated.")
     ] = None,
+    open_reading: Annotated[
+        bool, typer.Option("--open-reading", help="Whoever reaches it may look without signing in.")
+    ] = False,
     with_jobs: Annotated[bool, typer.Option("--jobs/--no-jobs", help="Do jobs too, and start what is due.")] = True,
 ) -> None:
     """Open the web page: see, edit and review what your agents learned. Ctrl-C stops it."""
     home: Path | None = context.find_root().obj
     with opened(context, serves=True) as habitus:
         unlock(habitus)
-        place = Place(host=host, port=port, names=tuple(name or ()))
+        place = Place(host=host, port=port, names=tuple(name or ()), open_reading=open_reading)
         _refuse_strangers(habitus, place)
         with jobs_beside(habitus) if with_jobs else nullcontext():
             asyncio.run(serve(habitus, home, place, output.say))
@@ -64,6 +67,7 @@ class Place:
     host: str
     port: int
     names: tuple[str, ...] = ()
+    open_reading: bool = False  # whoever reaches it may look at what is not a person's own
 
     @property
     def is_public(self) -> bool:
@@ -94,7 +98,7 @@ async def serve(habitus: Habitus, home: Path | None, place: Place, say: Callable
         port = door.getsockname()[1]
         names = [*place.names, *(f"{name}:{port}" for name in dict.fromkeys((place.host, "127.0.0.1", "localhost")))]
         agents = mcp_http.guarded_app(behind, names, scope, keys.bearer)
-        both = Both(pages=make_app(desks, keys, names, is_public=place.is_public), agents=agents)
+        both = Both(pages=make_app(desks, keys, names, open_reading=place.open_reading), agents=agents)
         say(f"Habitus is at http://{names[0]}")
         say(f"Sign in with this link, which works once: http://{names[0]}/enter?key={keys.new_link()}")
         say(f"Programs send 'Authorization: Bearer {keys.bearer}'; agents connect to http://{names[0]}{mcp_http.PATH}")

@@ -26,9 +26,9 @@ from habitus.web.security import Guard, Keys, Proxy
 
 
 def make_app(
-    desks: Desks, keys: Keys, hosts: Collection[str], *, is_public: bool = False, app: FastAPI | None = None
+    desks: Desks, keys: Keys, hosts: Collection[str], *, open_reading: bool = False, app: FastAPI | None = None
 ) -> ASGIApp:
-    """`hosts` are the names, with their port, under which it answers; where others reach it, nobody looks unasked.
+    """`hosts` are the names, with their port, under which it answers; with `open_reading` anybody may look.
 
     `app` are doors that stand already; whoever was behind them before is there no longer.
     """
@@ -36,7 +36,7 @@ def make_app(
     app.state.desks, app.state.keys = desks, keys
     web = desks.own.settings.web
     proxy = Proxy(header=web.proxy_header, addresses=web.proxies)
-    return Guard(app, keys, hosts, proxy, is_public=is_public)
+    return Guard(app, keys, hosts, proxy, open_reading=open_reading)
 
 
 def doors() -> FastAPI:

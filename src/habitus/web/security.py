@@ -28,7 +28,7 @@ KEY_FILE = "web.key"
 SIGNED_IN_FOR = 30 * 24 * 3600  # seconds
 SMALL, LARGE = 2 * 1024 * 1024, 20 * 1024 * 1024  # bytes of a request, and of one that uploads
 UPLOADS = ("/api/v1/uploads", "/api/v1/sessions", "/new/", "/chat")
-# What people said to an agent, and what is done for them, is not read by every account of the machine.
+# What people said to an agent, and what is done for them, nobody reads who has not signed in.
 PRIVATE = (
     *("/activity", "/chat", "/review/effect/", "/today/failing", "/more/jobs", "/more/secrets"),
     *("/api/v1/sessions", "/api/v1/turns", "/api/v1/review/effect/", "/api/v1/failing"),
@@ -167,9 +167,9 @@ class Guard:
     """Stands before the application: refuses other hosts and sites, strangers, forged forms and too large a body."""
 
     def __init__(
-        self, app: ASGIApp, keys: Keys, hosts: Collection[str], proxy: Proxy, *, is_public: bool = False
+        self, app: ASGIApp, keys: Keys, hosts: Collection[str], proxy: Proxy, *, open_reading: bool = False
     ) -> None:
-        self._is_public = is_public
+        self._open_reading = open_reading
         self._app = app
         self._keys = keys
         self._hosts = frozenset(hosts)
@@ -217,7 +217,7 @@ class Guard:
             return refusal(path, HTTPStatus.FORBIDDEN, "Another site asked for this.", "Do it on the page itself.")
         if asker is None:
             is_token = "authorization" in headers
-            is_open = method in SAFE and not path.startswith(PRIVATE) and not self._is_public
+            is_open = self._open_reading and method in SAFE and not path.startswith(PRIVATE)
             is_free = (is_open and not is_token) or path.startswith(FREE)
             return None if is_free else _stranger(path, "This token is not known." if is_token else "Sign in first.")
         given = headers.get("x-csrf", "").encode("utf-8", "replace")
