@@ -53,16 +53,16 @@ def test_rules_and_lessons_that_have_aged_are_named_and_then_archived(direct: Di
     ]
     assert told["steps"][0]["text"] in RULES
     assert told["steps"][1]["reason"] == "shown 5 times, and it never helped"
-    assert (told["is_done"], direct.json("lessons", "archive")["archived"]) == (False, [])
+    assert (told["is_done"], direct.json("lessons", "archive")["lessons"]) == (False, [])
     assert "Nothing was changed; --apply does it." in direct.ok("curate", env=FEW)
 
     said = direct.ok("curate", "--apply", env=FEW)
-    away = direct.json("lessons", "archive")["archived"]
+    away = direct.json("lessons", "archive")["lessons"]
     assert {each["text"] for each in away} == {told["steps"][0]["text"], LESSONS[0]}
     undo = said.splitlines()[-1].removeprefix("Undo: habitus ").split()
     assert useless in undo
     direct.ok(*undo)
-    assert direct.json("lessons", "archive")["archived"] == []
+    assert direct.json("lessons", "archive")["lessons"] == []
     assert {each["text"] for each in direct.json("lessons", "list")["lessons"]} == {*RULES, *LESSONS}
     due = {step["item"] for step in direct.json("curate", env=FEW)["steps"]}
     assert not due & set(undo)  # a person stands behind these now
@@ -97,7 +97,7 @@ def test_a_run_prunes_a_quarter_at_most_and_nothing_that_is_verified(direct: Dir
     steps = direct.json("curate", "--apply")["steps"]
     assert [step["action"] for step in steps] == ["prune", "prune"]
     assert not {ids[0]} & {step["item"] for step in steps}
-    assert {lesson["id"] for lesson in direct.json("lessons", "archive")["archived"]} == {s["item"] for s in steps}
+    assert {lesson["id"] for lesson in direct.json("lessons", "archive")["lessons"]} == {s["item"] for s in steps}
 
 
 @pytest.mark.req("LP-07", "ME-07", "AG-10")
@@ -215,12 +215,12 @@ async def test_all_that_one_conversation_taught_is_withdrawn_and_can_be_had_back
     assert said.splitlines()[0].endswith("  The archive is on the second disk.")
     (left,) = direct.json("lessons", "list")["lessons"]
     assert left["text"] == "Invoices are numbered by year."
-    (away,) = direct.json("lessons", "archive")["archived"]
+    (away,) = direct.json("lessons", "archive")["lessons"]
     assert away["reason"].startswith(f"withdrawn with session {wrong.id} by ")
     direct.ok(*said.splitlines()[-1].removeprefix("Undo: habitus ").split())
     assert len(direct.json("lessons", "list")["lessons"]) == 2
     told = direct.json("lessons", "retract", "--turn", left["evidence"]["trace"])
-    assert [each["text"] for each in told["retracted"]] == ["Invoices are numbered by year."]
+    assert [each["text"] for each in told["lessons"]] == ["Invoices are numbered by year."]
 
 
 @pytest.mark.req("LA-04", "SK-12")
@@ -264,4 +264,4 @@ def test_lessons_that_say_the_same_after_an_edit_are_one_again(direct: Direct) -
     said_twice = [step for step in direct.json("curate")["steps"] if step["reason"] == f"{ids[3]} says the same"]
     assert [step["item"] for step in said_twice] == [ids[2]]
     direct.ok("curate", "--apply")
-    assert ids[2] in {each["id"] for each in direct.json("lessons", "archive")["archived"]}
+    assert ids[2] in {each["id"] for each in direct.json("lessons", "archive")["lessons"]}
