@@ -37,7 +37,7 @@ def _done(out: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.req("SE-02", "SE-04", "SE-08", "SK-15")
-def test_ask_and_chat_take_paths_resources_and_features(asking: Direct) -> None:
+def test_ask_and_chat_take_paths_resources_and_features(asking: Direct, run_cli: Cli) -> None:
     (asking.cli.cwd / "model.json").write_text(json.dumps([{"say": "one"}, {"say": "two"}]))
     model = ("--model", "script:model.json", "--json")
     plain = _done(asking.ok("ask", "hello", *model))
@@ -45,7 +45,7 @@ def test_ask_and_chat_take_paths_resources_and_features(asking: Direct) -> None:
     opened = {"lint-code": "eager", "plan-week": "menu", "try-this": "menu"}
     asked = _done(asking.ok("ask", "hello", *AROUND, *model))
     assert _selected(asking, asked[0]["turn"]) == opened
-    chatted = _done(asking.cli("chat", *AROUND, *model, stdin="hello\nand again\n").out)
+    chatted = _done(run_cli("chat", *AROUND, *model, stdin="hello\nand again\n").out)
     assert [_selected(asking, row["turn"]) for row in chatted] == [opened, opened]
 
 

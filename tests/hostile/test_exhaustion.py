@@ -170,12 +170,12 @@ while True:
     assert await still_works(warm)
 
 
-async def test_gigabytes_of_output_cost_us_nothing(warm: Warm) -> None:
-    code = "import os\nblock = b'x' * (1 << 20)\nfor _ in range(2048):\n    os.write(1, block)\n"
+async def test_a_flood_of_output_costs_us_nothing(warm: Warm) -> None:
+    code = "import os\nblock = b'x' * (1 << 20)\nfor _ in range(256):\n    os.write(1, block)\n"
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     run = await warm.call(Program(code=code, limits=Limits(output_chars=1000, wall_s=300)), None)
     assert run.outcome.is_ok, run
-    assert run.cut == (2048 << 20) - 1000
+    assert run.cut == (256 << 20) - 1000
     assert run.stdout.endswith("more characters were cut]")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * KIB  # ru_maxrss counts KiB
 
