@@ -75,7 +75,6 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert wanted <= names
-    assert "habitus/migrations/versions/0001_skills.py" in names
     assert "habitus/migrations/script.py.mako" in names
     assert "habitus/py.typed" in names
     assert all(name.startswith("habitus/") or ".dist-info/" in name for name in names)

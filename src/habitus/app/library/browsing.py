@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from habitus.app.growth.evidence import Evidence
 from habitus.app.home import Home
 from habitus.app.library.listing import listing, used
 from habitus.evidence.policy import Verdict
@@ -17,6 +17,9 @@ from habitus.skills.finding import Finder
 from habitus.skills.layers import address
 from habitus.skills.listing import Listed
 from habitus.skills.model import Counters, Source, Stage, State
+
+if TYPE_CHECKING:
+    from habitus.app.growth.evidence import Evidence  # its arithmetic takes longer to import than a list to make
 
 _FOUND = 50  # by one search
 _LESSONS = 1000

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from habitus.app.growth.evidence import Evidence
 from habitus.app.home import Home
 from habitus.app.library.layers import open_library
 from habitus.errors import NotFound, did_you_mean
@@ -25,6 +25,9 @@ from habitus.skills.listing import Listed
 from habitus.skills.model import Archived, Counters, History, Manifest, Skill, Stage, State
 from habitus.skills.review import Action, Review
 from habitus.skills.stores.base import TOLD
+
+if TYPE_CHECKING:
+    from habitus.app.growth.evidence import Evidence  # its arithmetic takes longer to import than a list to make
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
