@@ -19,9 +19,8 @@ from pathlib import Path
 from _report import peak_memory_mb, report
 from habitus.agent.stream import ToolFinished
 from habitus.app import Habitus, read_settings
-from habitus.app.library import writing
+from habitus.app.use_cases import writing
 from habitus.llm.scripted import ScriptedModel, calls, says
-from habitus.skills.fields import NO_FIELDS
 
 CELL = """
 import json, os, subprocess, sys, time
@@ -68,7 +67,7 @@ async def main() -> None:
 
 async def _measured(folder: Path, count: int) -> dict[str, list[float]]:
     with Habitus.open(read_settings(folder / "home", {"HOME": str(folder), "USER": "bench"})) as habitus:
-        writing.new(habitus, "greeter", NO_FIELDS, None, cli=True)
+        writing.new(habitus, writing.SkillDraft(name="greeter", cli=True))
         cell = {
             "action": "exec",
             "code": CELL.replace("CALLS", str(count)),

@@ -4,6 +4,7 @@
     ├── UserError            one line for the person: what, which value, how to mend it
     │   ├── NotFound         a name that names nothing
     │   ├── Invalid          a value that breaks a rule; nothing was changed
+    │   │   └── Misused      values that can't be given together, or not without another
     │   ├── Stale            somebody else changed it first
     │   ├── Refused          a rule of the house forbids it (read-only layer, paused, untrusted)
     │   └── StorageFailed    the disk or the database did not do it
@@ -37,6 +38,10 @@ class NotFound(UserError):
 
 
 class Invalid(UserError):
+    pass
+
+
+class Misused(Invalid):
     pass
 
 

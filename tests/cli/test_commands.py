@@ -69,13 +69,15 @@ def test_a_listing_can_be_narrowed(stocked: Direct) -> None:
     assert names() == ["csv-summary", "other"]
     assert names("--tag", "data") == ["csv-summary"]
     assert names("--state", "disabled") == ["other"]
-    assert stocked.json("skills", "list", "--layer", "claude") == {"skills": []}
+    assert stocked.json("skills", "list", "--layer", "claude")["skills"] == []
     assert "No skill fits." in stocked.ok("skills", "list", "--tag", "nothing")
 
 
 def test_new_without_a_file_writes_a_skeleton_and_reads_no_input(direct: Direct) -> None:
     made = direct.json("skills", "new", "My_Skill", stdin="not for you", env={"EDITOR": "/bin/false"})
-    assert made == {"name": "my-skill", "version": 1, "layer": "user"}
+    directory = str(direct.home / "skills" / "my-skill")
+    undo = ["undo", "my-skill@user:1"]
+    assert made == {"name": "my-skill", "version": 1, "layer": "user", "directory": directory, "undo": undo}
     text = direct.skill_file("my-skill").read_text()
     assert "# My skill" in text
     assert "not for you" not in text
@@ -174,19 +176,21 @@ def test_disable_and_enable_make_no_version_and_undo_each_other(stocked: Direct)
     assert (item["state"], item["reason"], item["version"]) == ("disabled", "switched off", 1)
     _undo(stocked, out)
     assert stocked.own()[0]["state"] == "ok"
-    assert stocked.json("skills", "disable", "csv-summary") == {"skills": [{"name": "csv-summary", "enabled": False}]}
+    done = stocked.json("skills", "disable", "csv-summary")
+    assert (done["skills"][0]["enabled"], done["undo"]) == (False, ["skills", "enable", "csv-summary@user"])
 
 
 @pytest.mark.req("SK-12")
 def test_remove_and_restore(stocked: Direct) -> None:
     assert stocked.ok("skills", "restore") == "The archive is empty.\n"
-    assert stocked.json("skills", "remove", "csv_summary", "--reason", "old") == {
-        "removed": [{"name": "csv-summary", "layer": "user"}]
-    }
+    gone = stocked.json("skills", "remove", "csv_summary", "--reason", "old")
     (entry,) = stocked.json("skills", "restore", "--list")["archived"]
+    undo = ["skills", "restore", f"csv-summary@user#{entry['id']}"]
+    assert gone == {"skills": [{"name": "csv-summary", "layer": "user", "uncovers": None, "undo": undo}], "undo": undo}
     assert (entry["name"], entry["version"], entry["author"]["reason"]) == ("csv-summary", 1, "old")
     assert f"#{entry['id']}" in stocked.ok("skills", "restore")
-    assert stocked.json("skills", "restore", f"#{entry['id']}", "--as", "again") == {"name": "again", "layer": "user"}
+    back = stocked.json("skills", "restore", f"#{entry['id']}", "--as", "again")
+    assert back == {"name": "again", "layer": "user", "undo": ["skills", "remove", "again@user"]}
     assert [item["name"] for item in stocked.own()] == ["again"]
 
 
@@ -303,7 +307,7 @@ def test_the_identity_is_shown_and_changed_with_a_history(direct: Direct) -> Non
         "Undo: habitus undo identity@prompt:1",
     ]
     direct.ok("identity", "--set", "You are Ada. You answer in prose.")
-    assert direct.json("identity") == {"text": "You are Ada. You answer in prose.", "version": 2}
+    assert direct.json("identity") == {"text": "You are Ada. You answer in prose.", "version": 2, "undo": []}
     direct.ok("skills", "rollback", "identity@prompt", "--to", "1")
     assert direct.json("identity")["text"].endswith("in verse.")
     assert "identity" not in direct.ok("skills", "list")

@@ -17,10 +17,11 @@ from fastapi.testclient import TestClient
 
 from habitus.app import Habitus, read_settings
 from habitus.app.declaring import Nothing, UseCase, all_declared
-from habitus.app.use_cases import jobs, lessons, pausing, review, sessions
+from habitus.app.use_cases import jobs, lessons, pausing, review, sessions, skills, writing
 from habitus.cli.declared import words_of
 from habitus.journal.model import Turn
 from habitus.memory.model import Draft, Evidence, Kind
+from habitus.skills.layers import USER
 from habitus.skills.model import Actor, Author, Skill
 from habitus.skills.review import Action, Change
 from habitus.skills.trees import with_skill
@@ -86,6 +87,24 @@ def _a_session(habitus: Habitus) -> sessions.OneSession:
     return sessions.OneSession(id="s", limit=1)
 
 
+def _a_skill(habitus: Habitus, name: str = "csv-summary") -> str:
+    for number in range(1, 4):
+        skill = Skill(name=name, description="Sums up a table.", body=f"{number}. Look at it.")
+        save = habitus.skills.create if number == 1 else habitus.skills.layer(USER).store.save
+        save(skill, habitus.person("written"))
+    return name
+
+
+def _with_skill(wanted: object) -> Prepare:
+    """The example as it is, of a skill that is there in three versions."""
+    return lambda habitus: (_a_skill(habitus), wanted)[1]
+
+
+def _an_archived_skill(habitus: Habitus) -> writing.ArchivedName:
+    writing.remove(habitus, writing.SkillRemoval(names=(_a_skill(habitus),)))
+    return writing.ArchivedName(name="csv-summary", new_name="csv-total")
+
+
 # A use case whose example names something that must be there first.
 PREPARED: dict[str, Prepare] = {
     "resume": _a_pause,
@@ -96,6 +115,16 @@ PREPARED: dict[str, Prepare] = {
     "jobs show": _a_job,
     "jobs cancel": _a_job,
     "jobs retry": _a_cancelled_job,
+    "skills show": _with_skill(skills.show.example),
+    "skills history": _with_skill(skills.history.example),
+    "skills diff": _with_skill(skills.diff.example),
+    "skills stats": _with_skill(skills.stats.example),
+    "skills edit": _with_skill(writing.SkillEdit(name="csv-summary", append="4. Archive.", expect="3")),
+    "skills enable": _with_skill(writing.ManySkills(names=("csv-summary",))),
+    "skills disable": _with_skill(writing.ManySkills(names=("csv-summary",))),
+    "skills remove": _with_skill(writing.SkillRemoval(names=("csv-summary",), reason="twice")),
+    "skills restore": _an_archived_skill,
+    "skills rollback": _with_skill(writing.rollback.example),
     "lessons show": lambda habitus: lessons.OneLesson(id=_a_lesson(habitus)),
     "lessons edit": lambda habitus: lessons.LessonEdit(id=_a_lesson(habitus), text="Dates are ISO.", expect='"1"'),
     "lessons remove": lambda habitus: lessons.ManyLessons(ids=(_a_lesson(habitus),)),
@@ -122,7 +151,7 @@ def test_a_command_and_its_route_give_the_same_json(direct: Direct, tmp_path: Pa
     assert ran.code == 0, ran.err
     with _opened(direct, other) as habitus:
         by_request = _requested(habitus, case, wanted)
-    assert _steady(by_request) == _steady(json.loads(ran.out))
+    assert _steady(by_request, other) == _steady(json.loads(ran.out), direct.home)
 
 
 def _requested(habitus: Habitus, case: UseCase[Any, Any], wanted: object) -> Any:
@@ -163,9 +192,10 @@ def _opened(direct: Direct, home: Path) -> Iterator[Habitus]:
         yield habitus
 
 
-def _steady(told: Any) -> Any:
-    """Without moments and the ids that are drawn."""
+def _steady(told: Any, home: Path) -> Any:
+    """Without moments, the ids that are drawn, and where the home lies."""
     text = re.sub(r"\d{4}-\d\d-\d\dT[0-9:.+-]+", "MOMENT", json.dumps(told, sort_keys=True))
+    text = text.replace(str(home), "HOME")
     for id in re.findall(r'"id": "(\w+)"', text):
         text = text.replace(id, "ID")
     return json.loads(text)

@@ -260,7 +260,7 @@ def test_a_diff_shows_what_changed_in_every_file(world: World) -> None:
     library.edit("x", APPEND, me())
     (world.user / "x/notes.bin").write_bytes(b"\xff\xfe")
     assert "+2. More.\n" in library.diff("x", 1, 2)
-    assert "notes.bin" in library.diff("x")
+    assert "notes.bin" in library.diff("x", 2, 3)
     assert library.diff("x", 2, 2) == ""
     with pytest.raises(NotFound, match="no version 9"):
         library.diff("x", 1, 9)

@@ -47,8 +47,8 @@ def test_a_skill_is_made_read_changed_put_away_and_brought_back(api: TestClient)
     assert api.post(f"{API}/skills/make-soup/rollback", json={"to": 1}).json()["version"] == 3
     assert api.get(f"{API}/skills/make-soup").json()["body"].strip() == "1. Cut leeks."
 
-    assert api.post(f"{API}/skills/make-soup/disable").json()["state"] == "disabled"
-    assert api.post(f"{API}/skills/make-soup/enable").json()["state"] == "ok"
+    assert api.post(f"{API}/skills/make-soup/disable").json()["skills"][0]["state"] == "disabled"
+    assert api.post(f"{API}/skills/make-soup/enable").json()["skills"][0]["state"] == "ok"
     assert api.delete(f"{API}/skills/make-soup").status_code == 200
     assert api.get(f"{API}/skills/make-soup").status_code == 404
     (archived,) = api.get(f"{API}/archive").json()["archived"]
@@ -175,15 +175,14 @@ def test_every_list_comes_in_pages_alike(api: TestClient, habitus: Habitus) -> N
 def test_several_skills_are_switched_and_put_away_at_once_or_none(api: TestClient, habitus: Habitus) -> None:
     habitus.skills.create(Skill(name="soup", description="Soup", body="1."), habitus.person())
     names = ["brew-tea", "soup"]
-    done = api.post(f"{API}/skills/bulk", json={"act": "disable", "names": names}).json()
+    done = api.post(f"{API}/skills/brew-tea,soup/disable").json()
     assert {one["name"]: one["state"] for one in _listed(api)} == dict.fromkeys(names, "disabled")
-    api.post(f"{API}/undo", json={"undo": done["undo"][0]})
+    api.post(f"{API}/undo", json={"undo": done["undo"]})
     assert {one["state"] for one in _listed(api)} == {"ok"}
-    assert api.post(f"{API}/skills/bulk", json={"act": "remove", "names": ["soup", "none"]}).status_code == 404
-    gone = api.post(f"{API}/skills/bulk", json={"act": "remove", "names": names}).json()
-    assert (gone["names"], _listed(api)) == (names, [])
-    for undo in gone["undo"]:
-        assert api.post(f"{API}/undo", json={"undo": undo}).status_code == 200
+    assert api.delete(f"{API}/skills/soup,none").status_code == 404
+    gone = api.delete(f"{API}/skills/brew-tea,soup").json()
+    assert ([one["name"] for one in gone["skills"]], _listed(api)) == (names, [])
+    assert api.post(f"{API}/undo", json={"undo": gone["undo"]}).status_code == 200
     assert [one["name"] for one in _listed(api)] == names
 
 

@@ -79,7 +79,8 @@ async def test_the_link_signs_in_once_and_a_restart_signs_nobody_out(run_cli: Cl
         assert http.get(f"{address}/skills", headers=forged).status_code == 403
         assert http.get(f"{address}/api/v1/sessions").status_code == 200
         assert http.get(f"{address}/api/v1/skills/brew-tea").json()["version"] == 1
-        assert http.post(f"{address}/api/v1/skills/brew-tea/disable", headers=bearer).json()["state"] == "disabled"
+        switched = http.post(f"{address}/api/v1/skills/brew-tea/disable", headers=bearer).json()
+        assert switched["skills"][0]["state"] == "disabled"
 
 
 @pytest.mark.req("OP-01")

@@ -26,7 +26,7 @@ Wanted = TypeVar("Wanted")
 Done = TypeVar("Done")
 
 # One module a group. A group is imported when one of its commands is called, or when a server is started.
-GROUPS = ("jobs", "lessons", "pausing", "review", "sessions")
+GROUPS = ("identity", "jobs", "lessons", "pausing", "review", "sessions", "skills", "writing")
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,7 @@ class UseCase(Generic[Wanted, Done]):
     example: Wanted
     undo: str  # what takes it back, for the reader of its reference
     status: int  # of an answer that went well
+    location: str  # of what was made, with {keys} of the result's JSON
     is_once: bool  # whether a key makes it happen once
     made_since: Callable[[Home, Wanted, datetime], Done | None] | None  # its result where a killed process had made it
     version_of: Callable[[Done], tuple[int, str]] | None  # version and layer of the result, which make its ETag
@@ -148,22 +149,26 @@ class Nothing:
 LINE, TEXT = 2_000, 100_000  # the longest that is taken
 
 
-def argument(help: str, *, default: Any = MISSING, longest: int = LINE, completes: str = "") -> Any:
-    """A field that is an argument on the command line."""
-    return _field(default, help=help, is_argument=True, limits={"max_length": longest}, completes=completes)
+def argument(help: str, *, default: Any = MISSING, completes: str = "", **limits: int) -> Any:
+    """A field that is an argument on the command line; for `limits` see `option`."""
+    return _field(default, help=help, is_argument=True, limits=_limits(**limits), completes=completes)
 
 
-def option(
-    help: str,
-    *flags: str,
-    default: Any = None,
-    least: int | None = None,
-    most: int | None = None,
-    longest: int = LINE,
-) -> Any:
-    """A field that is an option on the command line: spelled as it is called, or as `flags` say."""
+def option(help: str, *flags: str, default: Any = None, **limits: int) -> Any:
+    """A field that is an option on the command line: spelled as it is called, or as `flags` say.
+
+    `limits` are `least` and `most` of a number, `longest` of a text.
+    """
+    return _field(default, help=help, flags=flags, limits=_limits(**limits))
+
+
+def _limits(least: int | None = None, most: int | None = None, longest: int = LINE) -> dict[str, int]:
     limits = {"ge": least, "le": most, "max_length": longest}
-    return _field(default, help=help, flags=flags, limits={key: one for key, one in limits.items() if one is not None})
+    return {key: one for key, one in limits.items() if one is not None}
+
+
+def reason_option() -> Any:
+    return option("Why, for the history.", default="")
 
 
 def starting_version() -> Any:
@@ -190,23 +195,20 @@ class Page(Generic[Wanted]):
 
 
 def page_of(
-    name: str, found: Sequence[Wanted], key: Callable[[Wanted], str], *, limit: int, after: str
+    name: str, found: Sequence[Wanted], key: Callable[[Wanted], str], *, limit: int | None, after: str
 ) -> Page[Wanted]:
-    """Those that come behind `after`, which is the key of one of them."""
+    """Those that come behind `after`, which is the key of one of them; all without a limit."""
     keys = [key(item) for item in found]
     start = keys.index(after) + 1 if after in keys else 0
     if after and not start:
         raise Invalid(f"No page of {name} begins after '{after}'.", mend="Begin anew, without 'after'.")
-    has_more = start + limit < len(found)
-    return Page(
-        items=found[start : start + limit],
-        next=keys[start + limit - 1] if has_more else None,
-        total=len(found),
-    )
+    end = len(found) if limit is None else start + limit
+    return Page(items=found[start:end], next=keys[end - 1] if end < len(found) else None, total=len(found))
 
 
-def limit_option(default: int = 100) -> Any:
-    return option("How many at most.", "-n", default=default, least=1, most=500)
+def limit_option(default: int | None = 100) -> Any:
+    help = "How many at most; all without it." if default is None else "How many at most."
+    return option(help, "-n", default=default, least=1, most=500)
 
 
 def after_option() -> Any:
@@ -238,6 +240,7 @@ def use_case(
     example: Wanted,
     undo: str = "",
     status: int = 200,
+    location: str = "",
     is_once: bool = False,
     made_since: Callable[[Home, Any, datetime], Any] | None = None,
     version_of: Callable[[Any], tuple[int, str]] | None = None,
@@ -255,6 +258,7 @@ def use_case(
             example=example,
             undo=undo,
             status=status,
+            location=location,
             is_once=is_once,
             made_since=made_since,
             version_of=version_of,

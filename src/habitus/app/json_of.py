@@ -6,29 +6,27 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from habitus.app.library.listing import Counted, ShownSkill, stated_manifest
 from habitus.app.review.inbox import InboxItem
+from habitus.app.use_cases.skills import ShownSkill, SkillEntry
 from habitus.memory.model import Engram
 from habitus.memory.retention import utility
 from habitus.plain import plain
-from habitus.skills.library import Library
-from habitus.skills.listing import Listed
-from habitus.skills.model import PLAIN_MANIFEST, Counters, Manifest
+from habitus.skills.model import PLAIN_MANIFEST, Manifest
 from habitus.skills.review import Proposal
 
 if TYPE_CHECKING:
     from habitus.app.library.explaining import Prospect  # the whole agent, which a listing has no use for
 
 
-def skill(skills: Library, item: Listed, counted: Counted) -> dict[str, Any]:
-    """One skill of a listing, flat; the manifest is as the file states it."""
-    told: dict[str, Any] = plain(item)
+def skill(entry: SkillEntry) -> dict[str, Any]:
+    """One skill of a listing, flat."""
+    told: dict[str, Any] = plain(entry.item)
     summary, *_ = told.pop("summary"), told.pop("tree_hash"), told.pop("fills")
-    told["counters"] = plain(counted.get((item.layer, item.name), Counters()))
+    told["counters"] = plain(entry.counters)
     if summary is None:
         return told
     summary.pop("stated")
-    return {**summary, **told, "manifest": _unusual(stated_manifest(skills, item))}
+    return {**summary, **told, "manifest": _unusual(entry.manifest)}
 
 
 def _unusual(manifest: Manifest) -> dict[str, Any]:
@@ -41,13 +39,11 @@ def _unusual(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def shown_skill(skills: Library, shown: ShownSkill) -> dict[str, Any]:
+def shown_skill(shown: ShownSkill) -> dict[str, Any]:
     """One skill whole."""
-    item = shown.item
     body = {"body": shown.skill.body} if shown.skill is not None else {}
-    told = {"told": list(shown.told), "lacks": list(shown.lacks), "known": list(shown.known)}
-    files = {"files": list(shown.files)}
-    return {**skill(skills, item, {(item.layer, item.name): shown.counters}), **body, **files, **told}
+    more = {name: list(getattr(shown, name)) for name in ("files", "told", "lacks", "known")}
+    return {**skill(shown), **body, **more}
 
 
 def lesson(engram: Engram) -> dict[str, Any]:
@@ -104,7 +100,12 @@ def prospect(seen: Prospect) -> dict[str, Any]:
 
 
 # Types whose JSON is not field by field; `web/api/answers.py` has the schema of each.
-FORMS: Mapping[type, Callable[[Any], Any]] = {Engram: lesson, InboxItem: waiting}
+FORMS: Mapping[type, Callable[[Any], Any]] = {
+    Engram: lesson,
+    InboxItem: waiting,
+    SkillEntry: skill,
+    ShownSkill: shown_skill,
+}
 
 
 def result(done: object) -> Any:

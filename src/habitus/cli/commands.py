@@ -15,6 +15,7 @@ from habitus.cli.lazy import group
 _EVERYDAY, _CURATE, _OPERATE = "Everyday", "Curate", "Operate"
 _OfSkill = partial(Command, completes=skill_names)
 _OfLesson = partial(Command, completes=lesson_ids)
+_DeclaredSkill = partial(Declared, completes=skill_names)
 _DeclaredLesson = partial(Declared, completes=lesson_ids)
 
 
@@ -113,20 +114,20 @@ def _config() -> TyperGroup:
 
 def _skills() -> TyperGroup:
     below = [
-        Command("list", "listing:list_skills"),
-        _OfSkill("show", "listing:show"),
-        Command("new", "writing:new"),
-        _OfSkill("edit", "writing:edit"),
-        _OfSkill("enable", "writing:enable"),
-        _OfSkill("disable", "writing:disable"),
-        _OfSkill("remove", "writing:remove"),
-        Command("restore", "going_back:restore"),
-        _OfSkill("history", "listing:history"),
-        _OfSkill("diff", "listing:diff"),
-        _OfSkill("rollback", "going_back:rollback_skill"),
+        Declared("list", "skills:list_skills"),
+        _OfSkill("show", "skills:show"),
+        Declared("new", "writing:new"),
+        _DeclaredSkill("edit", "writing:edit"),
+        _DeclaredSkill("enable", "writing:enable"),
+        _DeclaredSkill("disable", "writing:disable"),
+        _DeclaredSkill("remove", "writing:remove"),
+        Command("restore", "writing:restore"),
+        _DeclaredSkill("history", "skills:history"),
+        _DeclaredSkill("diff", "skills:diff"),
+        _DeclaredSkill("rollback", "writing:rollback"),
         _OfSkill("lint", "checking:lint"),
         Command("scan", "scanning:scan"),
-        _OfSkill("stats", "listing:stats"),
+        _DeclaredSkill("stats", "skills:stats"),
         Command("import", "sources:import_skills"),
         Command("add", "sources:add"),
         _OfSkill("update", "sources:update"),

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from habitus.app import json_of
+from habitus.app import Habitus, json_of
 from habitus.app.declaring import InputField, UseCase
 from habitus.cli import completion, output
 from habitus.cli.opening import opened
@@ -23,9 +23,15 @@ _COMPLETES = {"skills": completion.skill_names, "lessons": completion.lesson_ids
 
 
 def command_of(group: str, name: str) -> tuple[Callable[..., None], str]:
-    """The function of a command for typer, and an example of its use; `cli/GROUP.py` has its words under its name."""
+    """The function of a command for typer, and an example of its use.
+
+    `cli/GROUP.py` has its words under its name; where a command line does more than the use case, such as starting an
+    editor, `perform_NAME` there does it, and gives the result.
+    """
     case: UseCase[Any, Any] = getattr(importlib.import_module(f"habitus.app.use_cases.{group}"), name)
-    render: Render = getattr(importlib.import_module(f"habitus.cli.{group}"), name)
+    module = importlib.import_module(f"habitus.cli.{group}")
+    render: Render = getattr(module, name)
+    perform: Callable[[Habitus, Any], Any] = getattr(module, f"perform_{name}", case)
 
     own = list(inspect.signature(render, eval_str=True).parameters.values())[3:]
     looks = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
@@ -34,7 +40,7 @@ def command_of(group: str, name: str) -> tuple[Callable[..., None], str]:
         look = {one.name: given.pop(one.name) for one in looks}
         with opened(context) as habitus:
             wanted = case.input(**{one.name: _as_field(one, given[one.name]) for one in case.fields()})
-            finish(context, wanted, case(habitus, wanted), partial(render, **look), as_json=as_json)
+            finish(context, wanted, perform(habitus, wanted), partial(render, **look), as_json=as_json)
 
     parameters = [*map(_parameter, case.fields()), *looks]
     context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
@@ -46,16 +52,18 @@ def command_of(group: str, name: str) -> tuple[Callable[..., None], str]:
 
 
 def finish(context: typer.Context, wanted: object, done: Any, render: Render, *, as_json: bool) -> None:
-    """The result as JSON, or in words with the command that takes it back."""
+    """The result as JSON, or in words with the command that takes it back; exit code 1 where it says `is_failed`."""
     undo = getattr(done, "undo", ())
     if undo:
         output.can_be_undone.get()(tuple(undo))
     if as_json:
         output.print_json(json_of.result(done))
-        return
-    render(context, wanted, done)
-    if undo:
-        output.say(f"Undo: {output.command(context, *undo)}", style="dim")
+    else:
+        render(context, wanted, done)
+        if undo:
+            output.say(f"Undo: {output.command(context, *undo)}", style="dim")
+    if getattr(done, "is_failed", False):
+        raise typer.Exit(1)
 
 
 def words_of(case: UseCase[Any, Any], wanted: object) -> list[str]:

@@ -1,4 +1,4 @@
-"""`habitus undo | rollback`, `habitus skills restore | rollback`: going back to what was."""
+"""`habitus undo | rollback`: going back to what was."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from habitus.app.library import undoing
 from habitus.app.library.going_back import WayBack
 from habitus.cli import moments, output
 from habitus.cli.opening import opened
-from habitus.cli.options import AsJson, Reason, SkillName, Yes
+from habitus.cli.options import AsJson, Reason, Yes
 from habitus.skills.layers import USER
 
 
@@ -83,41 +83,3 @@ def undo(
             output.complain(f"habitus: {kept}")
         if found.kept:
             raise typer.Exit(1)
-
-
-def restore(
-    context: typer.Context,
-    name: Annotated[str | None, typer.Argument(help="name, name@layer, or #ID from the list.")] = None,
-    new_name: Annotated[str | None, typer.Option("--as", help="Bring it back under this name.")] = None,
-    show_list: Annotated[bool, typer.Option("--list", help="Show what can be brought back.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Bring back a skill from the archive."""
-    with opened(context) as habitus:
-        if show_list or name is None:
-            archived = habitus.skills.archived()
-            rows = [
-                (f"#{a.id}", a.name, a.layer, f"v{a.version}", moments.shown(a.archived_on), output.who(a.author))
-                for a in archived
-            ]
-            columns = ("id", "name", "layer", "version", "archived", "by")
-            output.listed(as_json, {"archived": archived}, columns, rows, wide="by", empty="The archive is empty.")
-            return
-        restored, layer = habitus.skills.restore(name, habitus.person("restored"), new_name=new_name)
-        data, address = {"name": restored, "layer": layer}, f"{restored}@{layer}"
-        output.done(context, as_json, data, f"{address} is back.", undo=("skills", "remove", address))
-
-
-def rollback_skill(
-    context: typer.Context,
-    name: SkillName,
-    to: Annotated[int, typer.Option("--to", help="The version to return to.")],
-    reason: Reason = "",
-    as_json: AsJson = False,
-) -> None:
-    """Make an earlier version the current one, as a new version."""
-    with opened(context) as habitus:
-        done = use_case.roll_back(habitus, name, to, reason)
-        data = {"name": done.name, "layer": done.layer, "version": done.version}
-        said = f"{done.name} is back to version {to}, as version {done.version}."
-        output.done(context, as_json, data, said, undo=done.undo)

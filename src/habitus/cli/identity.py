@@ -7,8 +7,10 @@ from typing import Annotated
 
 import typer
 
-from habitus.app.library import writing
+from habitus.app.declaring import Nothing
+from habitus.app.use_cases.identity import IdentityText, NewIdentity, change, show
 from habitus.cli import output
+from habitus.cli.declared import finish
 from habitus.cli.editor import edited
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson
@@ -24,10 +26,14 @@ def identity(
     if edit and write is not None:
         raise typer.BadParameter("Give --edit or --set, not both.")
     with opened(context) as habitus:
-        now = writing.identity(habitus.skills)
+        now = show(habitus, Nothing())
         if edit:
             with edited(habitus.settings.editor, now.text.encode(), "identity.md", instead="use --set -") as after:
-                now = writing.set_identity(habitus, after.decode())
+                now = change(habitus, NewIdentity(text=after.decode()))
         elif write is not None:
-            now = writing.set_identity(habitus, sys.stdin.read() if write == "-" else write)
-        output.done(context, as_json, {"text": now.text, "version": now.version}, now.text, undo=now.undo)
+            now = change(habitus, NewIdentity(text=sys.stdin.read() if write == "-" else write))
+        finish(context, None, now, _say_text, as_json=as_json)
+
+
+def _say_text(context: typer.Context, wanted: object, done: IdentityText) -> None:
+    output.say(done.text)

@@ -16,7 +16,7 @@ from habitus import tracing
 from habitus.cli import completion, logs, output
 from habitus.cli.commands import commands
 from habitus.cli.lazy import Group
-from habitus.errors import ToolFailed, UserError, did_you_mean
+from habitus.errors import Misused, ToolFailed, UserError, did_you_mean
 
 
 class Commands(Group):
@@ -80,7 +80,8 @@ def _ran() -> int:
         output.complain(f"habitus: {error}")
         return 1
     except UserError as error:
-        return _failed(error.message, error.mend)
+        _failed(error.message, error.mend)
+        return 2 if isinstance(error, Misused) else 1
     except ToolFailed as error:
         return _failed(str(error), "")
     except typer.TyperException as error:

@@ -1,159 +1,122 @@
-"""`habitus skills new | edit | enable | disable | remove`: changing skills."""
+"""`habitus skills new | edit | enable | disable | remove | restore | rollback`: their words, and the editor.
+
+`app/use_cases/writing.py` does the work.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from habitus.app.library import writing as use_case
-from habitus.app.library.writing import Edited
-from habitus.cli import given as given_text
-from habitus.cli import output
+from habitus.app import Habitus
+from habitus.app.use_cases import skills, writing
+from habitus.app.use_cases.skills import ArchivePage, SkillArchive
+from habitus.app.use_cases.writing import (
+    ArchivedName,
+    ChangedSkill,
+    EarlierVersion,
+    ManySkills,
+    NewSkill,
+    RemovedSkills,
+    RestoredSkill,
+    SkillDraft,
+    SkillEdit,
+    SkillRemoval,
+    SwitchedSkills,
+)
+from habitus.cli import given, moments, output
+from habitus.cli.declared import finish
 from habitus.cli.editor import edited
 from habitus.cli.opening import opened
-from habitus.cli.options import AsJson, Reason, SkillName, SkillNames, with_fields
-from habitus.skills import names as skill_names
-from habitus.skills.edits import Edit, Operation
-from habitus.skills.fields import NO_FIELDS, Fields
+from habitus.cli.options import AsJson
 from habitus.skills.model import State
 
 
-@with_fields
-def new(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(help="The name: lower-case letters, digits and hyphens.")],
-    fields: Fields = NO_FIELDS,
-    file: Annotated[
-        str | None, typer.Option("--file", "-f", help="Markdown with the steps ('-' reads standard input).")
-    ] = None,
-    layer: Annotated[str | None, typer.Option(help="Write it to this layer instead of your own.")] = None,
-    cli: Annotated[bool, typer.Option("--cli", help="With a command line, scripts/cli.py, that already runs.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Write a new skill; without --file, a skeleton to fill in."""
-    name = skill_names.checked(name)
-    with opened(context) as habitus:
-        content = None if file is None else given_text.read_bytes(file)
-        made = use_case.new(habitus, name, fields, layer, content=content, file=file or "", cli=cli)
-        data = {"name": made.name, "version": made.version, "layer": made.layer}
-        where = f": {made.directory}/SKILL.md" if made.directory else ""
-        lines = [f"Wrote {made.name} (version {made.version}){where}"]
-        if file is None:
-            lines.append(f"Fill in the steps: {output.command(context, 'skills', 'edit', made.name)}")
-        if cli:
-            lines.append(f"Try it: {output.command(context, 'skill', 'run', made.name)} -- greet you")
-        output.done(context, as_json, data, *lines, undo=made.undo)
+def perform_new(habitus: Habitus, wanted: SkillDraft) -> NewSkill:
+    body = None if wanted.body is None else given.read_text(wanted.body)
+    return writing.new(habitus, replace(wanted, body=body))
 
 
-@with_fields
-def edit(
+def new(context: typer.Context, wanted: SkillDraft, done: NewSkill) -> None:
+    where = f": {done.directory}/SKILL.md" if done.directory else ""
+    output.say(f"Wrote {done.name} (version {done.version}){where}")
+    if wanted.body is None:
+        output.say(f"Fill in the steps: {output.command(context, 'skills', 'edit', done.name)}")
+    if wanted.cli:
+        output.say(f"Try it: {output.command(context, 'skill', 'run', done.name)} -- greet you")
+
+
+def perform_edit(habitus: Habitus, wanted: SkillEdit) -> ChangedSkill:
+    """Without a change in the options, the whole file in the editor; '-' as a text reads standard input."""
+    if wanted == SkillEdit(name=wanted.name, expect=wanted.expect, reason=wanted.reason):
+        instead = "say what to change, for example --append TEXT"
+        return writing.edit_by_hand(habitus, wanted, partial(edited, habitus.settings.editor, instead=instead))
+    texts = ("append", "prepend", "body", "find", "replacement", "delete")
+    piped = next((name for name in texts if getattr(wanted, name) == "-"), "")
+    read: dict[str, Any] = {piped: given.read_text("-")} if piped else {}
+    return writing.edit(habitus, replace(wanted, **read))
+
+
+def edit(context: typer.Context, wanted: SkillEdit, done: ChangedSkill) -> None:
+    if not done.undo:
+        output.say(f"{done.name} is unchanged (version {done.version}).")
+    elif done.hides:
+        output.say(f"Wrote {done.name}@{done.layer}, which now stands in front of {done.name}@{done.hides}.")
+    else:
+        output.say(f"{done.name} is now at version {done.version}.")
+
+
+def enable(context: typer.Context, wanted: ManySkills, done: SwitchedSkills) -> None:
+    for one in done.skills:
+        output.say(f"{one.name} is switched on.")
+        if one.state is not State.OK:
+            output.say(f"It is still {one.state}: {one.reason}")
+
+
+def disable(context: typer.Context, wanted: ManySkills, done: SwitchedSkills) -> None:
+    for one in done.skills:
+        output.say(f"{one.name} is switched off.")
+
+
+def remove(context: typer.Context, wanted: SkillRemoval, done: RemovedSkills) -> None:
+    for one in done.skills:
+        output.say(f"Moved {one.name}@{one.layer} to the archive.")
+        if one.uncovers:
+            output.say(f"{one.name}@{one.uncovers} is in view again.")
+
+
+def restore(
     context: typer.Context,
-    name: SkillName,
-    append: Annotated[str | None, typer.Option(help="Put this text after the steps.")] = None,
-    prepend: Annotated[str | None, typer.Option(help="Put this text before the steps.")] = None,
-    replace_body: Annotated[str | None, typer.Option("--replace", help="Make this text the steps.")] = None,
-    find: Annotated[str | None, typer.Option(help="Exact text to find; needs --with.")] = None,
-    with_text: Annotated[str | None, typer.Option("--with", help="What to put in its place.")] = None,
-    everywhere: Annotated[bool, typer.Option("--all", help="With --find: every occurrence.")] = False,
-    delete: Annotated[str | None, typer.Option(help="Exact text to take out once.")] = None,
-    fields: Fields = NO_FIELDS,
-    expect: Annotated[int | None, typer.Option(help="Refuse unless the skill is at this version.")] = None,
-    reason: Reason = "",
+    name: Annotated[str | None, typer.Argument(help="name, name@layer, or #ID from the list.")] = None,
+    new_name: Annotated[str | None, typer.Option("--as", help="Bring it back under this name.")] = None,
+    show_list: Annotated[bool, typer.Option("--list", help="Show what can be brought back.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Edit a skill: one operation by option, or the whole file in your editor. '-' as a text reads standard input."""
-    change = _operation(append, prepend, replace_body, find, with_text, everywhere, delete)
+    """Bring back a skill from the archive."""
     with opened(context) as habitus:
-        if change.operation is None and fields == NO_FIELDS:
-            instead = "say what to change, for example --append TEXT"
-            by_hand = partial(edited, habitus.settings.editor, instead=instead)
-            done = use_case.edit_by_hand(habitus, name, by_hand, expect, reason)
+        if show_list or name is None:
+            asked = SkillArchive()
+            finish(context, asked, skills.list_archive(habitus, asked), _print_archive, as_json=as_json)
         else:
-            done = use_case.edit(habitus, name, change, fields, expect, reason)
-        _print_edited(context, done, as_json)
+            wanted = ArchivedName(name=name, new_name=new_name)
+            finish(context, wanted, writing.restore(habitus, wanted), _say_restored, as_json=as_json)
 
 
-def _print_edited(context: typer.Context, done: Edited, as_json: bool) -> None:
-    said = f"{done.name} is now at version {done.version}."
-    if done.is_unchanged:
-        said = f"{done.name} is unchanged (version {done.version})."
-    elif done.is_override:
-        said = f"Wrote {done.name}@{done.layer}, which now stands in front of {done.name}@{done.before.layer}."
-    data = {"name": done.name, "layer": done.layer, "version": done.version}
-    output.done(context, as_json, data, said, undo=done.undo)
+def _print_archive(context: typer.Context, wanted: SkillArchive, done: ArchivePage) -> None:
+    rows = [
+        (f"#{a.id}", a.name, a.layer, f"v{a.version}", moments.shown(a.archived_on), output.who(a.author))
+        for a in done.archived
+    ]
+    columns = ("id", "name", "layer", "version", "archived", "by")
+    output.rows_or("The archive is empty.", columns, rows, wide="by")
 
 
-def _operation(
-    append: str | None,
-    prepend: str | None,
-    replace_body: str | None,
-    find: str | None,
-    with_text: str | None,
-    everywhere: bool,
-    delete: str | None,
-) -> Edit:
-    texts = {
-        Operation.APPEND: append,
-        Operation.PREPEND: prepend,
-        Operation.REPLACE: replace_body,
-        Operation.FIND_REPLACE: find,
-        Operation.DELETE: delete,
-    }
-    given = {operation: text for operation, text in texts.items() if text is not None}
-    if len(given) > 1:
-        names = " and ".join(f"--{str(name).split('_', maxsplit=1)[0]}" for name in given)
-        raise typer.BadParameter(f"{names} can't be done in one go; give one, then the other.")
-    if with_text is not None and find is None:
-        raise typer.BadParameter("--with needs --find with the text to look for.")
-    if find is not None and with_text is None:
-        raise typer.BadParameter("--find needs --with and the text to put in its place.")
-    if everywhere and find is None:
-        raise typer.BadParameter("--all needs --find with the text to look for.")
-    if not given:
-        return Edit()
-    operation, text = next(iter(given.items()))
-    text = given_text.read_text("-") if text == "-" else text
-    if with_text == "-" and find != "-":
-        with_text = given_text.read_text("-")
-    if operation is Operation.FIND_REPLACE:
-        return Edit(operation=operation, find=text, replace=with_text, replace_all=everywhere)
-    return Edit(operation=operation, content=text)
+def _say_restored(context: typer.Context, wanted: ArchivedName, done: RestoredSkill) -> None:
+    output.say(f"{done.name}@{done.layer} is back.")
 
 
-def enable(context: typer.Context, names: SkillNames, as_json: AsJson = False) -> None:
-    """Switch skills on."""
-    _switch(context, names, True, as_json)
-
-
-def disable(context: typer.Context, names: SkillNames, as_json: AsJson = False) -> None:
-    """Switch skills off: they stay, and no prompt sees them."""
-    _switch(context, names, False, as_json)
-
-
-def _switch(context: typer.Context, names: list[str], enabled: bool, as_json: bool) -> None:
-    with opened(context) as habitus:
-        switching = use_case.switch(habitus, names, on=enabled)
-        lines: list[str] = []
-        for item in switching.after:
-            lines.append(f"{item.name} is switched {'on' if enabled else 'off'}.")
-            if enabled and item.state is not State.OK:
-                lines.append(f"It is still {item.state}: {item.reason}")
-        data = {"skills": [{"name": item.name, "enabled": enabled} for item in switching.after]}
-        output.done(context, as_json, data, *lines, undo=switching.undo)
-
-
-def remove(context: typer.Context, names: SkillNames, reason: Reason = "", as_json: AsJson = False) -> None:
-    """Move skills to the archive, from which 'restore' brings them back."""
-    with opened(context) as habitus:
-        removed = use_case.remove(habitus, names, reason)
-        if as_json:
-            output.print_json({"removed": [{"name": one.item.name, "layer": one.item.layer} for one in removed.skills]})
-            return
-        for one in removed.skills:
-            item = one.item
-            output.say(f"Moved {item.name}@{item.layer} to the archive.")
-            if item.hidden:
-                output.say(f"{item.name}@{item.hidden[-1]} is in view again.")
-            output.say_undo(context, *one.undo)
+def rollback(context: typer.Context, wanted: EarlierVersion, done: ChangedSkill) -> None:
+    output.say(f"{done.name} is back to version {wanted.to}, as version {done.version}.")

@@ -35,8 +35,8 @@ class EditableField:
         """The value that somebody gave, as a skill has it."""
         if not self.is_list:
             return given if isinstance(given, str) else " ".join(given)
-        parts = given.split(",") if isinstance(given, str) else given
-        return tuple(text for part in parts if (text := part.strip()))
+        parts = given if isinstance(given, str) else ",".join(given)
+        return tuple(text for part in parts.split(",") if (text := part.strip()))
 
     def text(self, skill: object) -> str:
         """The value as one line."""

@@ -348,13 +348,11 @@ class Library:
         item = self.find(address)
         return self.layer(item.layer).store.history(item.name)
 
-    def diff(self, address: str, a: int | None = None, b: int | None = None) -> str:
-        """A unified diff of two versions: by default of the last two."""
+    def diff(self, address: str, a: int, b: int) -> str:
+        """A unified diff of two versions."""
         item = self.find(address)
         store = self.layer(item.layer).store
         known = [version.number for version in store.history(item.name)]
-        b = known[-1] if b is None else b
-        a = max((number for number in known if number < b), default=b) if a is None else a
         old, new = store.tree(item.name, a), store.tree(item.name, b)
         for number, tree in ((a, old), (b, new)):
             if tree is None:

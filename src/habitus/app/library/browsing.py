@@ -8,45 +8,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from habitus.app.home import Home
-from habitus.app.library.listing import listing, used
+from habitus.app.use_cases.skills import SkillList, everything, matching, used
 from habitus.evidence.policy import Verdict
 from habitus.journal.journal import Journal
 from habitus.memory.cortex import Cortex
 from habitus.memory.model import Engram, Kind, TrustLevel
-from habitus.skills.finding import Finder
 from habitus.skills.layers import address
 from habitus.skills.listing import Listed
-from habitus.skills.model import Counters, Source, Stage, State
+from habitus.skills.model import Counters
 
 if TYPE_CHECKING:
     from habitus.app.growth.evidence import Evidence  # its arithmetic takes longer to import than a list to make
 
-_FOUND = 50  # by one search
 _LESSONS = 1000
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Filters:
-    """What somebody wants to see; nothing given is everything."""
-
-    q: str = ""
-    tag: str = ""
-    source: Source | None = None
-    stage: Stage | None = None
-    state: State | None = None
-    layer: str | None = None
-
-    def fits(self, item: Listed) -> bool:
-        summary = item.summary
-        if (self.state or item.state) is not item.state or (self.layer or item.layer) != item.layer:
-            return False
-        if summary is None:
-            return not (self.tag or self.source or self.stage)
-        return (
-            (not self.tag or self.tag in summary.tags)
-            and (self.source is None or summary.source is self.source)
-            and (self.stage is None or self.stage in summary.stages)
-        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,12 +43,12 @@ class Browsed:
     fits: bool  # whether what was searched for fits anything well
 
 
-def browse(home: Home, filters: Filters, limit: int) -> Browsed:
-    everything = listing(home.skills, home.review)
-    chosen, fits = found(home, filters, everything)
-    page = chosen[:limit]
+def browse(home: Home, wanted: SkillList) -> Browsed:
+    items = everything(home)
+    chosen, fits = matching(home, wanted, items)
+    page = chosen[: wanted.limit]
     counted, known = used(home.skills, page), _known(home.journal, home.evidence, page)
-    tags = Counter(tag for item in everything if item.summary is not None for tag in item.summary.tags)
+    tags = Counter(tag for item in items if item.summary is not None for tag in item.summary.tags)
     return Browsed(
         rows=tuple(
             Row(
@@ -85,18 +59,10 @@ def browse(home: Home, filters: Filters, limit: int) -> Browsed:
             for item in page
         ),
         found=len(chosen),
-        total=len(everything),
+        total=len(items),
         tags=dict(tags.most_common()),
         fits=fits,
     )
-
-
-def found(home: Home, filters: Filters, everything: Sequence[Listed]) -> tuple[list[Listed], bool]:
-    """What fits the filters, in order, and whether what was searched for fits anything well."""
-    if filters.layer is not None:
-        home.skills.layer(filters.layer)  # an unknown one is said
-    chosen = [item for item in everything if filters.fits(item)]
-    return _searched(home.finder, filters.q, chosen) if filters.q.strip() else (chosen, True)
 
 
 def _known(journal: Journal, evidence: Evidence, items: Sequence[Listed]) -> dict[str, Verdict]:
@@ -111,16 +77,6 @@ def _known(journal: Journal, evidence: Evidence, items: Sequence[Listed]) -> dic
         for item, verdict in found
         if verdict is not Verdict.UNKNOWN and versions.get(item.name) == item.version
     }
-
-
-def _searched(finder: Finder, q: str, items: list[Listed]) -> tuple[list[Listed], bool]:
-    """Those whose name holds the words, then those that mean the same."""
-    wanted = q.strip().lower().replace(" ", "-")
-    named = [item for item in items if wanted in item.name]
-    by_name = {item.name: item for item in items if wanted not in item.name}
-    results = finder.search(q, k=_FOUND, among=set(by_name)) if by_name else None
-    found = [by_name[hit.id] for hit in results.hits] if results is not None else []
-    return [*named, *found], bool(named) or (results is not None and results.fits)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,4 +1,4 @@
-"""Going back: to a moment, for skills and lessons together, and to an earlier version of one skill."""
+"""Going back to a moment, for skills and lessons together."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from habitus.app.home import Home
-from habitus.app.library.undoing import of_lessons, of_written
+from habitus.app.library.undoing import of_lessons
 from habitus.memory.past import LessonStep as LessonStep
 from habitus.skills.stores.base import Step as SkillStep
 
@@ -18,16 +18,6 @@ class WayBack:
     to: datetime
     skills: tuple[tuple[str, SkillStep], ...]
     lessons: tuple[LessonStep, ...]
-    undo: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RolledBack:
-    """A skill that is an earlier version again, as a new one."""
-
-    name: str
-    layer: str
-    version: int
     undo: tuple[str, ...] = ()
 
 
@@ -43,9 +33,3 @@ def return_to(home: Home, moment: datetime, reason: str, *, dry_run: bool) -> Wa
         lessons = home.memory.return_to(moment, by=author.name, dry_run=dry_run)
     targets = (*([author.change] if skills else []), *of_lessons(changed))
     return WayBack(to=moment, skills=tuple(skills), lessons=lessons, undo=("undo", *targets) if targets else ())
-
-
-def roll_back(home: Home, name: str, to: int, reason: str) -> RolledBack:
-    author = home.person(reason or f"back to version {to}")
-    done = home.skills.rollback(name, to, author)
-    return RolledBack(name=done.name, layer=done.layer, version=done.version, undo=of_written(done))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable
+from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +15,7 @@ import sqlalchemy as sa
 import habitus as package
 from habitus import sql
 from habitus.app.whose import refuse_unless_admin
-from habitus.skills.layers import AGENTS, PROMPT, USER, Layer, project_places
+from habitus.skills.layers import AGENTS, OWN, PROMPT, USER, Layer, project_places
 from habitus.skills.ledger import has_more_than_steps, newest_generation
 from habitus.skills.library import Library
 from habitus.skills.model import Source
@@ -148,3 +151,36 @@ def _open_store(
         look_every=settings.look_every,
         inspect=inspect,
     )
+
+
+class Whose(StrEnum):
+    """Whose word the skills of a place are."""
+
+    YOURS = "yours"
+    TRUSTED = "trusted"
+    MUST_BE_TRUSTED = "must be trusted"
+    ELSEWHERE = "from elsewhere"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """A layer that skills are seen from, and how many."""
+
+    name: str
+    skills: int
+    whose: Whose
+
+
+def places(skills: Library) -> tuple[Place, ...]:
+    """Where skills come from, the strongest first."""
+    counted = Counter(item.layer for item in skills.listing())
+    layers = [layer for layer in reversed(skills.layers) if layer.is_listed and counted[layer.name]]
+    return tuple(Place(name=layer.name, skills=counted[layer.name], whose=_whose(layer)) for layer in layers)
+
+
+def _whose(layer: Layer) -> Whose:
+    if layer.name == USER:
+        return Whose.YOURS
+    if layer.name in OWN:
+        return Whose.TRUSTED
+    return Whose.MUST_BE_TRUSTED if layer.trust_root else Whose.ELSEWHERE

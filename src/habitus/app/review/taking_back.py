@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from habitus.app.declaring import Nothing
 from habitus.app.home import Home
-from habitus.app.library import undoing, writing
-from habitus.app.use_cases import pausing, review
+from habitus.app.library import undoing
+from habitus.app.use_cases import lessons, pausing, review, writing
+from habitus.app.use_cases.lessons import ManyLessons
+from habitus.app.use_cases.writing import ArchivedName, SkillRemoval
 from habitus.errors import Invalid
 
 
@@ -28,22 +30,19 @@ def take_back(home: Home, words: Sequence[str]) -> TakenBack:
             said = tuple(f"{one.what} {one.said.removesuffix('.')}." for one in found.done)
             return TakenBack(said=said, kept=found.kept, undo=found.undo)
         case ("skills", "restore", wanted):
-            name, layer = home.skills.restore(wanted, home.person("restored"))
-            return TakenBack(said=(f"{name} is back.",), undo=("skills", "remove", f"{name}@{layer}"))
+            back = writing.restore(home, ArchivedName(name=wanted))
+            return TakenBack(said=(f"{back.name} is back.",), undo=back.undo)
         case ("skills", "remove", *names) if names:
-            gone = writing.remove(home, names, "")
-            return TakenBack(said=tuple(f"{one.item.name} is in the archive." for one in gone.skills), undo=gone.undo)
+            gone = writing.remove(home, SkillRemoval(names=tuple(names)))
+            return TakenBack(said=tuple(f"{one.name} is in the archive." for one in gone.skills), undo=gone.undo)
         case ("skills", ("enable" | "disable") as turn, *names) if names:
             done = writing.switch(home, names, on=turn == "enable")
-            said = tuple(f"{item.name} is switched {'on' if turn == 'enable' else 'off'}." for item in done.after)
+            said = tuple(f"{one.name} is switched {'on' if one.enabled else 'off'}." for one in done.skills)
             return TakenBack(said=said, undo=done.undo)
         case ("lessons", ("remove" | "restore") as turn, *ids) if ids:
-            change = home.memory.remove if turn == "remove" else home.memory.restore
-            lessons = [change(id, by=home.settings.signature) for id in ids]
+            moved = (lessons.remove if turn == "remove" else lessons.restore)(home, ManyLessons(ids=tuple(ids)))
             where = "in the archive" if turn == "remove" else "back"
-            said = tuple(f"“{engram.text}” is {where}." for engram in lessons)
-            back = "restore" if turn == "remove" else "remove"
-            return TakenBack(said=said, undo=("lessons", back, *ids))
+            return TakenBack(said=tuple(f"“{one.text}” is {where}." for one in moved.lessons), undo=moved.undo)
         case ("review", "reopen", *ids) if ids:
             again = review.reopen(home, review.Reopening(ids=tuple(ids))).reopened
             return TakenBack(said=tuple(f"{item.what} waits for you again." for item in again))

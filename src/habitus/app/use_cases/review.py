@@ -9,12 +9,12 @@ from habitus.app.declaring import TEXT, after_option, argument, limit_option, op
 from habitus.app.home import Home
 from habitus.app.library import comparing, undoing
 from habitus.app.library.undoing import of_lessons
-from habitus.app.library.writing import editable
 from habitus.app.operation.people import Role
 from habitus.app.review import inbox, replaying
 from habitus.app.review.inbox import InboxItem, number_of, of_lesson, of_proposal
 from habitus.app.review.replaying import Replay
 from habitus.app.sharing.carrying import where_it_is
+from habitus.app.use_cases.writing import editable
 from habitus.app.whose import memory_of
 from habitus.errors import Invalid, Refused, UserError
 from habitus.files import tree_hash

@@ -9,6 +9,7 @@ from typing import Any, get_type_hints
 from pydantic import BaseModel, create_model
 
 from habitus.app.review.inbox import InboxItem
+from habitus.app.use_cases.skills import ShownSkill, SkillEntry
 from habitus.memory.model import Engram, Kind, LessonCounters, Scope
 from habitus.skills.listing import Listed
 from habitus.skills.model import Author, Counters, Summary
@@ -47,7 +48,7 @@ def many(entry: Any) -> Any:
 
 
 # The shapes of `json_of`.
-SkillEntry = answer(
+_Entry = answer(
     "SkillEntry",
     Listed,
     maybe=Summary,
@@ -56,7 +57,7 @@ SkillEntry = answer(
     manifest=(dict[str, Any], None),
 )
 _WORDS: dict[str, Any] = dict.fromkeys(("files", "told", "lacks", "known"), list[str])
-ShownSkill = answer("ShownSkill", base=SkillEntry, body=(str, None), **_WORDS)
+_Shown = answer("ShownSkill", base=_Entry, body=(str, None), **_WORDS)
 Lesson = answer("Lesson", Engram, LessonCounters, without=("counters",), utility=float)
 Waiting = answer(
     "Waiting",
@@ -80,4 +81,4 @@ Waiting = answer(
 )
 
 # The schema of each type that `json_of.FORMS` gives a form of its own.
-SHAPES: dict[Any, Any] = {Engram: Lesson, InboxItem: Waiting}
+SHAPES: dict[Any, Any] = {Engram: Lesson, InboxItem: Waiting, SkillEntry: _Entry, ShownSkill: _Shown}

@@ -91,18 +91,18 @@ def _add(made: APIRouter, case: UseCase[Any, Any]) -> None:
 
 
 def _answer(case: UseCase[Any, Any], home: Habitus, wanted: Any, key: str) -> Response:
-    headers: dict[str, str] = {}
-
     def make(attempt: Attempt) -> dict[str, Any]:
         before = case.made_since(home, wanted, attempt.since) if case.made_since and attempt.since else None
         done = case(home, case.as_attempt(wanted, attempt.id)) if before is None else before
-        if case.version_of is not None:
-            headers["ETag"] = tag_of(*case.version_of(done))
-        told: dict[str, Any] = encodable_value(json_of.result(done))
-        return told
+        told = encodable_value(json_of.result(done))
+        headers = {} if case.version_of is None else {"ETag": tag_of(*case.version_of(done))}
+        if case.location:
+            headers["Location"] = API + case.location.format(**told)
+        return {"told": told, "headers": headers}
 
-    told = once(home, key, [case.method, case.path, plain(wanted)], make) if case.is_once else make(Attempt())
-    return JSONResponse(told, status_code=case.status, headers=headers)
+    asked = [case.method, case.path, plain(wanted)]
+    answer = once(home, key, asked, make) if case.is_once else make(Attempt())
+    return JSONResponse(answer["told"], status_code=case.status, headers=answer["headers"])
 
 
 def _refuse_without_version(case: UseCase[Any, Any], wanted: Any) -> None:

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends
 
 from habitus.app.conversations import secrets
 from habitus.app.library import trusting
-from habitus.app.library.listing import Place, places
+from habitus.app.library.layers import Place, places
 from habitus.app.operation import checking, configuring
 from habitus.app.operation.check_state import Check
 from habitus.app.review import taking_back

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, Form
 
@@ -21,8 +21,9 @@ class Draft:
     body: str = ""
 
     @property
-    def fields(self) -> Fields:
-        return Fields(**self.texts)
+    def given(self) -> dict[str, Any]:
+        """Its fields as an input takes them."""
+        return dict(Fields(**self.texts).values)
 
 
 def draft_with(skill: Skill | None) -> Draft:

@@ -13,6 +13,7 @@ from habitus.app import Habitus
 from habitus.app.library import explaining
 from habitus.app.operation import checking
 from habitus.app.operation.check_state import Check, CheckState
+from habitus.app.use_cases import writing
 from habitus.web.api.asking import Opened
 from habitus.web.desks import desks_of
 from habitus.web.rendering import Said, moment, notice, page
@@ -98,9 +99,8 @@ def _archive(request: Request, habitus: Habitus, said: Said | None = None) -> HT
 
 @router.post("/more/archive/{id}")
 def restore(request: Request, habitus: Opened, id: int) -> HTMLResponse:
-    name, layer = habitus.skills.restore(f"#{id}", habitus.person("restored"))
-    said = Said(text=f"{name} is back.", undo=("skills", "remove", f"{name}@{layer}"))
-    return _archive(request, habitus, said)
+    done = writing.restore(habitus, writing.ArchivedName(name=f"#{id}"))
+    return _archive(request, habitus, Said(text=f"{done.name} is back.", undo=done.undo))
 
 
 _CHECKS = {

@@ -7,7 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Request, UploadFile
 from fastapi.responses import HTMLResponse
 
-from habitus.app.library import uploading, writing
+from habitus.app.library import uploading
+from habitus.app.use_cases import writing
 from habitus.errors import Invalid
 from habitus.skills import names
 from habitus.skills.importing import Verdict
@@ -37,7 +38,7 @@ def write(request: Request, habitus: Opened, draft: Drafted) -> HTMLResponse:
     if not title:
         raise Invalid("The skill has no title.", mend="Say in a few words what it is about.")
     name = names.unique_name(names.slugify(title), habitus.skills.is_taken)
-    made = writing.new(habitus, name, draft.fields, None, content=draft.body.encode("utf-8", "replace"))
+    made = writing.new(habitus, writing.SkillDraft(name=name, body=draft.body, **draft.given))
     answer = skill.shown_page(request, habitus, made.name, said=Said(text="Saved.", undo=made.undo))
     answer.headers["HX-Push-Url"] = f"/skills/{made.name}"
     return answer

@@ -12,10 +12,10 @@ from fastapi.responses import HTMLResponse
 
 from habitus.app import Habitus
 from habitus.app.library import comparing
-from habitus.app.library.writing import editable
 from habitus.app.review import inbox
 from habitus.app.review.inbox import InboxItem
 from habitus.app.use_cases import review
+from habitus.app.use_cases.writing import editable
 from habitus.memory.model import Engram
 from habitus.skills import trees
 from habitus.skills.model import Skill

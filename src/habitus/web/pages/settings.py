@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse
 from habitus.app import Habitus
 from habitus.app.declaring import Nothing
 from habitus.app.library import trusting
-from habitus.app.library.listing import places
+from habitus.app.library.layers import places
 from habitus.app.operation import configuring
 from habitus.app.operation.configuring import Origin
 from habitus.app.use_cases import pausing

@@ -8,11 +8,12 @@ from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse
 
 from habitus.app import Habitus
-from habitus.app.library import comparing, explaining, faring, going_back, listing, trusting, writing
+from habitus.app.library import comparing, explaining, faring, trusting
 from habitus.app.library.comparing import FileChange
-from habitus.app.library.listing import ShownSkill
+from habitus.app.use_cases import writing
+from habitus.app.use_cases.skills import OneSkill, ShownSkill, file_of
+from habitus.app.use_cases.skills import show as show_skill
 from habitus.errors import Stale
-from habitus.skills.edits import Edit, Operation
 from habitus.skills.model import Source, Stage
 from habitus.tools.model import ToolStatus, asked_for
 from habitus.web import charts
@@ -59,7 +60,7 @@ def shown_page(
     file: str = "",
     **values: Any,
 ) -> HTMLResponse:
-    shown = listing.shown(habitus, name)
+    shown = show_skill(habitus, OneSkill(name=name))
     tabs = _tabs(shown)
     tab = tab if tab in tabs else "read"
     found = _of_tab(habitus, shown, tab, version, text, file) | values
@@ -119,7 +120,7 @@ def _of_tab(habitus: Habitus, shown: ShownSkill, tab: str, version: int, text: s
 def _text(habitus: Habitus, shown: ShownSkill, path: str) -> str | None:
     """One of its files to be read; None for what is no text, or too long."""
     try:
-        text = listing.file_of(habitus.skills, shown.item.name, path).decode()
+        text = file_of(habitus.skills, shown.item.name, path).decode()
     except UnicodeDecodeError:
         return None
     return text if len(text) <= _READABLE and "\0" not in text else None
@@ -140,11 +141,11 @@ def edit(
     reason: Annotated[str, Form()] = "",
 ) -> HTMLResponse:
     """Save; whoever comes second keeps their text and sees what differs."""
-    change = Edit(operation=Operation.REPLACE, content=draft.body)
+    wanted = writing.SkillEdit(name=name, body=draft.body, expect=str(version), reason=reason, **draft.given)
     try:
-        done = writing.edit(habitus, name, change, draft.fields, version, reason)
+        done = writing.edit(habitus, wanted)
     except Stale:
-        theirs = draft_with(listing.shown(habitus, name).skill).body
+        theirs = draft_with(show_skill(habitus, OneSkill(name=name)).skill).body
         conflict = drawn([FileChange(path="Theirs, and yours", before=theirs, after=draft.body)])
         said = Said(text="Somebody else saved this skill first.", is_bad=True)
         return shown_page(request, habitus, name, "edit", said=said, draft=draft, reason=reason, conflict=conflict)
@@ -174,7 +175,7 @@ def trust(request: Request, habitus: Opened, name: str, on: Annotated[bool, Form
 @router.post("/skills/{name}/back")
 def back(request: Request, habitus: Opened, name: str, to: Annotated[int, Form()]) -> HTMLResponse:
     """Go back to an earlier version."""
-    done = going_back.roll_back(habitus, name, to, "")
+    done = writing.rollback(habitus, writing.EarlierVersion(name=name, to=to))
     said = Said(text=f"Back to version {to}, as version {done.version}.", undo=done.undo)
     return shown_page(request, habitus, name, "history", said=said)
 
@@ -182,8 +183,8 @@ def back(request: Request, habitus: Opened, name: str, to: Annotated[int, Form()
 @router.post("/skills/{name}/away")
 def away(request: Request, habitus: Opened, name: str) -> HTMLResponse:
     """Put it away; the list follows."""
-    (gone,) = writing.remove(habitus, [name], "").skills
-    said = Said(text=f"{gone.item.name} is put away.", undo=gone.undo)
+    (gone,) = writing.remove(habitus, writing.SkillRemoval(names=(name,))).skills
+    said = Said(text=f"{gone.name} is put away.", undo=gone.undo)
     answer = skills.listed(request, habitus, skills.chosen(), said=said)
     answer.headers["HX-Push-Url"] = "/skills"
     return answer

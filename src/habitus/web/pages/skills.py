@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Form, Request
 from fastapi.responses import HTMLResponse
 
-from habitus.app.library import writing
-from habitus.app.library.browsing import Filters, Row, browse
-from habitus.app.library.listing import used
+from habitus.app.library.browsing import Row, browse
+from habitus.app.use_cases import writing
+from habitus.app.use_cases.skills import SkillList, used
 from habitus.skills.model import Counters, Source, Stage, State
 from habitus.web.api.asking import Opened
 from habitus.web.rendering import Said, fragment, page
@@ -21,9 +22,9 @@ router = APIRouter(include_in_schema=False)
 _PAGE = 100
 
 
-def chosen(q: str = "", tag: str = "", source: str = "", stage: str = "", state: str = "") -> Filters:
+def chosen(q: str = "", tag: str = "", source: str = "", stage: str = "", state: str = "") -> SkillList:
     """The filters of an address; one that nobody knows counts as none."""
-    return Filters(
+    return SkillList(
         q=q[:1000],
         tag=tag,
         source=Source(source) if source in list(Source) else None,
@@ -32,7 +33,7 @@ def chosen(q: str = "", tag: str = "", source: str = "", stage: str = "", state:
     )
 
 
-Chosen = Annotated[Filters, Depends(chosen)]
+Chosen = Annotated[SkillList, Depends(chosen)]
 
 
 @router.get("/skills")
@@ -45,13 +46,13 @@ def list_skills(
 def listed(
     request: Request,
     habitus: Opened,
-    filters: Filters,
+    filters: SkillList,
     *,
     limit: int = _PAGE,
     focus: bool = False,
     said: Said | None = None,
 ) -> HTMLResponse:
-    found = browse(habitus, filters, limit)
+    found = browse(habitus, replace(filters, limit=limit))
     given = {name: getattr(filters, name) or "" for name in ("q", "tag", "source", "stage", "state")}
     more = urlencode({**given, "limit": limit + _PAGE})
     return page(request, "skills.html", said=said, found=found, filters=given, more=more, focus=focus)
@@ -61,7 +62,7 @@ def listed(
 def switch(habitus: Opened, name: str, on: Annotated[bool, Form()]) -> HTMLResponse:
     """Of one row, which comes back as it is now."""
     done = writing.switch(habitus, [name], on=on)
-    (item,) = done.after
+    item = habitus.skills.find(name)
     counters = used(habitus.skills, [item]).get((item.layer, item.name), Counters())
     said = Said(text=f"{item.name} is {'on' if on else 'off'}.", undo=done.undo)
     return fragment("row.html", row=Row(item=item, counters=counters), said=said)
@@ -88,7 +89,7 @@ def _done_to(habitus: Opened, act: str, names: list[str]) -> Said:
     if not names:
         return Said(text="Choose some skills first.", is_bad=True)
     if act == "away":
-        gone = writing.remove(habitus, names, "")
+        gone = writing.remove(habitus, writing.SkillRemoval(names=tuple(names)))
         return Said(text=f"Put away: {counted(len(gone.skills), 'skill')}.", undo=gone.undo)
     done = writing.switch(habitus, names, on=act == "on")
     return Said(text=f"Switched {'on' if act == 'on' else 'off'}: {counted(len(names), 'skill')}.", undo=done.undo)

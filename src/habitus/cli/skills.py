@@ -1,20 +1,31 @@
-"""`habitus skills list | show | history | diff | stats`: looking at skills."""
+"""`habitus skills list | show | history | diff | stats`: their words. `app/use_cases/skills.py` does the work."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 
 import typer
 
-from habitus.app import json_of
-from habitus.app.library import listing as use_case
-from habitus.app.library.listing import Counted, ShownSkill
-from habitus.cli import completion, moments, output
+from habitus.app.use_cases import skills
+from habitus.app.use_cases.skills import (
+    Difference,
+    HistoryOf,
+    OneSkill,
+    ShownSkill,
+    SkillHistory,
+    SkillList,
+    SkillPage,
+    SkillStats,
+    StatsOf,
+    TwoVersions,
+)
+from habitus.cli import moments, output
+from habitus.cli.declared import finish
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson, SkillName, Wide
-from habitus.errors import Invalid, did_you_mean
+from habitus.errors import Invalid
 from habitus.skills.fields import EDITABLE
 from habitus.skills.lifecycle import is_judged
 from habitus.skills.listing import Listed
@@ -22,29 +33,10 @@ from habitus.skills.model import Counters, Severity, Skill, State
 from habitus.text import one_line
 
 
-def list_skills(
-    context: typer.Context,
-    tag: Annotated[str | None, typer.Option(help="Only skills with this tag.")] = None,
-    state: Annotated[str | None, typer.Option(help="Only: ok, disabled, gated, held, untrusted or broken.")] = None,
-    layer: Annotated[str | None, typer.Option(help="Only skills of this layer.")] = None,
-    wide: Wide = False,
-    as_json: AsJson = False,
-) -> None:
-    """Every skill with its state, and how often it was used."""
-    if state is not None and state not in list(State):
-        near = did_you_mean(state, list(State)) or f"Use one of {', '.join(State)}."
-        raise typer.BadParameter(f"'{state}' is no state. {near}", param_hint="--state")
-    with opened(context) as habitus:
-        found = use_case.listing(habitus.skills, habitus.review, tag=tag, state=state, layer=layer)
-        counted = use_case.used(habitus.skills, found)
-        if as_json:
-            output.print_json({"skills": [json_of.skill(habitus.skills, item, counted) for item in found]})
-        else:
-            _print_listing(found, counted, is_filtered=any((tag, state, layer)), is_wide=wide)
-
-
-def _print_listing(found: Sequence[Listed], counted: Counted, *, is_filtered: bool, is_wide: bool) -> None:
+def list_skills(context: typer.Context, wanted: SkillList, done: SkillPage, wide: Wide = False) -> None:
+    found = [entry.item for entry in done.skills]
     if not found:
+        is_filtered = any((wanted.q, wanted.tag, wanted.source, wanted.stage, wanted.state, wanted.layer))
         output.say("No skill fits." if is_filtered else "There are no skills yet. Write one: habitus skills new NAME")
         return
     columns = {
@@ -53,8 +45,8 @@ def _print_listing(found: Sequence[Listed], counted: Counted, *, is_filtered: bo
         "layer": [item.layer for item in found],
         "version": [f"v{item.summary.version}" if item.summary else "" for item in found],
     }
-    counters = [counted.get((item.layer, item.name), Counters()) for item in found]
-    if is_wide:
+    counters = [entry.counters for entry in done.skills]
+    if wide:
         columns |= {
             "shown": [each.recommended for each in counters],
             "used": [each.used for each in counters],
@@ -65,7 +57,8 @@ def _print_listing(found: Sequence[Listed], counted: Counted, *, is_filtered: bo
     elif any(each.used for each in counters):
         columns["used"] = [each.used or "" for each in counters]
     columns["use it"] = [_in_a_line(item) for item in found]
-    output.table(tuple(columns), list(zip(*columns.values(), strict=True)), wide="use it", is_cut=not is_wide)
+    output.table(tuple(columns), list(zip(*columns.values(), strict=True)), wide="use it", is_cut=not wide)
+    output.say_more(len(found), done.total, done.next)
 
 
 def _in_a_line(item: Listed) -> str:
@@ -89,18 +82,17 @@ def show(
     """One skill: its fields, its steps, its files and what is odd about them."""
     with opened(context) as habitus:
         if file is not None:
-            output.write_file(use_case.file_of(habitus.skills, name, file, version), file)
+            output.write_file(skills.file_of(habitus.skills, name, file, version), file)
             return
-        shown = use_case.shown(habitus, name, version)
-        item, files = shown.item, list(shown.files)
-        if not as_json and (raw or version is not None or item.summary is None):
-            _print_main_file(shown, version)
-        elif not as_json and shown.skill is not None:
-            _print_skill(shown, shown.skill)
-        elif version is not None:
-            output.print_json({"name": item.name, "version": version, "skill": shown.skill, "files": files})
-        else:
-            output.print_json(json_of.shown_skill(habitus.skills, shown))
+        wanted = OneSkill(name=name, version=version)
+        finish(context, wanted, skills.show(habitus, wanted), partial(_print_shown, raw=raw), as_json=as_json)
+
+
+def _print_shown(context: typer.Context, wanted: OneSkill, done: ShownSkill, raw: bool) -> None:
+    if raw or wanted.version is not None or done.skill is None:
+        _print_main_file(done, wanted.version)
+    else:
+        _print_skill(done, done.skill)
 
 
 def _print_main_file(shown: ShownSkill, version: int | None) -> None:
@@ -154,59 +146,33 @@ def _fared(counters: Counters) -> str:
     return f"shown {output.counted(counters.recommended, 'time')}, used {counters.used}: {judged}{last}"
 
 
-def history(context: typer.Context, name: SkillName, wide: Wide = False, as_json: AsJson = False) -> None:
-    """Everything that was done to a skill, also to one in the archive: who did it, when and why."""
-    with opened(context) as habitus:
-        name, layer, found = use_case.history(habitus.skills, name)
-        if as_json:
-            output.print_json({"name": name, "layer": layer, "versions": found.versions, "switches": found.switches})
-            return
-        entries = [(v.made_on, f"v{v.number}", output.who(v.author), str(len(v.paths))) for v in found.versions]
-        entries += [(s.made_on, s.action.value, output.who(s.author), "") for s in found.switches]
-        entries.sort(key=lambda entry: entry[0], reverse=True)
-        rows = [(what, moments.shown(when), by, files) for when, what, by, files in entries]
-        output.table(("change", "made", "by", "files"), rows, wide="by", is_cut=not wide)
+def history(context: typer.Context, wanted: HistoryOf, done: SkillHistory, wide: Wide = False) -> None:
+    entries = [(v.made_on, f"v{v.number}", output.who(v.author), str(len(v.paths))) for v in done.versions]
+    entries += [(s.made_on, s.action.value, output.who(s.author), "") for s in done.switches]
+    entries.sort(key=lambda entry: entry[0], reverse=True)
+    rows = [(what, moments.shown(when), by, files) for when, what, by, files in entries]
+    output.table(("change", "made", "by", "files"), rows, wide="by", is_cut=not wide)
+    output.say_more(len(done.versions), done.total, done.next)
 
 
-def diff(
-    context: typer.Context,
-    name: SkillName,
-    a: Annotated[int | None, typer.Argument(help="A version; the one before B by default.")] = None,
-    b: Annotated[int | None, typer.Argument(help="Another; the newest by default.")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """What changed between two versions: the last two by default."""
-    with opened(context) as habitus:
-        if a is None and b is None and len(habitus.skills.history(name)) == 1 and not as_json:
-            output.say("There is only version 1.")
-            return
-        text = habitus.skills.diff(name, a, b)
-        if as_json:
-            output.print_json({"name": habitus.skills.find(name).name, "diff": text})
-        elif not text:
-            output.say("There is no difference.")
-        elif sys.stdout.isatty():
-            from rich.syntax import Syntax  # as above
+def diff(context: typer.Context, wanted: TwoVersions, done: Difference) -> None:
+    if done.old == done.new and wanted.new is None:
+        output.say("There is only version 1.")
+    elif not done.diff:
+        output.say("There is no difference.")
+    elif sys.stdout.isatty():
+        from rich.syntax import Syntax  # as above
 
-            output.console().print(Syntax(output.clean(text), "diff", background_color="default"))
-        else:
-            output.write(text)
+        output.console().print(Syntax(output.clean(done.diff), "diff", background_color="default"))
+    else:
+        output.write(done.diff)
 
 
-def stats(
-    context: typer.Context,
-    name: Annotated[str | None, typer.Argument(help="One skill.", autocompletion=completion.skill_names)] = None,
-    wide: Wide = False,
-    as_json: AsJson = False,
-) -> None:
-    """How often skills were recommended and used, and how that went, per stage."""
-    with opened(context) as habitus:
-        found = use_case.stats(habitus.skills, name)
-        shown = ("recommended",) if wide else ()
-        columns = ("name", "layer", "stage", *shown, "used", "succeeded", "failed", "reliability")
-        rows = [[*(getattr(row, column) for column in columns[:-1]), _judged(row.reliability)] for row in found]
-        empty = "Nothing has been counted yet."
-        output.listed(as_json, {"stats": found}, columns, rows, wide="name", is_cut=not wide, empty=empty)
+def stats(context: typer.Context, wanted: StatsOf, done: SkillStats, wide: Wide = False) -> None:
+    shown = ("recommended",) if wide else ()
+    columns = ("name", "layer", "stage", *shown, "used", "succeeded", "failed", "reliability")
+    rows = [[*(getattr(row, column) for column in columns[:-1]), _judged(row.reliability)] for row in done.stats]
+    output.rows_or("Nothing has been counted yet.", columns, rows, wide="name", is_cut=not wide)
 
 
 def _judged(reliability: float | None) -> str:

@@ -1,0 +1,378 @@
+"""Skills as they are: list them, show one, its history, what changed in it, how it fared, and the archive."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+
+from habitus.app.declaring import after_option, argument, limit_option, option, page_of, use_case
+from habitus.app.home import Home
+from habitus.app.library.layers import open_library
+from habitus.app.operation.people import Role
+from habitus.errors import NotFound, did_you_mean
+from habitus.files import content_of
+from habitus.skills import gates, names, trees
+from habitus.skills.gates import Packages
+from habitus.skills.layers import address
+from habitus.skills.library import Library
+from habitus.skills.lifecycle import is_judged, reliability
+from habitus.skills.listing import Listed
+from habitus.skills.model import Archived, Counters, Manifest, Skill, Source, Stage, State, Switch, Version
+from habitus.skills.review import Action, Review
+from habitus.skills.stores.base import TOLD
+
+MOST = 2**31  # the highest version that is asked for
+_FOUND = 50  # by one search
+
+
+def skill_name() -> str:
+    name: str = argument("A skill: name, or name@layer.", completes="skills")
+    return name
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkillList:
+    """Which skills somebody wants to see; nothing given is everything."""
+
+    q: str = option("What should be done, in your own words; the best fit comes first.", "--query", "-q", default="")
+    tag: str = option("Only skills with this tag.", default="")
+    source: Source | None = option("Only skills from there.")
+    stage: Stage | None = option("Only skills that have this stage.")
+    state: State | None = option(f"Only: {', '.join(State)}.")
+    layer: str | None = option("Only skills of this layer.")
+    limit: int | None = limit_option(None)
+    after: str = after_option()
+
+    def fits(self, item: Listed) -> bool:
+        summary = item.summary
+        if (self.state or item.state) is not item.state or (self.layer or item.layer) != item.layer:
+            return False
+        if summary is None:
+            return not (self.tag or self.source or self.stage)
+        return (
+            (not self.tag or self.tag in summary.tags)
+            and (self.source is None or summary.source is self.source)
+            and (self.stage is None or self.stage in summary.stages)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkillEntry:
+    """One skill of a listing; its manifest is as its file states it, whatever force it has."""
+
+    item: Listed
+    counters: Counters  # of all its stages together
+    manifest: Manifest
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkillPage:
+    skills: Sequence[SkillEntry]
+    next: str | None
+    total: int
+
+
+@use_case("skills list", route="GET /skills", who=Role.VIEWER, example=SkillList(state=State.BROKEN))
+def list_skills(home: Home, wanted: SkillList) -> SkillPage:
+    """Every skill with its state, and how often it was used."""
+    found, _ = matching(home, wanted, everything(home))
+    page = page_of("skills", found, _address, limit=wanted.limit, after=wanted.after)
+    counted = used(home.skills, page.items)
+    entries = [
+        SkillEntry(item=item, counters=counted.get((item.layer, item.name), Counters()), manifest=_stated(home, item))
+        for item in page.items
+    ]
+    return SkillPage(skills=entries, next=page.next, total=page.total)
+
+
+def _address(item: Listed) -> str:
+    return f"{item.name}@{item.layer}"
+
+
+def everything(home: Home) -> tuple[Listed, ...]:
+    """Every skill, with those that wait for a person."""
+    return (*home.skills.listing(), *_held(home.review))
+
+
+def matching(home: Home, wanted: SkillList, items: Sequence[Listed]) -> tuple[list[Listed], bool]:
+    """Those that fit, in order, and whether what was searched for fits anything well."""
+    if wanted.layer is not None:
+        home.skills.layer(wanted.layer)  # an unknown one is said
+    chosen = [item for item in items if wanted.fits(item)]
+    return _searched(home, wanted.q, chosen) if wanted.q.strip() else (chosen, True)
+
+
+def _searched(home: Home, q: str, items: list[Listed]) -> tuple[list[Listed], bool]:
+    """Those whose name holds the words, then those that mean the same."""
+    wanted = q.strip().lower().replace(" ", "-")
+    named = [item for item in items if wanted in item.name]
+    by_name = {item.name: item for item in items if wanted not in item.name}
+    results = home.finder.search(q, k=_FOUND, among=set(by_name)) if by_name else None
+    found = [by_name[hit.id] for hit in results.hits] if results is not None else []
+    return [*named, *found], bool(named) or (results is not None and results.fits)
+
+
+def _held(review: Review) -> list[Listed]:
+    """Skills that wait for a person before they are there at all."""
+    waiting = review.list(with_contents=False) if review.waiting_count() else []
+    return [
+        Listed(
+            name=proposal.change.name,
+            layer=proposal.change.layer,
+            state=State.HELD,
+            reason=f"{proposal.reasons[0]}; see 'habitus review show {proposal.id}'",
+        )
+        for proposal in waiting
+        if proposal.change.action is Action.WRITE and not proposal.base_hash
+    ]
+
+
+Counted = Mapping[tuple[str, str], Counters]  # (layer, name) → all stages together
+
+
+def used(skills: Library, items: Sequence[Listed]) -> Counted:
+    """How those of these skills have fared that were ever shown or used."""
+    layers = [skills.layer(name) for name in dict.fromkeys(item.layer for item in items)]
+    return {
+        (layer.name, name): _together(stages) for layer in layers for name, stages in layer.store.all_counters().items()
+    }
+
+
+def _together(stages: Mapping[Stage, Counters]) -> Counters:
+    return functools.reduce(operator.add, stages.values(), Counters())
+
+
+def _stated(home: Home, item: Listed) -> Manifest:
+    if item.summary is not None and not (item.inert or item.hidden or item.fills):
+        return item.summary.manifest  # nothing was taken from it or added to it
+    found = home.skills.layer(item.layer).store.summary(item.name) or item.summary
+    return found.manifest if found is not None else Manifest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneSkill:
+    name: str = skill_name()
+    version: int | None = option("An earlier version.", "-v", least=1, most=MOST)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownSkill(SkillEntry):
+    """One skill whole. `skill` is None where its files can't be read as one; `text` is its main file, if it has one."""
+
+    skill: Skill | None
+    files: tuple[str, ...]
+    text: bytes | None
+    told: tuple[str, ...] = ()  # what its source says it has counted, in words
+    lacks: tuple[str, ...] = ()  # packages that it needs and this environment does not have, in words
+    known: tuple[str, ...] = ()  # what evidence says of each version, in words
+
+
+def _version_of(done: ShownSkill) -> tuple[int, str]:
+    summary = done.item.summary
+    return 0 if summary is None else summary.version, done.item.layer
+
+
+@use_case(
+    "skills show",
+    route="GET /skills/{name}",
+    who=Role.VIEWER,
+    example=OneSkill(name="csv-summary"),
+    version_of=_version_of,
+)
+def show(home: Home, wanted: OneSkill) -> ShownSkill:
+    """One skill as a model reads it, or one of its versions as it is kept: its fields, its steps and its files."""
+    name, version, skills = wanted.name, wanted.version, _library_of(home, wanted.name)
+    item, tree = skills.find(name), skills.tree(name, version)
+    if version is not None:
+        skill = trees.parse(item.name, tree).skill
+        item = replace(item, summary=None if skill is None else replace(skill, version=version))
+    else:
+        skill = skills.load(name) if item.summary is not None else None
+    main = trees.main_file(tree)
+    told = skills.counters(name, version=TOLD)
+    return ShownSkill(
+        item=item,
+        counters=_together(skills.counters(name)),
+        manifest=_stated(home, item) if version is None else skill.manifest if skill is not None else Manifest(),
+        skill=skill,
+        files=tuple(sorted(tree)),
+        text=None if main is None else tree[main].content,
+        told=tuple(
+            f"its source says of {stage}: used {counted.used}, succeeded {counted.succeeded}, failed {counted.failed}"
+            for stage, counted in told.items()
+        ),
+        lacks=() if skill is None else gates.missing_packages(skill.manifest, Packages()),
+        known=_known(home, item),
+    )
+
+
+def _library_of(home: Home, name: str) -> Library:
+    """A library that knows this skill alone, whatever the size of the whole; the whole where it does not know it."""
+    wanted = names.parse_address(name).name
+    if not names.is_legal(wanted) or home.skills.last.listing:  # a server knows the whole already
+        return home.skills
+    skills = open_library(home, only=wanted)
+    return skills if skills.snapshot().listing else home.skills
+
+
+def _known(home: Home, item: Listed) -> tuple[str, ...]:
+    """What evidence says of each version; its arithmetic is loaded where somebody has judged one."""
+    if not any(one.said for one in home.journal.exposures([address(item.name, item.layer)])):
+        return ()
+    return tuple(f"version {one.item.version}: {one.sentence}" for one in home.evidence.of_skill(item))
+
+
+def file_of(skills: Library, name: str, path: str, version: int | None = None) -> bytes:
+    """One of its files, whole."""
+    tree = skills.tree(name, version)
+    if path not in tree:
+        near = did_you_mean(path, tree) or f"It has: {', '.join(sorted(tree)[:20])}."
+        raise NotFound(f"'{name}' has no file '{path}'.", mend=near)
+    try:
+        return content_of(path, tree[path], skills.directory(name))
+    except OSError as error:
+        raise NotFound(f"'{path}' can't be read: {error.strerror or error}.", mend="") from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryOf:
+    name: str = skill_name()
+    limit: int | None = limit_option(None)
+    after: str = after_option()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkillHistory:
+    """Everything that was done to a skill, the oldest first."""
+
+    name: str
+    layer: str
+    versions: Sequence[Version]
+    switches: Sequence[Switch]
+    next: str | None
+    total: int
+
+
+@use_case("skills history", route="GET /skills/{name}/history", who=Role.VIEWER, example=HistoryOf(name="csv-summary"))
+def history(home: Home, wanted: HistoryOf) -> SkillHistory:
+    """Everything that was done to a skill, also to one in the archive: who did it, when and why."""
+    item: Listed | Archived
+    try:
+        item = home.skills.find(wanted.name)
+    except NotFound as unknown:
+        try:
+            item = home.skills.newest_archived(wanted.name)
+        except NotFound:
+            raise unknown from None
+    done = home.skills.layer(item.layer).store.whole_history(item.name)
+    page = page_of("versions", done.versions, lambda one: str(one.number), limit=wanted.limit, after=wanted.after)
+    return SkillHistory(
+        name=item.name,
+        layer=item.layer,
+        versions=page.items,
+        switches=done.switches,
+        next=page.next,
+        total=page.total,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoVersions:
+    name: str = skill_name()
+    old: int | None = argument("A version; the one before NEW by default.", default=None, least=1, most=MOST)
+    new: int | None = argument("Another; the newest by default.", default=None, least=1, most=MOST)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """A unified diff; of a skill that has one version, of that with itself."""
+
+    name: str
+    old: int
+    new: int
+    diff: str
+
+
+@use_case(
+    "skills diff",
+    route="GET /skills/{name}/diff",
+    who=Role.VIEWER,
+    example=TwoVersions(name="csv-summary", old=1, new=3),
+)
+def diff(home: Home, wanted: TwoVersions) -> Difference:
+    """What changed between two versions: the last two by default."""
+    name, known = home.skills.find(wanted.name).name, [one.number for one in home.skills.history(wanted.name)]
+    new = known[-1] if wanted.new is None else wanted.new
+    old = max((number for number in known if number < new), default=new) if wanted.old is None else wanted.old
+    return Difference(name=name, old=old, new=new, diff=home.skills.diff(wanted.name, old, new))
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatsOf:
+    name: str | None = argument("One skill.", default=None, completes="skills")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageStats:
+    """How one stage of a skill has fared."""
+
+    name: str
+    layer: str
+    stage: Stage
+    recommended: int
+    used: int
+    succeeded: int
+    failed: int
+    last_used: datetime | None
+    reliability: float | None  # none where nobody could say how a use went
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkillStats:
+    stats: Sequence[StageStats]
+
+
+@use_case("skills stats", route="GET /stats", who=Role.VIEWER, example=StatsOf(name="csv-summary"))
+def stats(home: Home, wanted: StatsOf) -> SkillStats:
+    """How often skills were recommended and used, and how that went, per stage; of one, or of all that were."""
+    if wanted.name is not None:
+        item = home.skills.find(wanted.name)
+        found = {(item.layer, item.name): home.skills.counters(wanted.name)}
+    else:
+        found = home.skills.all_counters()
+    rows = [
+        StageStats(
+            name=skill,
+            layer=layer,
+            stage=stage,
+            reliability=round(reliability(counters), 3) if is_judged(counters) else None,
+            **asdict(counters),
+        )
+        for (layer, skill), stages in sorted(found.items())
+        for stage, counters in stages.items()
+    ]
+    return SkillStats(stats=rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkillArchive:
+    limit: int | None = limit_option(None)
+    after: str = after_option()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArchivePage:
+    archived: Sequence[Archived]
+    next: str | None
+    total: int
+
+
+@use_case("skills restore --list", route="GET /archive", who=Role.VIEWER, example=SkillArchive())
+def list_archive(home: Home, wanted: SkillArchive) -> ArchivePage:
+    """What was removed and can be brought back, the last first."""
+    found = home.skills.archived()
+    page = page_of("the archive", found, lambda one: str(one.id), limit=wanted.limit, after=wanted.after)
+    return ArchivePage(archived=page.items, next=page.next, total=page.total)
