@@ -9,6 +9,7 @@ from multiprocessing.synchronize import Event
 from typing import Any
 
 from _report import Metrics, progress
+from habitus import sql
 from habitus.jobs.owners import Hearts
 from habitus.jobs.queue import JobQueue
 from habitus.jobs.worker import Manner, working
@@ -37,7 +38,8 @@ def jobs_across(url: str, *, jobs: int = 200, workers: Sequence[int] = (1, 2, 4)
 
 def _rate(url: str, jobs: int, workers: int) -> float:
     progress(f"{jobs} jobs with {workers} workers …")
-    queue, stop = JobQueue(url), _SPAWN.Event()
+    engine, stop = sql.open_engine(url), _SPAWN.Event()
+    queue = JobQueue(engine)
     ready = [_SPAWN.Event() for _ in range(workers)]
     processes = [_SPAWN.Process(target=_work, args=(url, each, stop)) for each in ready]
     for process in processes:
@@ -53,13 +55,13 @@ def _rate(url: str, jobs: int, workers: int) -> float:
     stop.set()
     for process in processes:
         process.join()
-    queue.close()
+    engine.dispose()
     return jobs / took
 
 
 def _work(url: str, ready: Event, stop: Event) -> None:
-    queue = JobQueue(url, connections=_HANDS)
-    with working(queue, {"nothing": Nothing()}, Hearts(), Manner(concurrency=_HANDS)):
+    engine = sql.open_engine(url, connections=1, apart=True)
+    with working(engine, {"nothing": Nothing()}, Hearts(), Manner(concurrency=_HANDS)):
         ready.set()
         stop.wait()
-    queue.close()
+    engine.dispose()

@@ -11,7 +11,6 @@ from habitus.errors import UserError
 BRINGS: Mapping[str, str] = {
     "anthropic": "anthropic",
     "cryptography": "secrets",
-    "dbos": "jobs",
     "fastapi": "web",
     "google.genai": "google",
     "jinja2": "web",

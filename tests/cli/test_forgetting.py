@@ -20,7 +20,7 @@ import pytest
 import habitus
 from habitus import sql
 from habitus.app import Habitus, read_settings
-from habitus.app.home_directory import CHAT_HISTORY, DATABASE, JOBS, PADS
+from habitus.app.home_directory import CHAT_HISTORY, DATABASE, PADS
 from habitus.app.operation import personal, tombstones
 from habitus.app.review import reminding
 from habitus.app.work import jobs
@@ -76,8 +76,8 @@ def furnish(home: Path, tmp_path: Path, **environ: str) -> Habitus:
     talk(opened, "bob", *OF_BOB)
     (home / SPOOL).write_text(json.dumps({"session": "s", "transcript": OF_ANN[0], "cwd": "/"}))
     (home / CHAT_HISTORY).write_text(f"+{OF_ANN[0]}\n")
-    with jobs.opened_queue(opened) as queue:
-        jobs.leave(opened.settings, queue, "learn", [f"/{OF_ANN[0]}.jsonl"])
+    queue = jobs.open_queue(opened)
+    jobs.leave(opened.settings, queue, "learn", [f"/{OF_ANN[0]}.jsonl"])
     reminding.due(opened)  # so that no command says it
     return opened
 
@@ -115,7 +115,7 @@ def test_somebody_who_is_forgotten_is_nowhere_and_the_others_stay(furnished: Dir
     kept = {"turns", "evidence", "lessons", "proposals", "learned requests", "archived skills", "files", "jobs"}
     assert kept <= set(told["erased"])
     assert told["erased"]["past versions of skills"] == 1
-    assert set(places_of(furnished.home, OF_ANN)) >= {DATABASE, JOBS, CHAT_HISTORY, SPOOL, "memory/lessons.md"}
+    assert set(places_of(furnished.home, OF_ANN)) >= {DATABASE, CHAT_HISTORY, SPOOL, "memory/lessons.md"}
     done = furnished.json("forget", "--user", "ann", "--yes")
     assert (done["erased"], done["in_use"], done["left"]) == (told["erased"], ["tea"], [])
     assert list(places_of(furnished.home, (*OF_ANN, REMOVED, "ann (claimed)"))) == []

@@ -76,8 +76,8 @@ def fill(habitus: Habitus) -> Ids:
     mate = trees.with_skill({}, Skill(name="brew-mate", description="How mate is brewed", body="1. Cool it."))
     change = Change(action=Action.WRITE, name="brew-mate", layer="user", tree=mate)
     waiting = habitus.review.propose(change, Author(actor=Actor.AGENT), ["the agent started it"])
-    with jobs.opened_queue(habitus) as queue:
-        job = jobs.leave(habitus.settings, queue, "index")
+    queue = jobs.open_queue(habitus)
+    job = jobs.leave(habitus.settings, queue, "index")
     lesson = habitus.memory.add("Tea needs a clean kettle.").engram
     assert lesson is not None
     return Ids(
@@ -86,20 +86,20 @@ def fill(habitus: Habitus) -> Ids:
 
 
 def through_the_library(habitus: Habitus, ids: Ids) -> set[str]:
-    with jobs.opened_queue(habitus) as queue:
-        asked: dict[str, Callable[[], object]] = {
-            "skill": lambda: habitus.skills.find(ids.skill),
-            "lesson": lambda: habitus.memory.get(ids.lesson),
-            "session": lambda: past_session(habitus.settings, habitus.journal, ids.session),
-            "turn": lambda: habitus.journal.turn(ids.turn),
-            "proposal": lambda: habitus.review.get(int(ids.proposal)),
-            "job": lambda: queue.get(ids.job),
-        }
-        found = set()
-        for name, ask in asked.items():
-            with suppress(NotFound):
-                ask()
-                found.add(name)
+    queue = jobs.open_queue(habitus)
+    asked: dict[str, Callable[[], object]] = {
+        "skill": lambda: habitus.skills.find(ids.skill),
+        "lesson": lambda: habitus.memory.get(ids.lesson),
+        "session": lambda: past_session(habitus.settings, habitus.journal, ids.session),
+        "turn": lambda: habitus.journal.turn(ids.turn),
+        "proposal": lambda: habitus.review.get(int(ids.proposal)),
+        "job": lambda: queue.get(ids.job),
+    }
+    found = set()
+    for name, ask in asked.items():
+        with suppress(NotFound):
+            ask()
+            found.add(name)
     return found
 
 

@@ -54,8 +54,7 @@ def _hurry(url: str) -> None:
 
 @contextmanager
 def schema(server_url: str) -> Iterator[str]:
-    """The address of a schema with every table, all of them empty. A worker has one and empties it after each test,
-    and takes away the jobs' beside it."""
+    """The address of a schema with every table, all of them empty. A worker has one and empties it after each test."""
     url = _migrated(server_url)
     try:
         yield url
@@ -86,6 +85,4 @@ def _empty(url: str) -> None:
     with engine.begin() as connection:
         tables = sorted(set(sa.inspect(connection).get_table_names()) - _STAMPS)
         connection.execute(sa.text(f"TRUNCATE {', '.join(tables)} RESTART IDENTITY"))
-        ours = connection.execute(sa.text("SELECT current_schema()")).scalar_one()
-        connection.execute(sa.text(f"DROP SCHEMA IF EXISTS {ours}_jobs CASCADE"))
     engine.dispose()

@@ -18,12 +18,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from habitus import sql
 from habitus.errors import Invalid
 from habitus.jobs.model import Job, JobState
 from habitus.jobs.owners import Hearts, Locks, Owners
 from habitus.jobs.queue import JobQueue
 from habitus.jobs.rules import Limits
 from habitus.jobs.worker import Manner, working
+from tests.homes import migrated
 
 LOOK_S = 0.05
 GONE_S = 2.0
@@ -77,23 +79,29 @@ class Counting:
 
 def url(root: Path) -> str:
     named = root / "url"
-    return named.read_text() if named.exists() else f"sqlite:///{root / 'jobs.db'}"
+    return named.read_text() if named.exists() else sql.sqlite_url(migrated(root / "habitus.db"))
+
+
+@contextlib.contextmanager
+def queue_at(address: str) -> Iterator[JobQueue]:
+    engine = sql.open_engine(address, connections=1, apart=True)
+    try:
+        yield JobQueue(engine)
+    finally:
+        engine.dispose()
 
 
 @contextlib.contextmanager
 def counting(
     root: Path, *, concurrency: int = 2, kinds: Collection[str] = ("count",), per_model: int = 0
 ) -> Iterator[str]:
-    queue = JobQueue(url(root), connections=concurrency)
     manner = Manner(
         concurrency=concurrency, look_s=LOOK_S, first_wait_s=0.001, limits=Limits(per_model=per_model), dropped_s=1
     )
-    owners: Owners = Hearts(gone_s=GONE_S) if queue.store.is_shared else Locks(root / "workers")
-    try:
-        with working(queue, dict.fromkeys(kinds, Counting(root)), owners, manner) as name:
+    with queue_at(url(root)) as queue:
+        owners: Owners = Hearts(gone_s=GONE_S) if queue.is_shared else Locks(root / "workers")
+        with working(queue.engine, dict.fromkeys(kinds, Counting(root)), owners, manner) as name:
             yield name
-    finally:
-        queue.close()
 
 
 def until(is_so: Callable[[], bool], *, longest_s: float = 600) -> None:

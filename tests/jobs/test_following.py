@@ -21,25 +21,25 @@ def habitus(home: Path, tmp_path: Path) -> Iterator[Habitus]:
 
 @pytest.mark.req("OP-01")
 async def test_a_job_is_followed_until_it_is_over(habitus: Habitus) -> None:
-    with jobs.opened_queue(habitus) as queue:
-        id = jobs.leave(habitus.settings, queue, "curate")
-        states = []
-        async for (job,) in jobs.follow(habitus, id, every_s=0.01):
-            states.append(job.state)
-            if not job.state.is_over:
-                queue.cancel(id)
+    queue = jobs.open_queue(habitus)
+    id = jobs.leave(habitus.settings, queue, "curate")
+    states = []
+    async for (job,) in jobs.follow(habitus, id, every_s=0.01):
+        states.append(job.state)
+        if not job.state.is_over:
+            queue.cancel(id)
     assert states == [JobState.WAITING, JobState.CANCELLED]
 
 
 @pytest.mark.req("OP-01")
 async def test_all_jobs_are_followed_as_they_come(habitus: Habitus) -> None:
-    with jobs.opened_queue(habitus) as queue:
-        known = []
-        async for found in jobs.follow(habitus, every_s=0.01):
-            known.append([job.kind for job in found])
-            if len(known) == 3:
-                break
-            jobs.leave(habitus.settings, queue, "curate")
+    queue = jobs.open_queue(habitus)
+    known = []
+    async for found in jobs.follow(habitus, every_s=0.01):
+        known.append([job.kind for job in found])
+        if len(known) == 3:
+            break
+        jobs.leave(habitus.settings, queue, "curate")
     assert known == [[], ["curate"], ["curate", "curate"]]
 
 

@@ -1,10 +1,9 @@
-"""The engine, tried before anything is built on it: two workers, each killed at every step of the jobs they do."""
+"""The contract of killed workers: two of them, each killed at every step of the jobs they do."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +14,13 @@ from habitus.jobs.model import Job, JobState
 from habitus.jobs.queue import JobQueue
 from habitus.jobs.rules import MOST_TRIES, Lanes
 from tests.jobs.conftest import Nursed
-from tests.jobs.counting import begun, check, counting, until, url
+from tests.jobs.counting import begun, check, counting, queue_at, until, url
 
 
 @pytest.fixture
 def queue(root: Path) -> Iterator[JobQueue]:
-    opened = JobQueue(url(root))
-    yield opened
-    opened.close()
-
-
-@pytest.mark.req("OP-01")
-def test_those_who_come_first_at_the_same_time_find_one_queue(root: Path) -> None:
-    with ThreadPoolExecutor() as four:
-        opened = [*four.map(lambda _: JobQueue(url(root)), range(4))]
-    opened[0].add("count", {"job": "job-0", "parts": []}, id="job-0")
-    assert [[job.id for job in queue.all()] for queue in opened] == [["job-0"]] * 4
-    for queue in opened:
-        queue.close()
+    with queue_at(url(root)) as opened:
+        yield opened
 
 
 def _all_over(queue: JobQueue) -> bool:

@@ -17,14 +17,13 @@ import pytest
 import sqlalchemy as sa
 
 from habitus.app import Habitus, read_settings
-from habitus.jobs.queue import JobQueue
 from habitus.mcp.http import listening
 from habitus.skills.model import Skill, Stage
 from habitus.sql.news import Topic, news_of
 from tests.contracts.test_two_hosts import LEARN, lists, soon
 from tests.homes import furnish
 from tests.jobs.conftest import Nursed
-from tests.jobs.counting import check, until
+from tests.jobs.counting import check, queue_at, until
 
 pytestmark = [
     pytest.mark.full,
@@ -144,11 +143,10 @@ def test_who_is_told_nothing_asks_and_a_turn_goes_on(tmp_path: Path, url: str, p
 @pytest.mark.req("OP-01")
 def test_workers_behind_it_lose_no_job_and_repeat_no_part(root: Path, url: str, nursed: Nursed) -> None:
     (root / "url").write_text(url)
-    queue = JobQueue(url)
-    for number in range(10):
-        parts = [{"die": "after" if (number, part) == (3, 1) else "", "takes_s": 0.02} for part in range(5)]
-        queue.add("count", {"job": f"job-{number}", "parts": parts}, id=f"job-{number}")
-    with nursed():
-        until(lambda: not queue.left(), longest_s=240)
-    check(root, queue.all())
-    queue.close()
+    with queue_at(url) as queue:
+        for number in range(10):
+            parts = [{"die": "after" if (number, part) == (3, 1) else "", "takes_s": 0.02} for part in range(5)]
+            queue.add("count", {"job": f"job-{number}", "parts": parts}, id=f"job-{number}")
+        with nursed():
+            until(lambda: not queue.left(), longest_s=240)
+        check(root, queue.all())

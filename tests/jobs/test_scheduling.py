@@ -37,9 +37,8 @@ def habitus(home: Path, tmp_path: Path, clock: Clock) -> Iterator[Habitus]:
 
 
 @pytest.fixture
-def queue(habitus: Habitus) -> Iterator[JobQueue]:
-    with jobs.opened_queue(habitus) as opened:
-        yield opened
+def queue(habitus: Habitus) -> JobQueue:
+    return jobs.open_queue(habitus)
 
 
 @pytest.mark.req("OP-01")

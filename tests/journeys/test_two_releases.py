@@ -67,8 +67,8 @@ def turn(habitus, number):
 
 def job(habitus, number):
     from habitus.app.work import jobs
-    with jobs.opened_queue(habitus) as queue:
-        jobs.leave(habitus, queue, "curate")
+    queue = jobs.open_queue(habitus)
+    jobs.leave(habitus, queue, "curate")
 
 def told(words):
     if words[0] == "migrate":
@@ -138,7 +138,7 @@ def command(code: Path, home: Path, url: str, *words: str) -> Iterator[subproces
 
 def job_states(url: str) -> Counter[str]:
     with psycopg.connect(url) as connection:
-        query = "SELECT status, count(*) FROM public_jobs.workflow_status WHERE name = 'job' GROUP BY status"
+        query = "SELECT state, count(*) FROM jobs GROUP BY state"
         return Counter(dict(connection.execute(query).fetchall()))
 
 
@@ -245,7 +245,7 @@ def test_a_session_a_worker_and_a_page_go_on_while_the_next_release_migrates(tmp
         assert found(url) == ("9001", Counter(skills=10, engrams=10, turns=20))
         listed = httpx2.get(f"{address}/api/v1/skills?limit=100").json()["skills"]
         assert sum(item["name"].startswith(("this-", "next-")) for item in listed) == 10
-        until(lambda: job_states(url) == Counter(SUCCESS=6))
+        until(lambda: job_states(url) == Counter(done=6))
 
         with running(last, two, url, "after") as newest:
             assert "2 older Habitus processes use" in newest.asked("migrate")  # the worker and the page
@@ -255,7 +255,7 @@ def test_a_session_a_worker_and_a_page_go_on_while_the_next_release_migrates(tmp
             assert httpx2.get(f"{address}/api/v1/skills").status_code == 503
             with command(last, two, url, "worker", "--until-idle") as worker:
                 worker.wait()
-        assert job_states(url) == Counter(SUCCESS=9)
+        assert job_states(url) == Counter(done=9)
         assert found(url) == ("9002", Counter(skills=10, engrams=10, turns=20))
 
 

@@ -23,7 +23,6 @@ from habitus.app.operation import replacing
 from habitus.errors import Refused, StorageFailed
 
 DATABASE = "habitus.db"
-JOBS = "jobs.db"  # what was left to workers, where only this machine has some
 HOST = "host"  # the name of this home
 WORKSPACE = "workspace"  # the one that this home is in
 CHAT_HISTORY = "chat-history"  # what was typed at the prompt

@@ -59,12 +59,12 @@ def dream(
         path = str(Path(challenges).absolute()) if challenges else ""
         dreaming.challenges(habitus.settings, Path(path) if path else None)  # what can't be read is said now
         given = {"cycles": cycles, "model": model, "domain": domain, "challenges": path, **_budget(budget)}
-        with jobs.opened_queue(habitus) as queue:
-            id = add(habitus.settings, queue, "dream", given)
-            if later:
-                _print(queue.get(id), f"{id} waits for a worker.", as_json)
-                return
-            _dreamt(habitus, queue, id, as_json)
+        queue = jobs.open_queue(habitus)
+        id = add(habitus.settings, queue, "dream", given)
+        if later:
+            _print(queue.get(id), f"{id} waits for a worker.", as_json)
+            return
+        _dreamt(habitus, queue, id, as_json)
 
 
 def _print(found: object, said: str, as_json: bool) -> None:

@@ -92,7 +92,8 @@ def worker(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
     only = tuple(part.strip() for part in queues.split(",") if part.strip())
-    with opened(context) as habitus, jobs.opened_queue(habitus, concurrency=concurrency) as queue:
+    with opened(context) as habitus:
+        queue = jobs.open_queue(habitus)
         with jobs.at_work(habitus, queue, concurrency=concurrency, only=only) as name:
             output.say(f"Worker {name} does jobs; Ctrl-C ends it.")
             while not stopped.wait(0.5):

@@ -1,173 +1,191 @@
-"""The waiting room: jobs wait in one queue that no worker listens to; a worker moves those it takes into its own.
+"""The waiting room: which jobs a worker takes, and what it writes down about them.
 
-So each has only as many as it has hands for and only kinds it knows, limits hold for all hosts together, and what a
-worker leaves or loses is put back. A job's token is taken away with it: who still works on it writes in vain.
+Each takes only as many as it has hands for and only kinds it knows; limits hold for all hosts together. Whenever a job
+changes hands its number of attempts grows, and who knows an older number writes in vain.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
-from dataclasses import asdict
+from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 
-from habitus.jobs.engine import FORMAT, OWN, PLAN, WAITING, WORKFLOW, own_queue
+from habitus import sql
+from habitus.jobs.model import JobState
+from habitus.jobs.queue import LOCK
 from habitus.jobs.rules import FIRST_WAIT_S, Lanes, Limits, Trouble, chosen
-from habitus.jobs.store import JobStore, is_for, jobs, parts, queues
+from habitus.jobs.tables import is_shared, jobs, now_ms, parts
 
 _LOOKED_AT = 200  # waiting jobs at a time, beside those whose lanes are full
+_is_running = jobs.c.state == JobState.RUNNING
 
-_is_waiting = sa.and_(
-    jobs.c.name == WORKFLOW,
-    jobs.c.queue_name == WAITING,
-    jobs.c.status == "ENQUEUED",
-    jobs.c.application_version == FORMAT,
-)
-_kind, _model, _user = (jobs.c.attributes[key].as_string() for key in ("kind", "model", "user"))
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Taken:
+    """A job that this worker has."""
+
+    id: str
+    kind: str
+    given: Mapping[str, Any]
+    attempt: int
+
+    @property
+    def is_mine(self) -> sa.ColumnElement[bool]:
+        return sa.and_(jobs.c.id == self.id, jobs.c.attempt == self.attempt)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seen:
+    """Every worker that has a job with how often its heart has beaten, what counts as running here, and the kinds of
+    what waits."""
+
+    beats: Mapping[str, int]
+    begun: frozenset[str]
+    waiting: frozenset[str]
 
 
 class Room:
-    def __init__(self, store: JobStore, worker: str, *, host: str = "", first_wait_s: float = FIRST_WAIT_S) -> None:
-        self._store = store
+    def __init__(self, engine: sa.Engine, worker: str, *, host: str = "", first_wait_s: float = FIRST_WAIT_S) -> None:
+        self._engine = engine
         self._worker = worker
         self._host = host
         self._first_wait_s = first_wait_s
+        self._has = sa.and_(jobs.c.worker == worker, _is_running)
 
-    def take(self, kinds: Collection[str], *, hands: int, limits: Limits) -> int:
-        """Take as many jobs as there are hands free, the most urgent and then the oldest first; how many it were."""
-        is_due = sa.func.coalesce(jobs.c.delay_until_epoch_ms, 0) <= self._store.now_ms()
-        known = sa.and_(_is_waiting, _kind.in_(kinds), is_for(self._host), is_due)
-        with self._store.reading() as connection:
-            if connection.execute(sa.select(jobs.c.workflow_uuid).where(known).limit(1)).first() is None:
-                return 0
-        with self._store.changing() as connection:
-            held = _held(connection, jobs.c.queue_name == own_queue(self._worker))
-            free = hands - len(held)
-            if free <= 0:
-                return 0
-            running = _held(connection, jobs.c.queue_name.startswith(OWN))
-            order = (jobs.c.priority, jobs.c.created_at, jobs.c.workflow_uuid)
-            looked_at = sa.select(jobs.c.workflow_uuid, _model, _user).where(known, *_room(running, limits))
-            rows = connection.execute(looked_at.order_by(*order).limit(_LOOKED_AT + free)).all()
-            waiting = [(id, Lanes(model=model or "", user=user or "")) for id, model, user in rows]
-            taken = chosen(waiting, running, most=free, limits=limits)
-            mine = sa.update(jobs).where(_is_waiting, jobs.c.workflow_uuid.in_(taken))
-            return connection.execute(mine.values(queue_name=own_queue(self._worker))).rowcount
+    def take(self, kinds: Collection[str], *, hands: int, limits: Limits) -> list[Taken]:
+        """Take as many jobs as there are hands for, the most urgent and then the oldest first."""
+        now = now_ms(self._engine)
+        is_due = sa.and_(
+            *(jobs.c.state == JobState.WAITING, jobs.c.kind.in_(kinds)),
+            *(jobs.c.host.in_(("", self._host)), jobs.c.not_before <= now),
+        )
+        with sql.reading(self._engine) as connection:
+            if connection.execute(sa.select(jobs.c.id).where(is_due).limit(1)).first() is None:
+                return []
+        with sql.writing(self._engine, durable=True, lock=LOCK) as connection:
+            rows = connection.execute(sa.select(jobs.c.model, jobs.c.user).where(_is_running)).all()
+            running = [Lanes(model=row.model, user=row.user) for row in rows]
+            found = sa.select(jobs.c.id, jobs.c.model, jobs.c.user).where(is_due, *_room(running, limits))
+            ordered = found.order_by(jobs.c.priority, jobs.c.added_on, jobs.c.id).limit(_LOOKED_AT + hands)
+            waiting = [(id, Lanes(model=model, user=user)) for id, model, user in connection.execute(ordered)]
+            taken = chosen(waiting, running, most=hands, limits=limits)
+            mine = {"worker": self._worker, "state": JobState.RUNNING, "attempt": jobs.c.attempt + 1, "changed_on": now}
+            connection.execute(sa.update(jobs).where(jobs.c.id.in_(taken)).values(mine))
+            got = connection.execute(sa.select(jobs).where(jobs.c.id.in_(taken))).all()
+        return [Taken(id=row.id, kind=row.kind, given=json.loads(row.given), attempt=row.attempt) for row in got]
 
-    def unknown(self, kinds: Collection[str]) -> frozenset[str]:
-        """Kinds that wait and that none of these is."""
-        with self._store.reading() as connection:
-            found = connection.execute(sa.select(_kind).where(_is_waiting, _kind.not_in(kinds)).distinct())
-            return frozenset(found.scalars())
+    def look(self) -> Seen:
+        """How it stands, in one transaction: every worker looks again and again."""
+        with sql.reading(self._engine) as connection:
+            running = connection.execute(sa.select(jobs.c.id, jobs.c.worker, jobs.c.beat).where(_is_running)).all()
+            waiting = connection.execute(sa.select(jobs.c.kind).where(jobs.c.state == JobState.WAITING).distinct())
+            kinds = frozenset(waiting.scalars())
+        beats: dict[str, int] = {}
+        for row in running:
+            beats[row.worker] = max(beats.get(row.worker, 0), row.beat)
+        mine = frozenset(row.id for row in running if row.worker == self._worker)
+        return Seen(beats=beats, begun=mine, waiting=kinds)
 
-    def begun(self) -> frozenset[str]:
-        """The jobs that count as running here."""
-        mine = (jobs.c.queue_name == own_queue(self._worker), jobs.c.status == "PENDING")
-        with self._store.reading() as connection:
-            return frozenset(connection.execute(sa.select(jobs.c.workflow_uuid).where(*mine)).scalars())
+    def known(self, job: Taken) -> tuple[list[Any] | None, list[Any]]:
+        """The parts that were planned, if they were, and what those came to that are done."""
+        planned = sa.select(jobs.c.plan).where(jobs.c.id == job.id)
+        done = sa.select(parts.c.result).where(parts.c.job == job.id).order_by(parts.c.number)
+        with sql.reading(self._engine) as connection:
+            plan = connection.execute(planned).scalar()
+            results = [json.loads(text) for text in connection.execute(done).scalars()]
+        return (None if plan is None else json.loads(plan)), results
+
+    def keep_plan(self, job: Taken, plan: str) -> bool:
+        """Whether to go on: not if it was cancelled meanwhile, or somebody else has it."""
+        return self._keep(job, {"plan": plan})
+
+    def keep_part(self, job: Taken, number: int, result: str) -> bool:
+        return self._keep(job, {}, [{"job": job.id, "number": number, "result": result}])
+
+    def finish(self, job: Taken, state: JobState, *, result: str | None = None, reason: str = "") -> None:
+        """It is over: done, or failed for a reason that a person could mend."""
+        with sql.writing(self._engine, durable=True) as connection:
+            values = {"state": state, "result": result, "reason": reason, "changed_on": now_ms(self._engine)}
+            connection.execute(sa.update(jobs).where(job.is_mine, _is_running).values(values))
+
+    def failed(self, job: Taken, reason: str) -> Trouble:
+        """A part failed, and not for a reason that a person could mend: it waits to be tried again, or is parked."""
+        with sql.writing(self._engine, durable=True, lock=LOCK) as connection:
+            row = connection.execute(sa.select(jobs).where(job.is_mine, _is_running)).first()
+            if row is None:
+                return Trouble(reason=reason)  # cancelled, or another worker has it
+            trouble = _trouble(row).after_failure(reason, at=_done(connection, job.id))
+            wait_ms = int(trouble.wait_s(self._first_wait_s) * 1000)
+            self._put_back(connection, job.id, trouble, not_before=now_ms(self._engine) + wait_ms)
+            return trouble
 
     def put_back(self, ids: Collection[str]) -> None:
         """Jobs that this worker has and does not do."""
-        with self._store.changing() as connection:
-            ours = (jobs.c.queue_name == own_queue(self._worker), jobs.c.status.in_(("ENQUEUED", "PENDING")))
-            connection.execute(sa.update(jobs).where(jobs.c.workflow_uuid.in_(ids), *ours).values(_WAITING_AGAIN))
-
-    def failed(self, id: str, reason: str) -> Trouble:
-        """A part failed, and not for a reason that a person could mend: it waits to be tried again, or is parked."""
-        with self._store.changing() as connection:
-            is_here = (jobs.c.workflow_uuid == id, jobs.c.queue_name == own_queue(self._worker))
-            kept = connection.execute(sa.select(jobs.c.attributes).where(*is_here, jobs.c.status == "PENDING")).scalar()
-            if kept is None:
-                return Trouble()  # cancelled, or another worker has it
-            trouble = _trouble(kept).after_failure(reason, at=_done(connection, id))
-            wait_ms = int(trouble.wait_s(self._first_wait_s) * 1000)
-            _put_back(connection, id, kept, trouble, not_before=self._store.now_ms() + wait_ms)
-            return trouble
+        with sql.writing(self._engine, durable=True, lock=LOCK) as connection:
+            connection.execute(sa.update(jobs).where(self._has, jobs.c.id.in_(ids)).values(_WAITING_AGAIN))
 
     def leave(self) -> None:
         """What is left here is for others, at once."""
-        _let_go(self._store, self._worker, died=False)
+        with sql.writing(self._engine, durable=True, lock=LOCK) as connection:
+            connection.execute(sa.update(jobs).where(self._has).values(_WAITING_AGAIN))
 
     def inherit(self, worker: str) -> None:
         """What a dead worker had is for everybody again, but for what so many have died of. Two who do so at once do no
         harm."""
-        _let_go(self._store, worker, died=True)
+        with sql.writing(self._engine, durable=True, lock=LOCK) as connection:
+            for row in connection.execute(sa.select(jobs).where(jobs.c.worker == worker, _is_running)).all():
+                self._put_back(connection, row.id, _trouble(row).after_death(worker, at=_done(connection, row.id)))
 
-    def beats(self) -> Mapping[str, int]:
-        """Every worker that has a queue, and how often its heart has beaten."""
-        with self._store.reading() as connection:
-            rows = connection.execute(sa.select(queues).where(queues.c.name.startswith(OWN))).all()
-        return {row.name.removeprefix(OWN): row.updated_at for row in rows}
+    def beat(self) -> None:
+        """On one machine a lock says who lives, and nobody listens."""
+        if is_shared(self._engine):
+            with sql.writing(self._engine) as connection:
+                connection.execute(sa.update(jobs).where(self._has).values(beat=jobs.c.beat + 1))
 
-    def beat(self) -> bool:
-        """Whether this worker still has a queue: it is gone if others took the worker for dead. On one machine nobody
-        could, and nobody listens."""
-        if not self._store.is_shared:
-            return True
-        mine = sa.update(queues).where(queues.c.name == own_queue(self._worker))
-        with self._store.writing() as connection:
-            return connection.execute(mine.values(updated_at=queues.c.updated_at + 1)).rowcount > 0
+    def _keep(self, job: Taken, values: Mapping[str, Any], done: Collection[Mapping[str, Any]] = ()) -> bool:
+        """What was done stays done, also where the job was cancelled meanwhile; not where another worker has it."""
+        with sql.writing(self._engine, durable=True) as connection:
+            changed = {**values, "changed_on": now_ms(self._engine)}
+            update = sa.update(jobs).where(job.is_mine).values(changed).returning(jobs.c.state)
+            state = connection.execute(update).scalar()
+            if state is not None:
+                sql.insert_missing(connection, parts, list(done))
+            return bool(state == JobState.RUNNING)
+
+    def _put_back(
+        self, connection: sa.Connection, id: str, trouble: Trouble, *, not_before: sa.ColumnElement[int] | None = None
+    ) -> None:
+        values: dict[str, Any] = {**_WAITING_AGAIN, "changed_on": now_ms(self._engine), "reason": trouble.reason}
+        values |= {"stuck_at": trouble.at, "failures": trouble.failures, "deaths": trouble.deaths}
+        if trouble.is_too_much:
+            values["state"] = JobState.PARKED
+        elif not_before is not None:
+            values["not_before"] = not_before
+        connection.execute(sa.update(jobs).where(jobs.c.id == id).values(values))
 
 
-_WAITING_AGAIN = {"status": "ENQUEUED", "queue_name": WAITING, "owner_xid": None, "started_at_epoch_ms": None}
-
-
-def _held(connection: sa.Connection, by: sa.ColumnElement[bool]) -> list[Lanes]:
-    rows = connection.execute(sa.select(_model, _user).where(by, jobs.c.status.in_(("ENQUEUED", "PENDING"))))
-    return [Lanes(model=model or "", user=user or "") for model, user in rows]
+_WAITING_AGAIN: dict[str, Any] = {"state": JobState.WAITING, "worker": "", "attempt": jobs.c.attempt + 1}
 
 
 def _room(running: Collection[Lanes], limits: Limits) -> list[sa.ColumnElement[bool]]:
     """Those whose lane is full are not looked at, however many they are."""
     full: list[sa.ColumnElement[bool]] = []
     for column, lanes, limit in (
-        (_model, [each.model for each in running], limits.per_model),
-        (_user, [each.user for each in running], limits.per_user),
+        (jobs.c.model, [each.model for each in running], limits.per_model),
+        (jobs.c.user, [each.user for each in running], limits.per_user),
     ):
         names = {lane for lane in lanes if lane and limit and lanes.count(lane) >= limit}
         if names:
-            full.append(sa.func.coalesce(column, "").not_in(names))
+            full.append(column.not_in(names))
     return full
 
 
-def _let_go(store: JobStore, worker: str, *, died: bool) -> None:
-    with store.changing() as connection:
-        rows = connection.execute(
-            sa.select(jobs.c.workflow_uuid, jobs.c.status, jobs.c.attributes).where(
-                jobs.c.queue_name == own_queue(worker), jobs.c.status.in_(("ENQUEUED", "PENDING"))
-            )
-        ).all()
-        for id, status, kept in rows:
-            if died and status == "PENDING":
-                trouble = _trouble(kept).after_death(worker, at=_done(connection, id))
-                _put_back(connection, id, kept, trouble)
-            else:
-                connection.execute(sa.update(jobs).where(jobs.c.workflow_uuid == id).values(_WAITING_AGAIN))
-        connection.execute(sa.delete(queues).where(queues.c.name == own_queue(worker)))
-
-
-def _trouble(kept: Mapping[str, object]) -> Trouble:
-    found = kept.get("trouble")
-    return Trouble.read(found if isinstance(found, dict) else None)
-
-
-def _put_back(
-    connection: sa.Connection,
-    id: str,
-    kept: Mapping[str, object],
-    trouble: Trouble,
-    *,
-    not_before: sa.ColumnElement[int] | None = None,
-) -> None:
-    values: dict[str, object] = {**_WAITING_AGAIN, "attributes": {**kept, "trouble": asdict(trouble)}}
-    if trouble.is_too_much:
-        values |= {"status": "MAX_RECOVERY_ATTEMPTS_EXCEEDED"}
-    elif not_before is not None:
-        values |= {"delay_until_epoch_ms": not_before}
-    connection.execute(sa.update(jobs).where(jobs.c.workflow_uuid == id).values(values))
+def _trouble(row: sa.Row[Any]) -> Trouble:
+    return Trouble(at=row.stuck_at, failures=row.failures, deaths=row.deaths, reason=row.reason)
 
 
 def _done(connection: sa.Connection, id: str) -> int:
-    good = (parts.c.workflow_uuid == id, parts.c.error.is_(None), parts.c.function_name != PLAN)
-    found: int = connection.execute(sa.select(sa.func.count()).where(*good)).scalar_one()
-    return found
+    return int(connection.execute(sa.select(sa.func.count()).select_from(parts).where(parts.c.job == id)).scalar_one())

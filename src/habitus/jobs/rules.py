@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 MOST_TRIES = 5  # of one part, and workers that may die with it, before the job is parked
 FIRST_WAIT_S = 2.0  # before a part that failed is tried again; each further wait is so much longer
@@ -64,10 +63,6 @@ class Trouble:
     failures: int = 0
     deaths: int = 0
     reason: str = ""
-
-    @classmethod
-    def read(cls, kept: Mapping[str, Any] | None) -> Trouble:
-        return cls(**kept) if kept else cls()
 
     @property
     def is_too_much(self) -> bool:

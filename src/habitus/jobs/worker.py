@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
-from dbos import DBOS, DBOSConfig
+import sqlalchemy as sa
 
 from habitus import tracing
 from habitus.errors import StorageFailed, UserError
-from habitus.jobs.engine import APPLICATION, FORMAT, PLAN, WORKFLOW, Json, own_queue
-from habitus.jobs.model import Work
+from habitus.jobs.model import JobState, Work
 from habitus.jobs.owners import Owners
-from habitus.jobs.queue import JobQueue
-from habitus.jobs.room import Room
+from habitus.jobs.room import Room, Taken
 from habitus.jobs.rules import FIRST_WAIT_S, Limits
-from habitus.jobs.store import JobStore
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 PATIENCE_S = 10.0
 
@@ -44,63 +43,31 @@ class Manner:
     each_look: Callable[[], object] = lambda: None
 
 
-class _Leaving(BaseException):
-    """The worker leaves before the next part. No Exception, which the engine would take for the job's own."""
-
-
-class _Failed(BaseException):
-    """A part failed in a way that may be over the next time; the engine must not keep it as what the part came to."""
+class _Leaving(Exception):
+    """The worker leaves, or the job is no longer its own: whoever has it next does the rest."""
 
 
 @contextmanager
-def working(queue: JobQueue, kinds: Mapping[str, Work], owners: Owners, manner: Manner) -> Iterator[str]:
+def working(engine: sa.Engine, kinds: Mapping[str, Work], owners: Owners, manner: Manner) -> Iterator[str]:
     """Work on jobs in threads of this process until the block is left; their other parts are then for others.
 
-    Parts that run at that time have some patience to end: else somebody does them again. Only one block at a time in a
-    process: the engine is one.
+    Parts that run at that time have some patience to end: else somebody does them again.
     """
     with owners.alive() as name:
-        room = Room(queue.store, name, host=manner.host, first_wait_s=manner.first_wait_s)
+        room = Room(engine, name, host=manner.host, first_wait_s=manner.first_wait_s)
         hands = _Hands(kinds, room, manner)
-        looking = _Looking(room, owners, hands, manner, partial(_register, queue, name, manner))
-        DBOS(config=_config(queue.store, name))
+        looking = _Looking(room, owners, hands, manner)
+        thread = threading.Thread(target=looking.run, name="jobs-look")
+        thread.start()
         try:
-            hands.register()
-            looking.open_queue()
-            DBOS.listen_queues([own_queue(name)])
-            DBOS.launch()
-            thread = threading.Thread(target=looking.run, name="jobs-look")
-            thread.start()
-            try:
-                yield name
-            finally:
-                hands.rest()
-                looking.stop()
-                thread.join()
+            yield name
         finally:
-            DBOS.destroy(destroy_registry=True)
+            hands.rest()
+            looking.stop()
+            thread.join()
             with suppress(StorageFailed):  # else it counts as dead soon, and what it has left is for others then
                 room.leave()
             owners.bury(name)
-
-
-def _register(queue: JobQueue, name: str, manner: Manner) -> None:
-    queue.open_for(name, hands=manner.concurrency, look_s=manner.look_s)
-
-
-def _config(store: JobStore, name: str) -> DBOSConfig:
-    return DBOSConfig(
-        name=APPLICATION,
-        system_database_url=store.url,
-        system_database_engine=store.engine,
-        dbos_system_schema=store.schema,
-        application_version=FORMAT,
-        executor_id=name,
-        serializer=Json(),
-        log_level="ERROR",
-        use_listen_notify=False,  # a listener would take a connection, and nobody waits for what it hears
-        run_migrations=False,
-    )
 
 
 class _Hands:
@@ -111,27 +78,20 @@ class _Hands:
         self.freed = threading.Event()
         self._room = room
         self._manner = manner
-        self._at: list[str] = []
+        self._at: set[str] = set()
         self._busy = 0
         self._is_leaving = False
         self._changed = threading.Condition()
 
-    def register(self) -> None:
-        @DBOS.workflow(name=WORKFLOW, max_recovery_attempts=None)
-        def job(kind: str, given: dict[str, Any]) -> Any:
-            id = DBOS.workflow_id or ""
-            with self._changed:
-                self._at.append(id)
-            try:
-                with tracing.about(job=id):
-                    return self._done(id, self.kinds[kind], given)
-            except _Failed as failed:
-                self._report(id, str(failed))
-                raise _Leaving from None
-            finally:
-                with self._changed:
-                    self._at.remove(id)
-                self.freed.set()
+    @property
+    def at(self) -> frozenset[str]:
+        with self._changed:
+            return frozenset(self._at)
+
+    def begin(self, job: Taken) -> None:
+        with self._changed:
+            self._at.add(job.id)
+        threading.Thread(target=self._run, args=(job,), name=f"job-{job.id}", daemon=True).start()
 
     def rest(self) -> None:
         with self._changed:
@@ -142,63 +102,79 @@ class _Hands:
         with self._changed:
             self._changed.wait_for(lambda: not self._busy, self._manner.patience_s)
 
-    @property
-    def at(self) -> frozenset[str]:
-        with self._changed:
-            return frozenset(self._at)
+    def _run(self, job: Taken) -> None:
+        try:
+            with tracing.about(job=job.id), suppress(_Leaving):
+                self._try(job)
+        finally:
+            with self._changed:
+                self._at.discard(job.id)
+            self.freed.set()
 
-    def _done(self, id: str, work: Work, given: Mapping[str, Any]) -> Any:
-        parts = self._step(PLAN, lambda: list(work.plan(given)))
-        results: list[Any] = []
-        for number, part in enumerate(parts):
-            if _is_spent(given, results):
+    def _try(self, job: Taken) -> None:
+        """What a person could mend ends the job; all else is worth another try."""
+        try:
+            self._do(job)
+        except _Leaving:
+            raise
+        except StorageFailed as error:
+            self._report(job, str(error))
+        except UserError as error:
+            reason = str(error)
+            self._written(lambda: self._room.finish(job, JobState.FAILED, reason=reason))
+        except Exception as error:  # a job's own, whatever it is
+            log.info("A part of a job failed.", exc_info=True)
+            self._report(job, f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+
+    def _do(self, job: Taken) -> None:
+        work = self.kinds[job.kind]
+        plan, results = self._written(lambda: self._room.known(job))
+        if plan is None:
+            plan = self._step(lambda: list(work.plan(job.given)), lambda text: self._room.keep_plan(job, text))
+        for number in range(len(results), len(plan)):
+            if _is_spent(job.given, results):
                 break
-            key = f"{id}/{number}"
-            results.append(self._step(key, partial(work.do, part, key, tuple(results))))
-        return work.sum_up(results)
+            results.append(self._part(job, work, number, plan[number], tuple(results)))
+        result = json.dumps(work.sum_up(results))
+        self._written(lambda: self._room.finish(job, JobState.DONE, result=result))
 
-    def _step(self, name: str, do: Callable[[], Any]) -> Any:
+    def _part(self, job: Taken, work: Work, number: int, part: Any, before: Sequence[Any]) -> Any:
+        return self._step(
+            lambda: work.do(part, f"{job.id}/{number}", before), lambda text: self._room.keep_part(job, number, text)
+        )
+
+    def _step(self, do: Callable[[], Any], keep: Callable[[str], bool]) -> Any:
+        """Do something and write down what it came to, as JSON, before anything else is done."""
         with self._changed:
             if self._is_leaving:
                 raise _Leaving
             self._busy += 1
         try:
-            return DBOS.run_step({"name": name}, _attempt, do)
-        except _Failed:
-            if self._is_leaving:  # it was cut off, which is no fault of its own
-                raise _Leaving from None
-            raise
+            text = json.dumps(do())
+            if not self._written(lambda: keep(text)):
+                raise _Leaving
+            return json.loads(text)
         finally:
             with self._changed:
                 self._busy -= 1
                 self._changed.notify_all()
 
-    def _report(self, id: str, reason: str) -> None:
-        """Until it is written down: a job that nobody knows to have stopped would never be tried again."""
+    def _report(self, job: Taken, reason: str) -> None:
+        if self._is_leaving:  # it was cut off, which is no fault of its own
+            return
+        trouble = self._written(lambda: self._room.failed(job, reason))
+        log.warning("The job %s failed: %s", job.id, trouble.reason)
+
+    def _written(self, write: Callable[[], T]) -> T:
+        """Again and again while the database is away: what was done and nobody knows of would be done again."""
         while True:
             try:
-                trouble = self._room.failed(id, reason)
-            except StorageFailed:
-                log.warning("That the job %s failed could not be written down yet.", id)
+                return write()
+            except StorageFailed as error:
+                log.warning("What became of a job could not be written down yet: %s", error)
                 with self._changed:
                     if self._changed.wait_for(lambda: self._is_leaving, self._manner.look_s):
-                        return
-            else:
-                log.warning("The job %s failed: %s", id, trouble.reason)
-                return
-
-
-def _attempt(do: Callable[[], Any]) -> Any:
-    """What a person could mend is what the part came to; all else is worth another try."""
-    try:
-        return do()
-    except StorageFailed as error:
-        raise _Failed(str(error)) from error
-    except UserError:
-        raise
-    except Exception as error:  # a job's own, whatever it is
-        log.info("A part of a job failed.", exc_info=True)
-        raise _Failed(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__) from error
+                        raise _Leaving from None
 
 
 def _is_spent(given: Mapping[str, Any], results: Sequence[Any]) -> bool:
@@ -210,10 +186,7 @@ def _is_spent(given: Mapping[str, Any], results: Sequence[Any]) -> bool:
 class _Looking:
     """Whatever a worker does besides its jobs, again and again, in a thread of its own."""
 
-    def __init__(
-        self, room: Room, owners: Owners, hands: _Hands, manner: Manner, open_queue: Callable[[], None]
-    ) -> None:
-        self.open_queue = open_queue
+    def __init__(self, room: Room, owners: Owners, hands: _Hands, manner: Manner) -> None:
         self._room = room
         self._owners = owners
         self._hands = hands
@@ -240,21 +213,25 @@ class _Looking:
         self._hands.freed.set()
 
     def _look(self) -> None:
-        if not self._room.beat():
-            self.open_queue()  # it was away so long that others took it for dead
-        for name in self._owners.gone(self._room.beats()):
+        if self._hands.at:
+            self._room.beat()
+        seen = self._room.look()
+        for name in self._owners.gone(seen.beats):
             self._room.inherit(name)
             self._owners.bury(name)
-        self._pick_up()
-        for kind in self._room.unknown(self._hands.kinds) - self._left:
+        self._pick_up(seen.begun)
+        for kind in seen.waiting - self._hands.kinds.keys() - self._left:
             log.warning("Jobs of the kind '%s' are left to other workers: this one does none.", kind)
             self._left.add(kind)
         self._manner.each_look()
-        self._room.take(self._hands.kinds, hands=self._manner.concurrency, limits=self._manner.limits)
+        free = self._manner.concurrency - len(self._hands.at)
+        if free > 0 and seen.waiting & self._hands.kinds.keys():
+            for job in self._room.take(self._hands.kinds, hands=free, limits=self._manner.limits):
+                self._hands.begin(job)
 
-    def _pick_up(self) -> None:
+    def _pick_up(self, begun: frozenset[str]) -> None:
         """What counts as running here and does not run, look after look, was dropped when the database was away."""
-        now, idle = time.monotonic(), self._room.begun() - self._hands.at
+        now, idle = time.monotonic(), begun - self._hands.at
         self._dropped = {id: self._dropped.get(id, now) for id in idle}
         if dropped := [id for id, since in self._dropped.items() if now - since > self._manner.dropped_s]:
             self._room.put_back(dropped)

@@ -20,13 +20,13 @@ from habitus.sql.transactions import BUSY_SECONDS, how_patient
 CONNECTIONS = 2  # of a process to a server, unless it says how many
 
 
-def open_engine(url: str, workspace: str = "", *, connections: int = CONNECTIONS) -> sa.Engine:
+def open_engine(url: str, workspace: str = "", *, connections: int = CONNECTIONS, apart: bool = False) -> sa.Engine:
     """An engine on a database that has every table this code needs, and that refuses to begin anything on one which
     newer code has made its own meanwhile.
 
     What is shared by many hosts is brought up to date only when somebody says so: others may run older code.
     """
-    engine = create_engine(url, workspace, connections=connections)
+    engine = create_engine(url, workspace, connections=connections, apart=apart)
     try:
         found = revision(engine)
         if found is None or (engine.dialect.name == "sqlite" and found < HEAD):
@@ -39,10 +39,11 @@ def open_engine(url: str, workspace: str = "", *, connections: int = CONNECTIONS
     return engine.execution_options(habitus_schema=HEAD)
 
 
-def create_engine(url: str, workspace: str = "", *, connections: int = CONNECTIONS) -> sa.Engine:
+def create_engine(url: str, workspace: str = "", *, connections: int = CONNECTIONS, apart: bool = False) -> sa.Engine:
     """An engine whose transactions begin as they should, in a schema of that name; makes no tables.
 
-    All that a process opens on one server shares its connections: who comes first says how many.
+    All that a process opens on one server shares its connections, unless they are to be `apart`: who comes first says
+    how many.
     """
     try:
         parsed = sa.make_url(url)
@@ -59,6 +60,8 @@ def create_engine(url: str, workspace: str = "", *, connections: int = CONNECTIO
         sa.event.listen(engine, "begin", _begin_sqlite)
         return engine
     if parsed.get_backend_name() == "postgresql":
+        if apart:
+            return _postgresql_engine(parsed, workspace, connections)
         key = parsed, workspace
         return _servers.get(key) or _servers.setdefault(key, _postgresql_engine(parsed, workspace, connections))
     raise StorageFailed(f"Habitus has no use for a {parsed.get_backend_name()} database.", mend="Give postgresql://….")

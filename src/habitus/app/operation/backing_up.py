@@ -33,7 +33,7 @@ from habitus.settings import Settings
 
 _SUFFIX = ".tar.gz"
 _MANIFEST = "backup.json"
-_DATABASES = (DATABASE, "jobs.db")
+_DATABASES = (DATABASE,)
 _LEFT_OUT = frozenset({BACKUPS, "cache", "workers", "web.key", PADS})
 _SHARED = "The shared database is not in it: 'pg_dump' of that covers skills, lessons, turns, evidence and jobs."
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from habitus import extras, sql
+from habitus import sql
 from habitus.app.conversations.command_lines import FILES
 from habitus.app.growth.spool import TAKEN
-from habitus.app.home_directory import BACKUPS, CHAT_HISTORY, DATABASE, JOBS, PADS, STAND_IN, WAITING
+from habitus.app.home_directory import BACKUPS, CHAT_HISTORY, DATABASE, PADS, STAND_IN, WAITING
 from habitus.app.operation import tombstones
 from habitus.app.operation.people import People
 from habitus.app.operation.personal import ROWS, Person
@@ -24,6 +24,7 @@ from habitus.app.operation.remains import remains
 from habitus.app.operation.tombstones import Tombstone
 from habitus.errors import Refused
 from habitus.hosts.hook import LOG, SPOOL
+from habitus.jobs.queue import JobQueue
 from habitus.journal.spool import Spool
 from habitus.journal.tables import exposures, lasting_outcomes, seen, turns
 from habitus.memory.model import Engram, LessonState
@@ -177,16 +178,7 @@ def _erase(home: Home, person: Person) -> None:
 
 def _jobs(home: Home, person: Person, *, dry_run: bool = False) -> int:
     """What they left to workers, with what that came to."""
-    is_shared = home.settings.database is not None
-    if not extras.has("dbos") or not (is_shared or (home.settings.home / JOBS).exists()):
-        return 0
-    from habitus.app.work.jobs import opened_queue  # the engine, for those who have it
-    from habitus.jobs.store import is_there
-
-    if is_shared and not is_there(home.shared, home.settings.workspace):
-        return 0
-    with opened_queue(home) as queue:
-        return queue.forget_user(person.name, dry_run=dry_run)
+    return JobQueue(home.shared).forget_user(person.name, dry_run=dry_run)
 
 
 def _learned(shared: sa.Engine, finder: Finder, person: Person) -> frozenset[str]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
+
+import sqlalchemy as sa
 
 from habitus import extras, sql, tracing
 from habitus.agent.outage import ANSWERS_S
@@ -20,13 +21,13 @@ from habitus.app.operation.check_state import Check, CheckState
 from habitus.app.sharing.reaching import silence
 from habitus.errors import UserError
 from habitus.hosts.hook import SOCKET, SPOOL
+from habitus.jobs.model import JobState
+from habitus.jobs.tables import jobs
 from habitus.journal.spool import Spool
 from habitus.redact import Redactor
 from habitus.sandbox.credentials.vault import FILE as VAULT
 from habitus.sandbox.credentials.vault import Vault
 from habitus.settings import Settings
-
-_PARKED = ("ERROR", "MAX_RECOVERY_ATTEMPTS_EXCEEDED")
 
 
 def operation(home: Home) -> Iterator[Check]:
@@ -34,7 +35,7 @@ def operation(home: Home) -> Iterator[Check]:
     if home.settings.database:
         yield _shared(home)
     yield from _spool(home.place, home.redactor)
-    yield from _jobs(home.settings)
+    yield from _jobs(home)
     yield from _hooks(home.settings)
     yield from _vault(home.settings, home.vault)
     yield from _proxy(home)
@@ -65,22 +66,17 @@ def _spool(place: Path, redactor: Redactor) -> Iterator[Check]:
         yield Check(name="spool", state=CheckState.OK, detail=detail)
 
 
-def _jobs(settings: Settings) -> Iterator[Check]:
-    """By a look at the engine's own table, which takes no engine."""
-    file = settings.home / "jobs.db"
-    if not file.is_file() or not file.stat().st_size:
+def _jobs(home: Home) -> Iterator[Check]:
+    if home.is_stand_in:
         return
-    try:
-        with closing(sqlite3.connect(f"file:{file.as_posix()}?mode=ro", uri=True, timeout=1)) as connection:
-            rows = connection.execute("SELECT status, count(*) FROM workflow_status GROUP BY status").fetchall()
-    except sqlite3.Error as error:
-        mend = "Stop workers and move jobs.db away to start with an empty queue; nothing else is lost."
-        yield Check(name="jobs", state=CheckState.BROKEN, detail=f"{file} can't be read: {error}.", mend=mend)
+    query = sa.select(jobs.c.state, sa.func.count()).group_by(jobs.c.state)
+    with sql.reading(home.shared) as connection:
+        found = {JobState(state): count for state, count in connection.execute(query)}
+    if not found:
         return
-    found = dict(rows)
-    parked = sum(found.get(state, 0) for state in _PARKED)
-    open_ones = sum(count for state, count in found.items() if state in ("PENDING", "ENQUEUED", "DELAYED"))
-    detail = f"{open_ones} to do, {parked} failed for good, {found.get('SUCCESS', 0)} done"
+    parked = found.get(JobState.FAILED, 0) + found.get(JobState.PARKED, 0)
+    open_ones = sum(count for state, count in found.items() if not state.is_over)
+    detail = f"{open_ones} to do, {parked} failed for good, {found.get(JobState.DONE, 0)} done"
     mend = "See 'habitus jobs list --all', then 'habitus jobs retry ID'." if parked else ""
     yield Check(name="jobs", state=CheckState.PAUSED if parked else CheckState.OK, detail=detail, mend=mend)
 

@@ -116,6 +116,7 @@ ROWS = (
 ELSEWHERE: Mapping[str, str] = {
     **dict.fromkeys(("turn_messages", "turn_events", "turn_selections", "turn_outcomes"), "goes with its turn"),
     **dict.fromkeys(("engrams", "memory_views"), "memory erases it"),
+    **dict.fromkeys(("jobs", "job_parts"), "the queue of jobs erases it"),
     **dict.fromkeys(("search_documents", "search_vectors", "search_learned"), "search erases it"),
     **dict.fromkeys(
         ("skills", "skill_versions", "skill_switches", "skill_counters", "skill_proposals", "blobs"),

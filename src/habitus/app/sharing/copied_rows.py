@@ -20,6 +20,8 @@ OF_ONE_MACHINE = frozenset(
     (
         "granted_credentials",
         "indexed_skills",
+        "job_parts",
+        "jobs",
         "memory_views",
         "search_collections",
         "search_documents",

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import sqlalchemy as sa
 
-from habitus import extras, sql
+from habitus import sql
 from habitus.app import home_directory
 from habitus.app.review import reminding
 from habitus.app.sharing.copying import Copied, Place, copy
 from habitus.errors import Invalid, Refused
+from habitus.jobs.queue import JobQueue
 from habitus.settings import Settings
 from habitus.skills.layers import USER
 from habitus.skills.stores.files import DirectoryShelf
@@ -128,22 +129,16 @@ def copy_between(
         there = opened.enter_context(_opened(settings, target))
         _take_down(here, clock)
         done = copy(here, there, merge=merge, progress=progress)
-        if source == HOME and (waiting := _waiting_jobs(settings)):
+        if source == HOME and (waiting := _waiting_jobs(here.engine)):
             done = replace(done, stays={**done.stays, "jobs that wait ('habitus worker --until-idle')": waiting})
         if HOME in (source, target):
             reminding.tell_no_more((here if source == HOME else there).engine, clock())
         return done
 
 
-def _waiting_jobs(settings: Settings) -> int:
+def _waiting_jobs(engine: sa.Engine) -> int:
     """They stay, since whoever still works in this home would do them a second time."""
-    queue = settings.home / home_directory.JOBS
-    if not queue.exists() or not extras.has("dbos"):
-        return 0
-    from habitus.jobs.queue import JobQueue  # the engine, for those who have it
-
-    with closing(JobQueue(sql.sqlite_url(queue))) as jobs:
-        return jobs.left()
+    return JobQueue(engine).left()
 
 
 @contextmanager

@@ -44,6 +44,8 @@ _LEFT_OUT = frozenset(
             "studied_files",
             "skill_calls",
             "answered_requests",
+            "jobs",
+            "job_parts",
         ),
     }
 )

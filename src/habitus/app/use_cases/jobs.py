@@ -10,7 +10,7 @@ from habitus.app.home import Home
 from habitus.app.operation.people import Role
 from habitus.app.work import scheduling
 from habitus.app.work.job_kinds import KINDS
-from habitus.app.work.jobs import leave, opened_queue
+from habitus.app.work.jobs import leave, open_queue
 from habitus.app.work.scheduling import Scheduled
 from habitus.jobs.model import Job, JobState, Priority
 
@@ -34,17 +34,17 @@ class NewJob:
 )
 def add(home: Home, wanted: NewJob) -> Job:
     """Leave something to a worker: 'habitus worker' or 'habitus up' does it, now or later."""
-    with opened_queue(home) as queue:
-        id = leave(
-            home.settings,
-            queue,
-            wanted.kind,
-            wanted.words,
-            tokens=wanted.tokens,
-            priority=wanted.priority,
-            id=wanted.id,
-        )
-        return queue.get(id)
+    queue = open_queue(home)
+    id = leave(
+        home.settings,
+        queue,
+        wanted.kind,
+        wanted.words,
+        tokens=wanted.tokens,
+        priority=wanted.priority,
+        id=wanted.id,
+    )
+    return queue.get(id)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,10 +64,10 @@ class JobPage:
 @use_case("jobs list", route="GET /jobs", who=Role.VIEWER, example=JobList(done=True))
 def list_jobs(home: Home, wanted: JobList) -> JobPage:
     """The jobs that wait or run, the newest first."""
-    with opened_queue(home) as queue:
-        ids = queue.ids() if wanted.done else [one.id for one in queue.all() if one.state is not JobState.DONE]
-        page = page_of("jobs", ids, str, limit=wanted.limit, after=wanted.after)
-        return JobPage(jobs=queue.some(page.items), next=page.next, total=page.total)
+    queue = open_queue(home)
+    ids = queue.ids() if wanted.done else [one.id for one in queue.all() if one.state is not JobState.DONE]
+    page = page_of("jobs", ids, str, limit=wanted.limit, after=wanted.after)
+    return JobPage(jobs=queue.some(page.items), next=page.next, total=page.total)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +78,7 @@ class ScheduledJobs:
 @use_case("jobs schedule list", route="GET /jobs/schedule", who=Role.VIEWER, example=Nothing())
 def list_scheduled(home: Home, wanted: Nothing) -> ScheduledJobs:
     """What starts by itself where a worker or 'habitus up' runs, and when it does so next."""
-    with opened_queue(home) as queue:
-        return ScheduledJobs(schedule=scheduling.scheduled(home, queue))
+    return ScheduledJobs(schedule=scheduling.scheduled(home, open_queue(home)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,19 +89,16 @@ class OneJob:
 @use_case("jobs show", route="GET /jobs/{id}", who=Role.VIEWER, example=OneJob(id="53b07abe"))
 def show(home: Home, wanted: OneJob) -> Job:
     """One job: what it was given, how far it is, and what it came to."""
-    with opened_queue(home) as queue:
-        return queue.get(wanted.id)
+    return open_queue(home).get(wanted.id)
 
 
 @use_case("jobs cancel", route="POST /jobs/{id}/cancel", example=OneJob(id="53b07abe"), undo="jobs retry")
 def cancel(home: Home, wanted: OneJob) -> Job:
     """End a job before its next part; what is done stays done. 'retry' goes on with it."""
-    with opened_queue(home) as queue:
-        return queue.cancel(wanted.id)
+    return open_queue(home).cancel(wanted.id)
 
 
 @use_case("jobs retry", route="POST /jobs/{id}/retry", example=OneJob(id="53b07abe"), undo="jobs cancel")
 def retry(home: Home, wanted: OneJob) -> Job:
     """Go on with a job that failed, was cancelled or was parked, from the part it had come to."""
-    with opened_queue(home) as queue:
-        return queue.retry(wanted.id)
+    return open_queue(home).retry(wanted.id)

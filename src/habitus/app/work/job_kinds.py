@@ -253,7 +253,7 @@ def add(
     """Leave a job in this person's name, and return its id; what is about files of this home waits for its workers."""
     of, user = KINDS[kind], settings.user
     model = (given.get("model") or settings.model) if of.asks_model else ""
-    host = home_directory.host_of(settings.home) if queue.store.is_shared and of.is_local(given) else ""
+    host = home_directory.host_of(settings.home) if queue.is_shared and of.is_local(given) else ""
     lanes = Lanes(model=model, user=user, host=host)
     return queue.add(kind, {**given, "user": user}, id=id, lanes=lanes, priority=priority)
 

@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 import sqlalchemy as sa
 
+from habitus import sql
 from habitus.agent.background import in_thread
 from habitus.agent.loop_thread import LoopThread
 from habitus.app import home_directory
@@ -22,6 +24,7 @@ from habitus.jobs.model import Job, Priority
 from habitus.jobs.owners import Hearts, Locks, Owners
 from habitus.jobs.queue import JobQueue
 from habitus.jobs.rules import Limits
+from habitus.jobs.tables import is_shared
 from habitus.jobs.worker import PATIENCE_S, Manner, working
 from habitus.settings import Settings
 
@@ -50,15 +53,10 @@ def leave(
     return add(settings, queue, kind, given, id=id, priority=priority)
 
 
-@contextmanager
-def opened_queue(home: Home, *, concurrency: int = 1) -> Iterator[JobQueue]:
-    """The queue of this home, with one's own jobs or for an admin everybody's; a worker has a connection for each job
-    that it does at a time."""
-    queue = _opened(home, concurrency)
-    try:
-        yield queue
-    finally:
-        queue.close()
+def open_queue(home: Home) -> JobQueue:
+    """The queue of this home, with one's own jobs or for an admin everybody's."""
+    home.refuse_unless_kept()
+    return JobQueue(home.shared, user=None if home.settings.is_admin else home.settings.user)
 
 
 async def follow(home: Home, id: str = "", *, every_s: float = _LOOK_S) -> AsyncGenerator[tuple[Job, ...], None]:
@@ -66,19 +64,15 @@ async def follow(home: Home, id: str = "", *, every_s: float = _LOOK_S) -> Async
 
     Ends when the one is over; of all of them there is no end.
     """
-    queue = await in_thread(lambda: _opened(home))
-    try:
-        told: tuple[Job, ...] | None = None
-        while True:
-            now = await in_thread(lambda: (queue.get(id),) if id else tuple(queue.all()))
-            if now != told:
-                yield now
-            if id and now[0].state.is_over:
-                return
-            told = now
-            await asyncio.sleep(every_s)
-    finally:
-        await in_thread(queue.close)
+    queue, told = open_queue(home), None
+    while True:
+        now: tuple[Job, ...] = await in_thread(lambda: (queue.get(id),) if id else tuple(queue.all()))
+        if now != told:
+            yield now
+        if id and now[0].state.is_over:
+            return
+        told = now
+        await asyncio.sleep(every_s)
 
 
 @contextmanager
@@ -102,7 +96,7 @@ def at_work(
     done = {name: work for name, work in known.items() if not only or name in only}
     limits = Limits(per_model=home.settings.jobs.per_model, per_user=home.settings.jobs.per_user)
     each_look = Scheduler(home, queue).look if starts_due else partial(moment, home.shared, home.clock)
-    look_s = _LOOK_SHARED_S if queue.store.is_shared else _LOOK_S
+    look_s = _LOOK_SHARED_S if queue.is_shared else _LOOK_S
     host = _host(home.settings, queue)
     manner = Manner(
         concurrency=concurrency,
@@ -113,17 +107,25 @@ def at_work(
         patience_s=patience_s,
         cut_off=loop.close,
     )
-    owners: Owners = Hearts() if queue.store.is_shared else Locks(home.settings.home / "workers")
-    with serving(home), working(queue, done, owners, manner) as name:
+    with serving(home), _own_line(home) as engine, working(engine, done, _owners(engine), manner) as name:
         yield name
 
 
-def _opened(home: Home, concurrency: int = 1) -> JobQueue:
-    home.refuse_if_read_only()
-    user = None if home.settings.is_admin else home.settings.user
-    return JobQueue(
-        _url(home.settings, home.shared), connections=concurrency, user=user, workspace=home.settings.workspace
-    )
+@contextmanager
+def _own_line(home: Home) -> Iterator[sa.Engine]:
+    """A connection of the worker's own to a server: nobody takes it for dead while its jobs keep the others busy."""
+    if not is_shared(home.shared):
+        yield home.shared
+        return
+    engine = sql.open_engine(home_directory.address(home.settings), home.settings.workspace, connections=1, apart=True)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+
+
+def _owners(engine: sa.Engine) -> Owners:
+    return Hearts() if is_shared(engine) else Locks(Path(engine.url.database or "").parent / "workers")
 
 
 def is_idle(settings: Settings, queue: JobQueue, only: Collection[str] = ()) -> bool:
@@ -132,13 +134,4 @@ def is_idle(settings: Settings, queue: JobQueue, only: Collection[str] = ()) -> 
 
 
 def _host(settings: Settings, queue: JobQueue) -> str:
-    return home_directory.host_of(settings.home) if queue.store.is_shared else ""
-
-
-def _url(settings: Settings, shared: sa.Engine) -> str:
-    """Beside what every host shares; on one machine the engine has a database of its own beside ours, as private."""
-    if settings.database and shared.dialect.name == "postgresql":
-        return settings.database
-    path = settings.home / home_directory.JOBS
-    path.touch(mode=0o600)
-    return f"sqlite:///{path}"
+    return home_directory.host_of(settings.home) if queue.is_shared else ""

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from habitus import extras
-
 if TYPE_CHECKING:
     from habitus.app.home import Home
 
@@ -24,8 +22,8 @@ def jobs_beside(home: Home) -> Iterator[None]:
 
     Whoever serves does not wait for it to begin, and goes on where it can't.
     """
-    if home.is_read_only or not extras.has("dbos"):
-        log.info("No jobs are done here: the home is read-only, or the extra 'jobs' is not installed.")
+    if home.is_read_only:
+        log.info("No jobs are done here: the home is read-only.")
         yield
         return
     stopped = threading.Event()
@@ -42,7 +40,7 @@ def _work(home: Home, stopped: threading.Event) -> None:
     try:
         from habitus.app.work import jobs  # the engine, for those who have it
 
-        with jobs.opened_queue(home) as queue, jobs.at_work(home, queue, patience_s=_PATIENCE_S):
+        with jobs.at_work(home, jobs.open_queue(home), patience_s=_PATIENCE_S):
             stopped.wait()
     except Exception:  # the pages are there all the same
         log.warning("Jobs can't be done here.", exc_info=True)

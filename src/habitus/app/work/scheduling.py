@@ -95,7 +95,7 @@ class Scheduler:
 def _prefix(settings: Settings, queue: JobQueue, kind: str) -> str:
     """Of what many share, each home has the jobs about its files, and each user the others."""
     is_local = SCHEDULED[kind].is_local(SCHEDULED[kind].scheduled)
-    whose = home_directory.host_of(settings.home) if is_local and queue.store.is_shared else settings.user
+    whose = home_directory.host_of(settings.home) if is_local and queue.is_shared else settings.user
     return f"scheduled-{kind}-{whose}-"
 
 
