@@ -145,7 +145,7 @@ async def test_names_are_kept_apart_and_harmless(talk: Talk, tmp_path: Path) -> 
         "__ rm -rf _.csv",
         "_-rf",
         "_.bashrc",
-        "two_lines___End of it_.txt",
+        "two lines_ __End of it_.txt",
         f"{'ü' * 58}.csv",
     ]
 

@@ -208,7 +208,7 @@ def test_a_skill_is_saved_from_a_conversation(run_cli: Cli) -> None:
         terminal.type(f"/skill save{ENTER}")
         terminal.wait_for("The draft has no steps.")
         terminal.type(f"/skill save the adding{ENTER}")
-        terminal.wait_for("use when  Somebody wants a sum")
+        terminal.wait_for("Somebody wants a sum")
         terminal.wait_for("Save it as 'add-numbers'? yes, no or later › ")
         terminal.type(f"yes{ENTER}")
         terminal.wait_for("Saved add-numbers, version 1.\nUndo: /undo add-numbers:1")

@@ -136,7 +136,7 @@ def test_harm_is_proposed_for_switching_off_and_what_is_ignored_for_a_place_off_
     assert direct("curate", "--apply").code == 0
     found = {(one["name"], one["action"]): one["id"] for one in direct.json("review", "list")["proposals"]}
     assert found.keys() == {("scald-tea", "disable"), ("data-summary", "disable"), ("dull-tea", "write")}
-    assert [one["id"] for one in direct.json("lessons", "archive")["archived"]] == [lesson.id]
+    assert [one["id"] for one in direct.json("lessons", "archive")["lessons"]] == [lesson.id]
     direct.ok("review", "approve", *map(str, found.values()))
     states = {one["name"]: one["state"] for one in direct.json("skills", "list")["skills"]}
     assert [states[name] for name in ("scald-tea", "data-summary", "dull-tea")] == ["disabled", "disabled", "ok"]

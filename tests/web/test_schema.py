@@ -111,7 +111,9 @@ def test_what_is_answered_is_as_described(app: ASGIApp, api: TestClient, habitus
     (broken / "SKILL.md").write_text("---\nname: [")
     lesson = habitus.memory.list_lessons("all", 1)[0].id
     job = api.post("/api/v1/jobs", json={"kind": "curate"}).json()["id"]
-    schema = schemathesis.openapi.from_asgi("/api/v1/openapi.json", app, headers={"Host": HOST})
+    schema = schemathesis.openapi.from_asgi(
+        "/api/v1/openapi.json", app, headers={"Host": HOST, "Authorization": api.headers["Authorization"]}
+    )
     looked = 0
     for operation in (found.ok() for found in schema.get_all_operations() if isinstance(found, Ok)):
         path = operation.path.removeprefix("/api/v1")
