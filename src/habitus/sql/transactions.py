@@ -5,6 +5,7 @@ One that writes takes the write lock when it begins, so what it reads stays true
 
 from __future__ import annotations
 
+import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -109,6 +110,8 @@ def storage_errors(engine: sa.Engine) -> Iterator[None]:
         yield
     except sa.exc.DBAPIError as error:
         raise explained(place(engine), error, waited=how_patient.get()) from error
+    except sqlite3.Error as error:  # of what is asked of the driver itself, when a transaction begins
+        raise StorageFailed(f"{place(engine)} can't be read: {error}.", mend="See 'habitus doctor'.") from error
     except sa.exc.TimeoutError:
         what = f"All {_size(engine)} connections to {place(engine)} have been in use for {BUSY_SECONDS} s."
         raise StorageFailed(what, mend="Retry, or start another process.") from None
