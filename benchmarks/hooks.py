@@ -8,6 +8,9 @@ UserPromptSubmit (each another request; half of them fit something), of PostTool
 `python -S -c pass`, rounds a fifth of a second apart; median and 95th percentile of each. Processor time, which other
 work on the machine hardly changes: of the command of UserPromptSubmit, and of the resident process for one, with
 journalling the turn afterwards.
+
+Beside it, the hint of a failure: lessons of two sessions of every kind in `data/failures_*.txt`, and in a third session
+of each whether what is said is that failure's remedy. `--skills` with nothing after it measures only that.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from _failures import FAMILIES, read_kinds, score_hints
 from _report import Metrics, progress, show
 from habitus.app import Habitus, read_settings
 from habitus.hosts import hooks
@@ -37,7 +41,7 @@ _PAUSE_S = 0.2  # between two requests; people take longer
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--skills", type=int, nargs="+", default=[10, 10_000])
+    parser.add_argument("--skills", type=int, nargs="*", default=[10, 10_000])
     parser.add_argument("--calls", type=int, default=60)
     args = parser.parse_args()
     found: Metrics = {}
@@ -45,7 +49,17 @@ def main() -> None:
         progress(f"{size} skills")
         with tempfile.TemporaryDirectory() as scratch:
             found |= {f"{name}_{size}": value for name, value in measured(Path(scratch), size, args.calls).items()}
-    show("hooks", args, {"habitus": found})
+    systems: dict[str, object] = {"habitus": found} if found else {}
+    for family in FAMILIES:
+        with tempfile.TemporaryDirectory() as scratch:
+            hints = score_hints(read_kinds(family), Path(scratch))
+        systems[f"hints, {family} kinds"] = {
+            "kinds": hints.kinds,
+            "precision": hints.precision,
+            "recall": hints.recall,
+            "wrong": hints.wrong,
+        }
+    show("hooks", args, systems)
 
 
 def measured(place: Path, size: int, calls: int) -> Metrics:

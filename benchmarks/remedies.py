@@ -4,7 +4,8 @@
 
 Commands of small projects are run for real, in a sandbox, and written down as sessions of another agent; what is
 learned from each project's sessions is held against what was planted. Kinds that were written after the miner was
-frozen are reported apart. Beside the speed stand `wc` on the same files, and `habitus check` on them and sixty skills.
+frozen are reported apart, and so are those of `data/failures_*.txt`, which were only written down. Beside the speed
+stand `wc` on the same files, and `habitus check` on them and sixty skills.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 
 import _planted
 import _planted_late
+from _failures import FAMILIES, read_kinds, score_remedies
 from _planted import Maker, Plant, World
 from _report import progress, show
 from habitus.learning.remedies import wording
@@ -46,6 +48,15 @@ def main() -> None:
     systems: dict[str, object] = {}
     systems["habitus"] = _quality((*_planted.KINDS, *_planted.DECOYS), options)
     systems["habitus, late kinds"] = _quality(_planted_late.LATE, options)
+    for family in FAMILIES:
+        found = score_remedies(read_kinds(family))
+        systems[f"habitus, {family} kinds by hand"] = {
+            "kinds": found.kinds,
+            "precision": found.precision,
+            "recall": found.recall,
+            "wrong": found.wrong,
+            "missed": found.missed,
+        }
     if options.megabytes:
         systems["speed"] = _speed(options.megabytes)
     show("remedies", options, systems)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -20,6 +21,7 @@ from habitus.learning.remedies.sessions import SessionReader
 from habitus.learning.transcripts.model import Said, Stop, TranscriptTurn
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 NOT_FOUND = "Exit code 127\n/bin/bash: line 1: {}: command not found"
 
 
@@ -93,6 +95,9 @@ NOT_NEXT = {
     "asking for help": [ran("tool go", "error: bad"), ran("tool go --help")],
     "going round a guard": [ran("git push", "! [rejected] main"), ran("git push --force")],
     "an edit": [ran("make", "boom"), ran("sed -i s/a/b/ x"), ran("make")],
+    "an answer without a word": [ran("grep -r cart src", "Exit code 1"), ran("grep -ri cart src")],
+    "a server far away": [ran("kubectl get po", "rpc error: code = Unavailable desc = EOF"), ran("kubectl get po -A")],
+    "an address from elsewhere": [ran("pip install x", "No matching x"), ran("pip install -i https://a.example x")],
     "hidden by a pipe": [ran("pytest", NOT_FOUND.format("pytest")), ran("uv run pytest || true")],
 }
 
@@ -102,6 +107,38 @@ NOT_NEXT = {
 def test_what_is_no_remedy_never_becomes_one(case: str) -> None:
     told = found(*(session(number, *NOT_NEXT[case]) for number in (1, 2, 3)))
     assert (told.lessons, told.candidates) == ((), ())
+
+
+@pytest.mark.req("EL-10")
+def test_remedies_of_kinds_that_the_rules_were_not_written_for_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    from _failures import FAMILIES, read_kinds, score_hints, score_remedies
+
+    for family in FAMILIES:
+        found = score_remedies(read_kinds(family))
+        assert (found.precision >= 0.95, found.recall >= 0.7) == (True, True), found
+    hints = score_hints(read_kinds("unseen"), tmp_path)
+    assert (hints.precision >= 0.9, hints.recall >= 0.7) == (True, True), hints
+
+
+@pytest.mark.req("EL-10")
+def test_that_nothing_has_worked_is_said_only_when_nothing_did() -> None:
+    """Each line of a session that failed, and whether something like it worked afterwards."""
+    push = ran("git add -A && git commit -qm x && git push", "fatal: The current branch has no upstream branch.")
+    ways = {
+        "another way": [push, ran("git push -u origin HEAD")],
+        "no lesson, and yet": [push, ran("vi .git/config"), ran("rm x"), ran("git push mirror cart")],
+        "round a guard": [push, ran("git push --force")],
+        "again": [push, ran("git push")],
+    }
+    for case, calls in ways.items():
+        told = found(*(session(number, *calls) for number in range(1, 11)))
+        assert [each.is_open for each in told.failures] == [False], case
+    (lesson,) = found(*(session(number, *ways["another way"]) for number in range(1, 11))).lessons
+    assert wording.lesson(lesson) == "In this project run `git push -u origin HEAD`; `git push` fails."
+    assert found(session(1, push, ran("ls")), session(2, push)).failures[0].is_open
 
 
 @pytest.mark.req("EL-10")
@@ -169,7 +206,8 @@ def test_the_work_at_hand_and_transient_faults_teach_nothing(line: str, error: s
 @given(_LINES, _ERRORS)
 def test_the_same_call_again_is_no_remedy(line: str, error: str) -> None:
     again = aligned([ran(line, error), ran("ls"), ran(line)], 0)
-    assert (again.remedy, again.ending) in ((None, Ending.RETRIED), (None, Ending.LEFT))
+    assert again.remedy is None
+    assert again.ending in (Ending.RETRIED, Ending.LEFT, Ending.NOTHING)
 
 
 @given(_LINES, _ERRORS, _CALLS)

@@ -65,10 +65,11 @@ class ToldRemedies:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Repeated:
-    """What fails again and again, with what helped against it; nothing where nobody found a way yet."""
+    """A failure that comes again and again, with what helped against it where that is known."""
 
     failure: ToldFailure
     remedy: str = ""
+    is_open: bool = False  # nothing like it has worked so far
 
 
 @dataclass
@@ -165,7 +166,7 @@ def repeated(home: Home, most: int = 10) -> tuple[Repeated, ...]:
     found = gathering.found()
     again = [each for each in found.failures if each.sessions >= ENOUGH][:most]
     ways = (*found.lessons, *found.candidates)
-    return tuple(Repeated(failure=_failure(each), remedy=_way(each, ways)) for each in again)
+    return tuple(Repeated(failure=_failure(each), remedy=_way(each, ways), is_open=each.is_open) for each in again)
 
 
 def _way(failure: Recurring, ways: Iterable[Held]) -> str:

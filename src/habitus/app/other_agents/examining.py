@@ -184,9 +184,11 @@ def _about_failures(found: Findings, now: datetime) -> Iterator[Remark]:
     again = [each for each in found.failures if each.sessions >= ENOUGH and each.signature not in taught]
     for each in again[:MOST_FAILURES]:
         called = written(each.words[:6]) or each.tool
+        so_far = ", and nothing has worked" if each.is_open else ""
         yield Remark(
             topic=Topic.FAILING,
-            what=f"`{called}` fails again and again: {each.signature} ({each.sessions} sessions, {each.calls} calls).",
+            what=f"`{called}` fails again and again{so_far}: {each.signature} "
+            f"({each.sessions} sessions, {each.calls} calls).",
             mend="habitus lessons add 'what to do instead'",
         )
     for rule in found.rules:

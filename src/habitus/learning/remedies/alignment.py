@@ -10,42 +10,19 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from enum import StrEnum
 
-from habitus.learning.remedies.calls import CUT, LOOKING_FLAGS, Call
-from habitus.learning.remedies.commands import Command, is_flag, plain, word_set, written
+from habitus.learning.remedies.calls import CUT, Call, looking_flags
+from habitus.learning.remedies.commands import Command, commands, is_flag, plain, word_set, written
+from habitus.learning.remedies.remedy import Change, Remedy
 from habitus.learning.remedies.troubles import Cause, Trouble, trouble
 
 WINDOW = 40  # calls after a failure within which its remedy is looked for
-LONGEST = 160  # characters of a remedy; what is longer is no habit but a piece of work
-
-
-class Change(StrEnum):
-    """How what worked differs from what failed."""
-
-    INSTEAD = "instead"  # another program, or the same through something else
-    PLACE = "place"
-    VARIABLE = "variable"
-    FLAGS = "flags"
-    NAME = "name"  # another word: a subcommand, a script, a path
-    ARGUMENT = "argument"  # of a tool that is no shell
-    FIRST = "first"  # the same, after another call
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Remedy:
-    """What failed and what worked, in the words that matter for it."""
-
-    change: Change
-    cause: Cause
-    about: str
-    wrong: tuple[str, ...]
-    right: tuple[str, ...]
-    tool: str = ""  # of a call that is no shell's
 
 
 class Ending(StrEnum):
     """What became of a failure that has no remedy."""
 
-    LEFT = "left"  # nothing later did the same thing
+    NOTHING = "nothing"  # nothing like it worked later
+    LEFT = "left"  # something like it worked later, and why is open
     RETRIED = "retried"  # the same worked without anything in between: it was not the call
     GUARDED = "guarded"  # what worked goes round a guard, which nobody should learn
 
@@ -62,6 +39,7 @@ def aligned(calls: Sequence[Call], index: int) -> Aligned:
     failed = calls[index]
     about = trouble(failed.error)
     end = min(len(calls), index + 1 + WINDOW)
+    ending = Ending.NOTHING
     for at in range(index + 1, end):
         later = calls[at]
         if not later.has_worked or later.name != failed.name:
@@ -69,40 +47,45 @@ def aligned(calls: Sequence[Call], index: int) -> Aligned:
         between = calls[index + 1 : at]
         if _is_same(failed, later, about):
             found = _what_came_first(failed, between, about) if later.turn == failed.turn else Ending.RETRIED
+        elif _named(failed, [later], about) and any(_is_alike(failed, each, about) for each in calls[at + 1 : end]):
+            continue  # done so that the failed one may work, which is looked for further on
         else:
-            found = _instead(failed, later, between, about)
+            found = _named_before(failed, later, between, about) or _instead(failed, later, between, about)
         if found is not None:
             return _judged(found, about, at)
-    return Aligned(remedy=None)
+        if _is_alike(failed, later, about):
+            ending = Ending.LEFT
+    return Aligned(remedy=None, ending=ending)
 
 
 def _judged(found: Remedy | Ending, about: Trouble, at: int) -> Aligned:
     if isinstance(found, Ending):
         return Aligned(remedy=None, ending=found, at=at)
-    if not about.cause.may_teach or len(written((*found.wrong, *found.right))) > LONGEST or _is_odd(found.right):
-        return Aligned(remedy=None, at=at)
-    if _goes_round(found):
+    if found.goes_round_a_guard:
         return Aligned(remedy=None, ending=Ending.GUARDED, at=at)
+    may_teach = about.says_something and (about.cause.may_teach or _is_advised(found, about))
+    if not may_teach or not found.can_be_quoted:
+        return Aligned(remedy=None, ending=Ending.LEFT, at=at)
     return Aligned(remedy=found, at=at)
 
 
-_ODD = re.compile(r"://|\$\(|`|\[redacted|\n|[<>]|…")  # fetched from elsewhere, computed, secret, or cut
+def _is_advised(remedy: Remedy, about: Trouble) -> bool:
+    """Whether the error itself says to do so, whatever else it speaks of."""
+    match remedy.change:
+        case Change.FLAGS:
+            return about.names(word for word in remedy.right if is_flag(word) and word not in remedy.wrong)
+        case Change.FIRST:
+            return any(_is_named_command(each, about) for each in commands(written(remedy.right)))
+        case _:
+            return False
 
 
-def _is_odd(words: Sequence[str]) -> bool:
-    return any(_ODD.search(word) for word in words)
-
-
-_GUARDS = word_set(
-    "sudo doas --force -f --force-with-lease --no-verify --insecure -k --no-check-certificate --hard --privileged",
-    "--break-system-packages --allow-root --no-sandbox --skip-checks --disable-warnings --trusted-host --no-gpg-sign",
-    "777 -rf -fr --legacy-peer-deps --no-strict --yolo --unsafe-perm --allow-unauthenticated --nodeps",
-)
-
-
-def _goes_round(remedy: Remedy) -> bool:
-    added = set(remedy.right) - set(remedy.wrong)
-    return any(word.partition("=")[0] in _GUARDS or "dangerous" in word or "StrictHostKey" in word for word in added)
+def _is_alike(failed: Call, later: Call, about: Trouble) -> bool:
+    """Whether it may be what the failed one was after: the same program with the same first word."""
+    wanted = focus(failed, about) if failed.command else None
+    if wanted is None:
+        return not failed.command
+    return any(_task(each) == _task(wanted) for each in later.commands)
 
 
 def _is_same(failed: Call, later: Call, about: Trouble) -> bool:
@@ -111,11 +94,22 @@ def _is_same(failed: Call, later: Call, about: Trouble) -> bool:
     if not failed.command or not later.command:
         return False
     wanted = focus(failed, about)
-    return wanted is not None and any(_as_run(each) == _as_run(wanted) and each.is_last for each in later.commands)
+    return wanted is not None and any(_as_run(each, wanted) == _as_run(wanted, wanted) for each in _last(later))
 
 
-def _as_run(command: Command) -> tuple[object, ...]:
-    return command.words, command.env, command.place, command.before
+def _as_run(command: Command, failed: Command) -> tuple[object, ...]:
+    return command.words, command.env, command.place, _still_before(command, failed)
+
+
+def _last(call: Call) -> list[Command]:
+    return [each for each in call.commands if each.is_last]
+
+
+def _still_before(command: Command, failed: Command) -> tuple[tuple[str, ...], ...]:
+    """Steps before it on its line, without those that a line which failed at it had done already."""
+    count = len(command.before)
+    is_done = count < len(failed.before) and command.before == failed.before[len(failed.before) - count :]
+    return failed.before if is_done else command.before
 
 
 def focus(failed: Call, about: Trouble) -> Command | None:
@@ -141,12 +135,12 @@ def _instead(failed: Call, later: Call, between: Sequence[Call], about: Trouble)
     wanted = focus(failed, about)
     if wanted is None:
         return None
-    found = (_other_command(wanted, each, about, is_next=is_next) for each in later.commands if each.is_last)
+    found = (_other_command(wanted, each, about, is_next=is_next) for each in _last(later))
     return next(filter(None, found), None)
 
 
 def _other_command(failed: Command, later: Command, about: Trouble, *, is_next: bool) -> Remedy | None:
-    if set(later.args) & LOOKING_FLAGS - set(failed.args):
+    if looking_flags(later) - set(failed.args):
         return None  # asking how it is used is not doing it
     if about.cause is Cause.PROGRAM and any(plain(word) == plain(about.about) for word in failed.head):
         return _other_program(failed, later, about)
@@ -157,7 +151,7 @@ def _other_command(failed: Command, later: Command, about: Trouble, *, is_next: 
     differing = [
         what
         for what, is_same in (
-            ("before", failed.before == later.before),
+            ("before", failed.before == _still_before(later, failed)),
             ("place", failed.place == later.place),
             ("env", failed.env == later.env),
             ("head", failed.head == later.head),
@@ -176,7 +170,7 @@ def _other_command(failed: Command, later: Command, about: Trouble, *, is_next: 
     match differing[0]:
         case "before" if later.before[: len(failed.before)] == failed.before:
             steps = _joined(later.before[len(failed.before) :])
-            return _remedy(Change.INSTEAD, about, failed.head, (*steps, *later.head))
+            return _remedy(Change.INSTEAD, about, _base(failed), (*steps, *base))
         case "place":
             return _remedy(Change.PLACE, about, (*_moved(failed.place), *base), ("cd", later.place or ".", "&&", *base))
         case "env" if added := tuple(each for each in later.env if each not in failed.env):
@@ -217,14 +211,27 @@ def _other_words(failed: Command, later: Command, about: Trouble, *, is_next: bo
     gone, new = _without(failed.args, later.args), _without(later.args, failed.args)
     lost, came = _loose(failed.args, gone), _loose(later.args, new)
     base = _base(later)
+    kept = tuple(word for word in later.args if "://" in word and word not in (*base, *new))
     if not lost and not came:
         is_told = about.about in gone or about.names((*gone, *new))
-        return _remedy(Change.FLAGS, about, (*base, *gone), (*base, *new)) if is_next or is_told else None
+        return _remedy(Change.FLAGS, about, (*base, *gone, *kept), (*base, *new, *kept)) if is_next or is_told else None
     if len(lost) == len(came) == 1 and len(gone) == len(new) == 1:
         return _other_name(failed, later, lost[0], came[0], about)
+    if len(came) == 1 and not gone and new == tuple(came) and (subcommand := _with_subcommand(failed, later, came[0])):
+        is_told = about.names(came) or (is_next and about.cause is Cause.OPTION)
+        return _remedy(Change.INSTEAD, about, _base(failed), subcommand) if is_told else None
     if came and not lost and about.names(new):
-        return _remedy(Change.FLAGS, about, (*base, *gone), (*base, *(word for word in new if word not in base)))
+        added = (word for word in new if word not in base)
+        return _remedy(Change.FLAGS, about, (*base, *gone, *kept), (*base, *added, *kept))
     return None
+
+
+def _with_subcommand(failed: Command, later: Command, came: str) -> tuple[str, ...]:
+    """The command as far as its base reached before, with the word that came; nothing where that is a target."""
+    base = _base(failed)
+    at = later.args.index(came)
+    reach = len(base) - len(failed.head) + 1
+    return later.words[: len(later.head) + reach] if at < reach and _SUBCOMMAND.fullmatch(came) else ()
 
 
 def _other_name(failed: Command, later: Command, lost: str, came: str, about: Trouble) -> Remedy | None:
@@ -278,29 +285,61 @@ def _is_near(one: str, other: str) -> bool:
 # The same thing, after something else
 
 
+def _named_before(failed: Call, later: Call, between: Sequence[Call], about: Trouble) -> Remedy | Ending | None:
+    """The command that the error named, where the failed one worked after it with other arguments."""
+    named = _named(failed, between, about)
+    return _first(failed, named, about) if named and _is_alike(failed, later, about) else None
+
+
 def _what_came_first(failed: Call, between: Sequence[Call], about: Trouble) -> Remedy | Ending | None:
+    if named := _named(failed, between, about):
+        return _first(failed, named, about)
     acts = [each for each in between if each.has_worked and not each.only_looks]
     told = [each for each in between if each.has_worked and _is_for(each, failed, about)]
     if not acts and not told:
         return Ending.RETRIED
     if told:
-        chosen = told[-1]
-    elif len(acts) == 1 and not acts[0].edits and _prepares(acts[0]):
-        chosen = acts[0]
-    else:
-        return Ending.LEFT
-    return _first(failed, chosen, about)
+        return _first(failed, told[-1:], about)
+    if len(acts) == 1 and not acts[0].edits and _prepares(acts[0]):
+        return _first(failed, acts, about)
+    return Ending.LEFT
 
 
-def _first(failed: Call, chosen: Call, about: Trouble) -> Remedy | Ending:
+def _named(failed: Call, between: Sequence[Call], about: Trouble) -> list[Call]:
+    """The calls in between that ran what the error says to run."""
+    wanted = focus(failed, about) if failed.command else None
+    if wanted is None:
+        return []
+    return [
+        call
+        for call in between
+        if call.has_worked
+        and any(_is_named_command(each, about) and _task(each) != _task(wanted) for each in call.commands)
+    ]
+
+
+def _is_named_command(command: Command, about: Trouble) -> bool:
+    return bool(command.args) and (
+        about.names([" ".join((*command.head, command.args[0]))])
+        or about.names([f"{command.program} {command.args[0]}"])
+    )
+
+
+def _task(command: Command) -> tuple[str, ...]:
+    """The program and the word that says what it is to do, whatever it is run through."""
+    return command.program, *command.targets[:1]
+
+
+def _first(failed: Call, chosen: Sequence[Call], about: Trouble) -> Remedy | Ending:
     wanted = focus(failed, about)
     wrong = _base(wanted) if wanted else ()
     tool = "" if wanted else failed.name
-    if not chosen.command:
-        shared = [key for key, value in chosen.whole.items() if value in failed.whole.values()]
-        right = (chosen.name, *(() if shared else _spelled(chosen)))
+    last = chosen[-1]
+    if not last.command:
+        shared = [key for key, value in last.whole.items() if value in failed.whole.values()]
+        right = (last.name, *(() if shared else _spelled(last)))
         return Remedy(change=Change.FIRST, cause=about.cause, about=about.about, wrong=wrong, right=right, tool=tool)
-    steps = [each for each in chosen.commands if each.program not in ("echo", "ls", "pwd")]
+    steps = [each for call in chosen for each in call.commands if each.program not in ("echo", "ls", "pwd")]
     if not steps:
         return Ending.LEFT
     moved = _moved(steps[0].place) if not wanted or steps[0].place != wanted.place else ()
@@ -317,12 +356,13 @@ _STARTS = word_set("up start serve run restart open launch init")
 _PREPARES = (
     _INSTALLS
     | _STARTS
-    | word_set("create mkdir migrate build generate login chmod pull fetch clone bootstrap compile unlock cp ln")
+    | word_set("create mkdir migrate build generate login chmod pull fetch clone bootstrap compile unlock cp ln update")
+    | word_set("upgrade rm remove stop prune clean")
 )
 
 
 def _prepares(call: Call) -> bool:
-    words = {word for each in call.commands for word in each.words}
+    words = {part for each in call.commands for word in each.words for part in (word, *re.split(r"[:.]", word))}
     return bool(words & _PREPARES) or any("activate" in word for word in words)
 
 
@@ -344,7 +384,8 @@ def _is_for(act: Call, failed: Call, about: Trouble) -> bool:
             return speaks_of_it and not act.edits
         case _:
             known = {word for each in failed.commands for word in each.words}
-            return not act.edits and about.names(word for word in words - known if len(word) > 3)
+            is_allowed = not act.edits or all(each.program == "git" for each in act.commands)
+            return is_allowed and about.names(word for word in words - known if len(word) > 3)
 
 
 # Words
@@ -370,9 +411,10 @@ def _base(command: Command) -> tuple[str, ...]:
 
 
 def _up_to(command: Command, word: str) -> tuple[str, ...]:
-    """The command as far as a word, without flags."""
-    args = command.args[: command.args.index(word)]
-    return (*command.head, *(each for each in args if not is_flag(each)), word)
+    """The command as far as a word, without flags but the one whose value it may be."""
+    at = command.args.index(word)
+    args = command.args[:at]
+    return (*command.head, *(each for each in args[:-1] if not is_flag(each)), *args[-1:], word)
 
 
 def _without(words: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
@@ -381,14 +423,14 @@ def _without(words: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
 
 
 def _loose(args: Sequence[str], changed: Sequence[str]) -> list[str]:
-    """Of the changed words those that are no flags, nor the value of a changed flag."""
-    return [
-        word
-        for index, word in enumerate(args)
-        if word in changed
-        and not is_flag(word)
-        and not (index and args[index - 1] in changed and is_flag(args[index - 1]))
-    ]
+    """Of the changed words those that are no flags, and follow none that changed with them."""
+    found: list[str] = []
+    after_flag = False
+    for word in args:
+        after_flag = word in changed and (after_flag or is_flag(word))
+        if word in changed and not after_flag:
+            found.append(word)
+    return found
 
 
 def _joined(steps: Sequence[Sequence[str]]) -> tuple[str, ...]:

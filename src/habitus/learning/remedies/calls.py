@@ -95,6 +95,7 @@ _EDITING_TOOLS = (
 )
 _LOOKING = word_set(
     "ls cat head tail less grep egrep rg ag find fd which type whereis pwd echo printf wc tree file stat du df env",
+    "free nproc uptime",
     "printenv date whoami id uname ps sleep true false test [ [[ man sort uniq cut awk jq diff cmp hostname ss lsof",
 )
 _LOOKING_PARTS = {
@@ -106,7 +107,7 @@ _LOOKING_PARTS = {
     "kubectl": word_set("get describe logs"),
     "sed": word_set("-n"),
 }
-LOOKING_FLAGS = word_set("--help -h --version -V --dry-run --list --collect-only --co -n --check --show")
+_LOOKING_FLAGS = word_set("--help --version -V --dry-run --list --collect-only --co --check --show")
 _WRITES = re.compile(r"(?<![<>&\d=-])(?:[12]?>{1,2})(?!&|\s*/dev/null)\s*[\w./~$\"']")
 
 
@@ -116,6 +117,15 @@ def _only_looks(command: Command) -> bool:
     if any(word in ("--help", "--version", "help") for word in command.args):
         return True
     return bool(command.args) and command.args[0] in _LOOKING_PARTS.get(command.program, ())
+
+
+def looking_flags(command: Command) -> set[str]:
+    """Its flags that only ask; `-h` and `-n` have other meanings where a value follows them."""
+    found = _LOOKING_FLAGS & set(command.args)
+    for word, then in zip(command.args, (*command.args[1:], "--"), strict=False):
+        if word in ("-h", "-n") and (is_flag(then) or command.program in ("make", "git", "rsync")):
+            found |= {word}
+    return set(found)
 
 
 def _edits(words: tuple[str, ...]) -> bool:

@@ -6,13 +6,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from habitus.learning.remedies.alignment import Change, Ending, Remedy
+from habitus.learning.remedies.alignment import Ending
 from habitus.learning.remedies.commands import is_flag, plain, written
 from habitus.learning.remedies.corrections import Correction, is_again
+from habitus.learning.remedies.remedy import Change, Remedy
 from habitus.learning.remedies.sessions import Failure, SessionFacts
 
 ENOUGH = 2  # sessions that make a lesson
 MAJORITY = 0.6  # of the sessions that found a way, those that found this one
+CONTRADICTED = 5  # sessions for it that one against it outweighs
 VARIES = "…"  # stands for a word that was another one each time
 
 
@@ -29,6 +31,7 @@ class Recurring:
     seconds: float
     last: str
     words: tuple[str, ...] = ()  # of the last command that failed so
+    is_open: bool = False  # nothing like it worked later, in any session
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +55,7 @@ class Held:
 
     @property
     def is_clear(self) -> bool:
-        return not self.against and self.share >= MAJORITY
+        return self.against * CONTRADICTED <= self.sessions and self.share >= MAJORITY
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,6 +120,7 @@ def _recurring(seen: Sequence[SessionFacts]) -> tuple[Recurring, ...]:
             seconds=round(sum(failure.seconds for _, failure in members), 1),
             last=max(failure.at or facts.last for facts, failure in members),
             words=members[-1][1].words,
+            is_open=all(failure.ending is Ending.NOTHING for _, failure in members),
         )
         for (signature, tool, project), members in groups.items()
     ]
@@ -145,15 +149,20 @@ def _held(seen: Sequence[SessionFacts]) -> list[Held]:
 
 
 def _key(remedy: Remedy) -> tuple[object, ...]:
-    """What makes two remedies the same: flags count without their values."""
+    """What makes two remedies the same: flags count without their values, and what they are for is left open."""
     match remedy.change:
         case Change.FLAGS:
-            fixed = tuple(word.partition("=")[0] for word in remedy.right if is_flag(word))
-            return remedy.change, remedy.wrong, fixed, remedy.right[:1]
+            return remedy.change, remedy.wrong[:2], _flags(remedy.wrong), _flags(remedy.right)
+        case Change.VARIABLE:
+            return remedy.change, remedy.wrong[:1], remedy.right[: len(remedy.right) - len(remedy.wrong)]
         case Change.FIRST:
             return remedy.change, remedy.tool, tuple(map(plain, remedy.wrong[:1])), remedy.right
         case _:
             return remedy.change, remedy.tool, remedy.wrong, remedy.right
+
+
+def _flags(words: Sequence[str]) -> tuple[str, ...]:
+    return tuple(word.partition("=")[0] for word in words if is_flag(word))
 
 
 def _of_failure(project: str, failure: Failure, remedy: Remedy) -> tuple[str, ...]:
@@ -166,9 +175,12 @@ def _joined(support: _Support) -> Held:
     last_facts, _, remedy = support[-1]
     rights = [made.right for _, _, made in support]
     if remedy.change is Change.FLAGS:
-        remedy = replace(remedy, right=_common(rights))
-    if remedy.change is Change.FIRST:
-        remedy = replace(remedy, wrong=_shared_beginning([made.wrong for _, _, made in support]))
+        remedy = replace(remedy, wrong=_common([made.wrong for _, _, made in support]), right=_common(rights))
+    if remedy.change in (Change.FIRST, Change.VARIABLE):
+        shared = _shared_beginning([made.wrong for _, _, made in support])
+        variables = remedy.right[: len(remedy.right) - len(remedy.wrong)]
+        right = (*variables, *shared) if remedy.change is Change.VARIABLE else remedy.right
+        remedy = replace(remedy, wrong=shared, right=right)
     if len({made.about for _, _, made in support}) > 1:
         remedy = replace(remedy, about="")
     traces = {f"{facts.file or facts.session} turn {failure.turn}": None for facts, failure, _ in support}
@@ -229,7 +241,8 @@ def _fails_too(remedy: Remedy, failure: Failure, signatures: set[str]) -> bool:
         case Change.INSTEAD | Change.NAME:
             return failure.words[: len(remedy.right)] == remedy.right
         case Change.FLAGS:
-            return bool(remedy.right) and set(remedy.right) - {VARIES} <= set(failure.words)
+            words, left_out = set(failure.words), set(remedy.wrong) - set(remedy.right)
+            return set(remedy.right) - {VARIES} <= words and not left_out & words
         case _:
             return False
 

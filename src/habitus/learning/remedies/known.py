@@ -9,8 +9,8 @@ from habitus.events import tool_called, tool_returned
 from habitus.learning.remedies import wording
 from habitus.learning.remedies.alignment import focus
 from habitus.learning.remedies.calls import Call, calls
-from habitus.learning.remedies.commands import commands, written
-from habitus.learning.remedies.findings import Held, ProposedRule
+from habitus.learning.remedies.commands import Command, commands, is_flag, written
+from habitus.learning.remedies.findings import VARIES, Held, ProposedRule
 from habitus.learning.remedies.troubles import Trouble, trouble
 from habitus.memory.model import HIGH, MEDIUM, Draft, Engram, Evidence, Kind, LessonBody, Producer, Scope
 
@@ -62,7 +62,7 @@ def remedy_for(lessons: Iterable[Engram], tool: str, arguments: object, error: s
 
 def remedy_of(lessons: Iterable[Engram], failed: Call) -> str:
     about = trouble(failed.error)
-    if not about.cause.may_teach:
+    if not about.says_something:
         return ""
     found = [
         lesson
@@ -74,13 +74,34 @@ def remedy_of(lessons: Iterable[Engram], failed: Call) -> str:
 
 
 def _is_about(lesson: Engram, body: LessonBody, failed: Call, about: Trouble) -> bool:
-    """Whether the call that failed begins as the one that the lesson warns of, and with the same trouble."""
+    """Whether the call that failed is the one that the lesson warns of, and with the same trouble."""
     is_same_name = bool(about.about) and body.trigger == f"{about.cause.value}: {about.about}"
-    if lesson.evidence.error_signature != about.signature and not is_same_name:
+    if not is_same_name and not _is_same_error(lesson.evidence.error_signature, about.signature):
         return False
     if not failed.command:
         return body.domains == (failed.name,)
     wanted, warned = focus(failed, about), commands(body.anti_pattern)
-    if wanted is None or not warned:
-        return body.domains == (_SHELL,)
-    return wanted.head[: len(warned[-1].head)] == warned[-1].head
+    if wanted is None or not warned or body.domains != (_SHELL,):
+        return False
+    return _is_warned_of(wanted, warned[-1], frozenset(body.correct_pattern.split()))
+
+
+_ALIKE = 0.6  # of the words of two errors; names and numbers that are not told apart differ
+
+
+def _is_same_error(one: str, other: str) -> bool:
+    words, others = set(one.split()), set(other.split())
+    return bool(words & others) and len(words & others) >= _ALIKE * len(words | others)
+
+
+def _is_warned_of(failed: Command, warned: Command, remedy: frozenset[str]) -> bool:
+    """Whether it begins in the same way, with the flags that were wrong, and is not what is advised already."""
+    if failed.head[: len(warned.head)] != warned.head:
+        return False
+    targets = failed.targets[: len(warned.targets)]
+    is_same = len(targets) == len(warned.targets) and all(
+        word in (theirs, VARIES) for word, theirs in zip(warned.targets, targets, strict=True)
+    )
+    wrong = {word for word in warned.args if is_flag(word)}
+    advised = {word for word in remedy if is_flag(word)} - wrong
+    return is_same and wrong <= set(failed.args) and not (advised and advised <= set(failed.words))

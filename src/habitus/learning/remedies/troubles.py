@@ -38,6 +38,11 @@ class Trouble:
         """Whether the error speaks of one of these words."""
         return any(_is_named(word, self.text) for word in words)
 
+    @property
+    def says_something(self) -> bool:
+        """Whether there is more than the code with which it ended."""
+        return _HEAD.sub("", self.text) != ""
+
 
 _NAME = r"[\"'`‘]?([@\w./~][\w.@/+-]{0,80}?)"
 _FLAG = r"[\"'`‘]?(-{0,2}[@\w./~][\w.:@/+=-]{0,80}?)"
@@ -51,15 +56,17 @@ _CAUSES: tuple[tuple[Cause, re.Pattern[str]], ...] = tuple(
             r"timed? ?out|temporar(?:y|ily)|could not resolve|name resolution|getaddrinfo|network is unreachable"
             r"|connection (?:was )?(?:reset|aborted|closed)|econnreset|etimedout|\benotfound\b|eai_again|rate.?limit"
             r"|too many requests|\b(?:429|502|503|504)\b|overloaded|service unavailable|bad gateway|try again later"
-            r"|database is locked|text file busy|resource busy|index\.lock|could not get lock|lock file|out of memory"
+            r"|database is locked|text file busy|resource busy|index\.lock|could not get lock|state lock"
+            r"|(?<!heap )out of memory"
             r"|cannot allocate memory|no space left|tls handshake|remote end hung up|^killed$|signal: killed"
-            r"|another (?:\w+ ){0,2}(?:process|instance)|device or resource busy",
+            r"|another (?:\w+ ){0,2}(?:process|instance)|device or resource busy"
+            r"|code = unavailable|\bunexpected EOF|: EOF$",
         ),
         (
             Cause.WORK,
             r"^E\s+assert|AssertionError|\b(?<!port )[1-9]\d{0,3} (?:failed|failing)\b(?!:)|^FAILED |^--- FAIL"
             r"|test result: FAILED|^not ok \d"
-            r"|assertion .{0,60}failed|Tests:\s+[1-9]\d* failed|^\s*(?:✕|✗|×) "
+            r"|assertion .{0,60}failed|Tests:\s+[1-9]\d* failed|^\s*(?:✕|✗) "
             r"|expected .{0,80} (?:but )?(?:got|received)"
             r"|\bSyntaxError\b|\bIndentationError\b|\berror TS\d+|\berror\[E\d+\]|^Found [1-9]\d* errors?"
             r"|would reformat"
@@ -82,8 +89,8 @@ _CAUSES: tuple[tuple[Cause, re.Pattern[str]], ...] = tuple(
         ),
         (
             Cause.OPTION,
-            rf"(?:unrecogni[sz]ed|unknown|invalid|illegal|unexpected|unsupported|no such) (?:command[- ]line )?"
-            rf"(?:arguments?|options?|flags?|commands?|subcommands?|scripts?|targets?|tasks?|shorthand flag)"
+            rf"(?:unrecogni[sz]ed|unknown|invalid|illegal|unexpected|unsupported|no such) (?:(?:command[- ]line|\w+) )?"
+            rf"(?:arguments?|options?|flags?|commands?|subcommands?|scripts?|targets?|tasks?|phases?|recipes?|flag)"
             rf"(?: --)?:? {_FLAG}{_END}|missing script:? {_FLAG}{_END}|no rule to make target {_FLAG}{_END}"
             rf"|{_FLAG}' is not a (?:\w+ )?command|don't know how to build task {_FLAG}{_END}"
             rf"|task {_FLAG}{_END} (?:does not exist|not found)",

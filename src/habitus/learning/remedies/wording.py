@@ -6,10 +6,10 @@ import posixpath
 import re
 from datetime import datetime
 
-from habitus.learning.remedies.alignment import Change, Remedy
 from habitus.learning.remedies.calls import moment
 from habitus.learning.remedies.commands import written
 from habitus.learning.remedies.findings import Held, ProposedRule
+from habitus.learning.remedies.remedy import Change, Remedy
 from habitus.learning.remedies.troubles import Cause
 
 _PLAIN = re.compile(r"[\w@./+:=-]{1,60}")  # a name from an error that can say nothing but a name
