@@ -65,6 +65,12 @@ class ToolFailed(HabitusError):
     pass
 
 
+def no_version(name: str, number: int | None, known: Iterable[int] = ()) -> NotFound:
+    """The refusal where a skill or a lesson never had that version."""
+    has = ", ".join(map(str, known))
+    return NotFound(f"'{name}' has no version {number}.", mend=f"It has: {has}." if has else "See its history.")
+
+
 def did_you_mean(wanted: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
     """`Did you mean 'csv-summary'?`, or nothing when no known name is near."""
     near = difflib.get_close_matches(wanted, list(known), n=1, cutoff=cutoff)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from habitus.errors import Invalid, NotFound, Refused
+from habitus.errors import Invalid, Refused, no_version
 from habitus.memory import decisions, gate, past, retention, usage
 from habitus.memory import recall as recalling
 from habitus.memory.decisions import LessonEdit
@@ -339,7 +339,7 @@ class Cortex:
         now = self.get(id)
         versions = {version.number: version.engram for version in self.history(now.id)}
         if number not in versions:
-            raise NotFound(f"'{id}' has no version {number}.", mend=f"It has: {', '.join(map(str, versions))}.")
+            raise no_version(id, number, versions)
         before = versions.get(max((known for known in versions if known < number), default=0))
         if before is None and now.version == number:
             return self.remove(now.id, by=by)

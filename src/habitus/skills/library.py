@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from habitus.errors import Invalid, NotFound, Refused, did_you_mean
+from habitus.errors import Invalid, NotFound, Refused, did_you_mean, no_version
 from habitus.files import Tree, checked_path, file_of
 from habitus.skills import copies, edits, names, placeholders, trees
 from habitus.skills.copies import SkillFiles
@@ -31,7 +31,7 @@ from habitus.skills.model import (
 )
 from habitus.skills.names import Address
 from habitus.skills.outside import OutsideContent
-from habitus.skills.stores.base import Facts, Step, Written, refuse_stale
+from habitus.skills.stores.base import Facts, Step, Written, read_only, refuse_stale
 
 
 class Library:
@@ -265,7 +265,7 @@ class Library:
     def _override(self, address: Address, layer: Layer, tree: Tree, author: Author) -> Written:
         """Write a changed copy of a read-only skill into the user's layer."""
         if address.layer is not None:
-            raise Refused(f"The layer '{layer.name}' is read-only.", mend=f"Edit '{address.name}' to override it.")
+            raise read_only(layer.name, mend=f"Edit '{address.name}' to override it.")
         author = replace(author, reason=author.reason or f"override of {address.name}@{layer.name}")
         return self._writable(None).store.save_tree(address.name, tree, author, expected_version=0)
 
@@ -298,7 +298,7 @@ class Library:
         item = self.find(address)
         layer = self.layer(item.layer)
         if not layer.can_write:
-            raise Refused(f"The layer '{layer.name}' is read-only.", mend="Only its owner can change it.")
+            raise read_only(layer.name, mend="Only its owner can change it.")
         return layer.store.rollback(item.name, to, author)
 
     def return_to(self, moment: datetime, author: Author, *, dry_run: bool = False) -> list[tuple[str, Step]]:
@@ -356,7 +356,7 @@ class Library:
         old, new = store.tree(item.name, a), store.tree(item.name, b)
         for number, tree in ((a, old), (b, new)):
             if tree is None:
-                raise NotFound(f"'{item.name}' has no version {number}.", mend=f"It has: {', '.join(map(str, known))}.")
+                raise no_version(item.name, number, known)
         assert old is not None
         assert new is not None
         return diff_trees(old, new, f"{item.name} v{a}", f"{item.name} v{b}")
@@ -393,7 +393,7 @@ class Library:
         item = self.find(address)
         tree = self.layer(item.layer).store.tree(item.name, version)
         if tree is None:
-            raise NotFound(f"'{item.name}' has no version {version}.", mend="See 'habitus skills history'.")
+            raise no_version(item.name, version)
         return tree
 
     # Layers
@@ -413,7 +413,7 @@ class Library:
     def _writable(self, name: str | None) -> Layer:
         layer = self.layer(name or USER)
         if not layer.can_write:
-            raise Refused(f"The layer '{layer.name}' is read-only.", mend="Check the permissions of its directory.")
+            raise read_only(layer.name, mend="Check the permissions of its directory.")
         return layer
 
     def _unknown(self, address: str, known: Sequence[str]) -> NotFound:

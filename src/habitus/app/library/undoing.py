@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from habitus.app.home import Home
-from habitus.errors import Invalid, NotFound, Refused, UserError
+from habitus.errors import Invalid, NotFound, Refused, UserError, no_version
 from habitus.files import is_same
 from habitus.memory.cortex import Cortex
 from habitus.memory.model import Engram
@@ -93,7 +93,7 @@ def _steps(home: Home, target: str, author: Author) -> list[Step]:
     item = home.skills.find(address)
     known = [one.number for one in home.skills.history(address)]
     if version not in known:
-        raise NotFound(f"'{item.name}' has no version {version}.", mend=f"It has: {', '.join(map(str, known))}.")
+        raise no_version(item.name, version, known)
     layer = home.skills.layer(item.layer)
     return [lambda: [_without(home.skills, layer, item.name, version, version, author)]]
 

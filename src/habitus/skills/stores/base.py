@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal, Protocol
 
-from habitus.errors import Stale
+from habitus.errors import Refused, Stale
 from habitus.files import Tree
 from habitus.skills.model import (
     Diagnostic,
@@ -148,6 +148,11 @@ class Shelf(Protocol):
     def tidy(self) -> None:
         """Remove what an interrupted write left behind."""
         ...
+
+
+def read_only(layer: str, *, mend: str) -> Refused:
+    """The refusal where a layer can't be written."""
+    return Refused(f"The layer '{layer}' is read-only.", mend=mend)
 
 
 def refuse_stale(name: str, current: int, expected: int | None) -> None:

@@ -13,7 +13,7 @@ from typing import assert_never
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.errors import Invalid, NotFound, Refused, StorageFailed
+from habitus.errors import Invalid, NotFound, Refused, StorageFailed, no_version
 from habitus.files import Tree, checked_path, is_same
 from habitus.skills import names, records, trees
 from habitus.skills.formats import frontmatter, skill_md
@@ -31,6 +31,7 @@ from habitus.skills.stores.base import (
     Step,
     Write,
     Written,
+    read_only,
     refuse_stale,
 )
 from habitus.skills.stores.known import CHUNK, KnownLayer
@@ -253,8 +254,7 @@ class SkillStore:
         """Make an earlier version the current one again, as a new version."""
         wanted = self.tree(name, to)
         if wanted is None:
-            known = ", ".join(str(version.number) for version in self.history(name)) or "none"
-            raise NotFound(f"'{name}' has no version {to}.", mend=f"It has: {known}.")
+            raise no_version(name, to, [version.number for version in self.history(name)])
         return self._write(names.canonical(name), lambda folder, old: trees.with_kept(wanted, old), author, None)
 
     def return_to(
@@ -426,4 +426,4 @@ class SkillStore:
 
     def _refuse_if_read_only(self) -> None:
         if not self._shelf.can_write:
-            raise Refused(f"The layer '{self.layer}' is read-only.", mend="Edit the skill without '@' to override it.")
+            raise read_only(self.layer, mend="Edit the skill without '@' to override it.")

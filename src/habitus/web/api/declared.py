@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.fields import FieldInfo
@@ -22,12 +22,11 @@ from habitus.app.operation.people import Role
 from habitus.plain import plain
 from habitus.text import encodable_value
 from habitus.web.api.answers import SHAPES
+from habitus.web.api.asking import IfMatch, OnceKey
 from habitus.web.desks import habitus_of
 from habitus.web.problems import PreconditionRequired
 
 API = "/api/v1"
-OnceKey = Annotated[str, Header(alias="Idempotency-Key", max_length=200, description="Sent twice, it is done once.")]
-IfMatch = Annotated[str | None, Header(alias="If-Match", description="The ETag that the change starts from.")]
 
 
 def router() -> APIRouter:

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from habitus.agent.explaining import Why
-from habitus.app import json_of
+from habitus.app import declaring, json_of
 from habitus.app.growth import remedies
 from habitus.app.growth.remedies import Repeated
 from habitus.app.library import explaining, faring
@@ -18,7 +18,7 @@ from habitus.evidence.policy import Rollback
 from habitus.search.model import Hit, Results
 from habitus.tools.model import CodeTool
 from habitus.web.api.answers import Lesson, Waiting, answer, many, page_of
-from habitus.web.api.asking import After, Json, Limit, Opened, paged, told
+from habitus.web.api.asking import After, Json, Limit, Opened, told
 
 router = APIRouter(tags=["requests"])
 
@@ -99,9 +99,9 @@ def failing(habitus: Opened) -> Json:
 def evidence(habitus: Opened, limit: Limit = 100, after: After = "") -> Json:
     """What offering skills, lessons, recipes and tools changes, per version, and how sure that is."""
     found = habitus.evidence.findings()
-    around, page = paged("evidence", found.items, _which, limit, after)
-    share, rollbacks = habitus.evidence.share, told(found.rollbacks)
-    return {"withhold": share, "items": told(page), "rollbacks": rollbacks, **around}
+    page = declaring.page_of("evidence", found.items, _which, limit=limit, after=after)
+    answer: Json = told(page)
+    return {"withhold": habitus.evidence.share, "rollbacks": told(found.rollbacks), **answer}
 
 
 def _which(finding: Finding) -> str:
@@ -121,5 +121,5 @@ def evidence_of(habitus: Opened, name: str) -> Json:
 @router.get("/tools", response_model=page_of("tools", CodeTool))
 def tools(habitus: Opened, limit: Limit = 100, after: After = "") -> Json:
     """The skills that are tested code, and whether each may run."""
-    around, page = paged("tools", habitus.tools.all(), lambda tool: tool.name, limit, after)
-    return {"tools": told(page), **around}
+    page = declaring.page_of("tools", habitus.tools.all(), lambda tool: tool.name, limit=limit, after=after)
+    return {"tools": told(page.items), "next": page.next, "total": page.total}
