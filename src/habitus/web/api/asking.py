@@ -35,10 +35,6 @@ class Body(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Reason(Body):
-    reason: Line = ""
-
-
 def uploaded(file: UploadFile) -> Upload:
     """A file as it was sent; read in a thread."""
     return Upload(name=file.filename or "", content=file.file.read())
