@@ -213,7 +213,10 @@ async def test_closing_ends_the_turn_that_runs_and_may_be_done_twice(talk: Talk,
 
 @pytest.mark.req("OP-03")
 @pytest.mark.parametrize("how", ["gone", "damaged"])
-async def test_without_its_database_a_turn_still_gets_its_answer(talk: Talk, habitus: Habitus, how: str) -> None:
+async def test_without_its_database_a_turn_still_gets_its_answer(
+    talk: Talk, habitus: Habitus, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("habitus.agent.outage.PATIENCE_S", 60.0)  # a slow first turn is not the outage meant here
     keep(habitus, "brew-tea")
     session, _ = talk([says("one"), calls("recall_skill", {"name": "brew-tea"}), says("two"), says("three")])
     await session.turn("the first thing")
