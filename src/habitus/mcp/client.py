@@ -14,6 +14,7 @@ from habitus.agent.tools.registry import Tool
 from habitus.agent.turn_door import AsyncHostTurn
 from habitus.agent.user_input import Asking
 from habitus.app.conversations.hosting import Hosting, HostRequest
+from habitus.errors import Refused
 from habitus.events import ToolResult
 from habitus.skills.selection import User
 
@@ -31,6 +32,7 @@ class Client:
         self._idle_s = idle_s
         self._turn: AsyncHostTurn | None = None
         self._running = 0
+        self._has_left = False
         self._one_at_a_time = asyncio.Lock()  # for opening and ending
         self._timer: asyncio.TimerHandle | None = None
         self._ending: set[asyncio.Task[None]] = set()
@@ -51,7 +53,8 @@ class Client:
         return result
 
     async def leave(self) -> None:
-        """The client has gone."""
+        """The client has gone; a call of its that is read only now begins no other turn."""
+        self._has_left = True
         await self._end(self._turn)
         async with self._one_at_a_time:
             await self._hosting.leave(self.id)
@@ -60,6 +63,8 @@ class Client:
         async with self._one_at_a_time:
             if self._timer is not None:
                 self._timer.cancel()
+            if self._has_left:
+                raise Refused("This client has left.")
             if self._turn is None:
                 # What is searched for first is the nearest to a request that a server gets to hear.
                 said = str(arguments.get("query", "")) if name == "search_skills" else ""
