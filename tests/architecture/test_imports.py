@@ -103,11 +103,19 @@ def _import_graph(src: Path) -> dict[str, set[str]]:
 def _imports_of(path: Path) -> set[str]:
     """The modules that a file imports anywhere, and `module.name` for every name it takes from one."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in _statements(ast.parse(path.read_text())):
         found |= set(_imported(node))
         if isinstance(node, ast.ImportFrom) and node.module:
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
     return found
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Every statement, without looking into expressions, which are most of a file."""
+    for place in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for child in getattr(node, place, ()):
+            yield child
+            yield from _statements(child)
 
 
 def _circles(graph: dict[str, set[str]]) -> list[set[str]]:
