@@ -32,6 +32,7 @@ from tests.cli.conftest import Direct
 from tests.conftest import Ran
 from tests.contracts.test_two_hosts import soon
 from tests.homes import furnish
+from tests.web.conftest import standing
 
 HOST = "127.0.0.1:8765"
 _PAGE = Path(__file__).parents[2] / "docs" / "guides" / "shared-database.md"
@@ -122,7 +123,7 @@ def through_rest(habitus: Habitus, ids: Ids) -> set[str]:
     desks, keys = Desks(habitus), keys_of(habitus.settings.home)
     try:
         headers = {"Authorization": f"Bearer {keys.bearer}"}
-        api = TestClient(make_app(desks, keys, {HOST}), base_url=f"http://{HOST}", headers=headers)
+        api = TestClient(make_app(desks, keys, {HOST}, app=standing()), base_url=f"http://{HOST}", headers=headers)
         asked = {
             "skill": f"/api/v1/skills/{ids.skill}",
             "lesson": f"/api/v1/lessons/{ids.lesson}",

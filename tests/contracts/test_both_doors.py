@@ -29,7 +29,7 @@ from habitus.web.app import make_app
 from habitus.web.desks import Desks
 from habitus.web.security import keys_of
 from tests.cli.conftest import Direct, direct, stock
-from tests.web.conftest import HOST
+from tests.web.conftest import HOST, standing
 
 __all__ = ["direct", "stock"]
 
@@ -165,7 +165,7 @@ def _requested(habitus: Habitus, case: UseCase[Any, Any], wanted: object) -> Any
     path = re.sub(r"\{(\w+)\}", lambda found: _joined(given.pop(found[1])), case.path)
     sent = {"params": given} if case.method in ("GET", "DELETE") else {"json": given} if given else {}
     sent = {kind: {key: value for key, value in all.items() if value is not None} for kind, all in sent.items()}
-    client = TestClient(make_app(desks, keys, {HOST}), base_url=f"http://{HOST}", headers=headers)
+    client = TestClient(make_app(desks, keys, {HOST}, app=standing()), base_url=f"http://{HOST}", headers=headers)
     try:
         answer = client.request(case.method, f"/api/v1{path}", **sent)  # type: ignore[arg-type]  # params or json
     finally:

@@ -16,7 +16,7 @@ from habitus.web.app import make_app
 from habitus.web.desks import Desks
 from habitus.web.security import keys_of
 from tests.conftest import Cli
-from tests.web.conftest import HOST
+from tests.web.conftest import HOST, standing
 
 API = "/api/v1"
 
@@ -29,7 +29,9 @@ def api(request: pytest.FixtureRequest, home: Path, tmp_path: Path) -> Iterator[
     with Habitus.open(settings.model_copy(update={"cwd": tmp_path, "database": database})) as habitus:
         keys, desks = keys_of(home), Desks(habitus)
         headers = {"Authorization": f"Bearer {keys.bearer}"}
-        with TestClient(make_app(desks, keys, {HOST}), base_url=f"http://{HOST}", headers=headers) as client:
+        with TestClient(
+            make_app(desks, keys, {HOST}, app=standing()), base_url=f"http://{HOST}", headers=headers
+        ) as client:
             yield client
         desks.close()
 

@@ -27,6 +27,7 @@ from tests.conftest import Cli
 from tests.contracts.lines import Line
 from tests.contracts.test_two_hosts import soon
 from tests.homes import furnish
+from tests.web.conftest import standing
 
 AGENT = Author(actor=Actor.AGENT, name="main", reason="did it three times")
 REPORT = Skill(name="report", description="Writes the report.", body="1. Write it.")
@@ -253,7 +254,7 @@ def test_the_page_says_which_host_it_is_about_and_takes_an_approval_back_until_t
     there = hosts.open("there")
     desks, keys = Desks(there), keys_of(there.settings.home)
     hosts.stack.callback(desks.close)
-    browser = TestClient(make_app(desks, keys, {PAGE}), base_url=f"http://{PAGE}")
+    browser = TestClient(make_app(desks, keys, {PAGE}, app=standing()), base_url=f"http://{PAGE}")
     cookie = keys.entered(keys.new_link()) or ""
     browser.cookies.set(keys.cookie, cookie)
     browser.headers.update({"X-CSRF": keys.csrf(cookie), "Origin": f"http://{PAGE}"})

@@ -27,7 +27,7 @@ from habitus.web.desks import Desks
 from habitus.web.security import keys_of
 from tests.conftest import Cli
 from tests.skills.formats.made import write_files
-from tests.web.conftest import HOST
+from tests.web.conftest import HOST, standing
 
 SECRET = "pläin-Tuesday horse/7"  # as JSON, URLs and base64 write it, it looks different each time
 OTHER = "nobody-was-granted-this"
@@ -144,7 +144,7 @@ async def _over_mcp(home: Path) -> object:
 
 def _on_pages(habitus: Habitus) -> Iterator[str]:
     keys, desks = keys_of(habitus.settings.home), Desks(habitus)
-    browser = TestClient(make_app(desks, keys, {HOST}), base_url=f"http://{HOST}")
+    browser = TestClient(make_app(desks, keys, {HOST}, app=standing()), base_url=f"http://{HOST}")
     browser.cookies.set(keys.cookie, keys.entered(keys.new_link()) or "")
     sessions = [f"/activity/{turn.session}" for turn in habitus.journal.latest(limit=9)]
     for path in ("/", "/skills/shop", "/lessons", "/activity", "/more/secrets", "/more/settings", *sessions):

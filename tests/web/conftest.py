@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,12 @@ from habitus.web.desks import Desks
 from habitus.web.security import Keys, keys_of
 
 HOST = "127.0.0.1:8765"
+
+
+@cache
+def standing() -> FastAPI:
+    """Doors that tests stand behind in turn: setting them up takes longer than most tests."""
+    return doors()
 
 
 @pytest.fixture
@@ -34,16 +41,10 @@ def keys(habitus: Habitus) -> Keys:
     return keys_of(habitus.settings.home)
 
 
-@pytest.fixture(scope="session")
-def standing() -> FastAPI:
-    """Doors that every test stands behind in turn: setting them up takes longer than most tests."""
-    return doors()
-
-
 @pytest.fixture
-def app(habitus: Habitus, keys: Keys, standing: FastAPI) -> Iterator[ASGIApp]:
+def app(habitus: Habitus, keys: Keys) -> Iterator[ASGIApp]:
     desks = Desks(habitus)
-    yield make_app(desks, keys, {HOST, "localhost:8765"}, app=standing)
+    yield make_app(desks, keys, {HOST, "localhost:8765"}, app=standing())
     desks.close()
 
 

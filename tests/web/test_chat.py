@@ -20,7 +20,7 @@ from habitus.skills.model import Skill
 from habitus.web.app import make_app
 from habitus.web.desks import Desks
 from habitus.web.security import LARGE, keys_of
-from tests.web.conftest import HOST
+from tests.web.conftest import HOST, standing
 
 T = TypeVar("T")
 Steps = list[dict[str, object]]
@@ -40,7 +40,7 @@ def talking(home: Path, tmp_path: Path) -> Iterator[Callable[[Steps], tuple[Test
         habitus = Habitus.open(settings)
         desks, keys = Desks(habitus), keys_of(home)
         opened.append(desks)
-        client = TestClient(make_app(desks, keys, [HOST]), base_url=f"http://{HOST}")
+        client = TestClient(make_app(desks, keys, [HOST], app=standing()), base_url=f"http://{HOST}")
         cookie = keys.entered(keys.new_link()) or ""
         client.cookies.set(keys.cookie, cookie)
         client.headers.update({"X-CSRF": keys.csrf(cookie)})

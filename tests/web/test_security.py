@@ -19,7 +19,7 @@ from habitus.journal.model import Turn
 from habitus.web.app import make_app
 from habitus.web.desks import Desks
 from habitus.web.security import DECIDING, OWNER, SAFE, SIGNED_IN_FOR, Keys, keys_of
-from tests.web.conftest import HOST
+from tests.web.conftest import HOST, standing
 
 SWITCH = "/api/v1/skills/brew-tea/disable"
 
@@ -223,15 +223,13 @@ def unsafe_doors(app: FastAPI) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.req("CL-04")
-def test_every_door_that_changes_something_refuses_who_may_not(
-    stranger: TestClient, habitus: Habitus, standing: FastAPI
-) -> None:
+def test_every_door_that_changes_something_refuses_who_may_not(stranger: TestClient, habitus: Habitus) -> None:
     people = People(habitus.settings.home)
     viewer, reviewer = (
         {"Authorization": f"Bearer {people.add(role.value, role).token}"} for role in (Role.VIEWER, Role.REVIEWER)
     )
     before = habitus.skills.snapshot().listing
-    found = list(unsafe_doors(standing))
+    found = list(unsafe_doors(standing()))
     assert len(found) > 60
     for method, path in found:
         assert stranger.request(method, path).status_code == 401, path
@@ -283,9 +281,9 @@ HOSTILE = ("..%2f..%2fweb.key", "%00", "%ed%a0%80", "9" * 5000, "%C2%B2", "%0d%0
 
 @pytest.mark.full
 @pytest.mark.req("CL-04", "SC-01")
-def test_no_id_in_an_address_leads_anywhere_else(api: TestClient, habitus: Habitus, standing: FastAPI) -> None:
+def test_no_id_in_an_address_leads_anywhere_else(api: TestClient, habitus: Habitus) -> None:
     key = (habitus.settings.home / "web.key").read_bytes()
-    for door in iter_route_contexts(standing.routes):
+    for door in iter_route_contexts(standing().routes):
         for method in (door.methods or set()) - {"HEAD"} if "{" in (door.path or "") else ():
             for id in HOSTILE:
                 answer = api.request(method, re.sub(r"\{\w+(:path)?\}", id, door.path or ""), json={})
