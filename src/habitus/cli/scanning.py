@@ -11,7 +11,7 @@ from habitus.app.library.scanning import ScanReport
 from habitus.cli import output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson
-from habitus.screening.findings import Risk
+from habitus.screening.findings import Risk, by_kind
 
 
 def scan(
@@ -32,10 +32,10 @@ def scan(
 
 def _print_report(report: ScanReport) -> None:
     for each in report.scanned:
-        for found in each.findings:
-            where = found.path if found.path == each.name else f"{each.name}/{found.path}"
-            style = "red" if found.severity is Risk.HIGH else "yellow"
-            output.say(f"{found.severity.value}: {where}:{found.line}: {found.why} ({found.rule})", style=style)
+        for kind in by_kind(each.findings):
+            where = "" if kind.first.path == each.name else f"{each.name}/"
+            style = "red" if kind.first.severity is Risk.HIGH else "yellow"
+            output.say(f"{kind.first.severity.value}: {where}{kind}", style=style)
     for left in report.not_read:
         output.say(f"not read: {left.name or left.origin}: {left.reason}", style="yellow")
     held = sum(each.is_held for each in report.scanned)

@@ -22,7 +22,7 @@ from habitus.screening.policy import Policy
 from habitus.settings import MemoryMode
 
 if TYPE_CHECKING:
-    from habitus.search import Embedder
+    pass
 
 _WRITTEN_BY_MODELS = (Producer.MODEL, Producer.CEREBELLUM, Producer.DREAM)
 
@@ -42,14 +42,13 @@ def reason_to_wait(
     mode: MemoryMode,
     *,
     is_shared: bool,
-    embedder: Embedder | None,
     screening: Policy,
 ) -> str:
     """Why a person has to see it first; empty when nobody has to."""
     if draft.trust is TrustLevel.USER:
         return ""
     if draft.produced_by is not Producer.DETECTOR:
-        found = (objection(text, embedder, screening) for text in _said(draft))
+        found = (objection(text, screening) for text in _said(draft))
         if first := next(filter(None, found), None):
             return first.reason
         if kind.is_rule:

@@ -29,7 +29,7 @@ from habitus.settings import MemoryMode
 from habitus.text import one_line
 
 if TYPE_CHECKING:
-    from habitus.search import Embedder
+    pass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,7 +78,7 @@ class Intake:
     def keep(self, draft: Draft) -> Encoded:
         self.ledger.mirror.sync()
         index = self.ledger.mirror.index()
-        wanted = self._engram(draft, index.embedder)
+        wanted = self._engram(draft)
         with self.ledger.writing():
             twin = self.ledger.mirror.twin(wanted, index)
             if twin is None:
@@ -100,15 +100,13 @@ class Intake:
             return Encoded(status=Status.WAITING, engram=saved, reason=saved.reason)
         return Encoded(status=status, engram=saved, reason=reason, archived=self.ledger.make_room(saved))
 
-    def _engram(self, draft: Draft, embedder: Embedder) -> Engram:
+    def _engram(self, draft: Draft) -> Engram:
         kind, scope = kind_of(draft.kind), scope_of(draft.scope)
         is_taught = draft.produced_by in (Producer.MODEL, Producer.CEREBELLUM, Producer.TRANSCRIPTS)
         is_of_conversation = is_taught or draft.produced_by is Producer.DETECTOR
         if self.is_shared and is_taught and draft.trust is TrustLevel.AUTOMATIC:
             scope = Scope.USER  # what one person's conversation teaches is theirs until a person widens it
-        wait = gate.reason_to_wait(
-            draft, kind, self.mode, is_shared=self.is_shared, embedder=embedder, screening=self.screening
-        )
+        wait = gate.reason_to_wait(draft, kind, self.mode, is_shared=self.is_shared, screening=self.screening)
         return Engram(
             id=self.new_id(),
             text=draft.text,

@@ -9,19 +9,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from anyascii import anyascii
 
-from habitus.screening import learned
+from habitus.screening.commands import found_commands
 from habitus.screening.findings import Risk, excerpt_of
-from habitus.screening.patterns import Work, addresses, found_commands, neighbourhood
+from habitus.screening.hosts import neighbourhood
 from habitus.screening.policy import Policy, held_texts
 from habitus.screening.readable import plain
-from habitus.screening.rules import intents
-from habitus.screening.slots import Sentence, Slots, sentences, words_of
+from habitus.screening.rules import intents, lesson_pairs
+from habitus.screening.sentences import sentences
 
 _LONGEST = 4_000
 _MOST_SENTENCES = 24
+_NOWHERE = neighbourhood((), "")
 _SPACED_OUT = re.compile(r"(?:\b\w[ .·_-]){4,}\w\b")
 _LEET = re.compile(r"[a-z][013457@$][a-z]|\b[013457@$][a-z]{3}")
 _LEET_LETTERS = str.maketrans("013457@$", "oieastas")
@@ -42,13 +44,12 @@ class Objection:
         return f"{self.concern}: “{shown}”"
 
 
-def objection(text: str, embedder: learned.WordVectors | None = None, policy: Policy = Policy()) -> Objection | None:  # noqa: B008
+def objection(text: str, policy: Policy = Policy()) -> Objection | None:  # noqa: B008 - a frozen value
     """What speaks against keeping this text unasked; None for an ordinary one."""
     for reading in _readings(text[:_LONGEST]):
-        found = (one for one in _said(reading, policy) if one.rule not in policy.silence)
-        if first := next(found, None):
-            return first
-    return _learned(plain(text[:_LONGEST]), embedder) if "works_as_order" not in policy.silence else None
+        if found := next((one for one in _said(reading, policy) if one.rule not in policy.silence), None):
+            return found
+    return None
 
 
 def _said(text: str, policy: Policy) -> Iterator[Objection]:
@@ -56,44 +57,19 @@ def _said(text: str, policy: Policy) -> Iterator[Objection]:
     lower = text.lower()
     for _, held, why in held_texts(lower, policy):
         yield Objection(rule="hold", concern=why, found=held)
-    signs = _signs(lower)
-    for match in found_commands(lower, Work())[0]:
-        if match.rule.risk is Risk.HIGH or (match.rule.in_code is Risk.HIGH and "known_host" not in signs):
+    for match in found_commands(lower):
+        is_forged = match.rule.name == "forged_turn"
+        if is_forged or (match.rule.in_code is Risk.HIGH and (not match.rule.needs or "://" in lower)):
             why = f"it holds a command. {match.rule.why.rstrip('.')}"
             yield Objection(rule=match.rule.name, concern=why, found=excerpt_of(lower[match.start : match.end]))
-    for sentence in _sentences(text, signs):
-        words = words_of(sentence.text)
+    for sentence in islice(sentences(text, _NOWHERE.kind), _MOST_SENTENCES):
         for intent in intents():
-            if intent.concern and intent.may_be_met(sentence.slots) and intent.is_met(words, signs):
+            if intent.concern and intent.is_met(sentence.words, sentence.own, sentence.around):
                 yield Objection(rule=intent.name, concern=intent.concern, found=excerpt_of(sentence.text))
-
-
-def _learned(text: str, embedder: learned.WordVectors | None) -> Objection | None:
-    weights = learned.weights(embedder)
-    read = read_lesson(text)
-    scores = learned.scores(read, weights, embedder) if read else []
-    if max(scores, default=weights.lesson_floor - 1) < weights.lesson_floor:
-        return None
-    worst = read[scores.index(max(scores))]
-    return Objection(
-        rule="works_as_order", concern="it may work as an order or a permission", found=excerpt_of(worst.text)
-    )
-
-
-def read_lesson(text: str) -> list[Sentence]:
-    """A lesson as the learned look reads it."""
-    return _sentences(text, _signs(text.lower()))
-
-
-def _sentences(text: str, signs: Slots) -> list[Sentence]:
-    return sentences(text, dict.fromkeys(range(1, text.count("\n") + 2), signs))[:_MOST_SENTENCES]
-
-
-def _signs(lower: str) -> Slots:
-    hosts = neighbourhood((), "")
-    kinds = {hosts.kind(host) for _, host in addresses(lower)} - {""}
-    kinds = {"foreign_host" if kind in ("rented_host", "numeric_host") else kind for kind in kinds}
-    return frozenset(kinds | {match.rule.name for match in found_commands(lower, Work())[0]})
+    for sentence in islice(sentences(text, _NOWHERE.kind, "lessons"), _MOST_SENTENCES):
+        for concern, pair in lesson_pairs():
+            if pair <= sentence.own:
+                yield Objection(rule="works_as_order", concern=concern, found=excerpt_of(sentence.text))
 
 
 def _readings(text: str) -> Iterator[str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from habitus.screening.findings import Category, Risk
 from habitus.screening.values import FETCHES, NONE, SPIES, ValueOrigin, ValueOrigins, Values, bound_names, opens
 
-_HIGH, _MEDIUM, _LOW = Risk.HIGH, Risk.MEDIUM, Risk.LOW
+_HIGH, _NOTE = Risk.HIGH, Risk.NOTE
 _PER_RULE = 8
 
 _SENDS = re.compile(
@@ -61,18 +61,18 @@ class Seen:
 
     rule: str
     category: Category
-    severity: Risk | None
+    severity: Risk
     line: int
     why: str
 
 
-def look_at(source: str) -> tuple[Seen, ...]:
-    """What the code does that a person should know of."""
+def look_at(source: str, *, is_foreign: bool = True) -> tuple[Seen, ...]:
+    """What the code does that a person should know of; `is_foreign` says that it names a host nobody knows."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = ast.parse(source)
-        look = _Look(values=Values(), has_sockets="socket" in source)
+        look = _Look(values=Values(), has_sockets="socket" in source, is_foreign=is_foreign)
         look.values.learn(tree)
         look.visit(tree)
     except (SyntaxError, ValueError):
@@ -87,7 +87,7 @@ def together(seen_by_path: Mapping[str, tuple[Seen, ...]]) -> Iterator[tuple[str
     """Reading credentials in one file and sending data in another is one deed."""
     everything = [(path, seen) for path, all_seen in seen_by_path.items() for seen in all_seen]
     readers = ("reads_secrets", "environment_dump", "spies")
-    reads = [(path, seen) for path, seen in everything if seen.rule in readers and seen.severity is not None]
+    reads = [(path, seen) for path, seen in everything if seen.rule in readers]
     sends = [(path, seen) for path, seen in everything if seen.rule == "sends"]
     if reads and sends:
         source, reader = reads[0]
@@ -103,13 +103,14 @@ def together(seen_by_path: Mapping[str, tuple[Seen, ...]]) -> Iterator[tuple[str
 class _Look(ast.NodeVisitor):
     values: Values
     has_sockets: bool
+    is_foreign: bool  # names a host that the skill has nothing else to do with
     seen: list[Seen] = field(default_factory=list)
     count: Counter[str] = field(default_factory=Counter)
     function: _Function | None = None
     unconfined: dict[_Function, frozenset[str]] = field(default_factory=dict)  # the paths each function makes unchecked
     dumps_environment: bool = False
 
-    def saw(self, rule: str, category: Category, severity: Risk | None, node: ast.expr | ast.stmt, why: str) -> None:
+    def saw(self, rule: str, category: Category, severity: Risk, node: ast.expr | ast.stmt, why: str) -> None:
         self.count[rule] += 1
         if self.count[rule] <= _PER_RULE:
             self.seen.append(Seen(rule=rule, category=category, severity=severity, line=node.lineno, why=why))
@@ -126,9 +127,17 @@ class _Look(ast.NodeVisitor):
         self.function = outer
 
     def visit_While(self, node: ast.While) -> None:
-        if isinstance(node.test, ast.Constant) and node.test.value and not self._has_way_out(node):
+        if isinstance(node.test, ast.Constant) and node.test.value and self._only_asks(node):
+            self.saw("floods", Category.DANGEROUS_CODE, _HIGH, node, "Floods a server with requests.")
+        elif isinstance(node.test, ast.Constant) and node.test.value and not self._has_way_out(node):
             self.saw("endless_loop", Category.DANGEROUS_CODE, _HIGH, node, "A loop that never ends and never waits.")
         self.generic_visit(node)
+
+    def _only_asks(self, loop: ast.While) -> bool:
+        """Is every statement of it a request whose answer nobody takes?"""
+        calls = [part.value for part in loop.body if isinstance(part, ast.Expr)]
+        names = [self.values.name_of(call.func) for call in calls if isinstance(call, ast.Call)]
+        return len(names) == len(loop.body) and all(FETCHES.fullmatch(name) for name in names)
 
     def _has_way_out(self, loop: ast.While) -> bool:
         for part in ast.walk(loop):
@@ -152,7 +161,7 @@ class _Look(ast.NodeVisitor):
     def visit_BinOp(self, node: ast.BinOp) -> None:
         match node:
             case ast.BinOp(left=ast.List(), op=ast.Mult(), right=ast.Constant(value=int(count))) if count >= 10_000_000:
-                self.saw("memory_bomb", Category.DANGEROUS_CODE, _MEDIUM, node, "Builds a list of ten million or more.")
+                self.saw("memory_bomb", Category.DANGEROUS_CODE, _NOTE, node, "Builds a list of ten million or more.")
         self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
@@ -179,14 +188,13 @@ class _Look(ast.NodeVisitor):
                 return
             elif ValueOrigin.GIVEN in origins:
                 self.saw(
-                    "runs_given_code", Category.DANGEROUS_CODE, _HIGH, node, f"{name}() runs whatever it is given."
+                    "runs_given_code", Category.DANGEROUS_CODE, _NOTE, node, f"{name}() runs whatever it is given."
                 )
             else:
-                severity = _LOW if self.values.text_of(node.args[0]) else _MEDIUM
-                self.saw("evaluates", Category.DANGEROUS_CODE, severity, node, f"{name}() of text.")
+                self.saw("evaluates", Category.DANGEROUS_CODE, _NOTE, node, f"{name}() of text.")
         elif _UNPICKLES.fullmatch(name) and not any(word.arg in ("Loader", "weights_only") for word in node.keywords):
             why = f"{name}() can run code that is hidden in the data."
-            self.saw("unpickles", Category.DANGEROUS_CODE, _HIGH if is_foreign else _MEDIUM, node, why)
+            self.saw("unpickles", Category.DANGEROUS_CODE, _HIGH if is_foreign else _NOTE, node, why)
 
     def _commands(self, name: str, node: ast.Call) -> None:
         is_shell = _RUNS_SHELL.fullmatch(name) is not None or any(
@@ -201,15 +209,15 @@ class _Look(ast.NodeVisitor):
             self.saw("runs_fetched_command", Category.DANGEROUS_CODE, _HIGH, node, why)
         elif is_shell and _FETCH_COMMAND.search(text):
             why = "Runs a shell command that talks to the network."
-            self.saw("shell_with_network", Category.DANGEROUS_CODE, _MEDIUM, node, why)
+            self.saw("shell_with_network", Category.DANGEROUS_CODE, _NOTE, node, why)
         elif is_shell and ValueOrigin.GIVEN in origins:
             why = "A shell command is put together from what it is given."
-            self.saw("shell_injection", Category.DANGEROUS_CODE, _HIGH, node, why)
+            self.saw("shell_injection", Category.DANGEROUS_CODE, _NOTE, node, why)
         elif is_shell:
-            self.saw("shell", Category.DANGEROUS_CODE, _LOW, node, "Runs a shell command.")
+            self.saw("shell", Category.DANGEROUS_CODE, _NOTE, node, "Runs a shell command.")
         if _SPY_COMMAND.search(text):
             self.saw(
-                "spies", Category.CREDENTIAL_ACCESS, _MEDIUM, node, "Reads the clipboard, the screen or the keychain."
+                "spies", Category.CREDENTIAL_ACCESS, _NOTE, node, "Reads the clipboard, the screen or the keychain."
             )
 
     def _environment(self, name: str, node: ast.Call) -> None:
@@ -218,12 +226,12 @@ class _Look(ast.NodeVisitor):
         )
         if name == "os.environ.items" or takes_all:
             self.dumps_environment = True
-            self.saw("environment_dump", Category.CREDENTIAL_ACCESS, _LOW, node, "Reads all environment variables.")
+            self.saw("environment_dump", Category.CREDENTIAL_ACCESS, _NOTE, node, "Reads all environment variables.")
         if _KEYLOGS.fullmatch(name):
             self.saw("keylogger", Category.CREDENTIAL_ACCESS, _HIGH, node, "Listens to the keyboard.")
         elif SPIES.fullmatch(name):
             why = "Reads the clipboard, the screen, the camera or stored passwords."
-            self.saw("spies", Category.CREDENTIAL_ACCESS, _MEDIUM, node, why)
+            self.saw("spies", Category.CREDENTIAL_ACCESS, _NOTE, node, why)
 
     def _network(self, name: str, node: ast.Call) -> None:
         is_sending = _SENDS.fullmatch(name) is not None
@@ -233,10 +241,10 @@ class _Look(ast.NodeVisitor):
             ]
             bodies += node.args[1:] if name.startswith(("requests", "httpx")) else node.args if is_sending else []
             if is_sending or bodies:
-                self.saw("sends", Category.EXFILTRATION, None, node, "Sends data to a server.")
+                self.saw("sends", Category.EXFILTRATION, _NOTE, node, "Sends data to a server.")
             origins: ValueOrigins = NONE.union(*map(self.values.origins_of, bodies))
             if ValueOrigin.SECRET in origins:
-                severity = _HIGH if self.dumps_environment or ValueOrigin.GIVEN in origins else _MEDIUM
+                severity = _HIGH if self.dumps_environment or self.is_foreign else _NOTE
                 self.saw(
                     "sends_secrets",
                     Category.EXFILTRATION,
@@ -245,7 +253,7 @@ class _Look(ast.NodeVisitor):
                     "Sends credentials or private data to a server.",
                 )
         if self.has_sockets and name.endswith((".connect", ".connect_ex")):
-            self.saw("socket", Category.EXFILTRATION, _LOW, node, "Opens a network connection.")
+            self.saw("socket", Category.EXFILTRATION, _NOTE, node, "Opens a network connection.")
         if self.has_sockets and name in ("os.dup2", "pty.spawn"):
             self.saw("reverse_shell", Category.DANGEROUS_CODE, _HIGH, node, "Opens a shell for someone else.")
 
@@ -258,13 +266,13 @@ class _Look(ast.NodeVisitor):
                 why = "Writes to a file that is run or obeyed later."
                 self.saw("settles_in", Category.EXCESSIVE_PERMISSION, _HIGH, node, why)
         elif opens(name) and any(map(self.values.is_secret_path, [*operands, node])):
-            severity = _LOW if any(map(self.values.is_dotenv, operands)) else _MEDIUM
+            severity = _NOTE
             self.saw(
                 "reads_secrets", Category.CREDENTIAL_ACCESS, severity, node, "Reads a file that holds credentials."
             )
         if opens(name) and node.args and self._is_unconfined(node.args[0]):
             why = "Opens a path made from what it is given, without a check that it stays inside."
-            self.saw("path_traversal", Category.DANGEROUS_CODE, _LOW, node, why)
+            self.saw("path_traversal", Category.DANGEROUS_CODE, _NOTE, node, why)
         if name in ("shutil.rmtree", "os.removedirs") and any(
             self.values.text_of(arg) in _EVERYTHING for arg in node.args
         ):
@@ -302,7 +310,7 @@ class _Look(ast.NodeVisitor):
     def _queries(self, name: str, node: ast.Call) -> None:
         if name.endswith(_QUERIES) and node.args and self.values.is_built_query(node.args[0]):
             self.saw(
-                "sql_injection", Category.DANGEROUS_CODE, _MEDIUM, node, "A database query is put together from text."
+                "sql_injection", Category.DANGEROUS_CODE, _NOTE, node, "A database query is put together from text."
             )
 
     def _tricks(self, name: str, node: ast.Call) -> None:
@@ -310,9 +318,9 @@ class _Look(ast.NodeVisitor):
         match node:
             case ast.Call(func=ast.Name(id="__import__"), args=[ast.Constant(value=str(module)), *_]):
                 if module in ("os", "subprocess", "socket", "pty", "ctypes", "base64"):
-                    self.saw("hidden_import", Category.OBFUSCATION, _MEDIUM, node, f"Imports {module} in passing.")
+                    self.saw("hidden_import", Category.OBFUSCATION, _NOTE, node, f"Imports {module} in passing.")
             case ast.Call(func=ast.Name(id="__import__"), args=[argument, *_]):
-                severity = _HIGH if text_of(argument) else _MEDIUM
+                severity = _HIGH if text_of(argument) else _NOTE
                 self.saw(
                     "hidden_import", Category.OBFUSCATION, severity, node, "Imports a module whose name is hidden."
                 )
@@ -334,7 +342,7 @@ class _Look(ast.NodeVisitor):
         ):
             self.saw("machine_code", Category.DANGEROUS_CODE, _HIGH, node, "Runs raw machine code.")
         if name.endswith("setup") and any(word.arg == "cmdclass" for word in node.keywords):
-            self.saw("setup_hook", Category.DANGEROUS_CODE, _MEDIUM, node, "Runs its own code when it is installed.")
+            self.saw("setup_hook", Category.DANGEROUS_CODE, _NOTE, node, "Runs its own code when it is installed.")
 
 
 def _has_no_builtins(node: ast.Call) -> bool:

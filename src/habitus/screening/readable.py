@@ -113,16 +113,16 @@ def doubtful(text: str) -> Iterator[Hidden]:
             "Invisible characters split a word, as if to slip past a filter.",
             text,
             place,
-            risk=Risk.MEDIUM,
+            risk=Risk.NOTE,
         )
     if is_any_invisible and (place := _DIRECTION.search(text)) and not _RIGHT_TO_LEFT.search(text):
         why = "Direction marks without right-to-left text can reorder what is shown."
-        yield _hidden("bidi_control", why, text, place, risk=Risk.MEDIUM)
+        yield _hidden("bidi_control", why, text, place, risk=Risk.NOTE)
     for place in _WORD_WITH_OTHERS.finditer(text) if _OTHER_LETTERS.search(text) else ():
         folded = _fold(place)
         if folded != place.group() and len(folded) > 3:
             why = f"A word that looks like '{folded[:40]}' is written with letters of another script."
-            yield _hidden("look_alike_letters", why, text, place, risk=Risk.MEDIUM)
+            yield _hidden("look_alike_letters", why, text, place, risk=Risk.NOTE)
             return
 
 
@@ -133,7 +133,7 @@ def encoded(text: str) -> Iterator[Hidden]:
         line += text.count("\n", counted, start) if start >= counted else -text.count("\n", start, counted)
         counted = start
         why = "An encoded block holds readable text."
-        yield Hidden(rule="encoded_text", severity=Risk.LOW, why=why, line=line, says=says)
+        yield Hidden(rule="encoded_text", severity=Risk.NOTE, why=why, line=line, says=says)
 
 
 def _decodings(text: str) -> Iterator[tuple[int, str]]:

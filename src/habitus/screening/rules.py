@@ -5,16 +5,17 @@ from __future__ import annotations
 import functools
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from itertools import chain
-from operator import itemgetter
 from typing import Any
 
 from habitus.screening.findings import Category, Risk
 
 _PIECE = re.compile(r"%(\w+)%")
+_HOST = re.compile(r"(?:\w+://(?:[^\s/@]{1,64}@)?|[^@]{1,64}@)([\w.-]{1,253})")
+
+Slots = frozenset[str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,11 +24,12 @@ class Rule:
 
     name: str
     category: Category
-    risk: Risk | None  # in prose; None: a sign that says nothing alone
-    in_code: Risk | None
+    in_prose: Risk
+    in_code: Risk
     why: str
     cues: tuple[str, ...]
     match: str
+    needs: str = ""  # the kind of host that the command must name
 
     @property
     def pattern(self) -> re.Pattern[str]:
@@ -36,33 +38,35 @@ class Rule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Intent:
-    """Slots that meet in one sentence: of each group one, in order and at most `gap` words apart if it has one."""
+    """Slots that meet in one sentence: of each group one, in order and at most `gap` words apart."""
 
     name: str
     category: Category
     risk: Risk
     why: str
-    concern: str  # the same, as memory says it; empty where memory leaves it to the learned look
-    groups: tuple[frozenset[str], ...]
-    unless: frozenset[str]
-    gap: int | None
+    concern: str  # the same, as memory says it; empty where memory does not ask
+    ways: tuple[tuple[Slots, ...], ...]
+    unless: Slots
+    gap: int
 
-    def may_be_met(self, slots: frozenset[str]) -> bool:
-        return all(not group.isdisjoint(slots) for group in self.groups) and self.unless.isdisjoint(slots)
+    def is_met(self, words: Sequence[Slots], own: Slots, around: Slots) -> bool:
+        if not self.unless.isdisjoint(own):
+            return False
+        for way in self.ways:
+            placed = [group for group in way if not any(name[0] == "+" and name[1:] in around for name in group)]
+            if all(not group.isdisjoint(own) for group in placed) and self._stands(placed, words):
+                return True
+        return False
 
-    def is_met(self, words: Sequence[frozenset[str]], signs: frozenset[str] = frozenset()) -> bool:
-        """Are none of the groups negated, and do they stand in order? Signs and what stands around have no place."""
-        placed = [group for group in self.groups if group.isdisjoint(signs)]
-        if self.gap is None:
-            found = frozenset().union(*words)
-            return all(found & {f"-{name}" for name in group} == frozenset() for group in placed)
-        if not placed:
+    def _stands(self, groups: Sequence[Slots], words: Sequence[Slots]) -> bool:
+        """Do they stand in order, the first of them not negated?"""
+        if not groups:
             return True
-        first, *others = placed
+        first, *others = groups
         refused = frozenset(f"-{name}" for name in first)
         reached = {place for place, word in enumerate(words) if first & word and not refused & word}
         for group in others:
-            near = {place + step for place in reached for step in range(self.gap + 1)}
+            near = {place + step for place in reached for step in range(1, self.gap + 2)}
             reached = {place for place in near if place < len(words) and group & words[place]}
         return bool(reached)
 
@@ -82,11 +86,12 @@ def commands() -> tuple[Rule, ...]:
         Rule(
             name=name,
             category=Category(category),
-            risk=Risk(row["risk"]) if "risk" in row else None,
-            in_code=Risk(row["in_code"]) if "in_code" in row else None,
+            in_prose=Risk(row.get("in_prose", row.get("in_code", "high"))),
+            in_code=Risk(row.get("in_code", "high")),
             why=row["why"],
             cues=tuple(row["cues"].split("|")),
             match=_PIECE.sub(lambda piece: pieces[piece[1]], row["match"]),
+            needs=row.get("needs", ""),
         )
         for category, rows in table.items()
         for name, row in rows.items()
@@ -107,29 +112,20 @@ def intents() -> tuple[Intent, ...]:
             risk=Risk(row.get("risk", "high")),
             why=row["why"],
             concern=row.get("concern", ""),
-            groups=tuple(frozenset(group.split("|")) for group in row["slots"].split()),
-            unless=frozenset(row.get("unless", "warns").split()),
-            gap=row.get("gap"),
+            ways=tuple(tuple(frozenset(group.split("|")) for group in way.split()) for way in row["slots"].split(";")),
+            unless=frozenset(row.get("unless", "attack").split()),
+            gap=row["gap"],
         )
         for category, rows in read("intents").items()
         for name, row in rows.items()
     )
 
 
-def intents_in(slots: frozenset[str]) -> list[Intent]:
-    """Those whose slots a sentence has. Few are tried: only the ones whose narrowest group it touches."""
-    by_slot = _by_slot()
-    touched = dict(sorted(chain.from_iterable(by_slot.get(name, ()) for name in slots), key=itemgetter(0)))
-    return [intent for intent in touched.values() if intent.may_be_met(slots)]
-
-
 @functools.cache
-def _by_slot() -> Mapping[str, Sequence[tuple[int, Intent]]]:
-    found: dict[str, list[tuple[int, Intent]]] = {}
-    for at, intent in enumerate(intents()):
-        for name in min(intent.groups, key=len):
-            found.setdefault(name, []).append((at, intent))
-    return found
+def lesson_pairs() -> tuple[tuple[str, Slots], ...]:
+    """What may not meet in a lesson, each with how memory says it."""
+    pairs = read("lessons")["pairs"]
+    return tuple((concern, frozenset(pair.split())) for concern, listed in pairs.items() for pair in listed)
 
 
 @functools.cache
@@ -137,16 +133,24 @@ def hosts() -> Hosts:
     return Hosts(**{name: frozenset(names.split()) for name, names in read("hosts").items()})
 
 
+def host_of(address: str) -> str:
+    found = _HOST.match(address)
+    return found[1].strip(".") if found else ""
+
+
+@functools.lru_cache(maxsize=4_096)
+def path_slots(path: str) -> Slots:
+    """The kinds of files that a path names: those that hold credentials, and those that instruct agents."""
+    return frozenset(name for name in ("secret_path", "steering_path", "script_path") if _piece(name).search(path))
+
+
 def read(name: str) -> dict[str, Any]:
     return tomllib.loads((files("habitus.screening") / "rules" / f"{name}.toml").read_text("utf-8"))
 
 
 @functools.cache
-def names() -> Mapping[str, str]:
-    """Every rule that patterns and intents have, with why it matters."""
-    return {rule.name: rule.why for rule in commands()} | {intent.name: intent.why for intent in intents()}
+def _piece(name: str) -> re.Pattern[str]:
+    return re.compile(read("commands")["pieces"][name])
 
 
-@functools.cache
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)
+_compiled = functools.cache(re.compile)

@@ -1,4 +1,4 @@
-"""Scans a skill's directory for what would harm whoever trusts it. Pure: bytes in, findings out."""
+"""Scans a skill's directory for what it would do to whoever trusts it. Pure: bytes in, findings out."""
 
 from __future__ import annotations
 
@@ -7,69 +7,92 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from functools import cached_property
 
 from habitus.files import File, Tree
-from habitus.screening import learned
-from habitus.screening.findings import Category, Finding, Risk, excerpt_of, lowered, worse_first
-from habitus.screening.patterns import Lines, Match, Neighbourhood, Work, addresses, found_commands, neighbourhood
+from habitus.screening.commands import Match, found_commands
+from habitus.screening.findings import Category, Finding, Risk, excerpt_of, worse_first
+from habitus.screening.hosts import Neighbourhood, addresses, is_rented, neighbourhood
 from habitus.screening.policy import Policy, held_texts
-from habitus.screening.python_code import look_at
+from habitus.screening.python_code import Seen, look_at
 from habitus.screening.python_code import together as seen_together
 from habitus.screening.readable import Hidden, doubtful, encoded, invisible, is_strange, plain
-from habitus.screening.rules import intents_in
-from habitus.screening.slots import Sentence, Slots, sentences, slots_of, words_of
+from habitus.screening.rules import intents
+from habitus.screening.sentences import Sentence, sentences
 
 _PER_RULE = 8  # places of one rule in one file that are reported; the first says enough
 _PROSE = (".md", ".markdown", ".txt", ".rst", ".mdx", ".html", ".htm", ".adoc")
+_CONFIGURATION = re.compile(
+    r"\.(?:ya?ml|toml|ini|cfg|conf|env)$|(?:^|/)(?:package|hooks|plugin|manifest|[\w.-]*(?:settings|config|mcp)[\w.-]*)\.json$"
+)
+_DATA = re.compile(
+    r"\.(?:jsonl?|xsd|xml|csv|tsv|svg|lock|sum|map|dtd|rng|vcf|ics|geojson|ipynb|css|sha\d+|sig|asc)$"
+    r"|(?:^|/)(?:package-lock|pnpm-lock|yarn|poetry|uv|cargo|composer|gemfile)[\w.-]*$"
+    r"|(?:^|[/_.-])(?:licen[sc]es?|notice|copying|patents|ofl|third[-_]party[\w-]*)(?:[-_.][\w.-]*)?$"
+)
 _PROGRAMS = (b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"\xfe\xed\xfa\xcf", b"\xca\xfe\xba\xbe")
 _COMPILED = (".pyc", ".pyo", ".class", ".so", ".dll", ".exe", ".jar")
-_MEDIA = re.compile(r"\.(?:png|jpe?g|gif|webp|ico|pdf|ttf|otf|woff2?|mp[34]|wav|docx|xlsx|pptx)$")
-_PYTHON_CUES = re.compile(r"\b(?:eval|exec|__import__|b64decode|fromhex|marshal|dup2)\b|range\(\d{3,9}")
-_CLAIMS_SAFETY = re.compile(r"\b(?:safe|safely|secure|securely|parameteri[sz]ed|validated|validation|sanitized)\b")
-_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+_MEDIA = re.compile(r"\.(?:png|jpe?g|gif|webp|ico|pdf|ttf|otf|woff2?|mp[34]|wav|docx|xlsx|pptx|potx|dotx)$")
+_PYTHON_CUES = re.compile(r"\b(?:eval|exec|__import__|b64decode|fromhex|marshal|dup2|environ)\b|range\(\d{3,9}")
+_COMMENT = re.compile(r"<!--(.*?)(?:-->|\Z)", re.DOTALL)
 _UNSEEN = re.compile(
     r"<\w+\b[^>\n]{0,200}(?:display\s?:\s?none|visibility\s?:\s?hidden|font-size\s?:\s?0|opacity\s?:\s?0(?![.\d])|"
     r"color\s?:\s?(?:white|#fff(?:fff)?|transparent)\b|\bhidden\b)[^>\n]{0,200}>[^<]{0,2000}|\[(?://|comment)\]:\s?#[^\n]*"
 )
 _FRONT = re.compile(r"\A(---\n.{0,1200}?\n---|.{0,120}).*", re.DOTALL)  # what a skill says it is
-_DOWNLOADS = frozenset({"pipe_to_shell", "shell_of_download", "download_then_run"})
-_ENCRYPTED = re.compile(r"https://")
-_FOREIGN = frozenset({"foreign_host", "rented_host", "numeric_host"})
-_WORSE_IF_CLAIMED_SAFE = frozenset({"sql_injection", "path_traversal"})
-_WORSE_THAN_AN_EXAMPLE = frozenset({"floods", "reverse_shell"})
-_QUOTING = re.compile(r"[\"'`“”|>❌✗✘🚫⛔]")
+_QUOTED = re.compile(r"[\"“`][^\"”`\n]{6,200}[\"”`]")
+_FILE_NAME = re.compile(r"[\w-]{1,60}\.(?:sh|py|ps1|bat|js|mjs|rb|pl|command)\b")
+_RUN_VERBS = re.compile(r"\b(?:run|runs|running|execut\w{1,5}|launch\w{0,4}|invok\w{1,4}|start|started|source)\b")
+_WORSE_THAN_AN_EXAMPLE = frozenset(
+    {"floods", "reverse_shell", "runs_fetched_code", "sends_secrets", "environment_dump"}
+)
+_TOGETHER = {  # what a script does that its own sentence makes a deed
+    "sends": "sends something to a host that the skill has nothing else to do with",
+    "socket": "opens a network connection",
+    "deletes": "deletes files",
+    "deletes_where_it_stands": "deletes files",
+    "reads_private": "reads what is private",
+    "reads_secrets": "reads credentials",
+    "spies": "reads what is private",
+    "environment_dump": "reads all environment variables",
+    "reads_secret_file": "reads credentials",
+    "shell_with_network": "talks to the network",
+    "evaluates": "runs text as code",
+    "runs_given_code": "runs whatever it is given",
+    "shell_injection": "puts shell commands together from what it is given",
+    "sql_injection": "puts database queries together from text",
+    "path_traversal": "opens paths outside of its folder",
+    "unpickles": "can run code that is hidden in data",
+}
+
+
+class Kind(Enum):
+    PROSE = "prose"
+    CODE = "code"
+    DATA = "data"  # schemas, licences, locks: nobody is told anything there
 
 
 def scan(tree: Tree, policy: Policy = Policy()) -> tuple[Finding, ...]:  # noqa: B008 - a frozen value
-    """Everything suspicious in the files of a skill, worst first."""
-    return scan_counting(tree, Work(), policy)
-
-
-def scan_counting(tree: Tree, work: Work, policy: Policy = Policy()) -> tuple[Finding, ...]:  # noqa: B008
-    """The same, with the work it took added to `work`."""
+    """Everything that a skill's files would do, worst first."""
     findings = [found for path, file in sorted(tree.items()) for found in _scan_opaque(path, file)]
-    for page in pages(tree, work, policy):
+    pages = _pages(tree, policy)
+    for page in pages:
         findings += page.findings()
         findings += _scan_hidden(page)
-    findings += _scan_scripts(tree)
+    findings += _scan_python(pages)
+    findings += _scan_orders_to_run(pages, findings)
     spoken = (finding for finding in set(findings) if finding.rule not in policy.silence)
     return _first_of_each(sorted(spoken, key=worse_first))
 
 
-def pages(tree: Tree, work: Work, policy: Policy = Policy()) -> list[ScannedFile]:  # noqa: B008
+def _pages(tree: Tree, policy: Policy) -> list[Page]:
     """The readable files of a skill."""
     texts = {path: text for path, file in sorted(tree.items()) if (text := _text_of(file)) is not None}
     seen = {path: plain(text, strange=is_strange(text)) for path, text in texts.items()}
-    hosts = neighbourhood((text.lower() for text in seen.values()), _FRONT.sub(r"\1", _head(seen)))
-    return [
-        ScannedFile(path=path, raw=texts[path], text=text, hosts=hosts, work=work, policy=policy)
-        for path, text in seen.items()
-    ]
-
-
-def _head(texts: Mapping[str, str]) -> str:
-    return next((text[:1600] for path, text in texts.items() if path.lower().endswith("skill.md")), "")
+    head = next((text[:1600] for path, text in seen.items() if path.lower().endswith("skill.md")), "")
+    hosts = neighbourhood((text.lower() for text in seen.values()), _FRONT.sub(r"\1", head))
+    return [Page(path=path, raw=texts[path], text=text, hosts=hosts, policy=policy) for path, text in seen.items()]
 
 
 def _first_of_each(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -96,228 +119,200 @@ def _text_of(file: File) -> str | None:
     return text.replace("\r\n", "\n")
 
 
-def _is_python(path: str, text: str) -> bool:
-    return path.endswith((".py", ".pyw", ".pyi")) or (
-        text.startswith("#!") and "python" in text[:80].partition("\n")[0]
-    )
-
-
 def _scan_opaque(path: str, file: File) -> Iterator[Finding]:
     if _text_of(file) is not None:
         return
     content = file.content
     if content is None:
         why = f"{file.size:,} bytes were not looked at."
-        yield _at(path, 1, "too_large", Category.OBFUSCATION, Risk.MEDIUM, why, path)
+        yield _at(path, 1, "too_large", Category.OBFUSCATION, Risk.NOTE, why, path)
     elif content.startswith(_PROGRAMS):
         yield _at(path, 1, "program", Category.DANGEROUS_CODE, Risk.HIGH, "A program can't be looked into.", path)
     elif path.lower().endswith(_COMPILED) or file.executable:
         yield _at(path, 1, "compiled", Category.OBFUSCATION, Risk.HIGH, "Compiled code can't be looked into.", path)
     elif not _MEDIA.search(path.lower()):
-        yield _at(path, 1, "opaque_file", Category.OBFUSCATION, Risk.LOW, "A binary file can't be looked into.", path)
+        yield _at(path, 1, "opaque_file", Category.OBFUSCATION, Risk.NOTE, "A binary file can't be looked into.", path)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScannedFile:
+class Page:
     """One readable file, or a text that was hidden in one, with what is found in it."""
 
     path: str
     raw: str
     text: str  # as a reader sees it
     hosts: Neighbourhood
-    work: Work
     policy: Policy
     is_hidden: bool = False
 
     @cached_property
-    def lines(self) -> Lines:
-        return Lines(lower=self.text.lower())
+    def kind(self) -> Kind:
+        path = self.path.lower()
+        if self.is_hidden:
+            return Kind.PROSE
+        if _CONFIGURATION.search(path):
+            return Kind.CODE
+        if _DATA.search(path):
+            return Kind.DATA
+        return Kind.PROSE if path.endswith(_PROSE) else Kind.CODE
+
+    @property
+    def is_python(self) -> bool:
+        first = self.text[:80].partition("\n")[0]
+        return self.path.endswith((".py", ".pyw", ".pyi")) or (first.startswith("#!") and "python" in first)
 
     @cached_property
-    def is_prose(self) -> bool:
-        return self.is_hidden or self.path.lower().endswith(_PROSE)
+    def lower(self) -> str:
+        return self.text.lower()
 
     @cached_property
-    def is_about_attacks(self) -> bool:
-        return self.is_prose and "warns" in slots_of(self.text[:800])
+    def _line_starts(self) -> list[int]:
+        return [0, *(found.end() for found in re.finditer("\n", self.lower))]
+
+    def line_of(self, place: int) -> int:
+        return bisect_right(self._line_starts, place)
 
     @cached_property
     def concealed(self) -> list[tuple[int, int]]:
         """Spans that a page has but does not show."""
-        lower = self.lines.lower
-        comments = _COMMENT.finditer(lower) if "<!--" in lower else ()
-        unseen = _UNSEEN.finditer(lower) if "<" in lower or "]:" in lower else ()
+        if self.kind is not Kind.PROSE or self.is_hidden:
+            return []
+        comments = _COMMENT.finditer(self.lower) if "<!--" in self.lower else ()
+        unseen = _UNSEEN.finditer(self.lower) if "<" in self.lower or "]:" in self.lower else ()
         return sorted(found.span() for found in (*comments, *unseen))
 
     @cached_property
-    def commands(self) -> tuple[list[Match], list[str]]:
-        return found_commands(self.lines.lower, self.work)
+    def sentences(self) -> list[Sentence]:
+        return list(sentences(self.text, self.hosts.kind)) if self.kind is Kind.PROSE else []
 
     @cached_property
-    def sentences(self) -> list[Sentence]:
-        return sentences(self.text, self.signs) if self.is_prose else []
+    def is_about_attacks(self) -> bool:
+        return self.kind is Kind.PROSE and any("attack" in one.own for one in self.sentences[:6])
 
     def findings(self) -> Iterator[Finding]:
-        matches, flooded = self.commands
-        if flooded:
-            why = "The openings of an attack are repeated so often that not all of them were looked at."
-            yield self._at(1, "flooded", Category.OBFUSCATION, Risk.HIGH, why, ", ".join(flooded))
-        for place, text, why in held_texts(self.lines.lower, self.policy):
-            yield self._at(self.lines.number(place), "hold", Category.EXCESSIVE_PERMISSION, Risk.HIGH, why, text)
-        yield from self._rented()
-        around: dict[int, list[Sentence]] = {}
-        for sentence in self.sentences:
-            around.setdefault(sentence.line, []).append(sentence)
-        for match in matches:
-            if severity := self._judged(match, around):
+        for place, text, why in held_texts(self.lower, self.policy):
+            yield self._at(self.line_of(place), "hold", Category.EXCESSIVE_PERMISSION, Risk.HIGH, why, text)
+        if self.kind is Kind.DATA:
+            return
+        spoken = {one.line: one for one in self.sentences}
+        for match in found_commands(self.lower):
+            if severity := self._judged(match, spoken.get(self.line_of(match.start))):
+                excerpt = self.lower[match.start : match.end]
                 rule = match.rule
-                excerpt = self.lines.lower[match.start : match.end]
-                yield self._at(self.lines.number(match.start), rule.name, rule.category, severity, rule.why, excerpt)
+                yield self._at(self.line_of(match.start), rule.name, rule.category, severity, rule.why, excerpt)
+        yield from self._rented()
         yield from self._meant()
-        if self.is_prose and not self.is_hidden and "```py" in self.lines.lower:
-            yield from _scan_fenced_python(self.path, self.text)
+        if self.kind is Kind.PROSE and not self.is_hidden and "```py" in self.lower:
+            yield from _scan_fenced_python(self.path, self.text, self.hosts)
 
     def _rented(self) -> Iterator[Finding]:
         """Addresses of hosts that anyone can have for a minute."""
-        for place, host in addresses(self.lines.lower):
-            if self.hosts.kind(host) == "rented_host":
-                risk = Risk.MEDIUM if self.is_about_attacks else Risk.HIGH
+        for place, host in addresses(self.lower):
+            if is_rented(host):
+                is_said = self.kind is Kind.PROSE and (self.is_about_attacks or not self.is_hidden)
                 why = "Leads to a host that anyone can have for a minute."
-                yield self._at(self.lines.number(place), "rented_host", Category.EXFILTRATION, risk, why, host)
+                risk = Risk.NOTE if is_said else Risk.HIGH
+                yield self._at(self.line_of(place), "rented_host", Category.EXFILTRATION, risk, why, host)
 
-    @cached_property
-    def signs(self) -> dict[int, Slots]:
-        """What patterns and addresses say of each line."""
-        signs: dict[int, set[str]] = {}
-        for match in self.commands[0]:
-            signs.setdefault(self.lines.number(match.start), set()).add(match.rule.name)
-        for place, host in addresses(self.lines.lower):
-            if kind := self.hosts.kind(host):
-                signs.setdefault(self.lines.number(place), set()).add("foreign_host" if kind in _FOREIGN else kind)
-        return {line: frozenset(names) for line, names in signs.items()}
-
-    def _judged(self, match: Match, around: Mapping[int, Sequence[Sentence]]) -> Risk | None:
-        """How bad this match is where it stands."""
+    def _judged(self, match: Match, said: Sentence | None) -> Risk | None:
+        """How bad a command is where it stands."""
         rule = match.rule
-        severity = rule.risk if self.is_prose else rule.in_code or rule.risk
-        if severity is None:
+        if rule.needs and not self._leads_away(match):
             return None
-        if rule.name in _DOWNLOADS:
-            severity = self._download(match, severity)
+        if self.kind is Kind.CODE:
+            return rule.in_code
         if self._is_concealed(match.start):
-            return Risk.HIGH if severity is Risk.MEDIUM else severity
-        if self.is_prose and self._is_warned(around.get(self.lines.number(match.start), ())):
-            return lowered(severity)
-        return severity
+            return Risk.HIGH
+        is_shown = said is not None and self._is_mentioned(said)
+        return Risk.NOTE if is_shown or (said is not None and "attack" in said.own) else rule.in_prose
 
-    def _download(self, match: Match, severity: Risk) -> Risk:
-        """Where everybody downloads from is no news; where the skill is at home, worth a look."""
-        lower = self.lines.lower
-        command = lower[match.start : max(match.end, lower.find("\n", match.end), match.start + 1)][:600]
+    @property
+    def names_foreign_host(self) -> bool:
+        return any(self.hosts.kind(host) == "foreign_host" for _, host in addresses(self.lower))
+
+    def _leads_away(self, match: Match) -> bool:
+        """Does the command name a host that is neither known nor the skill's own?"""
+        end = self.lower.find("\n", match.end)
+        command = self.lower[match.start : end if end >= 0 else len(self.lower)][:800]
+        if self.is_python and "://" not in command:
+            command = self.lower
         kinds = {self.hosts.kind(host) for _, host in addresses(command)}
-        if kinds <= {"known_host", ""}:
-            return Risk.LOW if kinds else lowered(severity)
-        return Risk.MEDIUM if kinds <= {"known_host", "own_host", ""} and _ENCRYPTED.search(command) else Risk.HIGH
+        if match.rule.needs == "unknown_host":
+            return not kinds or "foreign_host" in kinds or "http://" in command
+        return "foreign_host" in kinds
 
     def _is_concealed(self, place: int) -> bool:
         before = bisect_right(self.concealed, (place, len(self.text))) - 1
         return self.is_hidden or (before >= 0 and place < self.concealed[before][1])
 
-    def _is_warned(self, read: Sequence[Sentence]) -> bool:
-        """Is it said to warn of it, by its own line, its heading, or the page?"""
-        return self.is_about_attacks or any(
-            "warns" in one.own | one.around or "-run" in one.own | one.around for one in read
-        )
-
     def _meant(self) -> Iterator[Finding]:
-        """What the sentences want: by the intents, else by the learned look."""
-        weights = learned.weights()
-        for sentence in self.sentences:
-            slots = sentence.slots
-            found = intents_in(slots)
-            words = words_of(sentence.text) if found else []
-            unplaced = slots - frozenset().union(*words)
-            met = [intent for intent in found if intent.is_met(words, unplaced)]
-            for intent in met:
-                is_shown = sentence.is_code or self.is_mentioned(sentence)
-                severity = lowered(intent.risk) if is_shown else intent.risk
-                yield self._at(sentence.line, intent.name, intent.category, severity, intent.why, sentence.text)
-            if not met and not sentence.is_code and learned.score(sentence, weights) >= weights.skill_floor:
-                is_said = "warns" not in sentence.own and not self.is_mentioned(sentence)
-                severity = Risk.HIGH if is_said else Risk.MEDIUM
-                why = f"Reads like an attack: {', '.join(_told(sentence))}."
-                yield self._at(sentence.line, "reads_like_an_attack", _category(sentence), severity, why, sentence.text)
+        """What the sentences want."""
+        for one in self.sentences:
+            own = one.own
+            for intent in intents():
+                if not one.is_code and intent.is_met(one.words, own, one.around):
+                    risk = Risk.NOTE if self._is_mentioned(one) else intent.risk
+                    yield self._at(one.line, intent.name, intent.category, risk, intent.why, one.text)
 
-    def is_mentioned(self, sentence: Sentence) -> bool:
-        """Quoted or listed where attacks are spoken of, rather than said."""
+    def _is_mentioned(self, said: Sentence) -> bool:
+        """Listed or quoted where attacks or don'ts are spoken of, or in a table, rather than said."""
         if self.is_hidden:
             return False
-        is_listed = (
-            sentence.text[:1] in "-*+|>❌" or sentence.text[:1].isdigit() or _QUOTING.search(sentence.text) is not None
-        )
-        return is_listed and ("warns" in sentence.around or self.is_about_attacks)
+        first = said.text[:1]
+        is_quoted = _QUOTED.search(said.text) is not None
+        is_listed = is_quoted or first in "-*+>❌✗" or first.isdigit()
+        warned = said.around | (said.own if is_quoted else frozenset())
+        return first == "|" or (is_listed and (self.is_about_attacks or not warned.isdisjoint(("attack", "forbids"))))
 
     def _at(self, line: int, rule: str, category: Category, severity: Risk, why: str, excerpt: str) -> Finding:
         return _at(self.path, line, rule, category, severity, why, excerpt)
 
 
-_TELLING = {
-    "secret": "secrets",
-    "hard_secret": "secrets",
-    "secret_path": "secrets",
-    "spy": "private data",
-    "data": "private data",
-    "send": "sending",
-    "posts": "sending",
-    "foreign_host": "an unrelated host",
-    "remote": "a server",
-    "standing": "with every task",
-    "run": "running",
-    "script_path": "a script",
-    "delete": "deleting",
-    "lock": "locking",
-    "approval": "approval",
-    "hide": "secrecy",
-    "money": "money",
-    "slant": "taking sides",
-    "plant": "a planted access",
-    "steering": "agents' own files",
-    "weaken": "protections",
-    "told": "instructions",
-    "identity": "identity",
-}
+def _scan_orders_to_run(pages: Sequence[Page], findings: Sequence[Finding]) -> Iterator[Finding]:
+    """A script is judged with the sentence that has it run: what it does alone is a note, what is ordered is a deed."""
+    deeds: dict[str, list[Finding]] = {}
+    for found in findings:
+        if found.rule in _TOGETHER:
+            deeds.setdefault(found.path.rpartition("/")[2].lower(), []).append(found)
+    there = {page.path.rpartition("/")[2].lower() for page in pages}
+    for page in pages:
+        for one in page.sentences:
+            if one.is_code or not ("script_path" in one.own and _RUN_VERBS.search(one.text.lower())):
+                continue
+            is_standing = "standing" in one.own or "standing" in one.around
+            for name in dict.fromkeys(_FILE_NAME.findall(one.text.lower())):
+                if name not in there and is_standing and _is_own_script(name, one):
+                    why = f"{name} is to be run with every task, and is not among the files."
+                    yield page._at(one.line, "absent_script", Category.DANGEROUS_CODE, Risk.HIGH, why, one.text)
+                for deed in deeds.get(name, [])[:1]:
+                    why = f"Has {name} run, which {_TOGETHER[deed.rule]} ({deed.path}:{deed.line})."
+                    risk = Risk.HIGH if is_standing or deed.rule == "sends" else Risk.NOTE
+                    yield page._at(one.line, "orders_script", deed.category, risk, why, one.text)
 
 
-def _told(sentence: Sentence) -> list[str]:
-    """What a sentence speaks of, in words for people."""
-    every = sentence.own | sentence.around
-    return list(dict.fromkeys(word for slot, word in _TELLING.items() if slot in every))[:4] or ["an order"]
+def _is_own_script(name: str, said: Sentence) -> bool:
+    """Is it a script of the skill that an order names, rather than a library, a file to be written, or a warning?"""
+    is_on_condition = (
+        said.text.lstrip("-*+0123456789. ").startswith(("When ", "If ", "For ")) and "any" not in said.text
+    )
+    return not (name.endswith("js") or is_on_condition) and said.own.isdisjoint(("attack", "doc"))
 
 
-def _category(sentence: Sentence) -> Category:
-    every = sentence.own | sentence.around
-    if every & {"posts", "foreign_host"} or {"send", "spy"} <= every:
-        return Category.EXFILTRATION
-    if every & {"hard_secret", "secret_path"}:
-        return Category.CREDENTIAL_ACCESS
-    return Category.DANGEROUS_CODE if every & {"delete", "script_path", "lock"} else Category.PROMPT_INJECTION
-
-
-def _scan_hidden(page: ScannedFile) -> Iterator[Finding]:
+def _scan_hidden(page: Page) -> Iterator[Finding]:
     """What was hidden is scanned like the rest, and being hidden makes it worse."""
+    if page.kind is Kind.DATA:
+        return
     text, strange = page.raw, is_strange(page.raw)
     for hidden in (*((*invisible(text), *doubtful(text)) if strange else ()), *encoded(page.text)):
         is_encoded = hidden.rule == "encoded_text"
         if not is_encoded:
-            yield _at(
-                page.path, hidden.line, hidden.rule, Category.HIDDEN_TEXT, hidden.severity, hidden.why, hidden.says
-            )
+            yield page._at(hidden.line, hidden.rule, Category.HIDDEN_TEXT, hidden.severity, hidden.why, hidden.says)
         if hidden.says:
             yield from _scan_found(page, hidden)
         for seen in look_at(hidden.says) if is_encoded else ():
-            if seen.severity in (Risk.HIGH, Risk.MEDIUM):
+            if seen.severity is Risk.HIGH:
                 why = f"Hidden code: {seen.why}"
-                yield _at(page.path, hidden.line, seen.rule, Category.OBFUSCATION, Risk.HIGH, why, hidden.says)
+                yield page._at(hidden.line, seen.rule, Category.OBFUSCATION, Risk.HIGH, why, hidden.says)
     if page.concealed:
         yield from replace(page, text=_only(page.text, page.concealed), is_hidden=True).findings()
 
@@ -331,14 +326,13 @@ def _only(text: str, spans: Sequence[tuple[int, int]]) -> str:
     return "".join(parts)
 
 
-def _scan_found(page: ScannedFile, hidden: Hidden) -> Iterator[Finding]:
-    inner = replace(page, text=plain(hidden.says), is_hidden=True)
-    for finding in inner.findings():
-        if finding.severity is not Risk.LOW:
-            yield replace(finding, line=hidden.line, severity=Risk.HIGH, why=f"Hidden text: {finding.why}")
+def _scan_found(page: Page, hidden: Hidden) -> Iterator[Finding]:
+    for finding in replace(page, text=plain(hidden.says), is_hidden=True).findings():
+        if finding.severity is Risk.HIGH:
+            yield replace(finding, line=hidden.line, why=f"Hidden text: {finding.why}")
 
 
-def _scan_fenced_python(path: str, text: str) -> Iterator[Finding]:
+def _scan_fenced_python(path: str, text: str, hosts: Neighbourhood) -> Iterator[Finding]:
     """An example is not run by itself, so it weighs less than a script."""
     line, end = 1, 0
     while (start := text.find("```py", end)) >= 0:
@@ -347,26 +341,23 @@ def _scan_fenced_python(path: str, text: str) -> Iterator[Finding]:
         end = text.find("```", start)
         end = end if end >= 0 else len(text)
         code = text[start:end]
-        for seen in look_at(code) if _PYTHON_CUES.search(code) else ():
-            if seen.severity is not None and seen.rule != "path_traversal":
-                severity = seen.severity if seen.rule in _WORSE_THAN_AN_EXAMPLE else lowered(seen.severity)
-                excerpt = code.split("\n")[seen.line - 1]
-                yield _at(path, line + seen.line - 1, seen.rule, seen.category, severity, seen.why, excerpt)
+        is_foreign = any(hosts.kind(host) == "foreign_host" for _, host in addresses(code.lower()))
+        for seen in look_at(code, is_foreign=is_foreign) if _PYTHON_CUES.search(code) else ():
+            severity = seen.severity if seen.rule in _WORSE_THAN_AN_EXAMPLE else Risk.NOTE
+            excerpt = code.split("\n")[seen.line - 1]
+            yield _at(path, line + seen.line - 1, seen.rule, seen.category, severity, seen.why, excerpt)
         line += text.count("\n", start, end)
 
 
-def _scan_scripts(tree: Tree) -> Iterator[Finding]:
-    """A weakness in a skill that calls itself safe is worse than one in a skill that does not."""
-    texts = {path: text for path, file in sorted(tree.items()) if (text := _text_of(file)) is not None}
-    scripts = {path: text for path, text in texts.items() if _is_python(path, text)}
-    claims_safety = _CLAIMS_SAFETY.search(_head(texts)[:600].lower()) is not None
-    seen_by_path = {path: look_at(text) for path, text in scripts.items()}
+def _scan_python(pages: Sequence[Page]) -> Iterator[Finding]:
+    scripts = {page.path: page.text for page in pages if page.is_python}
+    seen_by_path: Mapping[str, tuple[Seen, ...]] = {
+        page.path: look_at(page.text, is_foreign=page.names_foreign_host) for page in pages if page.is_python
+    }
     everything = [(path, seen) for path, all_seen in seen_by_path.items() for seen in all_seen]
     for path, seen in [*everything, *seen_together(seen_by_path)]:
-        if seen.severity is not None:
-            severity = Risk.HIGH if claims_safety and seen.rule in _WORSE_IF_CLAIMED_SAFE else seen.severity
-            excerpt = "".join(scripts[path].split("\n")[seen.line - 1 : seen.line])
-            yield _at(path, seen.line, seen.rule, seen.category, severity, seen.why, excerpt)
+        excerpt = "".join(scripts[path].split("\n")[seen.line - 1 : seen.line])
+        yield _at(path, seen.line, seen.rule, seen.category, seen.severity, seen.why, excerpt)
 
 
 def _at(path: str, line: int, rule: str, category: Category, severity: Risk, why: str, excerpt: str) -> Finding:

@@ -14,12 +14,11 @@ _NEAR = "near-duplicate of"
 
 
 def high_findings(tree: Tree, policy: Policy) -> list[str]:
-    """What a person must see before content from outside is used, one line each; a rule in brackets can be silenced."""
-    from habitus.screening.findings import Risk
+    """What a person must see before foreign content is used, one line a kind; a rule in brackets can be silenced."""
+    from habitus.screening.findings import Risk, by_kind
     from habitus.screening.scanner import scan  # patterns and a parser, for those who look at content
 
-    held = (one for one in scan(tree, policy) if one.severity is Risk.HIGH)
-    return list(dict.fromkeys(f"{one.path}:{one.line}: {one.why.rstrip('.')} ({one.rule})" for one in held))
+    return list(map(str, by_kind(one for one in scan(tree, policy) if one.severity is Risk.HIGH)))
 
 
 def near_duplicates(finder: Finder, name: str, tree: Tree) -> list[str]:

@@ -1,7 +1,7 @@
-"""Reads a text into sentences, and each sentence into slots: what it speaks of, and in which mood. Pure.
+"""Reads a text into sentences, and each of them into the slots of its words: what it speaks of, in which mood. Pure.
 
 `send` stands for a word of that slot, `-send` for one that is negated ("never send"), `~approval` for one that is to be
-skipped ("without asking"), `+send` for one that stands around the sentence rather than in it.
+skipped ("without asking"), `+standing` for one in the heading or in the sentences before it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -20,7 +20,12 @@ _HEADING = re.compile(r"#{1,6}\s")
 _FENCE = re.compile(r"(?:`{3,}|~{3,})[ \t]*([\w+-]*)")
 _IN_WORDS = frozenset({"", "text", "txt", "md", "markdown", "prompt", "plain", "plaintext"})
 _INTRODUCES = (":", ":**", ":*", ":__")
-_TOKENS = re.compile(r"[\w\u0900-\u0dff]+|[,;:()|—–→>]")
+_TOKENS = re.compile(
+    r"(?P<url>(?:https?|wss?|ftp)://[^\s\"'<>)\]`]{1,300})|(?P<mail>[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,5}[a-z]{2,24}\b)"
+    r"|(?P<path>[~$.]{0,2}[\w${}.-]{0,60}(?:/[\w${}.*-]{1,60}){1,9}/?|\.[a-z]\w{1,20}(?:\.\w{1,12})?|[\w-]{1,60}\.[a-z]{1,5}\d?\b)"
+    r"|[\w\u0900-\u0dff]{1,80}|[,;:()|—–→>]"
+)
+_INSIDE = re.compile(r"[\w\u0900-\u0dff]+")
 _MARKS = re.compile(r"[\u0300-\u036f\u064b-\u0655\u0591-\u05c7\u093c]")
 _UNSPACED = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _ARTICLES = re.compile(r"^(?:وال|بال|لل|ال|و|ب|ل|ה|ו|ב|ל|ש)(?=\w{3})")
@@ -30,81 +35,72 @@ _ENGLISH = frozenset(  # words that hardly any other language has
         r"\w+",
         "the of and with this that is are your you when after any from it its not be their they them by each every "
         "into has should must never always before without only which what how than to for if does did can cannot "
-        "these those",
+        "these those all previous instructions run",
     )
 )
 _UNFINISHED = re.compile(r"(?![#|]).*[\w,]$")
 _KEY = re.compile(r"[\w-]+:(?!//)")
+_WALLET = re.compile(r"0x[0-9a-f]{12}|bc1[0-9a-z]{20}|[a-z]{2}\d{2}[0-9a-z]{12,30}$")
 _REACH = 4  # words that a negation turns
-_LONGEST_SENTENCE = 2000
+_LONGEST_SENTENCE = 1_000
 _SHORT = 60  # characters that are hardly two sentences
-_BLOCK = 12  # sentences that stand around one
+_BLOCK = 12  # sentences that one introduction reaches
 
 Slots = frozenset[str]
+KindOfHost = Callable[[str], str]
+NOTHING: Slots = frozenset()
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Sentence:
-    """One sentence, its line, what it says, and what stands around it."""
+    """One sentence, its line, the slots of its words, and those of its heading and of the sentences before it."""
 
     line: int
     text: str
-    own: Slots
-    heading: Slots = frozenset()
-    around: Slots = frozenset()
+    words: Sequence[Slots]
+    around: Slots = NOTHING
     is_code: bool = False  # a line of a program, whose words mean something else
 
     @property
-    def lent(self) -> Slots:
-        """What it says to the sentences around it."""
-        return frozenset(name for name in self.own if "_" in name or name == "posts") if self.is_code else self.own
-
-    @property
-    def slots(self) -> Slots:
-        return self.own | {f"+{name}" for name in self.around if name[0].isalpha()}
+    def own(self) -> Slots:
+        return NOTHING.union(*self.words)
 
 
-def sentences(text: str, signs: Mapping[int, Slots]) -> list[Sentence]:
-    """The sentences of a text, block by block; `signs` are slots of whole lines that others have found."""
-    heading: Slots = frozenset()
-    found: list[Sentence] = []
-    block: list[Sentence] = []
+def sentences(text: str, kind_of_host: KindOfHost, table: str = "words") -> Iterator[Sentence]:
+    """The sentences of a text in their order, read with the words of a table."""
+    heading, block, count = NOTHING, NOTHING, 0
     goes_on = is_code = False
-    for number, stripped, sign in _unwrapped(text, signs):
+    for number, stripped in _unwrapped(text):
         is_heading = _HEADING.match(stripped) is not None
-        if (not stripped and not goes_on) or is_heading:
-            found += _settled(block)
-            block = []
+        if (not stripped and not goes_on) or is_heading or count >= _BLOCK:
+            block, count = NOTHING, 0
         if not stripped:
             continue
         if fence := _FENCE.match(stripped):
             is_code = not is_code and fence[1].lower() not in _IN_WORDS
             continue
         for part in _parts(stripped):
-            if len(block) >= _BLOCK:
-                found += _settled(block)
-                block = []
-            own = slots_of(part) | sign
-            block.append(Sentence(line=number, text=part, own=own, heading=heading, is_code=is_code))
+            words = words_of(part, kind_of_host, table) if not is_code else []
+            yield Sentence(line=number, text=part, words=words, around=heading | block, is_code=is_code)
+            block, count = block.union(*words), count + 1
         if is_heading:
-            heading = frozenset(chain.from_iterable(one.own for one in block))
+            heading = block
         goes_on = is_heading or stripped.endswith(_INTRODUCES)
-    return found + _settled(block)
 
 
-def _unwrapped(text: str, signs: Mapping[int, Slots]) -> Iterator[tuple[int, str, Slots]]:
-    """The lines of a text with their slots; a sentence that was wrapped over several is one line, code is not."""
-    number, whole, named, is_fenced = 1, "", frozenset[str](), False
+def _unwrapped(text: str) -> Iterator[tuple[int, str]]:
+    """The lines of a text; a sentence that was wrapped over several is one line, code is not."""
+    number, whole, is_fenced = 1, [""], False
     for place, line in enumerate(text.split("\n"), 1):
-        stripped, sign = line.strip(), signs.get(place, frozenset())
+        stripped = line.strip()
         is_fenced ^= _FENCE.match(stripped) is not None
-        if not is_fenced and stripped[:1].islower() and _UNFINISHED.match(whole) and not _KEY.match(stripped):
-            whole, named = f"{whole} {stripped}", named | sign
+        if not is_fenced and stripped[:1].islower() and _UNFINISHED.match(whole[-1]) and not _KEY.match(stripped):
+            whole.append(stripped)
             continue
         if place > 1:
-            yield number, whole, named
-        number, whole, named = place, stripped, sign
-    yield number, whole, named
+            yield number, " ".join(whole)
+        number, whole = place, [stripped]
+    yield number, " ".join(whole)
 
 
 def _parts(line: str) -> Iterator[str]:
@@ -113,31 +109,18 @@ def _parts(line: str) -> Iterator[str]:
         yield from (part[start : start + _LONGEST_SENTENCE] for start in range(0, len(part), _LONGEST_SENTENCE))
 
 
-def _settled(block: list[Sentence]) -> list[Sentence]:
-    for sentence in block:
-        others = (other.lent for other in block if other is not sentence)
-        sentence.around = sentence.heading.union(*others)
-    return block
-
-
-@functools.lru_cache(maxsize=4_096)  # skills of one collection share sentences
-def slots_of(sentence: str) -> Slots:
-    """What a sentence speaks of, with the marks of negation."""
-    return frozenset(chain.from_iterable(words_of(sentence)))
-
-
-def words_of(sentence: str) -> list[Slots]:
+def words_of(sentence: str, kind_of_host: KindOfHost, table: str) -> list[Slots]:
     """The slots of each word, in order; a phrase counts where it begins."""
     plain = folded(sentence)
-    tokens = _TOKENS.findall(plain)
-    lexicon = _lexicon(is_english=not _ENGLISH.isdisjoint(tokens))
+    tokens, special = _tokens(plain, kind_of_host)
+    lexicon = _lexicon(table, is_english=not _ENGLISH.isdisjoint(tokens))
     found: list[Slots] = []
     turned: dict[str, int] = {}  # mark → words that it still reaches
     for place, token in enumerate(tokens):
         if token in _BREAKS:
             turned.clear()
             continue
-        named = _named(tokens, place, lexicon)
+        named = _named(tokens, place, lexicon) | special.get(place, NOTHING)
         found.append(named.union(mark + name for mark in turned for name in named) if turned else named)
         turned = {mark: left - 1 for mark, left in turned.items() if left > 1} if turned else turned
         if "not" in named:
@@ -145,41 +128,61 @@ def words_of(sentence: str) -> list[Slots]:
         elif "without" in named and "-" not in turned:
             turned["~"] = _REACH
     if _UNSPACED.search(plain):
-        found.append(
-            frozenset(chain.from_iterable(names for entry, names in lexicon.anywhere.items() if entry in plain))
-        )
+        found.append(NOTHING.union(*(names for entry, names in lexicon.anywhere.items() if entry in plain)))
     return found
+
+
+def _tokens(plain: str, kind_of_host: KindOfHost) -> tuple[list[str], dict[int, Slots]]:
+    """The words, and what addresses and paths among them stand for."""
+    tokens: list[str] = []
+    special: dict[int, Slots] = {}
+    for found in _TOKENS.finditer(plain):
+        token, kind = found[0], found.lastgroup
+        if kind in ("url", "mail"):
+            host = kind_of_host(rules.host_of(token))
+            special[len(tokens)] = frozenset({host, "address"} - {""})
+            tokens.append("")
+        elif kind == "path" and (named := rules.path_slots(token)):
+            special[len(tokens)] = named
+            tokens.append("")
+        else:
+            if _WALLET.match(token):
+                special[len(tokens)] = frozenset({"wallet_address"})
+            tokens += _INSIDE.findall(token) if kind else [token]
+    return tokens, special
 
 
 def _named(tokens: Sequence[str], place: int, lexicon: Lexicon) -> Slots:
     """The slots of a word, and of the phrases that begin with it."""
     phrase = tokens[place]
-    found = _of_word(phrase, lexicon.is_english)
+    found = _of_word(phrase, lexicon.table, lexicon.is_english)
     while phrase in lexicon.openings and place + 1 < len(tokens):
         place += 1
         phrase += " " + tokens[place]
-        found |= lexicon.phrases.get(phrase, frozenset())
-        found |= _beginning(phrase, lexicon.phrase_beginnings, len(tokens[place]))
+        found |= lexicon.phrases.get(phrase, NOTHING) | _beginning(
+            phrase, lexicon.phrase_beginnings, len(tokens[place])
+        )
     return found
 
 
 @functools.lru_cache(maxsize=20_000)
-def _of_word(word: str, is_english: bool) -> Slots:
-    lexicon = _lexicon(is_english=is_english)
-    found = set(lexicon.whole.get(word, ())) | _beginning(word, lexicon.beginnings, len(word) - 1)
+def _of_word(word: str, table: str, is_english: bool) -> Slots:
+    lexicon = _lexicon(table, is_english=is_english)
+    found = lexicon.whole.get(word, NOTHING) | _beginning(word, lexicon.beginnings, len(word) - 1)
     shorter = _ARTICLES.sub("", word)
-    return frozenset(found) if shorter == word else frozenset(found) | _of_word(shorter, is_english)
+    return found if shorter == word else found | _of_word(shorter, table, is_english)
 
 
 def _beginning(text: str, beginnings: Mapping[str, Slots], last_word: int) -> Slots:
     cut = range(max(2, len(text) - last_word), len(text) + 1)
-    return frozenset(chain.from_iterable(beginnings.get(text[:end], ()) for end in cut))
+    return NOTHING.union(*(beginnings.get(text[:end], NOTHING) for end in cut))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lexicon:
     """English alone, or all languages: short words of one mean something else in another."""
 
+    table: str
     is_english: bool
     whole: Mapping[str, Slots]
     beginnings: Mapping[str, Slots]
@@ -190,16 +193,19 @@ class Lexicon:
 
 
 @functools.cache
-def _lexicon(*, is_english: bool) -> Lexicon:
+def _lexicon(table: str, *, is_english: bool) -> Lexicon:
     """Read when the first text is judged."""
     tables: list[dict[str, Slots]] = [{}, {}, {}, {}, {}]
-    for slot, entry in _entries(is_english):
-        plain = " ".join(_TOKENS.findall(folded(entry.replace(":", " "))))
-        is_beginning = entry.endswith("*")
-        place = 4 if _UNSPACED.search(plain) else 2 * (" " in plain) + is_beginning
-        tables[place][plain] = tables[place].get(plain, frozenset()) | {slot}
+    words = rules.read(table)
+    for language in ("english",) if is_english else ("english", "other"):
+        for slot, entries in words[language].items():
+            for entry in map(str.strip, entries.split(",")):
+                plain = " ".join(_INSIDE.findall(folded(entry)))
+                place = 4 if _UNSPACED.search(plain) else 2 * (" " in plain) + entry.endswith("*")
+                tables[place][plain] = tables[place].get(plain, NOTHING) | {slot}
     whole, beginnings, phrases, phrase_beginnings, anywhere = tables
     return Lexicon(
+        table=table,
         is_english=is_english,
         whole=whole,
         beginnings=beginnings,
@@ -213,12 +219,6 @@ def _lexicon(*, is_english: bool) -> Lexicon:
 def _openings(phrase: str) -> Iterator[str]:
     words = phrase.split(" ")
     return (" ".join(words[:end]) for end in range(1, len(words)))
-
-
-def _entries(is_english: bool) -> Iterator[tuple[str, str]]:
-    for slot, languages in rules.read("words").items():
-        for line in (languages["en"],) if is_english else languages.values():
-            yield from ((slot, entry.strip()) for entry in line.split(",") if entry.strip())
 
 
 def folded(text: str) -> str:
