@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import unicodedata
 import zipfile
 from pathlib import Path
@@ -178,3 +179,22 @@ def test_what_was_exported_to_a_layout_that_can_say_less_comes_back_unchanged(
     assert direct.json("skills", "show", "tea")["license"] == "MIT"
     direct.ok("skills", "edit", "tea", "--append", "2. Serve.")
     assert verdicts(direct, tmp_path / "out") == {"tea": "refused", "own": "unchanged"}
+
+
+def test_a_skill_of_another_origin_is_never_replaced_in_silence(direct: Direct, tmp_path: Path) -> None:
+    put(tmp_path / "first-vendor", "tea")
+    put(tmp_path / "second-vendor", "tea", SKILL.format("tea") + "2. With milk.\n")
+    assert verdicts(direct, tmp_path / "first-vendor") == {"tea": "imported"}
+    held = json.loads(direct("skills", "import", str(tmp_path / "second-vendor"), "--json").out)["results"][0]
+    assert held["verdict"] == "held"
+    assert held["reason"].startswith(
+        "'tea' here is from first-vendor/tea, and this one from second-vendor/tea would take its place"
+    )
+    assert direct.json("skills", "show", "tea")["body"] == "1. Do tea."
+    direct.ok("review", "reject", "1")
+    assert verdicts(direct, tmp_path / "second-vendor", "--keep-both") == {"tea-2": "imported"}
+    assert verdicts(direct, tmp_path / "second-vendor", "--keep-both") == {"tea-2": "unchanged"}
+    put(tmp_path / "second-vendor", "tea", SKILL.format("tea") + "2. With lemon.\n")
+    assert verdicts(direct, tmp_path / "second-vendor", "--replace") == {"tea": "updated"}
+    put(tmp_path / "second-vendor", "tea", SKILL.format("tea") + "2. With sugar.\n")
+    assert verdicts(direct, tmp_path / "second-vendor") == {"tea": "updated"}, "the same origin goes on being updated"

@@ -2,32 +2,66 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from typing import Annotated
 
 import typer
 
+from habitus.app.conversations.models import models as models_of
+from habitus.app.home import Home
 from habitus.app.library import scanning as use_case
-from habitus.app.library.scanning import ScanReport
+from habitus.app.library.scanning import LookedAgain, ScanReport
 from habitus.cli import output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson
+from habitus.learning.spending import CapReached
+from habitus.llm.model import NoUsableAnswer, ProviderFault
 from habitus.screening.findings import Risk, by_kind
 
 
 def scan(
     context: typer.Context,
     path: Annotated[str, typer.Argument(help="A file, a directory or an archive.")],
+    second_look: Annotated[
+        bool, typer.Option("--second-look", help="Also ask your model about what rules can't see; it decides nothing.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """What is suspicious about skills, or any files, that are not here yet. Exit code 1 if an import would wait."""
     with opened(context) as habitus:
         report = use_case.look_at(habitus.screening, path)
+        again = asyncio.run(_ask(habitus, path)) if second_look else None
     if as_json:
-        output.print_json({"held": report.is_held, **output.plain(report)})
+        said = {} if again is None else {"second_look": output.plain(again)}
+        output.print_json({"held": report.is_held, **output.plain(report), **said})
     else:
         _print_report(report)
+        _print_second_look(again)
     if report.is_held:
         raise typer.Exit(1)
+
+
+async def _ask(home: Home, path: str) -> list[LookedAgain]:
+    """What the person's own model doubts; a fault or the cap is one line, and the scan stands as it is."""
+    models = models_of(home.settings, os.environ)
+    try:
+        return await use_case.look_again(home, path, models.main)
+    except (CapReached, ProviderFault, NoUsableAnswer, TimeoutError) as fault:
+        output.complain(f"No second look: {str(fault) or 'the model did not answer in time.'}")
+        return []
+    finally:
+        await models.close()
+
+
+def _print_second_look(again: list[LookedAgain] | None) -> None:
+    for each in again or ():
+        for doubt in each.doubts:
+            where = f"{each.name}/{doubt.path}:{doubt.line}"
+            output.say(f"{doubt.model} (a model's verdict): {where}: {doubt.why} “{doubt.quote}”", style="dim")
+    if again is not None:
+        count = sum(len(each.doubts) for each in again)
+        output.say(f"Second look: {output.counted(count, 'line')} doubted. You decide; nothing is held for it.")
 
 
 def _print_report(report: ScanReport) -> None:

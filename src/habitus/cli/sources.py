@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from habitus.cli.opening import opened
 from habitus.cli.options import AsJson
 from habitus.files import given_path
 from habitus.skills.formats.detect import FORMATS
-from habitus.skills.importing import Result, Verdict
+from habitus.skills.importing import Namesake, Result, Verdict, hold
 
 _FORMATS = f"{', '.join(format.name for format in FORMATS)}."
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Take theirs where one here differs; history stays.")]
@@ -27,6 +28,7 @@ Trusted = Annotated[
     bool, typer.Option("--trust", help="You have read it: findings don't hold it, and what it asks for counts.")
 ]
 KeepBoth = Annotated[bool, typer.Option("--keep-both", help="Of two skills of one name take the second as NAME-2.")]
+Replace = Annotated[bool, typer.Option("--replace", help="Let it take the place of a skill from another origin.")]
 
 
 def import_skills(
@@ -36,13 +38,14 @@ def import_skills(
     layer: Annotated[str, typer.Option(help="The layer to import into.")] = "user",
     overwrite: Overwrite = False,
     keep_both: KeepBoth = False,
+    replace: Replace = False,
     trust: Trusted = False,
     as_json: AsJson = False,
 ) -> None:
     """Take in skills of any known layout; each ends imported, updated, unchanged, held or refused, with a reason."""
     source = path if "://" in path else given_path(path)
     with opened(context) as habitus:
-        with _manner(overwrite, trust, as_json, keep_both=keep_both) as manner:
+        with _manner(overwrite, trust, as_json, keep_both=keep_both, replace=replace) as manner:
             taken = updating.take_in(habitus, source, only or (), layer, manner)
         _print_taken(context, habitus, taken, as_json)
 
@@ -55,12 +58,13 @@ def add(
     only: Annotated[list[str] | None, typer.Option("--skill", "-s", help="Only this skill; may be repeated.")] = None,
     overwrite: Overwrite = False,
     keep_both: KeepBoth = False,
+    replace: Replace = False,
     trust: Trusted = False,
     as_json: AsJson = False,
 ) -> None:
     """Fetch skills, scan them, take them in, and lock where they came from and at which commit."""
     with opened(context) as habitus:
-        with _manner(overwrite, trust, as_json, keep_both=keep_both) as manner:
+        with _manner(overwrite, trust, as_json, keep_both=keep_both, replace=replace) as manner:
             taken = updating.add(habitus, source, only or (), manner)
         _print_taken(context, habitus, taken, as_json)
 
@@ -125,10 +129,26 @@ def export(
 
 
 @contextmanager
-def _manner(overwrite: bool, is_trusted: bool, is_quiet: bool, *, keep_both: bool = False) -> Iterator[Manner]:
+def _manner(
+    overwrite: bool, is_trusted: bool, is_quiet: bool, *, keep_both: bool = False, replace: bool = False
+) -> Iterator[Manner]:
     """With a counter on standard error while many are taken in."""
     with output.counting(is_quiet=is_quiet) as progress:
-        yield Manner(overwrite=overwrite, is_trusted=is_trusted, keep_both=keep_both, progress=progress)
+        choose = _always_replace if replace else hold if is_quiet or not sys.stdin.isatty() else _ask
+        yield Manner(overwrite=overwrite, is_trusted=is_trusted, keep_both=keep_both, progress=progress, choose=choose)
+
+
+def _always_replace(name: str, here: str, there: str) -> Namesake:
+    return Namesake.REPLACE
+
+
+def _ask(name: str, here: str, there: str) -> Namesake:
+    """A person at a terminal decides; the rest of the keys let it wait."""
+    said = typer.prompt(
+        f"'{name}' here came from {here}; this one comes from {there}. (r)eplace it, (k)eep both, or let it (w)ait?",
+        default="w",
+    )
+    return {"r": Namesake.REPLACE, "k": Namesake.KEEP_BOTH}.get(said.strip().lower()[:1], Namesake.HOLD)
 
 
 def _print_taken(context: typer.Context, habitus: Habitus, taken: TakenIn, as_json: bool) -> None:

@@ -19,6 +19,7 @@ from habitus.skills.layers import USER
 from habitus.skills.library import Library
 from habitus.skills.listing import Listed
 from habitus.skills.model import Author, Counters, Severity, Stage
+from habitus.skills.names import unique_name
 from habitus.skills.outside import Origin, origins
 from habitus.skills.review import Action, Change, Proposal, ProposalState, Review
 from habitus.skills.stores.base import Facts
@@ -50,7 +51,21 @@ class Result:
     is_namesake: bool = False  # left out because another one of its name came first
 
 
+class Namesake(StrEnum):
+    """What becomes of a skill whose name is that of one from another origin."""
+
+    HOLD = "hold"
+    REPLACE = "replace"
+    KEEP_BOTH = "keep both"
+
+
 Land = Callable[[PlaybookLesson], Result]
+Choose = Callable[[str, str, str], Namesake]  # of a name, the origin of the one here, and that of the newcomer
+
+
+def hold(name: str, here: str, there: str) -> Namesake:
+    """Where nobody can be asked, the newcomer waits."""
+    return Namesake.HOLD
 
 
 class Importer:
@@ -83,10 +98,12 @@ class Importer:
         layer: str = USER,
         overwrite: bool = False,
         is_trusted: bool = False,
+        choose: Choose = hold,
     ) -> Iterator[Result]:
         """Take the entries in, some hundred at a time; a repeated run goes on where this one was stopped.
 
-        `overwrite` replaces what differs here (its history stays); `is_trusted` lets findings and standing rights pass.
+        `overwrite` replaces what differs here (its history stays); `is_trusted` lets findings and standing rights pass;
+        `choose` is asked before a skill would take the place of one from another origin.
         """
         chunk: list[Incoming] = []
         for entry in entries:
@@ -103,22 +120,26 @@ class Importer:
             elif self._land is not None:
                 yield self._land(entry)
             if len(chunk) == _CHUNK:
-                yield from self._take(chunk, author, layer, overwrite=overwrite, is_trusted=is_trusted)
+                yield from self._take(chunk, author, layer, choose, overwrite=overwrite, is_trusted=is_trusted)
                 chunk = []
-        yield from self._take(chunk, author, layer, overwrite=overwrite, is_trusted=is_trusted)
+        yield from self._take(chunk, author, layer, choose, overwrite=overwrite, is_trusted=is_trusted)
 
     def _take(
-        self, chunk: list[Incoming], author: Author, layer: str, *, overwrite: bool, is_trusted: bool
+        self, chunk: list[Incoming], author: Author, layer: str, choose: Choose, *, overwrite: bool, is_trusted: bool
     ) -> Iterator[Result]:
         store = self._library.layer(layer).store
         here, unusable = store.tree_hashes(), _unusable(store)
         known = origins(self._engine, layer, [entry.name for entry in chunk])
         differing = [entry for entry in chunk if here.get(entry.name, tree_hash(entry.tree)) != tree_hash(entry.tree)]
         said_there = {} if overwrite else _said_there(store, differing)
-        proposals = {} if is_trusted else self._proposals(layer)
+        proposals = self._proposals(layer)
         results: list[Result] = []
         to_save: dict[str, Incoming] = {}
-        for entry in chunk:
+        for newcomer in chunk:
+            entry, waits = newcomer, ""
+            if not overwrite and _would_replace_another(entry, here.get(entry.name), known.get(entry.name)):
+                entry, waits = self._namesake(entry, layer, choose, known[entry.name].origin, here)
+                known |= origins(self._engine, layer, [entry.name])
             digest = tree_hash(entry.tree)
             result = _judged(entry, digest, here.get(entry.name), known.get(entry.name), overwrite=overwrite)
             if digest == said_there.get((entry.format, entry.name)):
@@ -128,8 +149,9 @@ class Importer:
                 result = Result(name=entry.name, verdict=Verdict.REFUSED, reason=reason, origin=entry.origin)
             if result is None and (clash := trees.clash(entry.name, entry.tree)):
                 result = Result(name=entry.name, verdict=Verdict.REFUSED, reason=clash, origin=entry.origin)
-            if result is None and not is_trusted:
-                result = self._held(entry, layer, author, proposals.get((entry.name, digest)))
+            if result is None and (waits or not is_trusted):
+                findings = (*([waits] if waits else []), *(() if is_trusted else self._scan(entry.tree)))
+                result = self._held(entry, layer, author, proposals.get((entry.name, digest)), findings)
             if result is None:
                 to_save[entry.name] = entry
                 verdict = Verdict.UPDATED if entry.name in here else Verdict.IMPORTED
@@ -151,17 +173,35 @@ class Importer:
         found = [p for p in self._review.list(None, with_contents=False) if p.change.layer == layer]
         return {(proposal.change.name, tree_hash(proposal.change.tree)): proposal for proposal in found}
 
-    def _held(self, entry: Incoming, layer: str, author: Author, earlier: Proposal | None) -> Result | None:
+    def _namesake(
+        self, entry: Incoming, layer: str, choose: Choose, origin: str, here: Mapping[str, str]
+    ) -> tuple[Incoming, str]:
+        """A skill that would take the place of one from another origin: as it is taken in, or why it waits."""
+        match choose(entry.name, origin, entry.origin):
+            case Namesake.REPLACE:
+                return entry, ""
+            case Namesake.HOLD:
+                reason = f"'{entry.name}' here is from {origin}, and this one from {entry.origin} would take its place"
+                return entry, f"{reason}; --replace or --keep-both decides beforehand"
+            case Namesake.KEEP_BOTH:
+                known = origins(self._engine, layer)
+                mine = {name for name, one in known.items() if not _is_another(one.origin, entry.origin)}
+                name = unique_name(entry.name, lambda taken: taken in here and taken not in mine)
+                return replace(entry, name=name, tree=trees.renamed(entry.tree, name)), ""
+
+    def _held(
+        self, entry: Incoming, layer: str, author: Author, earlier: Proposal | None, findings: Sequence[str]
+    ) -> Result | None:
         """Content with findings becomes a proposal; one that was turned down before stays out."""
         if earlier is not None and earlier.state is ProposalState.REJECTED:
             reason = f"turned down by {earlier.decided_by}: {earlier.decision or 'no reason given'}"
             return Result(name=entry.name, verdict=Verdict.REFUSED, reason=reason, origin=entry.origin)
         if earlier is None or earlier.state is not ProposalState.WAITING:
-            findings = tuple(self._scan(entry.tree))
             if not findings:
                 return None
             change = Change(action=Action.WRITE, name=entry.name, layer=layer, tree=entry.tree, details=_details(entry))
-            earlier = self._review.propose(change, replace(author, reason=f"import of {entry.origin}"), findings)
+            said = replace(author, reason=f"import of {entry.origin}")
+            earlier = self._review.propose(change, said, tuple(findings))
         reason = f"{earlier.reasons[0]}; see 'habitus review show {earlier.id}'"
         return Result(name=entry.name, verdict=Verdict.HELD, reason=reason, origin=entry.origin)
 
@@ -282,6 +322,17 @@ def _judged(entry: Incoming, digest: str, here: str | None, known: Origin | None
         reason = f"'{entry.name}' {what}; --overwrite takes theirs, the one here stays in its history"
         return Result(name=entry.name, verdict=Verdict.REFUSED, reason=reason, origin=entry.origin)
     return None
+
+
+def _would_replace_another(entry: Incoming, here: str | None, known: Origin | None) -> bool:
+    """Is an unedited skill of another origin here, with other files?"""
+    is_theirs = known is not None and known.written_hash == here
+    return is_theirs and known is not None and here != tree_hash(entry.tree) and _is_another(known.origin, entry.origin)
+
+
+def _is_another(one: str, other: str) -> bool:
+    """Do two origins differ by more than how much of the path they tell?"""
+    return one != other and not one.endswith(f"/{other}") and not other.endswith(f"/{one}")
 
 
 def _said_there(store: SkillStore, entries: Sequence[Incoming]) -> dict[tuple[str, str], str]:

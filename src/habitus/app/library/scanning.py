@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from habitus.app.home import Home
 from habitus.errors import Invalid
 from habitus.files import Tree, file_of, given_path
+from habitus.learning.second_look import Doubt, second_look
+from habitus.llm.model import Model
 from habitus.screening.findings import Finding, is_clean
 from habitus.screening.policy import Policy
 from habitus.screening.scanner import scan
@@ -37,16 +40,38 @@ class ScanReport:
         return any(each.is_held for each in self.scanned)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LookedAgain:
+    """The lines of a skill that a model doubts."""
+
+    name: str
+    doubts: tuple[Doubt, ...]
+
+
 def look_at(screening: Policy, path: str) -> ScanReport:
     """Scan the skills at a path as an import would; where there are none, all the files."""
+    found, not_read = _skills_at(path)
+    scanned = (_scanned(screening, name, origin, tree) for name, origin, tree in found)
+    return ScanReport(scanned=tuple(scanned), not_read=not_read)
+
+
+async def look_again(home: Home, path: str, model: Model) -> list[LookedAgain]:
+    """Ask a model about the same skills, within the tokens of the day."""
+    return [
+        LookedAgain(name=name, doubts=await second_look(model, tree, spending=home.spending, redactor=home.redactor))
+        for name, _, tree in _skills_at(path)[0]
+    ]
+
+
+def _skills_at(path: str) -> tuple[list[tuple[str, str, Tree]], tuple[NotTaken, ...]]:
+    """Name, origin and files of each skill, or of all the files where there is none; and what can't be read."""
     source = given_path(path)
     units.check_readable(source)
     entries = list(detect.read(source, keep_both=True))
-    skills = [entry for entry in entries if isinstance(entry, Incoming)]
+    skills = [(entry.name, entry.origin, entry.tree) for entry in entries if isinstance(entry, Incoming)]
     if not skills:
-        return ScanReport(scanned=tuple(_plain_files(screening, source)), not_read=())
-    scanned = tuple(_scanned(screening, entry.name, entry.origin, entry.tree) for entry in skills)
-    return ScanReport(scanned=scanned, not_read=tuple(entry for entry in entries if isinstance(entry, NotTaken)))
+        return list(_plain_files(source)), ()
+    return skills, tuple(entry for entry in entries if isinstance(entry, NotTaken))
 
 
 def _scanned(screening: Policy, name: str, origin: str, tree: Tree) -> Scanned:
@@ -54,13 +79,13 @@ def _scanned(screening: Policy, name: str, origin: str, tree: Tree) -> Scanned:
     return Scanned(name=name, origin=origin, findings=findings, is_held=not is_clean(findings))
 
 
-def _plain_files(screening: Policy, path: Path) -> Iterator[Scanned]:
+def _plain_files(path: Path) -> Iterator[tuple[str, str, Tree]]:
     if not archives.is_archive(path):
-        yield _scanned(screening, path.name, str(path), _tree(path))
+        yield path.name, str(path), _tree(path)
         return
     try:
         with archives.unpacked(path) as top:
-            yield _scanned(screening, path.name, str(path), _tree(top))
+            yield path.name, str(path), _tree(top)
     except CantTake as problem:
         raise Invalid(f"{path.name} can't be read: {problem}", mend="") from None
 

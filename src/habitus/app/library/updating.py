@@ -21,7 +21,7 @@ from habitus.skills.diffing import diff_trees
 from habitus.skills.finding import Finder
 from habitus.skills.formats import carried, detect
 from habitus.skills.formats.base import Entry, Incoming, NotTaken, Outgoing, PlaybookLesson, Written
-from habitus.skills.importing import Result, Verdict
+from habitus.skills.importing import Choose, Namesake, Result, Verdict, hold
 from habitus.skills.layers import USER
 from habitus.skills.library import Library
 from habitus.skills.listing import Listed
@@ -37,6 +37,7 @@ class Manner:
     overwrite: bool = False
     is_trusted: bool = False
     keep_both: bool = False  # of several skills of one name, instead of the first
+    choose: Choose = hold  # asked before one takes the place of a skill from another origin
     progress: Progress = lambda count: None
 
 
@@ -94,7 +95,7 @@ def take_in(home: Home, source: Path | str, only: Sequence[str], layer: str, man
 def add(home: Home, source: str, only: Sequence[str], manner: Manner) -> TakenIn:
     """Fetch skills, take them in, and lock where they came from and at which commit."""
     with _fetched(home.settings, source) as fetched:
-        found = detect.read(fetched.path, origin=fetched.path.name, keep_both=manner.keep_both)
+        found = detect.read(fetched.path, origin=_origin(fetched), keep_both=manner.keep_both)
         entries = list(_chosen(found, only))
         taken = _run(home, entries, USER, manner)
         _lock(home.settings, home.clock, taken.results, entries, fetched)
@@ -115,7 +116,7 @@ def update(home: Home, wanted: Sequence[str], manner: Manner, *, is_check: bool 
     for address in dict.fromkeys(entry.address for entry in chosen.values()):
         with _fetched(home.settings, address) as fetched:
             mine = {name for name, entry in chosen.items() if entry.address == address}
-            found = detect.read(fetched.path, origin=fetched.path.name, keep_both=True)
+            found = detect.read(fetched.path, origin=_origin(fetched), keep_both=True)
             entries = [entry for entry in found if isinstance(entry, Incoming) and entry.name in mine]
             gone += sorted(mine - {entry.name for entry in entries})
             moved = [entry for entry in entries if hash_of(entry.tree) != locked[entry.name].tree_hash]
@@ -231,6 +232,7 @@ def _run(home: Home, entries: Iterable[Entry], layer: str, manner: Manner) -> Ta
             layer=layer,
             overwrite=manner.overwrite,
             is_trusted=manner.is_trusted,
+            choose=(lambda name, here, there: Namesake.KEEP_BOTH) if manner.keep_both else manner.choose,
         ):
             results.append(result)
             manner.progress(len(results))
@@ -247,6 +249,12 @@ def _is_new(result: Result) -> bool:
 def _fetched(settings: Settings, wanted: str) -> AbstractContextManager[fetching.Fetched]:
     host = settings.git_host or fetching.DEFAULT_HOST
     return fetching.fetched(wanted, cwd=settings.cwd, environ=os.environ, host=host)
+
+
+def _origin(fetched: fetching.Fetched) -> str:
+    """How what was fetched is called: with its owner, because many repositories are called `skills`."""
+    owner = fetched.address.partition("/tree/")[0].rstrip("/").split("/")[-2:-1]
+    return "/".join([*(owner if fetched.commit else ()), fetched.path.name])
 
 
 def _lock_file(settings: Settings) -> Path:
