@@ -18,7 +18,7 @@ from habitus.screening.findings import Risk, excerpt_of
 from habitus.screening.hosts import neighbourhood
 from habitus.screening.policy import Policy, held_texts
 from habitus.screening.readable import plain
-from habitus.screening.rules import intents, lesson_pairs
+from habitus.screening.rules import intents, lesson_intents
 from habitus.screening.sentences import sentences
 
 _LONGEST = 4_000
@@ -62,14 +62,11 @@ def _said(text: str, policy: Policy) -> Iterator[Objection]:
         if is_forged or (match.rule.in_code is Risk.HIGH and (not match.rule.needs or "://" in lower)):
             why = f"it holds a command. {match.rule.why.rstrip('.')}"
             yield Objection(rule=match.rule.name, concern=why, found=excerpt_of(lower[match.start : match.end]))
-    for sentence in islice(sentences(text, _NOWHERE.kind), _MOST_SENTENCES):
-        for intent in intents():
-            if intent.concern and intent.is_met(sentence.words, sentence.own, sentence.around):
-                yield Objection(rule=intent.name, concern=intent.concern, found=excerpt_of(sentence.text))
-    for sentence in islice(sentences(text, _NOWHERE.kind, "lessons"), _MOST_SENTENCES):
-        for concern, pair in lesson_pairs():
-            if pair <= sentence.own:
-                yield Objection(rule="works_as_order", concern=concern, found=excerpt_of(sentence.text))
+    for table, asked in (("words", intents()), ("lessons", lesson_intents())):
+        for sentence in islice(sentences(text, _NOWHERE.kind, table), _MOST_SENTENCES):
+            for intent in asked:
+                if intent.concern and intent.is_met(sentence.words, sentence.own, sentence.around):
+                    yield Objection(rule=intent.name, concern=intent.concern, found=excerpt_of(sentence.text))
 
 
 def _readings(text: str) -> Iterator[str]:

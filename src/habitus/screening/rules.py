@@ -106,26 +106,29 @@ def all_cues() -> frozenset[str]:
 @functools.cache
 def intents() -> tuple[Intent, ...]:
     return tuple(
-        Intent(
-            name=name,
-            category=Category(category),
-            risk=Risk(row.get("risk", "high")),
-            why=row["why"],
-            concern=row.get("concern", ""),
-            ways=tuple(tuple(frozenset(group.split("|")) for group in way.split()) for way in row["slots"].split(";")),
-            unless=frozenset(row.get("unless", "attack").split()),
-            gap=row["gap"],
-        )
+        _intent(Category(category), name, row)
         for category, rows in read("intents").items()
         for name, row in rows.items()
     )
 
 
 @functools.cache
-def lesson_pairs() -> tuple[tuple[str, Slots], ...]:
-    """What may not meet in a lesson, each with how memory says it."""
-    pairs = read("lessons")["pairs"]
-    return tuple((concern, frozenset(pair.split())) for concern, listed in pairs.items() for pair in listed)
+def lesson_intents() -> tuple[Intent, ...]:
+    """What else may not meet in a lesson."""
+    return tuple(_intent(Category.PROMPT_INJECTION, name, row) for name, row in read("lessons")["intents"].items())
+
+
+def _intent(category: Category, name: str, row: dict[str, Any]) -> Intent:
+    return Intent(
+        name=name,
+        category=category,
+        risk=Risk(row.get("risk", "high")),
+        why=row.get("why", ""),
+        concern=row.get("concern", ""),
+        ways=tuple(tuple(frozenset(group.split("|")) for group in way.split()) for way in row["slots"].split(";")),
+        unless=frozenset(row.get("unless", "attack warns").split()),
+        gap=row["gap"],
+    )
 
 
 @functools.cache

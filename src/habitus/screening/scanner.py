@@ -223,8 +223,8 @@ class Page:
             return rule.in_code
         if self._is_concealed(match.start):
             return Risk.HIGH
-        is_shown = said is not None and self._is_mentioned(said)
-        return Risk.NOTE if is_shown or (said is not None and "attack" in said.own) else rule.in_prose
+        is_shown = said is not None and (self._is_mentioned(said) or not said.own.isdisjoint(("attack", "warns")))
+        return Risk.NOTE if is_shown else rule.in_prose
 
     @property
     def names_foreign_host(self) -> bool:
@@ -295,7 +295,7 @@ def _is_own_script(name: str, said: Sentence) -> bool:
     is_on_condition = (
         said.text.lstrip("-*+0123456789. ").startswith(("When ", "If ", "For ")) and "any" not in said.text
     )
-    return not (name.endswith("js") or is_on_condition) and said.own.isdisjoint(("attack", "doc"))
+    return not (name.endswith("js") or is_on_condition) and said.own.isdisjoint(("attack", "warns", "doc"))
 
 
 def _scan_hidden(page: Page) -> Iterator[Finding]:

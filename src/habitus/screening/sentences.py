@@ -42,6 +42,7 @@ _UNFINISHED = re.compile(r"(?![#|]).*[\w,]$")
 _KEY = re.compile(r"[\w-]+:(?!//)")
 _WALLET = re.compile(r"0x[0-9a-f]{12}|bc1[0-9a-z]{20}|[a-z]{2}\d{2}[0-9a-z]{12,30}$")
 _REACH = 4  # words that a negation turns
+_UNORDERED = 3  # groups of slots that may meet in what has no words to order
 _LONGEST_SENTENCE = 1_000
 _SHORT = 60  # characters that are hardly two sentences
 _BLOCK = 12  # sentences that one introduction reaches
@@ -128,7 +129,7 @@ def words_of(sentence: str, kind_of_host: KindOfHost, table: str) -> list[Slots]
         elif "without" in named and "-" not in turned:
             turned["~"] = _REACH
     if _UNSPACED.search(plain):
-        found.append(NOTHING.union(*(names for entry, names in lexicon.anywhere.items() if entry in plain)))
+        found += [NOTHING.union(*(names for entry, names in lexicon.anywhere.items() if entry in plain))] * _UNORDERED
     return found
 
 
