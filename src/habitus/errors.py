@@ -4,7 +4,8 @@
     ├── UserError            one line for the person: what, which value, how to mend it
     │   ├── NotFound         a name that names nothing
     │   ├── Invalid          a value that breaks a rule; nothing was changed
-    │   │   └── Misused      values that can't be given together, or not without another
+    │   │   ├── Misused      values that can't be given together, or not without another
+    │   │   └── NoModel      nothing says which model answers
     │   ├── Stale            somebody else changed it first
     │   ├── Refused          a rule of the house forbids it (read-only layer, paused, untrusted)
     │   └── StorageFailed    the disk or the database did not do it
@@ -43,6 +44,14 @@ class Invalid(UserError):
 
 class Misused(Invalid):
     pass
+
+
+class NoModel(Invalid):
+    """`agent` names a program of the person's that is here and could be the model, `title` in words."""
+
+    def __init__(self, *, mend: str, agent: str = "", title: str = "") -> None:
+        self.agent, self.title = agent, title
+        super().__init__("No model is set.", mend=mend)
 
 
 class Stale(UserError):

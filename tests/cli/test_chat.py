@@ -378,7 +378,7 @@ def local_model(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 @pytest.mark.req("CL-01")
 def test_without_a_model_three_lines_say_what_to_do_next(direct: Direct, local_model: str) -> None:
-    nowhere = dict.fromkeys(("OLLAMA_HOST", "LLAMACPP_BASE_URL", "VLLM_BASE_URL"), "127.0.0.1:9")
+    nowhere = dict.fromkeys(("OLLAMA_HOST", "LLAMACPP_BASE_URL", "VLLM_BASE_URL"), "127.0.0.1:9") | {"PATH": ""}
     none, one = (direct("ask", "x", env=nowhere | more).err.splitlines() for more in ({}, {"OLLAMA_HOST": local_model}))
     assert none[0].startswith("habitus: No model is set. Set a key (ANTHROPIC_API_KEY, ")
     assert none[1:] == [

@@ -87,8 +87,26 @@ ANTHROPIC = sse(
 )
 
 
+def anthropic_text(text: str) -> Reply:
+    return sse(
+        ANTHROPIC_START,
+        _anthropic("content_block_start", index=0, content_block={"type": "text", "text": ""}),
+        _anthropic("content_block_delta", index=0, delta={"type": "text_delta", "text": text}),
+        _anthropic("content_block_stop", index=0),
+        _anthropic(
+            "message_delta", delta={"stop_reason": "end_turn", "stop_sequence": None}, usage={"output_tokens": 7}
+        ),
+        _anthropic("message_stop"),
+    )
+
+
 def _candidate(*parts: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"candidates": [{"content": {"role": "model", "parts": list(parts)}, "index": 0, **more}]}
+
+
+def google_text(text: str) -> Reply:
+    used = {"promptTokenCount": 50, "candidatesTokenCount": 7, "totalTokenCount": 57}
+    return sse({**_candidate({"text": text}, finishReason="STOP"), "usageMetadata": used})
 
 
 GOOGLE = sse(
@@ -178,3 +196,16 @@ OPENAI = _numbered(
         },
     },
 )
+
+
+def openai_text(text: str) -> Reply:
+    said = {**_SAID, "content": [{"type": "output_text", "text": text, "annotations": []}]}
+    used = {"input_tokens": 50, "output_tokens": 7, "total_tokens": 57}
+    return _numbered(
+        {"type": "response.created", "response": _RESPONSE},
+        {"type": "response.output_item.done", "output_index": 0, "item": said},
+        {
+            "type": "response.completed",
+            "response": {**_RESPONSE, "status": "completed", "output": [said], "usage": used},
+        },
+    )

@@ -19,7 +19,7 @@ from rich.text import Text
 from habitus.agent.consent import AskPerson
 from habitus.agent.session import Session
 from habitus.app import Habitus
-from habitus.app.conversations.models import chosen_by
+from habitus.app.conversations.models import chosen, chosen_by, refuse_in_chat
 from habitus.app.conversations.past_sessions import PastSession, past_session
 from habitus.cli import output
 from habitus.cli.main import whole
@@ -36,7 +36,12 @@ from habitus.repl.pipes import JsonPipe, TextPipe, typed_lines
 from habitus.repl.surface import Surface
 from habitus.repl.terminal import Terminal, converse
 
-Model = Annotated[str, typer.Option("--model", "-m", help="provider:model, or script:PATH; else HABITUS_MODEL.")]
+Model = Annotated[
+    str,
+    typer.Option(
+        "--model", "-m", help="provider:model, script:PATH, or an agent like claude-code; else HABITUS_MODEL."
+    ),
+]
 Attach = Annotated[list[Path] | None, typer.Option("--attach", "-a", help="Send this file along; may be repeated.")]
 Read = Annotated[
     list[Path] | None, typer.Option("--read", help="A folder that code may read where it is; may be repeated.")
@@ -61,6 +66,7 @@ def chat(
         raise typer.BadParameter("A session is named with --resume; to ask one thing, use 'habitus ask'.")
     around = Around(paths=path or (), resources=resource or (), features=feature or (), read=read or ())
     with _lines_of_errors(as_json), opened(context, model=model) as habitus:
+        refuse_in_chat(chosen(habitus.settings, os.environ)[0], os.environ)
         unlock(habitus)
         past = past_session(habitus.settings, habitus.journal, session) if resume else None
         try:

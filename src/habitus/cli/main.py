@@ -16,7 +16,7 @@ from habitus import tracing
 from habitus.cli import completion, logs, output
 from habitus.cli.commands import commands
 from habitus.cli.lazy import Group
-from habitus.errors import Misused, ToolFailed, UserError, did_you_mean
+from habitus.errors import Misused, NoModel, ToolFailed, UserError, did_you_mean
 
 
 class Commands(Group):
@@ -75,7 +75,7 @@ def run() -> None:
 def _ran() -> int:
     output.prepare()
     try:
-        code = whole()(standalone_mode=False)
+        code = _carried_out()
     except output.Lost as error:
         output.complain(f"habitus: {error}")
         return 1
@@ -101,6 +101,20 @@ def _ran() -> int:
         output.complain("This is a bug in Habitus; HABITUS_DEBUG=1 shows where.")
         return 1
     return code if isinstance(code, int) else 0
+
+
+def _carried_out() -> object:
+    """The command; one that lacks a model is run again with the person's own agent, if that is here and wanted."""
+    try:
+        return whole()(standalone_mode=False)
+    except NoModel as error:
+        can_ask = sys.stdin.isatty() and sys.stderr.isatty() and "--json" not in sys.argv
+        question = f"No model is set. Use {error.title}, which is here?"
+        if not (error.agent and can_ask and typer.confirm(question, err=True)):
+            raise
+        output.complain(f"For good: habitus config set model {error.agent}")
+        os.environ["HABITUS_MODEL"] = error.agent
+        return whole()(standalone_mode=False)
 
 
 @functools.cache

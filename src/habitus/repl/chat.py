@@ -19,7 +19,7 @@ from habitus.agent.outage import away
 from habitus.agent.session import Session
 from habitus.agent.stream import Done, ToolFinished, ToolStarted, TurnEvent
 from habitus.app import Habitus
-from habitus.app.conversations.models import chosen_by, models_named
+from habitus.app.conversations.models import chosen_by, models_named, refuse_in_chat
 from habitus.app.conversations.past_sessions import past_session
 from habitus.app.library import saving
 from habitus.errors import HabitusError, Invalid, NotFound, Refused, UserError
@@ -259,6 +259,7 @@ class Chat:
 
     async def _use_model(self, name: str) -> None:
         if name:
+            refuse_in_chat(name, os.environ)
             models = models_named(self.habitus.settings, name)
             self.session.use(models.main)
             await self._models.close()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from habitus.errors import Invalid
+from habitus.errors import NoModel, Refused
+from habitus.llm.agents import open_agent, program_of, programs_here
+from habitus.llm.agents.programs import Program
 from habitus.llm.model import Model
 from habitus.llm.providers import open_model
 from habitus.llm.providers.naming import default_models, telling_keys
@@ -21,26 +23,43 @@ def models(settings: Settings, environ: Mapping[str, str]) -> Models:
 
     def opened(name: str) -> Model:
         if not name:
-            raise Invalid("No model is set.", mend="\n".join(_ways(environ)))
+            raise _no_model(environ, programs_here(environ))
         if name.startswith(PREFIX):
             return script_model(name)
+        if program_of(name) is not None:
+            return open_agent(name, environ, settings.model_silence)
         patience = Patience(silence=settings.model_silence, total=settings.model_total)
         return open_model(name, environ, base_url=settings.base_url, patience=patience)
 
     return Models(main, cheap, open_model=opened)
 
 
-def _ways(environ: Mapping[str, str]) -> list[str]:
-    """What a person without a model can do next."""
+def refuse_in_chat(name: str, environ: Mapping[str, str]) -> None:
+    """A program of an agent reads the whole talk anew for every answer: too slow and too dear to talk with."""
+    if not name:
+        raise _no_model(environ, [])
+    if program := program_of(name):
+        raise Refused(
+            f"{program.title} can be the model for drafts, lessons and self-play, not for a chat.",
+            mend=f"Talk to it directly ('{program.command}'), or set another: --model provider:model.",
+        )
+
+
+def _no_model(environ: Mapping[str, str], agents: Sequence[Program]) -> NoModel:
+    """With what the person can do next."""
     here = running_here(environ)
     local = "Or run one on this machine: 'ollama serve' is one way."
     if here:
         local = f"One runs on this machine: export HABITUS_MODEL={here[0]}"
-    return [
+    agent = agents[0] if agents else None
+    ways = [
         f"Set a key ({', '.join(telling_keys())}), or HABITUS_MODEL to provider:model.",
         local,
+        *([f"Or use {agent.title}, which is here: export HABITUS_MODEL={agent.name}"] if agent else []),
         "Without any, see what Habitus does: habitus tour",
     ]
+    name, title = (agent.name, agent.title) if agent else ("", "")
+    return NoModel(mend="\n".join(ways), agent=name, title=title)
 
 
 def chosen(settings: Settings, environ: Mapping[str, str]) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from habitus.agent.loop_thread import LoopThread
 from habitus.agent.session import Session
 from habitus.agent.stream import Done, TurnEvent
 from habitus.app.conversations.keeping import Keeper
-from habitus.app.conversations.models import models
+from habitus.app.conversations.models import chosen, models, refuse_in_chat
 from habitus.app.conversations.running_code import open_tools
 from habitus.app.conversations.sessions import open_session
 from habitus.app.home import Home
@@ -73,6 +73,7 @@ class Talks:
 
     def check(self) -> None:
         """Say what is missing before anybody can talk."""
+        refuse_in_chat(chosen(self._home.settings, os.environ)[0], os.environ)
         self._models.main  # noqa: B018  # opening it is the check
 
     def say(self, text: str, id: str = "", files: Sequence[Upload] = ()) -> str:
@@ -119,6 +120,7 @@ class Talks:
         return conversation
 
     def _opened(self, id: str, *, resume: bool) -> _Talk:
+        self.check()
         talk = _Talk()
         talk.session = open_session(
             self._home,

@@ -7,6 +7,7 @@ were followed with code, become its code. What fails its trial is not proposed, 
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -23,7 +24,8 @@ from habitus.errors import HabitusError, Invalid, Refused
 from habitus.evidence.model import ItemKind
 from habitus.files import Tree, file_of
 from habitus.learning.spending import CapReached
-from habitus.llm.model import Asked, Message, Model, ProviderFault, Text
+from habitus.llm.agents import programs_here
+from habitus.llm.model import Asked, Message, Model, NoUsableAnswer, ProviderFault, Text
 from habitus.memory.model import Engram, LessonState, Scope
 from habitus.pause import Pause
 from habitus.recipes.catalogue import RecipeStatus, SkillRecipe
@@ -41,6 +43,7 @@ from habitus.tools.model import CouldNotTest, Grounds
 
 _CLIMB = "climb"  # where a proposal keeps what climbed
 _FACTS_TITLE = 6  # words
+_NOT_ITS_OWN = (CapReached, CouldNotTest, NoUsableAnswer, ProviderFault, Refused, TimeoutError)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -206,7 +209,7 @@ class Climbing:
                     return replace(climb, text=made.text, proposal=made.proposal)
                 case Stage.CODE:
                     return await self._as_code(climb, author, model)
-        except (CapReached, CouldNotTest, ProviderFault, Refused, TimeoutError) as fault:  # not its own: another time
+        except _NOT_ITS_OWN as fault:  # another time
             return replace(climb, problem=str(fault) or "the model took too long")
         except HabitusError as error:
             self._failed.note(climb.item, climb.to, climb.version, self._home.redacted(str(error)))
@@ -244,7 +247,8 @@ class Climbing:
 
     async def _as_code(self, climb: Climb, author: Author, model: Model | None) -> Climb:
         if model is None:
-            mend = f"Name one: habitus skills climb {climb.skill} --model provider:model"
+            name = next((agent.name for agent in programs_here(os.environ)), "provider:model")
+            mend = f"Name one: habitus skills climb {climb.skill} --model {name}"
             return replace(climb, problem=f"A model has to draft its code. {mend}")
         uses = self._uses(self._home.skills.find(climb.item), is_asked=True)
         assert uses is not None  # what is followed with nothing can still be asked for

@@ -141,9 +141,7 @@ async def dream_with(home: Home, challenge: Challenge, solver: Solver, model: Mo
     draw = partial(extract, model=model, spending=home.spending, redactor=home.redactor)
     try:
         dreamt = await cycle(challenge, solver, draw)
-    except NoUsableAnswer as fault:
-        return Dreamt(challenge=challenge.name, verdict=DreamVerdict.REJECTED, reason=str(fault))
-    except (ProviderFault, TimeoutError) as fault:
+    except (NoUsableAnswer, ProviderFault, TimeoutError) as fault:
         return Dreamt(challenge=challenge.name, verdict=DreamVerdict.INFRA, reason=str(fault) or "it took too long")
     return await asyncio.to_thread(_kept, home, challenge, dreamt, key)
 

@@ -26,6 +26,7 @@ from habitus.app.operation.operating import operation
 from habitus.errors import HabitusError, Invalid, UserError
 from habitus.files import Tree
 from habitus.learning.spending import Spending
+from habitus.llm.agents import programs_here
 from habitus.memory.cortex import Cortex
 from habitus.sandbox.credentials.vault import Vault
 from habitus.sandbox.protections import describe
@@ -76,6 +77,7 @@ def doctor(home: Home) -> tuple[Check, ...]:
         *_skills(home.skills),
         _search(home.finder),
         _model(home),
+        _agents(),
         _memory(home.settings, home.memory),
         _spending(home.settings, home.spending),
         _withholding(home.settings),
@@ -173,6 +175,15 @@ def _model(home: Home) -> Check:
         return Check(name="model", state=CheckState.OK, detail=home.models.main.name)
     except UserError as error:
         return Check(name="model", state=CheckState.MISSING, detail=error.message, mend=error.mend)
+
+
+def _agents() -> Check:
+    """Programs of the person's own agents that could be the model, where no key is."""
+    here = [
+        f"{one.title} ({one.name}{', experimental' if one.is_experimental else ''})"
+        for one in programs_here(os.environ)
+    ]
+    return Check(name="agents as models", state=CheckState.OK, detail=", ".join(here) or "none is here")
 
 
 def _memory(settings: Settings, memory: Cortex) -> Check:

@@ -10,6 +10,7 @@ from enum import StrEnum
 from urllib.parse import urlsplit
 
 from habitus.errors import Invalid, NotFound, Refused, did_you_mean
+from habitus.llm.agents.programs import PROGRAMS
 
 
 class Dialect(StrEnum):
@@ -177,7 +178,8 @@ def _split(name: str) -> tuple[str, str]:
     if provider in PROVIDERS:
         raise Invalid(f"'{name}' names no model.", mend=f"Write provider:model, like {PROVIDERS[provider].example}.")
     if not colon:
-        raise Invalid(f"'{name}' names no provider.", mend=_with_provider(name))
+        mend = did_you_mean(name, PROGRAMS, cutoff=0.8) or _with_provider(name)
+        raise Invalid(f"'{name}' names no provider.", mend=mend)
     hint = did_you_mean(provider, PROVIDERS) or f"Known are {', '.join(PROVIDERS)}."
     raise NotFound(
         f"No provider '{before}'.", mend=f"{hint} Any OpenAI-compatible server works as openai:… with base_url set."

@@ -1,0 +1,115 @@
+"""The person's own coding agent as a model: each request one headless run of its program, without tools of its own."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from habitus.errors import NotFound
+from habitus.events import ToolCall
+from habitus.llm.agents import dialogue
+from habitus.llm.agents.programs import PROGRAMS, Program
+from habitus.llm.agents.running import run
+from habitus.llm.model import (
+    Answer,
+    Answered,
+    Ask,
+    CallStarted,
+    NoUsableAnswer,
+    ProviderFault,
+    StopReason,
+    Streamed,
+    TextDelta,
+    Usage,
+)
+from habitus.llm.structured import ask_for
+
+_ATTEMPTS = 2  # at one round of calls
+
+
+def program_of(name: str) -> Program | None:
+    """The program that a model's name means: `claude-code`, or `claude-code:MODEL`."""
+    return PROGRAMS.get(name.strip().partition(":")[0])
+
+
+def programs_here(environ: Mapping[str, str]) -> list[Program]:
+    """Those that are installed on this machine."""
+    return [program for program in PROGRAMS.values() if shutil.which(program.command, path=environ.get("PATH"))]
+
+
+def open_agent(name: str, environ: Mapping[str, str], patience_s: float) -> AgentModel:
+    """The model behind such a name; its program has to be there."""
+    program = program_of(name)
+    assert program is not None
+    if shutil.which(program.command, path=environ.get("PATH")) is None:
+        raise NotFound(
+            f"{program.title} is not here: no program '{program.command}' on the PATH.",
+            mend=f"Install it: {program.install}",
+        )
+    return AgentModel(program, name.strip(), environ, patience_s)
+
+
+class AgentModel:
+    """A `Model` that starts a program for every request. Calls of our tools travel as one JSON answer a round."""
+
+    def __init__(self, program: Program, name: str, environ: Mapping[str, str], patience_s: float) -> None:
+        self._program = program
+        self._name = name
+        self._environ = environ
+        self._patience_s = patience_s
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def sees_images(self) -> bool:
+        return False
+
+    @property
+    def context_tokens(self) -> int | None:
+        return None  # only the program knows which model it asks
+
+    async def stream(self, ask: Ask) -> AsyncGenerator[Streamed, None]:
+        message, usage = await (self._round(ask) if ask.tools else self._said(ask))
+        if message.text:
+            yield TextDelta(text=message.text)
+        for call in message.calls:
+            yield CallStarted(tool=call.name)
+        yield Answer(message=message, stop=StopReason.CALLS if message.calls else StopReason.END, usage=usage)
+
+    async def _said(self, ask: Ask) -> tuple[Answered, Usage]:
+        system, prompt = dialogue.system_of(ask), dialogue.prompt_of(ask)
+        model = self._name.partition(":")[2]
+        said = await run(self._program, model, system, prompt, self._environ, self._patience_s)
+        return Answered(text=said.text), said.usage
+
+    async def _round(self, ask: Ask) -> tuple[Answered, Usage]:
+        system = dialogue.with_tools(ask.system, ask.tools)
+        try:
+            got = await ask_for(self, _Round, system=system, messages=ask.messages, attempts=_ATTEMPTS)
+        except NoUsableAnswer as error:
+            raise ProviderFault(f"{error} Try again, or name a stronger model: {self._program.name}:MODEL.") from error
+        return got.value.message, got.usage
+
+
+class _Call(BaseModel):
+    tool: str
+    arguments: dict[str, Any] = {}
+
+
+class _Round(BaseModel):
+    """Words, calls, or both."""
+
+    text: str = ""
+    calls: list[_Call] = []
+
+    @property
+    def message(self) -> Answered:
+        calls = tuple(
+            ToolCall(id="", name=each.tool, arguments=dialogue.as_json(each.arguments)) for each in self.calls
+        )
+        return Answered(text=self.text, calls=calls)

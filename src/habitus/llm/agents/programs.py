@@ -1,0 +1,494 @@
+"""The programs as data: how each is asked once without tools, hooks, servers or memory, and how its output is read.
+
+Settings and left-overs of a request lie in a folder of its own, which is removed afterwards. What a person signed in
+with is linked there, so that a program which renews it renews the person's.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from habitus.llm.model import Usage
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """One request, and where it is asked."""
+
+    system: str
+    prompt: str
+    model: str  # empty: the program's own choice
+    room: Path  # a folder for this request alone
+    person: Path  # the person's home directory
+    environ: Mapping[str, str]  # the person's
+
+    @property
+    def system_file(self) -> str:
+        """The system prompt in a file, where other users of the machine don't see it."""
+        return str(_write(self.room / "system.md", self.system or "Answer the request."))  # none may be empty
+
+    @property
+    def both(self) -> str:
+        return f"{self.system}\n\n{self.prompt}".strip()
+
+    def options(self, option: str = "--model") -> tuple[str, ...]:
+        return (option, self.model) if self.model else ()
+
+    def folder(self, variable: str, default: str) -> Path:
+        """Where the program keeps what is the person's."""
+        return Path(self.environ.get(variable) or self.person / default)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Call:
+    arguments: Sequence[str]
+    stdin: str = ""
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Output:
+    """What the program wrote, understood; without `usage` it did not say what it used."""
+
+    text: str = ""
+    usage: Usage | None = None
+    model: str = ""  # which one answered, where that is known
+    problem: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Program:
+    name: str
+    title: str
+    command: str
+    install: str
+    sign_in: str
+    variables: tuple[str, ...]  # of the person's environment; one that ends in `_` stands for all that begin so
+    ask: Callable[[Question], Call]
+    read: Callable[[str, Question], Output]
+    prices_of: str = ""  # the provider whose list says what its tokens cost, where it doesn't
+    is_experimental: bool = False  # known from its source only
+
+
+def _ask_claude(question: Question) -> Call:
+    alone = ("--safe-mode", "--tools", "", "--no-session-persistence")
+    return Call(
+        arguments=(
+            *("-p", "--output-format", "json", *alone),
+            *("--system-prompt-file", question.system_file, *question.options()),
+        ),
+        stdin=question.prompt,
+        environ={
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "CLAUDE_CODE_MAX_RETRIES": "3",
+            "DISABLE_AUTOUPDATER": "1",
+        },
+    )
+
+
+def _read_claude(written: str, question: Question) -> Output:
+    for said in _events(written):
+        if said.get("type") != "result":
+            continue
+        text, used = str(said.get("result") or ""), _table(said.get("usage"))
+        if said.get("is_error"):
+            return Output(problem=text or str(said.get("subtype")))
+        read = ("cache_creation_input_tokens", "cache_read_input_tokens", "input_tokens")
+        usage = Usage(
+            input_tokens=sum(_count(used, each) for each in read),
+            output_tokens=_count(used, "output_tokens"),
+            cached_tokens=_count(used, "cache_read_input_tokens"),
+            cost=_dollars(said.get("total_cost_usd")),
+        )
+        return Output(text=text, usage=usage)
+    return Output()
+
+
+_CODEX_KEPT = (
+    *("model", "model_provider", "model_providers", "model_reasoning_effort", "service_tier"),
+    *("openai_base_url", "chatgpt_base_url", "forced_login_method", "forced_chatgpt_workspace_id"),
+)
+_CODEX_OFF = (
+    *("shell_tool", "unified_exec", "multi_agent", "goals", "memories", "hooks", "apps", "plugins", "tool_suggest"),
+    *("view_image", "image_generation", "skill_search", "browser_use", "computer_use"),
+)
+
+
+def _ask_codex(question: Question) -> Call:
+    theirs, own = question.folder("CODEX_HOME", ".codex"), question.room / "codex"
+    _link(theirs, own, "auth.json", "auth.lock")
+    config = {key: value for key, value in _toml(theirs / "config.toml").items() if key in _CODEX_KEPT}
+    config |= {
+        "model_instructions_file": question.system_file,
+        "web_search": "disabled",
+        "project_doc_max_bytes": 0,
+        "include_permissions_instructions": False,
+        "include_environment_context": False,
+        "skills": {"bundled": {"enabled": False}},
+        "features": dict.fromkeys(_CODEX_OFF, False),
+    }
+    _write(own / "config.toml", "\n".join(f"{key} = {_toml_value(value)}" for key, value in config.items()))
+    alone = ("--ephemeral", "--skip-git-repo-check", "--ignore-rules", "--sandbox", "read-only")
+    return Call(
+        arguments=("exec", "--json", *alone, *question.options(), "-"),
+        stdin=question.prompt,
+        environ={"CODEX_HOME": str(own)},
+    )
+
+
+def _read_codex(written: str, question: Question) -> Output:
+    text, usage, problem = "", None, ""
+    for said in _events(written):
+        match said:
+            case {"type": "item.completed", "item": {"type": "agent_message", "text": str(message)}}:
+                text = message
+            case {"type": "turn.completed", "usage": dict(used)}:
+                usage = Usage(
+                    input_tokens=_count(used, "input_tokens"),
+                    output_tokens=_count(used, "output_tokens"),
+                    cached_tokens=_count(used, "cached_input_tokens"),
+                )
+            case {"type": "turn.failed", "error": {"message": message}} | {"type": "error", "message": message}:
+                problem = str(message)
+    model = str(_toml(question.room / "codex" / "config.toml").get("model", ""))
+    return Output(text=text, usage=usage, model=model, problem="" if usage is not None else problem)
+
+
+def _ask_gemini(question: Question) -> Call:
+    theirs, own = question.folder("GEMINI_CLI_HOME", "") / ".gemini", question.room / ".gemini"
+    _link(theirs, own, "oauth_creds.json", "google_accounts.json", "gemini-credentials.json", "installation_id", ".env")
+    _link(question.person / ".config", question.room / ".config", "gcloud")
+    auth = _table(_table(_json(theirs / "settings.json").get("security")).get("auth"))
+    if not auth and question.environ.get("GEMINI_API_KEY"):
+        auth = {"selectedType": "gemini-api-key"}
+    settings = {
+        **({"security": {"auth": auth}} if auth else {}),
+        "tools": {"core": []},
+        "hooksConfig": {"enabled": False},
+        "skills": {"enabled": False},
+        "general": {"enableAutoUpdate": False},
+        "privacy": {"usageStatisticsEnabled": False},
+    }
+    _write(own / "settings.json", json.dumps(settings))
+    alone = ("--skip-trust", "--approval-mode", "plan", "-e", "none")
+    return Call(
+        arguments=("-p", "", "-o", "json", *alone, *question.options("-m")),
+        stdin=question.prompt,
+        environ={
+            "HOME": str(question.room),
+            "GEMINI_CLI_HOME": str(question.room),
+            "GEMINI_SYSTEM_MD": question.system_file,
+        },
+    )
+
+
+def _read_gemini(written: str, question: Question) -> Output:
+    said = next(iter(_events(written)), {})
+    if problem := _table(said.get("error")):
+        return Output(problem=f"{problem.get('message')} ({problem.get('code')})")
+    models = _table(_table(said.get("stats")).get("models"))
+    used = [_table(_table(each).get("tokens")) for each in models.values()]
+    usage = Usage(
+        input_tokens=sum(_count(each, "prompt") for each in used),
+        output_tokens=sum(_count(each, "candidates") + _count(each, "thoughts") for each in used),
+        cached_tokens=sum(_count(each, "cached") for each in used),
+    )
+    return Output(text=str(said.get("response") or ""), usage=usage if used else None, model=next(iter(models), ""))
+
+
+_OPENCODE_AGENT = "answer"
+
+
+def _ask_opencode(question: Question) -> Call:
+    places = {f"XDG_{kind.upper()}_HOME": str(question.room / kind) for kind in ("config", "data", "state")}
+    _link(question.folder("XDG_DATA_HOME", ".local/share") / "opencode", question.room / "data/opencode", "auth.json")
+    theirs = _json(question.folder("XDG_CONFIG_HOME", ".config") / "opencode" / "opencode.json")
+    kept = ("model", "provider", "enabled_providers", "disabled_providers")
+    config = {key: value for key, value in theirs.items() if key in kept} | {
+        "snapshot": False,
+        "share": "disabled",
+        "autoupdate": False,
+        "agent": {_OPENCODE_AGENT: {"mode": "primary", "prompt": question.system, "permission": {"*": "deny"}}},
+    }
+    given = _write(question.room / "opencode.json", json.dumps(config))
+    return Call(
+        arguments=(
+            *("run", "--pure", "--format", "json", "--agent", _OPENCODE_AGENT, "--title", "habitus"),
+            *question.options(),
+        ),
+        stdin=question.prompt,
+        environ={
+            **places,
+            "OPENCODE_CONFIG": str(given),
+            "OPENCODE_DISABLE_PROJECT_CONFIG": "1",
+            "OPENCODE_DISABLE_EXTERNAL_SKILLS": "1",
+            "OPENCODE_DISABLE_AUTOUPDATE": "1",
+        },
+    )
+
+
+def _read_opencode(written: str, question: Question) -> Output:
+    texts, usage, problem = [], None, ""
+    for said in _events(written):
+        match said:
+            case {"type": "text", "part": {"text": str(text)}}:
+                texts.append(text)
+            case {"type": "step_finish", "part": {"tokens": dict(used)} as part}:
+                cache = _table(used.get("cache"))
+                usage = Usage(
+                    input_tokens=_count(used, "input") + _count(cache, "read") + _count(cache, "write"),
+                    output_tokens=_count(used, "output") + _count(used, "reasoning"),
+                    cached_tokens=_count(cache, "read"),
+                    cost=_dollars(part.get("cost")) or None,  # 0 where it does not know the price
+                )
+            case {"type": "error", "error": dict(error)}:
+                problem = str(_table(error.get("data")).get("message") or error.get("name"))
+    return Output(text="".join(texts), usage=usage, problem=problem)
+
+
+def _ask_copilot(question: Question) -> Call:
+    own = question.room / "copilot"
+    theirs = _json(question.folder("COPILOT_HOME", ".copilot") / "config.json")
+    kept = {key: value for key, value in theirs.items() if "logged" in key.lower() or "token" in key.lower()}
+    _write(own / "config.json", json.dumps(kept))
+    alone = ("--available-tools", "none", "--disable-builtin-mcps", "--no-custom-instructions", "--no-ask-user")
+    return Call(
+        arguments=(
+            *("-p", question.both, "--output-format", "json", *alone),
+            *("--usage-output-file", str(question.room / "usage.json"), *question.options()),
+        ),
+        environ={"COPILOT_HOME": str(own), "COPILOT_AUTO_UPDATE": "false"},
+    )
+
+
+def _read_copilot(written: str, question: Question) -> Output:
+    texts, problem = [], ""
+    for said in _events(written):
+        match said:
+            case {"type": "assistant.message", "data": {"content": str(text)}}:
+                texts.append(text)
+            case {"type": "session.error", "data": {"message": message}}:
+                problem = str(message)
+    metrics = _table(_json(question.room / "usage.json").get("modelMetrics"))
+    used = [_table(_table(each).get("usage")) for each in metrics.values()]
+    usage = Usage(
+        input_tokens=sum(_count(each, "inputTokens") for each in used),
+        output_tokens=sum(_count(each, "outputTokens") for each in used),
+        cached_tokens=sum(_count(each, "cacheReadTokens") for each in used),
+    )
+    return Output(
+        text="".join(texts),
+        usage=usage if used else None,
+        model=next(iter(metrics), ""),
+        problem="" if texts else problem,
+    )
+
+
+def _ask_pi(question: Question) -> Call:
+    without = ("tools", "skills", "context-files", "extensions", "prompt-templates", "themes", "session")
+    return Call(
+        arguments=(
+            *("-p", "--mode", "json", *(f"--no-{each}" for each in without)),
+            *("--system-prompt", question.system_file, "--append-system-prompt", "", *question.options()),
+        ),
+        stdin=question.prompt,
+        environ={"PI_OFFLINE": "1", "PI_TELEMETRY": "0"},
+    )
+
+
+def _read_pi(written: str, question: Question) -> Output:
+    for said in _events(written):
+        message = _table(said.get("message"))
+        if said.get("type") != "message_end" or message.get("role") != "assistant":
+            continue
+        used = _table(message.get("usage"))
+        cost = _dollars(_table(used.get("cost")).get("total"))
+        usage = Usage(
+            input_tokens=sum(_count(used, each) for each in ("input", "cacheRead", "cacheWrite")),
+            output_tokens=_count(used, "output"),
+            cached_tokens=_count(used, "cacheRead"),
+            cost=cost,
+        )
+        parts = [str(_table(part).get("text") or "") for part in message.get("content") or ()]
+        problem = str(message.get("errorMessage") or "") if message.get("stopReason") == "error" else ""
+        return Output(text="".join(parts), usage=usage, problem=problem)
+    return Output()
+
+
+def _ask_cursor(question: Question) -> Call:
+    own = question.room / "cursor"
+    denied = {"permissions": {"allow": [], "deny": ["Read(**)", "Write(**)", "Shell(*)", "Mcp(*:*)"]}, "version": 1}
+    _write(own / "cli-config.json", json.dumps(denied))
+    return Call(
+        arguments=("-p", "--output-format", "json", "--trust", "--mode", "ask", *question.options()),
+        stdin=question.both,
+        environ={"CURSOR_CONFIG_DIR": str(own), "CURSOR_DATA_DIR": str(question.room / "data")},
+    )
+
+
+def _read_cursor(written: str, question: Question) -> Output:
+    for said in _events(written):
+        if said.get("type") == "result":
+            text = str(said.get("result") or "")
+            return Output(problem=text or "no reason given") if said.get("is_error") else Output(text=text)
+    return Output()
+
+
+_CLOUDS = ("AWS_", "GOOGLE_", "AZURE_", "VERTEX_", "CLOUD_ML_")
+
+PROGRAMS: Mapping[str, Program] = {
+    program.name: program
+    for program in (
+        Program(
+            name="claude-code",
+            title="Claude Code",
+            command="claude",
+            install="npm install -g @anthropic-ai/claude-code",
+            sign_in="start 'claude' and type /login",
+            variables=(
+                *("ANTHROPIC_", "CLAUDE_CONFIG_DIR", "CLAUDE_CODE_OAUTH_", "CLAUDE_CODE_USE_", "CLAUDE_CODE_SKIP_"),
+                *_CLOUDS,
+            ),
+            ask=_ask_claude,
+            read=_read_claude,
+            prices_of="anthropic",
+        ),
+        Program(
+            name="codex",
+            title="Codex",
+            command="codex",
+            install="npm install -g @openai/codex",
+            sign_in="codex login (a sign-in in the system's keyring is not found: cli_auth_credentials_store = 'file')",
+            variables=("OPENAI_", "CODEX_API_KEY", "CODEX_ACCESS_TOKEN", "CODEX_CA_CERTIFICATE", "AZURE_"),
+            ask=_ask_codex,
+            read=_read_codex,
+            prices_of="openai",
+        ),
+        Program(
+            name="gemini-cli",
+            title="Gemini CLI",
+            command="gemini",
+            install="npm install -g @google/gemini-cli",
+            sign_in="start 'gemini' and type /auth, or set GEMINI_API_KEY",
+            variables=("GEMINI_API_KEY", "GEMINI_MODEL", "GOOGLE_"),
+            ask=_ask_gemini,
+            read=_read_gemini,
+            prices_of="google",
+        ),
+        Program(
+            name="opencode",
+            title="opencode",
+            command="opencode",
+            install="npm install -g opencode-ai",
+            sign_in="opencode auth login",
+            variables=("ANTHROPIC_", "OPENAI_", "GEMINI_API_KEY", "OPENROUTER_", "OPENCODE_API_KEY", *_CLOUDS),
+            ask=_ask_opencode,
+            read=_read_opencode,
+        ),
+        Program(
+            name="copilot",
+            title="Copilot CLI",
+            command="copilot",
+            install="npm install -g @github/copilot",
+            sign_in="start 'copilot' and type /login",
+            variables=(
+                *("COPILOT_GITHUB_TOKEN", "COPILOT_MODEL", "COPILOT_PROVIDER_", "COPILOT_OFFLINE"),
+                *("GH_TOKEN", "GITHUB_TOKEN", "GH_HOST", "COPILOT_GH_HOST"),
+            ),
+            ask=_ask_copilot,
+            read=_read_copilot,
+        ),
+        Program(
+            name="pi",
+            title="Pi",
+            command="pi",
+            install="npm install -g @earendil-works/pi-coding-agent",
+            sign_in="start 'pi' and type /login, or set the key of a provider",
+            variables=(
+                *("ANTHROPIC_", "OPENAI_", "GEMINI_API_KEY", "OPENROUTER_", "PI_CODING_AGENT_DIR", "GROQ_", "MISTRAL_"),
+                *("XAI_", "DEEPSEEK_", "CEREBRAS_", *_CLOUDS),
+            ),
+            ask=_ask_pi,
+            read=_read_pi,
+        ),
+        Program(
+            name="cursor-agent",
+            title="Cursor",
+            command="cursor-agent",
+            install="see cursor.com/cli",
+            sign_in="cursor-agent login",
+            variables=("CURSOR_API_KEY",),
+            ask=_ask_cursor,
+            read=_read_cursor,
+            is_experimental=True,
+        ),
+    )
+}
+
+
+def _events(written: str) -> Iterator[dict[str, Any]]:
+    """One object, or one on each line; whatever else a program says beside them is passed over."""
+    for text in (written, *written.splitlines()):
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict):
+            yield value
+            if text is written:
+                return
+
+
+def _table(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _count(used: Mapping[str, Any], key: str) -> int:
+    value = used.get(key)
+    return value if isinstance(value, int) else 0
+
+
+def _dollars(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, "utf-8")
+    return path
+
+
+def _link(theirs: Path, own: Path, *names: str) -> None:
+    own.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        if theirs.is_dir():
+            (own / name).symlink_to(theirs / name)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        return _table(json.loads(path.read_bytes()))
+    except (OSError, ValueError, RecursionError):
+        return {}
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+
+
+def _toml_value(value: object) -> str:
+    match value:
+        case dict():
+            return f"{{{', '.join(f'{json.dumps(key)} = {_toml_value(each)}' for key, each in value.items())}}}"
+        case list():
+            return f"[{', '.join(map(_toml_value, value))}]"
+        case _:
+            return json.dumps(value, default=str)

@@ -1,0 +1,146 @@
+"""One run of a program: in an empty folder, with little of the person's environment, and every failure one line."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import re
+import shutil
+import signal
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from habitus.llm.agents.programs import Call, Output, Program, Question
+from habitus.llm.model import ContextOverflow, ProviderFault, Usage
+from habitus.llm.prices import price
+from habitus.redact import Redactor
+from habitus.text import tokens
+
+_KEPT = (
+    *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_", "TZ", "TMPDIR", "XDG_", "DBUS_SESSION_BUS_ADDRESS"),
+    *("SSL_CERT_", "NODE_EXTRA_CA_CERTS", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy"),
+    "no_proxy",
+)
+_LONGEST = 300  # characters of what a program says of its failure
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Said:
+    text: str
+    usage: Usage
+
+
+async def run(
+    program: Program, model: str, system: str, prompt: str, environ: Mapping[str, str], patience_s: float
+) -> Said:
+    """Ask the program once. Whatever goes wrong with it is a `ProviderFault`: one line, and the mend."""
+    room = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="habitus-ask-"))
+    person = Path(environ.get("HOME") or Path.home())
+    question = Question(system=system, prompt=prompt, model=model, room=room, person=person, environ=environ)
+    try:
+        call = await asyncio.to_thread(program.ask, question)
+        code, written, complaint = await _started(program, call, room, environ, patience_s)
+        output = await asyncio.to_thread(program.read, written, question)
+    finally:
+        await asyncio.to_thread(shutil.rmtree, room, ignore_errors=True)
+    if output.problem or code != 0 or not output.text.strip():
+        raise _fault(program, output.problem or complaint.strip() or written.strip(), code)
+    return Said(text=output.text, usage=_usage(program, question, output))
+
+
+async def _started(
+    program: Program, call: Call, room: Path, environ: Mapping[str, str], patience_s: float
+) -> tuple[int, str, str]:
+    kept = (*_KEPT, *program.variables)
+    mine = {key: value for key, value in environ.items() if _is_kept(key, kept)}
+    (empty := room / "empty").mkdir()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            shutil.which(program.command, path=environ.get("PATH")) or program.command,
+            *call.arguments,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            cwd=empty,
+            env={**mine, **call.environ, "NO_COLOR": "1"},
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise _not_started(program, error) from error
+    try:
+        async with asyncio.timeout(patience_s):
+            written, complaint = await process.communicate(call.stdin.encode())
+    except TimeoutError:
+        mend = "Set model_silence higher, or name a faster model."
+        raise ProviderFault(f"{program.title} gave no answer in {patience_s:g} seconds. {mend}") from None
+    finally:
+        await _ended(process)
+    return process.returncode or 0, written.decode("utf-8", "replace"), complaint.decode("utf-8", "replace")
+
+
+def _is_kept(variable: str, kept: tuple[str, ...]) -> bool:
+    return any(variable.startswith(each) if each.endswith("_") else variable == each for each in kept)
+
+
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    """Nothing that the program started outlives the request."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    await process.wait()
+
+
+def _not_started(program: Program, error: OSError) -> ProviderFault:
+    if error.errno == errno.E2BIG:
+        return ContextOverflow(f"The request is longer than a command line of {program.title} can be.")
+    if isinstance(error, FileNotFoundError):
+        return ProviderFault(f"{program.title} is not here any more. Install it: {program.install}")
+    return ProviderFault(f"{program.title} can't be started: {error.strerror}. Try it by hand: {program.command}")
+
+
+_SIGN_IN = re.compile(
+    r"not logged in|/login|log ?in\b|sign(?:ed)? ?in|unauthori[sz]ed|\b401\b|\bauth\b|authenticat|api[ _-]?key|expired"
+    r"|credential",
+    re.IGNORECASE,
+)
+_LIMIT = re.compile(
+    r"\b429\b|\b529\b|rate.?limit|limit (?:reached|exceeded)|(?:usage|retry|\bhit your) limit|quota"
+    r"|out of credit|credit balance|overloaded",
+    re.IGNORECASE,
+)
+_OVERFLOW = re.compile(r"prompt is too long|context (?:length|window)|too many tokens|input token count", re.IGNORECASE)
+_OPTION = re.compile(r"unknown (?:option|argument)|unexpected argument|unrecognized (?:option|argument)", re.IGNORECASE)
+_MODEL = re.compile(r"model\b.{0,80}(?:not found|not exist|not supported|unknown|invalid)|unknown model", re.IGNORECASE)
+
+
+def _fault(program: Program, problem: str, code: int) -> ProviderFault:
+    said = _one_line(problem) or f"nothing, with exit code {code}"
+    if _OVERFLOW.search(said):
+        return ContextOverflow(f"The request is larger than {program.title} can read: {said}.")
+    for pattern, what, mend in (
+        (_LIMIT, "has reached a limit", "Wait until it is over, or set another model."),
+        (_OPTION, "does not know an option that is needed", f"Bring it up to date: {program.install}"),
+        (_MODEL, "has no such model", f"Name another: {program.name}:MODEL, or {program.name} for its own choice."),
+        (_SIGN_IN, "is not signed in, or no longer", f"Sign in: {program.sign_in}."),
+    ):
+        if pattern.search(said):
+            return ProviderFault(f"{program.title} {what}: {said}. {mend}")
+    return ProviderFault(f"{program.title} gave no answer: {said}. Try it by hand: {program.command}")
+
+
+def _one_line(problem: str) -> str:
+    lines = [line for line in problem.splitlines() if line.strip()]
+    line = " ".join(Redactor().redact(" ".join(lines[-5:])[: _LONGEST * 8]).text.split())
+    return (line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…").rstrip(".")
+
+
+def _usage(program: Program, question: Question, output: Output) -> Usage:
+    """As the program tells it; tokens that it doesn't tell are counted here, dollars by the list of prices."""
+    counted = Usage(input_tokens=tokens(question.both), output_tokens=tokens(output.text))
+    usage = output.usage if output.usage is not None else counted
+    if usage.cost is not None:
+        return usage
+    return replace(usage, cost=price(usage, question.model or output.model, provider=program.prices_of))

@@ -1,0 +1,111 @@
+"""Real programs of agents, from the package registry, against a provider on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from habitus.llm.agents import open_agent
+from habitus.llm.model import Ask, Asked, ProviderFault, Text, answer
+from tests.fake_provider import FakeProvider, Reply, fails
+from tests.llm.recordings import chat_text, google_text, openai_text
+
+pytestmark = [pytest.mark.full, pytest.mark.req("IM-05")]
+
+PACKAGES = {
+    "codex": "@openai/codex",
+    "gemini-cli": "@google/gemini-cli",
+    "opencode": "opencode-ai",
+    "copilot": "@github/copilot",
+    "pi": "@mariozechner/pi-coding-agent@0.73",  # the last for Node 20
+}
+SAYS: dict[str, Callable[[str], Reply]] = {"codex": openai_text, "gemini-cli": google_text}
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("there is no npm (Debian: apt-get install npm)")
+    folder = tmp_path_factory.mktemp("agents")
+    (folder / "package.json").write_text("{}")
+    command = [npm, "install", "--no-fund", "--no-audit", "--loglevel=error", *PACKAGES.values()]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    return folder / "node_modules" / ".bin"
+
+
+def furnished(name: str, person: Path, address: str) -> dict[str, str]:
+    """A person who uses the agent with the provider at `address`, and has it run `touch LOOPED` as a server."""
+    looped = {"command": "touch", "args": [str(person / "LOOPED")]}
+    model = {"id": "m", "name": "m", "cost": {"input": 1, "output": 2, "cacheRead": 0, "cacheWrite": 0}}
+    match name:
+        case "codex":
+            written = (
+                f'model = "m"\nmodel_provider = "here"\nnotify = ["touch", "{person}/LOOPED"]\n[model_providers.here]\n'
+                f'name = "here"\nbase_url = "{address}/v1"\nenv_key = "OPENAI_API_KEY"\nrequest_max_retries = 1\n'
+                f'stream_max_retries = 1\n[mcp_servers.habitus]\ncommand = "touch"\nargs = ["{person}/LOOPED"]\n'
+            )
+            _write(person / ".codex" / "config.toml", written)
+            _write(person / ".codex" / "AGENTS.md", "PRIVATE MEMORY")
+            return {"OPENAI_API_KEY": "none"}
+        case "gemini-cli":
+            _write(person / ".gemini" / "settings.json", json.dumps({"mcpServers": {"habitus": looped}}))
+            _write(person / ".gemini" / "GEMINI.md", "PRIVATE MEMORY")
+            return {"GEMINI_API_KEY": "none", "GOOGLE_GEMINI_BASE_URL": address, "GEMINI_MODEL": "gemini-2.5-flash"}
+        case "opencode":
+            at = {"baseURL": f"{address}/v1", "apiKey": "none"}
+            models = {"m": {"name": "m", "cost": {"input": 1, "output": 2}}}
+            here = {"npm": "@ai-sdk/openai-compatible", "options": at, "models": models}
+            server = {"type": "local", "command": ["touch", str(person / "LOOPED")]}
+            config = {"provider": {"here": here}, "model": "here/m", "mcp": {"habitus": server}}
+            _write(person / ".config" / "opencode" / "opencode.json", json.dumps(config))
+            _write(person / ".config" / "opencode" / "AGENTS.md", "PRIVATE MEMORY")
+            return {}
+        case "copilot":
+            _write(person / ".copilot" / "mcp-config.json", json.dumps({"mcpServers": {"habitus": looped}}))
+            given = {"BASE_URL": f"{address}/v1", "TYPE": "openai", "API_KEY": "none"}
+            named = {f"COPILOT_PROVIDER_{key}": value for key, value in given.items()}
+            return {**named, "COPILOT_MODEL": "m", "COPILOT_OFFLINE": "true"}
+        case _:
+            whole = {**model, "input": ["text"], "contextWindow": 100_000, "maxTokens": 4_000, "reasoning": False}
+            mine = {"baseUrl": f"{address}/v1", "api": "openai-completions", "apiKey": "none", "models": [whole]}
+            _write(person / ".pi" / "agent" / "models.json", json.dumps({"providers": {"here": mine}}))
+            _write(person / ".pi" / "agent" / "settings.json", '{"defaultProvider": "here", "defaultModel": "m"}')
+            _write(person / ".pi" / "agent" / "AGENTS.md", "PRIVATE MEMORY")
+            return {}
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+async def test_a_real_program_answers_alone_leaves_no_transcript_and_says_what_is_wrong(
+    programs: Path, provider: FakeProvider, tmp_path: Path, name: str
+) -> None:
+    person = tmp_path / "person"
+    given = furnished(name, person, provider.address)
+    environ = {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(person), "SECRET": "PRIVATE MEMORY", **given}
+    provider.gives(SAYS.get(name, chat_text)("Steps."))
+    model = open_agent(name, environ, 240)
+    got = await answer(model, Ask(system="BE BRIEF", messages=(Asked(parts=(Text(text="What is a skill?"),)),)))
+    assert (got.message.text, got.usage.input_tokens, got.usage.output_tokens) == ("Steps.", 50, 7)
+    sent = json.dumps([each.body for each in provider.requests])
+    assert "BE BRIEF" in sent
+    assert "What is a skill?" in sent
+    assert "PRIVATE MEMORY" not in sent
+    assert len(provider.requests) == 1
+    assert not (person / "LOOPED").exists()
+    left = {str(path.relative_to(person)) for path in person.rglob("*") if path.is_file()}
+    assert not [path for path in left if path.endswith((".jsonl", ".db"))], left
+
+    provider.gives(fails(401, {"error": {"type": "authentication_error", "message": "invalid api key", "code": 401}}))
+    with pytest.raises(ProviderFault, match="is not signed in, or no longer"):
+        await answer(model, Ask(system="", messages=(Asked(parts=(Text(text="x"),)),)))
