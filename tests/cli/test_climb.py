@@ -13,9 +13,11 @@ import pytest
 from habitus import sql
 from habitus.app import Habitus, read_settings
 from habitus.events import OutcomeKind
+from habitus.files import file_of
 from habitus.journal.model import Exposure, Turn, TurnOutcome
 from habitus.memory.model import Draft, Kind, LessonBody, LessonState, Producer, Scope
 from habitus.settings import account_name
+from habitus.skills import trees
 from habitus.skills.model import Skill
 from tests.cli.conftest import Direct
 from tests.homes import migrated
@@ -119,7 +121,8 @@ def test_what_a_bound_proves_climbs_without_a_trial(direct: Direct) -> None:
     assert step["reason"].startswith("It helps: at least ")
 
 
-def test_code_that_fails_its_trial_is_not_proposed_and_the_same_version_not_tried_again(direct: Direct) -> None:
+def followed(direct: Direct) -> None:
+    """A skill whose steps were followed with code in three turns."""
     with opened(direct) as habitus:
         steps = Skill(name="add-up", description="Adds numbers up.", body="1. Add them up in Python.")
         habitus.skills.create(steps, habitus.person())
@@ -129,30 +132,150 @@ def test_code_that_fails_its_trial_is_not_proposed_and_the_same_version_not_trie
                 turn.observe("scratchpad", {"action": "exec", "code": f"sum([{number}, 1])"}, str(number + 1), ok=True)
                 turn.done("Added.", ok=True)
 
-    (step,) = direct.json("curate", env=FEW)["steps"]
-    assert (step["action"], step["item"], step["text"]) == ("climb", "add-up", "to code")
-    without = direct.ok("curate", "--apply", env=FEW)
-    assert "A model has to draft its code. Name one: habitus skills climb add-up --model" in without
 
-    fields = {"numbers": {"type": "array", "items": {"type": "number"}}}
-    schema = {"type": "object", "properties": fields, "required": ["numbers"]}
-    wrong = {"description": "Adds.", "parameters": schema, "code": "print(", "payload": {"numbers": [1, 2]}}
-    broken = {**wrong, "code": "import sys\nsys.exit('no numbers here')\n"}
-    said = direct.ok("curate", "--apply", "--model", script(direct, wrong, broken), env=FEW)
-    assert "no numbers here" in said
-    assert direct.json("review", "list")["proposals"] == []
-    assert direct.ok("curate", "--apply", "--model", script(direct), env=FEW) == "Nothing has aged.\n"
+FIELDS = {"numbers": {"type": "array", "items": {"type": "number"}}}
+DRAFT = {
+    "description": "Adds.",
+    "parameters": {"type": "object", "properties": FIELDS, "required": ["numbers"]},
+    "code": ADD,
+    "payload": {"numbers": [1, 2]},
+}
 
-    right = {**wrong, "code": ADD}
-    none = direct("skills", "climb", "add-up", "--model", script(direct, {**wrong, "code": ""}))
+
+@pytest.mark.req("LA-01")
+def test_code_from_steps_is_a_persons_wish_compared_with_nothing_and_not_offered_first(direct: Direct) -> None:
+    followed(direct)
+    assert direct.ok("curate", env=FEW) == "Nothing has aged.\n"  # nothing would say whether a draft is right
+    none = direct("skills", "climb", "add-up", "--model", script(direct, {**DRAFT, "code": ""}))
     assert (none.code, "says that no program can do it alone" in none.out) == (1, True)
+    broken = [{**DRAFT, "code": "print("}, {**DRAFT, "code": "import sys\nsys.exit('no numbers here')\n"}]
+    failed = direct("skills", "climb", "add-up", "--model", script(direct, *broken))
+    assert (failed.code, "no numbers here" in failed.out) == (1, True)
     assert direct("skills", "climb", "add-up", "--to", "recipe").err.startswith("habitus: There is nothing to make")
-    assert direct("skills", "climb", "add-up", "--model", script(direct, right)).code == 0
+    assert direct.json("review", "list")["proposals"] == []
+
+    assert direct("skills", "climb", "add-up", "--model", script(direct, DRAFT)).code == 0
     (waiting,) = direct.json("review", "list")["proposals"]
-    assert "it brings code" in waiting["reasons"]
+    assert {"it brings code"} <= set(waiting["reasons"])
+    assert any("it was compared with nothing" in reason for reason in waiting["reasons"])
     direct.ok("review", "approve", str(waiting["id"]))
-    assert direct.ok("tools", "run", "add-up", '{"numbers": [20, 22]}') == "42\n"
+    assert "compared with nothing" in direct.ok("tools", "show", "add-up")
+    direct.ok("tools", "test", "add-up")  # its own case is no proof
+    with opened(direct) as habitus, habitus.turn("add up", conversation="last") as turn:
+        recalled = turn.run("recall_skill", {"name": "add-up"}).content
+        turn.done("", ok=True)
+    assert "There is a tool `add_up` for it, too." in recalled
+    for _ in range(6):
+        assert direct.ok("tools", "run", "add-up", '{"numbers": [20, 22]}') == "42\n"
+    with opened(direct) as habitus, habitus.turn("add up", conversation="later") as turn:
+        assert "Try the tool `add_up` first" in turn.run("recall_skill", {"name": "add-up"}).content
+        turn.done("", ok=True)
     assert direct("skills", "climb", "add-up").code == 1  # there is nothing above code
+
+
+TOTAL = "import json, sys\ngiven = json.loads(sys.argv[1])\nprint(json.dumps({{'total': {total}, 'at': {at}}}))\n"
+RECIPE = """## add both
+
+Adds two numbers.
+
+```yaml
+params: {a: One, b: The other}
+steps:
+  - tool: total
+    params: {a: $a, b: $b}
+```
+"""
+
+
+def used(direct: Direct, *inputs: tuple[int, int], at: str = "0", may: tuple[str, ...] = ()) -> None:
+    """A recipe over a tool, run with these inputs in conversations of their own."""
+    code = direct.cli.cwd / "total.py"
+    code.write_text(TOTAL.format(total="given['a'] + given['b']", at=at))
+    fields = {name: {"type": "integer"} for name in "ab"}
+    schema = json.dumps({"type": "object", "properties": fields, "required": ["a", "b"]})
+    made = ("tools", "new", "total", "--description", "Adds.", "--code", str(code), "--schema", schema)
+    direct.ok(*made, "--payload", '{"a": 1, "b": 1}', *may)
+    with opened(direct) as habitus:
+        both = Skill(name="both", description="Adds two.", body="1. Add them.")
+        tree = {**trees.with_skill({}, both), trees.CHUNKS_FILE: file_of(RECIPE.encode())}
+        habitus.skills.write_tree("user", "both", tree, habitus.person())
+    for a, b in inputs:
+        direct.ok("recipes", "run", "add_both", json.dumps({"a": a, "b": b}))
+
+
+def drafted(direct: Direct, *totals: str, at: str = "0") -> Mapping[str, Any]:
+    codes = [{"description": "Adds two.", "code": TOTAL.format(total=total, at=at)} for total in totals]
+    done = direct("skills", "climb", "both", "--to", "code", "--model", script(direct, *codes), "--json")
+    return {**json.loads(done.out), "code": done.code}
+
+
+def drafted_reason(waiting: Mapping[str, Any]) -> str:
+    return next(str(reason) for reason in waiting["reasons"] if reason.startswith("drafted by"))
+
+
+def test_a_draft_that_gives_other_values_is_refused_and_the_reviewer_sees_the_table(direct: Direct) -> None:
+    used(direct, (10, 2), (3, 4))
+    few = drafted(direct, "given['a'] + given['b']")
+    assert few["problem"].startswith("Not enough to tell: a trial takes 3 different inputs whose results differ")
+    for a, b in ((7, 0), (5, 8)):
+        direct.ok("recipes", "run", "add_both", json.dumps({"a": a, "b": b}))
+    refused = drafted(direct, "42", "given['a']")
+    assert "another result than before: total is 10, and was 12" in refused["problem"]
+    assert direct.json("review", "list")["proposals"] == []
+
+    done = drafted(direct, "given['b'] + given['a']")
+    (waiting,) = direct.json("review", "list")["proposals"]
+    first = {"input": '{"a": 10, "b": 2}', "recorded": '{"total": 12, "at": 0}', "draft": '{"total": 12, "at": 0}'}
+    assert waiting["trial"][0] == {**first, "compared": "values"}
+    assert [row["recorded"][:12] for row in waiting["trial"]] == [
+        '{"total": 12',
+        '{"total": 7,',
+        '{"total": 7,',
+        '{"total": 13',
+    ]
+    assert drafted_reason(waiting).endswith("it gave the same results as 4 recorded cases in the sandbox")
+    shown = direct.ok("review", "show", str(done["proposal"])).splitlines()
+    assert next(line for line in shown if line.startswith("input")).split() == [
+        "input",
+        "recorded",
+        "draft",
+        "compared",
+    ]
+
+
+@pytest.mark.parametrize("reach", [(), ("--network", "--yes")])
+def test_what_changes_from_run_to_run_decides_nothing_and_is_listed(direct: Direct, reach: tuple[str, ...]) -> None:
+    clock = "__import__('time').time_ns()"
+    used(direct, (10, 2), (3, 4), (5, 8), (5, 8), at=clock, may=reach)
+    refused = drafted(direct, "given['a'] - given['b']", "42", at=clock)
+    assert "total is 42, and was 12" in refused["problem"]
+    done = drafted(direct, "given['a'] + given['b']", at=clock)
+    assert done["problem"] == ""  # where it can't be run again, the input that was asked twice tells
+    (waiting,) = direct.json("review", "list")["proposals"]
+    assert drafted_reason(waiting).endswith("as 3 recorded cases in the sandbox; not compared: at")
+    direct.ok("review", "approve", str(waiting["id"]))
+    kept = json.loads(direct.skill_file("both").with_name("tool.json").read_text())["cases"]
+    assert [(case["expected"]["value"]["total"], case["expected"]["apart"]) for case in kept] == [
+        (12, ["at"]),
+        (7, ["at"]),
+        (13, ["at"]),
+    ]
+
+
+@pytest.mark.req("SB-06", "OP-04")
+def test_kept_values_go_when_the_person_they_were_recorded_for_is_forgotten(direct: Direct) -> None:
+    used(direct, (10, 2), (3, 4), (5, 8))
+    done = drafted(direct, "given['a'] + given['b']")
+    direct.ok("review", "approve", str(done["proposal"]))
+    manifest = direct.skill_file("both").with_name("tool.json")
+    assert len(json.loads(manifest.read_text())["cases"]) == 3
+    told = direct.json("forget", "--user", account_name(), "--dry-run")["erased"]
+    assert (told["recorded cases of tools"], told["proposals"]) == (3, 1)
+    gone = direct.json("forget", "--user", account_name(), "--yes")
+    assert (gone["erased"], gone["left"]) == (told, [])
+    assert json.loads(manifest.read_text())["cases"] == []
+    assert direct.ok("tools", "run", "both", '{"a": 1, "b": 2}') == '{"total": 3, "at": 0}\n'
+    assert len(direct.json("skills", "history", "both")["versions"]) == 1  # those that had them are gone
 
 
 def test_a_skill_that_fails_is_a_persons_to_retire(direct: Direct) -> None:

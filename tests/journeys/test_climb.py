@@ -19,12 +19,13 @@ from habitus.llm.model import Returned
 from habitus.llm.scripted import ScriptedModel, Step, calls, says
 from habitus.memory.model import Draft, Kind, LessonBody, Producer
 from habitus.skills.model import Stage
+from habitus.skills.proposals import Proposal
 from habitus.tools.model import ToolStatus
 
 pytestmark = pytest.mark.req("LA-04")
 
 GET = "import json, sys\nn = json.loads(sys.argv[1])['number']\nprint(json.dumps({'id': n * 3}))\n"
-SEND = "import json, sys\nprint('label ' + json.loads(sys.argv[1])['size'])\n"
+SEND = "import json, sys\ngiven = json.loads(sys.argv[1])\nprint('label', given['size'], given['about'])\n"
 LESSON = LessonBody(
     trigger="When a label for an order is printed",
     anti_pattern="printing the number of the order",
@@ -33,13 +34,13 @@ LESSON = LessonBody(
 )
 SKILL = "when-a-label-for-an-order"
 RECIPE = "load_order_then_print_label"
-WRONG = "import sys\nprint('{')\nraise SystemExit(3)\n"
 RIGHT = (
     "import json, sys\n"
     "number = json.loads(sys.argv[1])['number']\n"
     "assert number.startswith('A'), 'no such order'\n"
-    "print('label large')\n"
+    "print('label large ' + f'A{number}x' * 3)\n"
 )
+CONSTANT = "print('label large AA0yxAA0yxAA0yx')\n"
 
 
 @pytest.fixture
@@ -123,15 +124,26 @@ async def test_a_lesson_climbs_to_code_degrades_falls_back_retires_and_is_restor
     # A recipe that served becomes code, if a draft passes the recorded runs.
     for number in range(3):
         (ran,) = await talk(habitus, f"label of order A{number}y", calls(RECIPE, {"number": f"A{number}y"}))
-        assert ran.endswith("label large")
+        assert ran.endswith("label large " + f"AA{number}yx" * 3)
     climbing = Climbing(habitus)
     (climb,) = climbing.due(due(habitus))
     assert (climb.skill, climb.to) == (SKILL, Stage.CODE)
-    model = coder(WRONG, RIGHT)
+    calls_before = habitus.skills.counters("load-order")[Stage.CODE]
+    model = coder(CONSTANT, RIGHT)
     done = await climbing.carry_out(climb, model)
     assert (done.problem, done.proposal is not None) == ("", True)
-    assert "An earlier draft was not accepted" in str(model.asked[1].messages)
-    assert any("it passed 3 recorded cases in the sandbox" in reason for reason in approve(habitus))
+    assert "another result than before: the whole result is label large AA0yxAA0yxAA0yx" in str(model.asked[1].messages)
+    assert habitus.skills.counters("load-order")[Stage.CODE] == calls_before  # running beside a trial is no use
+    (waiting,) = inbox.waiting(habitus)
+    assert isinstance(waiting.subject, Proposal)
+    last = "label large AA2yxAA2yxAA2yx"
+    assert waiting.subject.trial[-1] == {
+        "input": '{"number": "A2y"}',
+        "recorded": last,
+        "draft": last,
+        "compared": "values",
+    }
+    assert any("it gave the same results as 3 recorded cases in the sandbox" in reason for reason in approve(habitus))
     assert await climbed(habitus) == []
 
     # It fails, and the same turn goes on below it; after three failures it is degraded.

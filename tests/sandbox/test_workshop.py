@@ -21,7 +21,7 @@ from habitus.sandbox.model import Limits, Permissions
 from habitus.sandbox.venvs import Venvs
 from habitus.sandbox.warm import Warm
 from habitus.tools.header import dependencies_of, with_header
-from habitus.tools.model import Case, ToolDraft
+from habitus.tools.model import Case, Expected, ToolDraft
 from habitus.tools.schema import DEEPEST, checked_payload, checked_schema
 from habitus.tools.shape import has_shape, shape_of
 from habitus.tools.workshop import LONGEST_CASE, Workshop, fingerprint
@@ -51,7 +51,7 @@ async def test_a_tool_that_passes_its_test_is_returned_with_the_case(workshop: W
     tool = await workshop.acquire(DRAFT)
     assert tool.code.startswith("# /// script\n# requires-python")
     shape = {"type": "object", "properties": {"total": {"type": "number"}}, "required": ["total"]}
-    assert tool.cases == (Case(payload={"numbers": [1, 2]}, shape=shape),)
+    assert tool.cases == (Case(payload={"numbers": [1, 2]}, shape=shape, expected=Expected(value={"total": 3})),)
     run = await workshop.run(tool, {"numbers": [20, 22]})
     assert (run.outcome.is_ok, json.loads(run.stdout)) == (True, {"total": 42})
 
@@ -138,6 +138,17 @@ async def test_kept_cases_are_run_again_and_the_failing_ones_named(workshop: Wor
     assert (report.passed, report.was_stale) == (False, True)
     assert [result.payload for result in report.failed] == [{"numbers": [1, 2]}]
     assert report.failed[0].outcome.reason == "What it prints has another shape than before: just text"
+    wrong = await workshop.regress(replace(tool, code="print('{\"total\": 42}')"))
+    assert wrong.failed[0].outcome.reason == "It gives another result than before: total is 42, and was 3"
+
+
+async def test_what_two_runs_do_not_agree_on_is_compared_by_its_shape_and_says_so(workshop: Workshop) -> None:
+    unsteady = ADD.replace("print(", "import os\nprint(os.urandom(4).hex(), ")
+    by_shape = await workshop.acquire(replace(DRAFT, code=unsteady))
+    assert [case.compares for case in by_shape.cases] == ["shape only"]
+    assert (await workshop.regress(by_shape)).results[0].compares == "shape only"
+    clock = await workshop.acquire(replace(DRAFT, code=f"import time\ntime.time()\n{ADD}"))
+    assert clock.cases[0].expected is None  # two runs in a row say nothing of tomorrow's
 
 
 async def test_a_new_version_must_go_on_passing_the_old_cases(workshop: Workshop) -> None:

@@ -82,5 +82,5 @@ class Ladder:
 
 
 def _is_fresh(tool: CodeTool, counters: Counters) -> bool:
-    """Its cases passed as it is, and no use has spoken against it yet."""
-    return tool.cases > 0 and tool.proved_on is not None and counters.failed == 0
+    """Its cases passed as it is, they were not its own word alone, and no use has spoken against it yet."""
+    return tool.is_compared and tool.cases > 0 and tool.proved_on is not None and counters.failed == 0

@@ -70,6 +70,7 @@ def waiting(item: InboxItem) -> dict[str, Any]:
                 "decided_by": proposal.decided_by,
                 "decision": proposal.decision,
                 "files": sorted(proposal.change.tree),
+                "trial": [dict(row) for row in proposal.trial],
             }
         case Engram() as engram:
             return {

@@ -31,6 +31,7 @@ from habitus.cli.editor import edited
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson, Wide
 from habitus.memory.model import Engram
+from habitus.skills.proposals import TRIAL_COLUMNS
 
 
 def list_waiting(context: typer.Context, wanted: WaitingList, done: WaitingPage, wide: Wide = False) -> None:
@@ -53,6 +54,9 @@ def show(context: typer.Context, wanted: OneItem, done: ShownItem) -> None:
     for reason in filter(None, item.reasons):
         output.say(f"waits because: {reason}", style="yellow")
     output.say()
+    if not isinstance(subject, Engram) and subject.trial:
+        output.table(TRIAL_COLUMNS, [[row.get(name, "") for name in TRIAL_COLUMNS] for row in subject.trial])
+        output.say()
     output.say(done.diff.rstrip("\n") if isinstance(subject, Engram) else done.diff)
 
 

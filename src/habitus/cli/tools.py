@@ -17,7 +17,7 @@ from habitus.cli.opening import opened
 from habitus.cli.options import AsJson, Wide
 from habitus.sandbox.model import Permissions
 from habitus.skills.model import Counters, Stage
-from habitus.tools.model import CodeTool, Regression, asked_for
+from habitus.tools.model import SHAPE_ONLY, CodeTool, Regression, asked_for
 
 Name = Annotated[str, typer.Argument(help="A tool.", autocompletion=completion.skill_names)]
 _NO_PARAMETERS = '{"type": "object", "properties": {}}'
@@ -125,13 +125,19 @@ def _print_facts(tool: CodeTool, calls: str) -> None:
         ("example", "" if tool.example is None else json.dumps(tool.example, ensure_ascii=False)),
         ("may", ", ".join(asked_for(tool.permissions)) or "nothing beyond its own empty folder"),
         ("needs", ", ".join(tool.dependencies)),
-        ("cases", f"{tool.cases}, " + (f"passed {moments.shown(tool.proved_on)}" if tool.proved_on else "stale")),
+        ("cases", _cases(tool)),
         ("version", str(tool.version)),
         ("calls", calls),
     ]
     for label, value in facts:
         if value:
             output.say(f"{label:<11}  {value}")
+
+
+def _cases(tool: CodeTool) -> str:
+    passed = f"passed {moments.shown(tool.proved_on)}" if tool.proved_on else "stale"
+    by_shape = f"; {tool.by_shape} by shape only" if tool.by_shape else ""
+    return f"{tool.cases}, {passed}{by_shape}{'' if tool.is_compared else '; compared with nothing'}"
 
 
 def run(
@@ -193,7 +199,9 @@ def _report(name: str, report: Regression) -> dict[str, Any]:
 def _print_report(name: str, report: Regression) -> None:
     passed = sum(result.outcome.is_ok for result in report.results)
     stale = ", which were stale" if report.was_stale and report.results else ""
-    output.say(f"{name}: {passed} of {output.counted(len(report.results), 'case')} passed{stale}.")
+    by_shape = sum(result.compares == SHAPE_ONLY for result in report.results)
+    compared = f"; of {by_shape} only the shape is compared" if by_shape else ""
+    output.say(f"{name}: {passed} of {output.counted(len(report.results), 'case')} passed{stale}{compared}.")
     for result in report.results:
         if not result.outcome.is_ok:
             payload = json.dumps(result.payload, ensure_ascii=False)

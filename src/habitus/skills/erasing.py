@@ -6,6 +6,7 @@ A skill that is in use stays, for it is everybody's; who wrote it is no longer s
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -13,7 +14,9 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from habitus.skills import records
+from habitus.skills.formats.tool_json import recorded_in
 from habitus.skills.tables import blobs, counters, intents, proposals, skills, switches, versions
+from habitus.skills.trees import TOOL_FILE
 
 NOBODY = "forgotten"  # the name under what somebody did who was erased
 _AT_A_TIME = 500
@@ -44,8 +47,15 @@ def traces(connection: sa.Connection, names: Collection[str], conversations: Col
     """`names` are how they sign, `conversations` those in which proposals were made for them."""
     theirs = _signed(versions.c.author, names)
     columns = (skills.c.name, skills.c.version, skills.c.archived_on, skills.c.archived_as)
-    query = sa.select(versions.c.skill, versions.c.number, *columns).join(skills).where(theirs)
-    made = connection.execute(query).all()
+    query = sa.select(versions.c.skill, versions.c.number, versions.c.tree, *columns).join(skills)
+    with_tool = versions.c.tree.contains(f'"{TOOL_FILE}"', autoescape=True)
+    quoting = [
+        row
+        for row in connection.execute(query.where(with_tool, sa.not_(theirs)))
+        if _has_recorded(connection, row.tree, conversations)
+        and (row.number != row.version or row.archived_on is not None)
+    ]
+    made = [*connection.execute(query.where(theirs)), *quoting]
     newest = [row for row in made if row.number == row.version]
     archived = {row.skill: row.archived_as for row in newest if row.archived_on is not None}
     present = [row for row in newest if row.archived_on is None]
@@ -53,10 +63,17 @@ def traces(connection: sa.Connection, names: Collection[str], conversations: Col
     switched = connection.execute(sa.select(switches.c.id, switches.c.skill).where(_signed(switches.c.author, names)))
     put_away = connection.execute(sa.select(skills.c.id).where(_signed(skills.c.archived_by, names))).scalars()
     wrote = connection.execute(sa.select(proposals.c.id).where(_signed(proposals.c.author, names))).scalars()
+    with_tool = proposals.c.tree.contains(f'"{TOOL_FILE}"', autoescape=True)
     talked = connection.execute(
-        sa.select(proposals.c.id, proposals.c.conversation).where(proposals.c.conversation != "")
-    )
-    proposed = {*wrote, *(row.id for row in talked if row.conversation in conversations)}
+        sa.select(proposals.c.id, proposals.c.conversation, proposals.c.tree).where(
+            sa.or_(proposals.c.conversation != "", with_tool)
+        )
+    ).all()
+    proposed = {
+        *wrote,
+        *(row.id for row in talked if row.conversation in conversations),
+        *(row.id for row in talked if row.tree and _has_recorded(connection, row.tree, conversations)),
+    }
     decided = connection.execute(sa.select(proposals.c.id).where(proposals.c.decided_by.in_(names))).scalars()
     return Traces(
         past=tuple(past),
@@ -69,6 +86,15 @@ def traces(connection: sa.Connection, names: Collection[str], conversations: Col
         signed_switches=tuple(row.id for row in switched if row.skill not in archived),
         signed_archived=tuple(id for id in put_away if id not in archived),
     )
+
+
+def _has_recorded(connection: sa.Connection, tree: str, conversations: Collection[str]) -> bool:
+    """Whether a tool among these files keeps cases that were recorded in these conversations."""
+    file = records.unpack_tree(tree).get(TOOL_FILE)
+    if file is None or not conversations:
+        return False
+    packed = connection.execute(sa.select(blobs.c.packed).where(blobs.c.sha256 == file.sha256)).scalar()
+    return packed is not None and recorded_in(zlib.decompress(packed), conversations) > 0
 
 
 def erase(connection: sa.Connection, found: Traces) -> None:

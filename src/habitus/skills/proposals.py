@@ -23,6 +23,9 @@ from habitus.skills.powers import PowerKind, powers
 from habitus.skills.tables import proposals
 from habitus.text import one_line
 
+TRIAL = "trial"  # where a proposal keeps the table of the trial that its code passed
+TRIAL_COLUMNS = ("input", "recorded", "draft", "compared")
+
 
 class Action(StrEnum):
     WRITE = "write"
@@ -68,6 +71,11 @@ class Proposal:
     decided_on: datetime | None = None
     decided_by: str = ""
     decision: str = ""  # the reason given
+
+    @property
+    def trial(self) -> tuple[Mapping[str, str], ...]:
+        """Rows of a trial that code went through: input, recorded, draft, and what of it was compared."""
+        return tuple(self.change.details.get(TRIAL, ()))
 
     @property
     def is_new(self) -> bool:

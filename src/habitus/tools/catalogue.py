@@ -160,6 +160,8 @@ def code_tool(program: ToolProgram, status: ToolStatus, reason: str) -> CodeTool
         dependencies=program.dependencies,
         returns=_returns(program.cases),
         cases=len(program.cases),
+        by_shape=sum(case.expected is None for case in program.cases),
+        is_compared=program.is_compared,
     )
 
 

@@ -14,10 +14,11 @@ from habitus.skills.formats import skill_md, tool_json
 from habitus.skills.formats.base import CantTake
 from habitus.skills.model import Skill, Source
 from habitus.tools.header import dependencies_of
-from habitus.tools.model import Case, ToolProgram
+from habitus.tools.model import Case, Expected, ToolProgram
 from habitus.tools.schema import checked_schema
 
 _PERMISSIONS = {"network", "read", "write", "env"}
+_COMPARED = "compared"  # false where no recorded result spoke for the code
 
 
 def program_of(name: str, tree: Tree) -> ToolProgram:
@@ -39,12 +40,30 @@ def program_of(name: str, tree: Tree) -> ToolProgram:
         code=text,
         permissions=permissions_of(tool.permissions),
         dependencies=dependencies_of(text),
-        cases=tuple(
-            Case(payload=case["payload"], shape=shape if isinstance(shape := case.get("shape"), dict) else {})
-            for case in tool.cases
-            if "payload" in case
-        ),
+        cases=tuple(_case(case) for case in tool.cases if "payload" in case),
+        is_compared=tool.extra.get(_COMPARED) is not False,
     )
+
+
+def _case(written: Mapping[str, Any]) -> Case:
+    """A kept case as tool.json has it; one of an earlier release has no result to expect."""
+    shape, expected = written.get("shape"), written.get("expected")
+    apart = expected.get("apart") if isinstance(expected, dict) else ()
+    return Case(
+        payload=written["payload"],
+        shape=shape if isinstance(shape, dict) else {},
+        expected=Expected(value=expected["value"], apart=tuple(map(str, apart or ())))
+        if isinstance(expected, dict) and "value" in expected
+        else None,
+        conversation=str(written.get("conversation", "")),
+    )
+
+
+def _written(case: Case) -> dict[str, Any]:
+    written: dict[str, Any] = {"payload": case.payload, "shape": case.shape}
+    if case.expected is not None:
+        written["expected"] = {"value": case.expected.value, "apart": list(case.expected.apart)}
+    return {**written, "conversation": case.conversation} if case.conversation else written
 
 
 def permissions_of(asked: Mapping[str, Any]) -> Permissions:
@@ -79,8 +98,9 @@ def with_tool(tree: Tree, program: ToolProgram, *, is_automatic: bool) -> dict[s
             "write": [str(path) for path in program.permissions.write],
             "env": list(program.permissions.env),
         },
-        cases=tuple({"payload": case.payload, "shape": case.shape} for case in program.cases),
+        cases=tuple(map(_written, program.cases)),
         hash=tool_json.hash_of(code),
+        extra={} if program.is_compared else {_COMPARED: False},
     )
     files = {
         **tree,

@@ -18,16 +18,19 @@ from habitus.skills.library import Library
 from habitus.skills.listing import Listed
 from habitus.skills.model import Author
 from habitus.skills.powers import brings_code
+from habitus.skills.proposals import TRIAL
 from habitus.skills.review import Action, Change, Proposal, Review
 from habitus.skills.trust import APPROVED, Scan, Trust
 from habitus.tools.catalogue import ToolCatalogue
 from habitus.tools.code_stage import with_tool
+from habitus.tools.comparing import short
 from habitus.tools.health import ToolHealth
 from habitus.tools.model import NOTHING_GRANTED, CodeTool, CouldNotTest, Created, Grounds, Json, ToolDraft, ToolProgram
 from habitus.tools.skill_files import ToolFiles
 from habitus.tools.workshop import Workshops, fingerprint
 
 _PROVED = "proved_as"
+_WIDEST = 200  # characters of a cell in the table of a trial
 
 
 class ToolMaker:
@@ -80,7 +83,8 @@ class ToolMaker:
 
         A person's is there at once; an agent's waits for a person, and is tested without permissions nobody has
         granted yet. `ToolFailed` has the one-line cause, and nothing was changed. Cases that the skill's tool has must
-        go on passing unless they are dropped; those of its grounds must pass in any case.
+        go on passing unless they are dropped (of the one that is tested anew, the shape); those of its grounds must
+        pass in any case.
         """
         name = _free_name(name)
         layer, before, old, had, given = await asyncio.to_thread(self._before, name)
@@ -95,7 +99,11 @@ class ToolMaker:
             dependencies=tuple(dependencies),
             given=given,
         )
-        kept = (*(() if old is None or drop_cases else old.cases), *grounds.cases)
+        had_cases = () if old is None or drop_cases else old.cases
+        kept = (
+            *(replace(case, expected=None) if case.payload == payload else case for case in had_cases),
+            *grounds.cases,
+        )
         asked = services if services is not None else await asyncio.to_thread(self._services)
         try:
             program = await self._workshops.here().acquire(draft, kept=kept, env=self._environ, services=asked)
@@ -103,7 +111,7 @@ class ToolMaker:
             raise
         except ToolFailed as error:
             raise ToolFailed(f"{error}{_untested(permissions, granted)}") from None
-        program = replace(program, permissions=permissions)
+        program = replace(program, permissions=permissions, is_compared=grounds.is_compared)
         return await asyncio.to_thread(self._submit, program, layer, before, author, conversation, grounds)
 
     def _before(self, name: str) -> tuple[Layer, Tree, ToolProgram | None, Permissions, Path | None]:
@@ -154,7 +162,7 @@ class ToolMaker:
             layer=layer.name,
             tree=tree,
             findings=(*grounds.reasons, *self._scan(tree)) if author.is_automatic else (),
-            details={**grounds.details, _PROVED: fingerprint(program)},
+            details={**grounds.details, **_table(program, grounds), _PROVED: fingerprint(program)},
         )
         submitted = self._review.submit(change, author, conversation=conversation)
         if submitted.proposal is not None:
@@ -170,6 +178,21 @@ class ToolMaker:
         self._approvals.trust(APPROVED, {name: tree}, person)
         if proved_as:
             self._health.prove(layer.trust_root or layer.name, name, proved_as, self._clock())
+
+
+def _table(program: ToolProgram, grounds: Grounds) -> dict[str, Json]:
+    """For whoever decides: each recorded input, what was recorded, and what the draft gives for it."""
+    tried = program.tried[len(program.tried) - len(grounds.cases) :]
+    rows = [
+        {
+            "input": short(case.payload, _WIDEST),
+            "recorded": short(recorded, _WIDEST),
+            "draft": short(result.printed, _WIDEST),
+            "compared": case.compares,
+        }
+        for case, recorded, result in zip(grounds.cases, grounds.recorded, tried, strict=True)
+    ]
+    return {TRIAL: rows} if rows else {}
 
 
 def _free_name(name: str) -> str:

@@ -15,6 +15,7 @@ from habitus.sandbox.model import Permissions
 
 Json = Any
 NOTHING_GRANTED = Permissions()
+SHAPE_ONLY = "shape only"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,11 +33,32 @@ class ToolDraft:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Expected:
+    """A result to compare others with (`comparing.py`); fields are paths with points, the whole is the empty one."""
+
+    value: Json
+    apart: tuple[str, ...] = ()  # fields that can't be compared: they change from run to run, or were secret
+    moved: tuple[str, ...] = ()  # fields that were otherwise when they were recorded: good for a trial, not to keep
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
-    """A payload that worked, and the shape of what was printed for it, as JSON Schema."""
+    """A payload that worked, the shape of what was printed for it, as JSON Schema, and the result where it is steady.
+
+    Without a result to expect, the shape is all that is compared.
+    """
 
     payload: Json
     shape: Mapping[str, Json] = field(default_factory=dict)
+    expected: Expected | None = None
+    conversation: str = ""  # that it was recorded in, so that it goes when its person is forgotten
+
+    @property
+    def compares(self) -> str:
+        """What of a result is compared, in words."""
+        if self.expected is None:
+            return SHAPE_ONLY
+        return f"values but {', '.join(self.expected.apart)}" if self.expected.apart else "values"
 
 
 class CouldNotTest(ToolFailed):
@@ -48,8 +70,10 @@ class Grounds:
     """What a tool rests on that nobody asked for: earlier uses that it must pass, and words for whoever decides."""
 
     cases: tuple[Case, ...] = ()
+    recorded: tuple[str, ...] = ()  # what each of them came to when it was used
     reasons: tuple[str, ...] = ()
     details: Mapping[str, Json] = field(default_factory=dict)  # kept with the proposal
+    is_compared: bool = True  # with anything but itself
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,14 +88,18 @@ class ToolProgram:
     dependencies: tuple[str, ...] = ()
     cases: tuple[Case, ...] = ()
     given: Path | None = None  # the files that a call may read
+    is_compared: bool = True  # else it was drafted from words alone, and no recorded result spoke for it
+    tried: tuple[CaseResult, ...] = field(default=(), compare=False, repr=False)  # when it was made
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CaseResult:
-    """How one kept case went this time; `outcome` is also failed when what was printed has another shape."""
+    """How one kept case went this time; `outcome` is also failed when what was printed is another result."""
 
     payload: Json
     outcome: Outcome
+    compares: str = ""  # what of the result was compared
+    printed: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,6 +143,8 @@ class CodeTool:
     dependencies: tuple[str, ...] = ()
     returns: Mapping[str, Json] | None = None  # JSON Schema of the object it prints; none where it prints anything else
     cases: int = 0
+    by_shape: int = 0  # of those, the ones that compare no values
+    is_compared: bool = True  # with recorded results; else it has to earn its place in use
     proved_on: datetime | None = None  # when its cases last passed as it is now, here
     version: int = 0
     layer: str = ""

@@ -67,6 +67,12 @@ class ToolRunner:
         health = await asyncio.to_thread(self._count, item, fingerprint(program), run.outcome)
         return replace(run, notice=_notice(tool, health))
 
+    async def run_again(self, name: str, payload: Json) -> ToolRun:
+        """Call a tool beside a trial: the same call, and nobody's counters or health know of it."""
+        _, _, program = await asyncio.to_thread(self._ready, name, None)
+        asked = await asyncio.to_thread(self._services)
+        return self._clean(await self._workshops.here().run(program, payload, env=self._environ, services=asked))
+
     def _ready(self, name: str, given: Given | None) -> tuple[Listed, CodeTool, ToolProgram]:
         item, tool = self._catalogue.item(name), self._catalogue.get(name)
         if not tool.can_run:

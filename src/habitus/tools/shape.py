@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 from habitus.tools import schema
+from habitus.tools.comparing import result_of
 from habitus.tools.model import Json
 
 _DEEPEST, _MOST_KEYS = 4, 40
@@ -13,19 +13,11 @@ _DEEPEST, _MOST_KEYS = 4, 40
 
 def shape_of(printed: str) -> dict[str, Json]:
     """JSON has the shape of its value, anything else is text."""
-    return _shape(_value(printed), 0)
+    return _shape(result_of(printed), 0)
 
 
 def has_shape(shape: Mapping[str, Json], printed: str) -> bool:
-    return schema.fits(shape, _value(printed)) or schema.fits(shape, printed)
-
-
-def _value(printed: str) -> Json:
-    try:
-        value = json.loads(printed)
-    except (ValueError, RecursionError):
-        return printed
-    return printed if schema.is_deeper(value, schema.DEEPEST) else value
+    return schema.fits(shape, result_of(printed)) or schema.fits(shape, printed)
 
 
 def _shape(value: Json, depth: int) -> dict[str, Json]:

@@ -17,6 +17,7 @@ from habitus.sandbox.services import NO_SERVICES, Services
 from habitus.sandbox.venvs import checked
 from habitus.sandbox.warm import Program, Warm
 from habitus.tools.code_repair import repair
+from habitus.tools.comparing import difference, expect, lasting, reads_the_clock, short
 from habitus.tools.header import dependencies_of, with_header
 from habitus.tools.model import Case, CaseResult, CouldNotTest, Json, Regression, ToolDraft, ToolProgram
 from habitus.tools.schema import checked_payload, checked_schema
@@ -32,10 +33,19 @@ NO_VARIABLES: Mapping[str, str] = {}
 class Workshop:
     """Runs tools in the sandbox, each in the environment that its dependencies need."""
 
-    def __init__(self, warm: Warm, environments: Environments, *, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        warm: Warm,
+        environments: Environments,
+        *,
+        limits: Limits | None = None,
+        redacted: Callable[[str], str] = str,
+    ) -> None:
+        """`redacted` takes the secrets out of results that are kept."""
         self._warm = warm
         self._environments = environments
         self._limits = limits or Limits()
+        self._redacted = redacted
 
     async def close(self) -> None:
         """End what runs in the sandbox."""
@@ -57,15 +67,31 @@ class Workshop:
             raise CouldNotTest(f"It could not be tested: {run.outcome.reason}")
         if objection := _objection(run):
             raise ToolFailed(objection)
+        tried = []
         for case in kept:
             result = await self._again(tool, case, env, services)
+            tried.append(result)
             if result.outcome.kind is OutcomeKind.INFRA:
                 raise CouldNotTest(f"It could not be tested: {result.outcome.reason}")
             if not result.outcome.is_ok:
-                raise ToolFailed(f"It fails a case that worked before, {_short(case.payload)}: {result.outcome.reason}")
-        case = Case(payload=payload, shape=shape_of(run.stdout))
-        others = [old for old in kept if old.payload != payload]
-        return replace(tool, cases=(*others, case)[-MOST_CASES:])
+                raise ToolFailed(f"It fails a case that worked before, {short(case.payload)}: {result.outcome.reason}")
+        case = await self._case(tool, payload, run, env, services)
+        steady = [replace(old, expected=lasting(old.expected)) if old.expected else old for old in kept]
+        others = [old for old in steady if old.payload != payload]
+        case = next((old for old in steady if old.payload == payload and old.expected), case)
+        return replace(tool, cases=(*others, case)[-MOST_CASES:], tried=tuple(tried))
+
+    async def _case(
+        self, tool: ToolProgram, payload: Json, run: ToolRun, env: Mapping[str, str], services: Services
+    ) -> Case:
+        """Its values, where a second run gives the same; what reaches outside is not run twice to find out."""
+        case, may = Case(payload=payload, shape=shape_of(run.stdout)), tool.permissions
+        if may.network or may.read or may.write or reads_the_clock(tool.code):
+            return case
+        again = await self._run(tool, payload, env, services)
+        if not again.outcome.is_ok:
+            return case
+        return replace(case, expected=expect([run.stdout, again.stdout], redacted=self._redacted))
 
     async def run(
         self,
@@ -104,7 +130,7 @@ class Workshop:
             run = await self._run(tool, payload, env, services)
         except (ToolFailed, StorageFailed) as error:
             return CaseResult(payload=payload, outcome=infra(str(error)))
-        return CaseResult(payload=payload, outcome=_judged(run, case))
+        return CaseResult(payload=payload, outcome=_judged(run, case), compares=case.compares, printed=run.stdout)
 
     async def _run(self, tool: ToolProgram, payload: Json, env: Mapping[str, str], services: Services) -> ToolRun:
         venv = await self._environments.folder_for(tool.dependencies)
@@ -209,11 +235,7 @@ def _judged(run: ToolRun, case: Case) -> Outcome:
     if objection := _objection(run):
         return failed(objection)
     if not has_shape(case.shape, run.stdout):
-        return failed(f"What it prints has another shape than before: {_short(run.stdout.strip())}")
+        return failed(f"What it prints has another shape than before: {short(run.stdout.strip())}")
+    if case.expected is not None and (other := difference(case.expected, run.stdout)):
+        return failed(f"It gives another result than before: {other}")
     return run.outcome
-
-
-def _short(value: Json) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    line = " ".join(text.split())
-    return line if len(line) <= 120 else f"{line[:119]}…"

@@ -215,8 +215,16 @@ def capped(result: ToolResult, limit: int = RESULT_CHARS) -> ToolResult:
     if len(content) <= limit:
         return result
     head, tail = limit * 3 // 4, limit // 4
-    mark = f"\n\n[… {len(content) - head - tail:,} characters left out …]\n\n"
+    mark = f"\n\n[… {len(content) - head - tail:,} {_LEFT_OUT}\n\n"
     return replace(result, content=content[:head] + mark + content[-tail:])
+
+
+def is_capped(content: str) -> bool:
+    """Whether the middle of a result was left out."""
+    return _LEFT_OUT in content
+
+
+_LEFT_OUT = "characters left out …]"
 
 
 def returned(value: object, outcome: Outcome = OK) -> ToolResult:

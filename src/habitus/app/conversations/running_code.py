@@ -171,7 +171,7 @@ def _runtime(home: Home, folder: str, given: Given | None, read: Sequence[Path])
 
 
 def _workshop(home: Home) -> Workshop:
-    return Workshop(open_warm(home), open_environments(home.place))
+    return Workshop(open_warm(home), open_environments(home.place), redacted=home.redacted)
 
 
 def open_warm(home: Home) -> Warm:

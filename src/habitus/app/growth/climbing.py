@@ -39,7 +39,7 @@ from habitus.skills.listing import Listed
 from habitus.skills.model import Actor, Author, Skill, Source, Stage, State
 from habitus.skills.review import Action, Change, Proposal, ProposalState
 from habitus.text import one_line
-from habitus.tools.model import CouldNotTest, Grounds
+from habitus.tools.model import Case, CouldNotTest, Grounds
 
 _CLIMB = "climb"  # where a proposal keeps what climbed
 _FACTS_TITLE = 6  # words
@@ -173,7 +173,7 @@ class Climbing:
         if stage is Stage.CHUNKS:
             return next((found.text for found in self._mining.recipes_of(skill.name)), "")
         uses = self._uses(skill, is_asked=is_asked)
-        return "" if uses is None else uses.evidence
+        return "" if uses is None or (uses.problem and not is_asked) else uses.evidence
 
     @functools.cached_property
     def _mining(self) -> Mining:
@@ -185,7 +185,7 @@ class Climbing:
         recipe = self._recipe_of(skill)
         if recipe is not None and (uses := coding.of_recipe(self._home, recipe)) is not None:
             return uses
-        return coding.of_steps(self._home, skill, is_asked=is_asked)
+        return coding.of_steps(self._home, skill) if is_asked else None  # nothing says whether a draft is right
 
     def _recipe_of(self, skill: Listed) -> SkillRecipe | None:
         """The recipe of a skill that served most often."""
@@ -252,12 +252,32 @@ class Climbing:
             return replace(climb, problem=f"A model has to draft its code. {mend}")
         uses = self._uses(self._home.skills.find(climb.item), is_asked=True)
         assert uses is not None  # what is followed with nothing can still be asked for
-        cases = f"{len(uses.cases)} recorded cases" if uses.cases else "the case it came with"
-        passed = f"drafted by {model.name}; it passed {cases} in the sandbox"
-        grounds = Grounds(cases=uses.cases, reasons=(climb.why, uses.evidence, passed), details=_details(climb))
         async with self._home.tools:
+            cases = await coding.trial_cases(self._home, uses)
+            if problem := coding.too_few(cases) if cases else "":
+                return replace(climb, problem=problem)
+            grounds = Grounds(
+                cases=cases,
+                recorded=tuple(one.results[-1] for one in uses.recorded),
+                reasons=(climb.why, uses.evidence, f"drafted by {model.name}; {_passed(cases)}"),
+                details=_details(climb),
+                is_compared=bool(cases),
+            )
             made = await coding.tried(self._home, climb.skill, uses, model, author, grounds)
         return replace(climb, proposal=made.proposal)
+
+
+def _passed(cases: Sequence[Case]) -> str:
+    """What a draft that is proposed has shown, and what could not be compared."""
+    if not cases:
+        return "it was compared with nothing: no use is recorded that it could be held against"
+    apart = sorted({path for case in cases if case.expected for path in case.expected.apart})
+    by_shape = sum(case.expected is None for case in cases)
+    return (
+        f"it gave the same results as {len(cases) - by_shape} recorded cases in the sandbox"
+        + (f"; not compared: {', '.join(apart)}" if apart else "")
+        + (f"; of {by_shape} more only the shape could be compared" if by_shape else "")
+    )
 
 
 def _details(climb: Climb) -> dict[str, dict[str, str]]:

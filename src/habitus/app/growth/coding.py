@@ -1,47 +1,101 @@
-"""Code from a recipe or from steps: what recorded uses show, a model's draft of it, and the trial of that draft."""
+"""Code from a recipe or from steps: what recorded uses show, a model's draft of it, and the trial of that draft.
+
+A trial compares values: each recorded input goes through the draft, and has to come to the recorded result; where the
+recipe may be run again without touching anything, to what it comes to today, as far as two runs of it agree.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from habitus.agent.tools.recipe_tools import last_said
+from habitus.agent.conversation import new_id
+from habitus.agent.tools.code_tools import code_tools
+from habitus.agent.tools.recipe_tools import last_said, shown
+from habitus.agent.tools.registry import Reach, Registry, Running, Tool, is_capped
+from habitus.agent.tools.scratchpad import scratchpad
+from habitus.app.conversations.running_code import open_scratchpads
 from habitus.app.growth import observing
 from habitus.app.growth.mining import MOST_TURNS
 from habitus.app.home import Home
+from habitus.app.home_directory import PADS
 from habitus.errors import ToolFailed
+from habitus.events import ToolCall, ToolResult
 from habitus.journal.journal import Journal
 from habitus.journal.model import Turn
 from habitus.learning.coding import draft_code
 from habitus.llm.model import Model
+from habitus.memory.model import SCRATCHPAD
 from habitus.recipes.catalogue import SkillRecipe
+from habitus.recipes.execution import execute
 from habitus.recipes.observed import ObservedCall
-from habitus.recipes.sequences import SESSIONS, TURNS
 from habitus.redact import MARKER
+from habitus.sandbox.inside import folders
 from habitus.settings import Settings
 from habitus.skills import trees
 from habitus.skills.library import Library
 from habitus.skills.listing import Listed
 from habitus.skills.model import Author
-from habitus.tools.model import Case, Created, Grounds, Json
+from habitus.tools.comparing import LEAST, expect, is_enough, leave_out
+from habitus.tools.model import Case, CouldNotTest, Created, Grounds, Json
+from habitus.tools.schema import fits
 from habitus.tools.shape import shape_of
-from habitus.tools.workshop import LONGEST_CASE
+from habitus.tools.workshop import LONGEST_CASE, MOST_CASES
 
 _ATTEMPTS = 2  # drafts of a model; the second knows why the first was not accepted
-_CASES = 5  # recorded calls that a draft has to pass, the latest
 _SHOWN_USES = 3  # to a model
 _LONGEST = 2_000  # characters of a result that a model is shown
+_HARMLESS = ("exec", "view", "dump", "reset")  # of a scratchpad in a folder of its own
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recorded:
+    """One input of a recipe, what it came to each time, the latest last, and in whose conversation that was."""
+
+    payload: Json
+    results: tuple[str, ...]
+    conversation: str
+
+    def case(self, again: Sequence[str] = ()) -> Case:
+        """`again` are two results of today; without, the recorded ones have to agree with each other."""
+        if again:
+            expected = expect(again, before=self.results[-1:])
+        else:
+            expected = expect(self.results)
+        return Case(
+            payload=self.payload,
+            shape=shape_of(self.results[-1]),
+            expected=expected,
+            conversation=self.conversation,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Uses:
-    """What there is to make code of: words for a model, what it takes if that is known, and cases it must pass."""
+    """What there is to make code of: words for a model, what it takes if that is known, and what was recorded."""
 
     told: str
     evidence: str
     parameters: Json = None
-    cases: tuple[Case, ...] = ()
+    recorded: tuple[Recorded, ...] = ()
+    recipe: SkillRecipe | None = None
+
+    @property
+    def problem(self) -> str:
+        """Why the recorded uses can't tell a right draft from a wrong one; nothing where they can."""
+        return too_few([one.case() for one in self.recorded]) if self.recorded else ""
+
+
+def too_few(cases: Sequence[Case]) -> str:
+    expected = [case.expected for case in cases if case.expected is not None]
+    if is_enough(expected):
+        return ""
+    return (
+        f"Not enough to tell: a trial takes {LEAST} different inputs whose results differ, and "
+        f"{len(cases)} with {len(expected)} results that can be compared are recorded."
+    )
 
 
 def of_recipe(home: Home, recipe: SkillRecipe) -> Uses | None:
@@ -49,54 +103,72 @@ def of_recipe(home: Home, recipe: SkillRecipe) -> Uses | None:
     calls = [
         (turn, call)
         for turn in _past(home.settings, home.journal)
-        for call in observing.observed(turn).calls
+        if (seen := observing.observed(turn)).ok
+        for call in seen.calls
         if call.name == recipe.name and call.success and _can_be_a_case(call)
     ]
     if not calls:
         return None
     ours = {tool.callable_name for tool in home.tools.active()}
     programs = {name: home.tools.code(name) for name in sorted(recipe.plan.tools & ours)}
-    different = {_written(call): call for _, call in calls}
-    latest = list(different.values())[-_CASES:]
     told = [
         *_procedure(home.skills, f"{recipe.skill}@{recipe.layer}"),
         f"# What it takes\n\n{json.dumps(recipe.plan.schema, ensure_ascii=False)}",
         *(f"# The program `{name}`\n\n```python\n{code}\n```" for name, code in programs.items()),
-        *(_use(call, last_said(call.result)) for call in latest[-_SHOWN_USES:]),
+        *(_use(call, last_said(call.result)) for _, call in calls[-_SHOWN_USES:]),
     ]
     return Uses(
         told="\n\n".join(told),
         evidence=f"its recipe `{recipe.name}` was {observing.when([turn for turn, _ in calls])}",
-        parameters=recipe.plan.schema,
-        cases=tuple(Case(payload=dict(call.arguments), shape=shape_of(last_said(call.result))) for call in latest),
+        parameters=_as_used(recipe.plan.schema, [call.arguments for _, call in calls]),
+        recorded=_recorded(calls),
+        recipe=recipe,
     )
+
+
+def _as_used(schema: Json, given: Sequence[Mapping[str, Json]]) -> Json:
+    """What a recipe takes, without types that its own uses don't have: a parameter with no type is called a text."""
+    fitting = {
+        name: {key: value for key, value in one.items() if key != "type"}
+        if any(name in call and not fits(one, call[name]) for call in given)
+        else one
+        for name, one in schema["properties"].items()
+    }
+    return {**schema, "properties": fitting}
+
+
+def _recorded(calls: Sequence[tuple[Turn, ObservedCall]]) -> tuple[Recorded, ...]:
+    """By input, those that were used last at the end; as many as are kept beside a tool."""
+    found: dict[str, Recorded] = {}
+    for turn, call in calls:
+        before = found.pop(_written(call), None)
+        results = (*(before.results if before else ()), last_said(call.result))
+        found[_written(call)] = Recorded(payload=dict(call.arguments), results=results, conversation=turn.session)
+    return tuple(found.values())[-MOST_CASES:]
 
 
 def _can_be_a_case(call: ObservedCall) -> bool:
     """What a secret was taken out of, or is too long to be kept beside a tool, can't be run again."""
     written = _written(call)
-    return len(written) <= LONGEST_CASE and not MARKER.search(written)
+    return len(written) <= LONGEST_CASE and not MARKER.search(written) and not is_capped(call.result)
 
 
 def _written(call: ObservedCall) -> str:
     return json.dumps(call.arguments, sort_keys=True, ensure_ascii=False)
 
 
-def of_steps(home: Home, skill: Listed, *, is_asked: bool = False) -> Uses | None:
-    """The steps, and the cells that were run where they were followed; nothing for too few such turns, unless asked."""
+def of_steps(home: Home, skill: Listed) -> Uses:
+    """The steps, and the cells that were run where they were followed; there is nothing to compare a draft with."""
     cells: list[tuple[Turn, list[ObservedCall]]] = []
     for turn in _past(home.settings, home.journal):
         seen = observing.observed(turn)
-        ran = [call for call in seen.calls if call.name == "scratchpad" and call.success and call.arguments.get("code")]
+        ran = [call for call in seen.calls if call.name == SCRATCHPAD and call.success and call.arguments.get("code")]
         if seen.ok and ran and skill.name in observing.chosen(turn):
             cells.append((turn, ran))
-    turns = [turn for turn, _ in cells]
-    is_habit = len(turns) >= TURNS and len({turn.session for turn in turns}) >= SESSIONS
-    if not is_habit and not is_asked:
-        return None
     told = _procedure(home.skills, f"{skill.name}@{skill.layer}")
     for turn, ran in cells[-_SHOWN_USES:]:
         told += [f"# A request: {observing.quoted(turn)}", *(_use(call, call.result) for call in ran)]
+    turns = [turn for turn, _ in cells]
     evidence = (
         f"its steps were followed with code: {observing.when(turns)}" if turns else "nobody followed it with code"
     )
@@ -120,6 +192,56 @@ def _use(call: ObservedCall, result: str) -> str:
     return f"# A use that went well\n\n{call.name} {given}\n\ncame to:\n\n{result[:_LONGEST]}"
 
 
+async def trial_cases(home: Home, uses: Uses) -> tuple[Case, ...]:
+    """What a draft has to come to: today's results where the recipe may be run again, the recorded ones elsewhere."""
+    may_run = uses.recipe is not None and _may_run_again(home, uses.recipe)
+    cases = [
+        one.case(await _run_twice(home, uses.recipe, one) if may_run and uses.recipe else ()) for one in uses.recorded
+    ]
+    # What changes for one input changes for the others, too, where nobody happened to ask twice.
+    apart = {field for case in cases if case.expected for field in case.expected.apart}
+    return tuple(replace(case, expected=leave_out(case.expected, apart)) if case.expected else case for case in cases)
+
+
+def _may_run_again(home: Home, recipe: SkillRecipe) -> bool:
+    """Whether every call it makes touches nothing, or only a folder that is thrown away."""
+    harmless = {tool.name for tool in _harmless_tools(home)}
+    steps = [*recipe.plan.steps, *(step for branch in recipe.plan.branches.values() for step in branch)]
+    return all(
+        not step.tool or step.tool in harmless or (step.tool == SCRATCHPAD and step.params.get("action") in _HARMLESS)
+        for step in steps
+    )
+
+
+def _harmless_tools(home: Home) -> list[Tool]:
+    made = code_tools(home.tools.active(), home.tools.run_again, lambda skill, tool: "")
+    return [tool for tool in made if tool.reach is Reach.NOTHING]
+
+
+async def _run_twice(home: Home, recipe: SkillRecipe, recorded: Recorded) -> list[str]:
+    """Two results of today; none where one of the runs failed."""
+    results = [await _run_once(home, recipe, recorded) for _ in range(2)]
+    return [] if None in results else [str(result) for result in results]
+
+
+async def _run_once(home: Home, recipe: SkillRecipe, recorded: Recorded) -> str | None:
+    folder = f"{PADS}/trial-{new_id()}"
+    pads = open_scratchpads(home, folder)
+    registry = Registry([*_harmless_tools(home), scratchpad(pads)])
+    running = Running(redactor=home.redactor)
+
+    async def run_tool(name: str, arguments: str) -> ToolResult:
+        return await registry.run(ToolCall(id="trial", name=name, arguments=arguments), running)
+
+    try:
+        done = await execute(recipe.plan, run_tool, recorded.payload)
+    finally:
+        await pads.close()
+        if SCRATCHPAD in recipe.plan.tools:
+            await asyncio.to_thread(folders.remove, str(home.place / folder))
+    return last_said(shown(done)) if done.outcome.is_ok else None
+
+
 async def tried(home: Home, skill: str, uses: Uses, model: Model, author: Author, grounds: Grounds) -> Created:
     """Have it drafted, and proposed if the draft passes; `ToolFailed` says why none did."""
     refused = ""
@@ -133,11 +255,13 @@ async def tried(home: Home, skill: str, uses: Uses, model: Model, author: Author
                 draft.description,
                 uses.parameters or draft.parameters,
                 draft.code,
-                uses.cases[-1].payload if uses.cases else draft.payload,
+                grounds.cases[-1].payload if grounds.cases else draft.payload,
                 author,
                 dependencies=draft.dependencies,
                 grounds=grounds,
             )
+        except CouldNotTest:
+            raise
         except ToolFailed as error:
             refused = str(error)
     raise ToolFailed(refused)

@@ -23,6 +23,7 @@ from habitus.app.operation.personal import ROWS, Person
 from habitus.app.operation.remains import remains
 from habitus.app.operation.tombstones import Tombstone
 from habitus.errors import Refused
+from habitus.files import Tree, file_of
 from habitus.hosts.hook import LOG, SPOOL
 from habitus.jobs.queue import JobQueue
 from habitus.journal.spool import Spool
@@ -34,8 +35,11 @@ from habitus.sandbox.inside import folders
 from habitus.search.request import own_words
 from habitus.search.tables import learned
 from habitus.settings import Settings
-from habitus.skills import erasing
+from habitus.skills import erasing, trees
 from habitus.skills.finding import Finder
+from habitus.skills.formats.tool_json import recorded_in, without_recorded
+from habitus.skills.listing import Listed
+from habitus.skills.model import Actor, Author
 
 if TYPE_CHECKING:
     from habitus.app.home import Home
@@ -136,6 +140,7 @@ def _counted(home: Home, person: Person) -> Mapping[str, int]:
             count["archived skills"] += len(traces.archived)
             count["proposals"] += len(traces.proposals)
             count["signatures"] += traces.signatures
+    count["recorded cases of tools"] = sum(gone for _, gone in _tools_with_cases(home, person))
     count["lessons"] = sum(
         one.is_of(person.name) and one.state is not LessonState.ERASED for one in _engrams(home.shared)
     )
@@ -160,6 +165,7 @@ def _erase(home: Home, person: Person) -> None:
     home.finder.forget_learned(requests)
     for path in _files(home.shared, home.place, person):
         _remove(path)
+    _drop_cases(home, person)
     for engine in _engines(home.shared, home.local):
         with sql.writing(engine, durable=True) as connection:
             traces = erasing.traces(connection, person.names, person.conversations)
@@ -174,6 +180,30 @@ def _erase(home: Home, person: Person) -> None:
     people = People(home.place)
     if people.get(person.name) is not None:
         people.remove(person.name)
+
+
+def _tools_with_cases(home: Home, person: Person) -> list[tuple[Listed, int]]:
+    """Tools in use that keep what was recorded in conversations of theirs, and how many cases of each do."""
+    counted = [(item, _theirs(home.skills.tree(_address(item)), person)) for item in home.skills.snapshot().with_code]
+    return [(item, count) for item, count in counted if count and home.skills.layer(item.layer).can_write]
+
+
+def _theirs(tree: Tree, person: Person) -> int:
+    file = tree.get(trees.TOOL_FILE)
+    return recorded_in((file.content or b"") if file else b"", person.conversations)
+
+
+def _drop_cases(home: Home, person: Person) -> None:
+    """The tool stays without them; the version that had them is then a past one, which goes like all of theirs."""
+    author = Author(actor=Actor.JOB, name="forget", reason="somebody was forgotten")
+    for item, _ in _tools_with_cases(home, person):
+        tree = home.skills.tree(_address(item))
+        manifest = without_recorded(tree[trees.TOOL_FILE].content or b"", person.conversations)
+        home.skills.write_tree(item.layer, item.name, {**tree, trees.TOOL_FILE: file_of(manifest)}, author)
+
+
+def _address(item: Listed) -> str:
+    return f"{item.name}@{item.layer}"
 
 
 def _jobs(home: Home, person: Person, *, dry_run: bool = False) -> int:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from habitus.skills.formats.base import CantTake
@@ -23,7 +23,7 @@ class ToolContract:
     hash: str  # sha256 of scripts/tool.py
     parameters: Mapping[str, Any] = field(default_factory=lambda: dict(NO_PARAMETERS))  # JSON Schema
     permissions: Mapping[str, Any] = field(default_factory=lambda: dict(NO_PERMISSIONS))
-    cases: tuple[Mapping[str, Any], ...] = ()  # {"payload": …, "shape": …}
+    cases: tuple[Mapping[str, Any], ...] = ()  # {"payload": …, "shape": …, "expected": …}
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -61,3 +61,18 @@ def parse(content: bytes, file: str = "tool.json") -> ToolContract:
         hash=text(values.pop("hash", "")),
         extra=values,
     )
+
+
+def recorded_in(content: bytes, conversations: Collection[str]) -> int:
+    """How many of its cases were recorded in these conversations."""
+    try:
+        return sum(case.get("conversation") in conversations for case in parse(content).cases)
+    except CantTake:
+        return 0
+
+
+def without_recorded(content: bytes, conversations: Collection[str]) -> bytes:
+    """The same without those."""
+    tool = parse(content)
+    kept = tuple(case for case in tool.cases if case.get("conversation") not in conversations)
+    return render(replace(tool, cases=kept))

@@ -75,6 +75,7 @@ Waiting = answer(
     decided_by=(str, None),
     decision=(str, None),
     files=(list[str], None),
+    trial=(list[dict[str, str]], None),
     text=(str, None),
     kind=(Kind, None),
     scope=(Scope, None),

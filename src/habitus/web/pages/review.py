@@ -41,6 +41,7 @@ class View:
     changes: tuple[Compared, ...] = ()
     twins: Mapping[str, tuple[Compared, ...]] = field(default_factory=dict)
     text: str | None = None
+    trial: tuple[Mapping[str, str], ...] = ()  # rows: input, recorded, draft, compared
 
 
 @router.get("/review")
@@ -78,6 +79,7 @@ def _view(habitus: Habitus, item: InboxItem) -> View:
         changes=drawn(comparing.proposed(habitus.review, subject)),
         twins={name: drawn(changes) for name, changes in beside.items()},
         text=text,
+        trial=subject.trial,
     )
 
 
