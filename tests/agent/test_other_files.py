@@ -90,6 +90,32 @@ RUN = cell(
 )
 
 
+LOOK = """import os, pathlib
+found = [str(path) for top in (os.environ['GIVEN'], '.', os.path.expanduser('~'))
+         for path in pathlib.Path(top).rglob('*') if 'evals' in str(path).lower() or
+         (path.is_file() and b'FORTY' + b'-TWO' in path.read_bytes())]
+print('found', found)
+"""
+
+
+@pytest.mark.req("IM-01")
+async def test_what_examines_a_skill_is_never_shown_to_who_uses_it(talk: Talk, habitus: Habitus) -> None:
+    answer = b'[{"query": "fill this form", "expect": ["FORTY-TWO"]}]'
+    own(habitus, {**FILES, "evals/evals.json": answer, "evals/tasks.toml": answer, "Evals/files/a.csv": answer})
+    paths = ("evals/evals.json", "./evals/tasks.toml", "scripts/../evals/evals.json", "Evals/files/a.csv", "evals", ".")
+    script = [recall(), *map(read, paths), calls("read_skill", {"name": "fill-form"}), cell(LOOK)]
+    session, model = talk([*script, calls("search_skills", {"query": "FORTY-TWO"}), says("ok")])
+    await session.turn("fill this form")
+    shown = [message.content for message in results(session)]
+    assert [message.failed for message in results(session)] == [False, *[True] * 5, *[False] * 4]
+    assert shown[-2].strip().endswith("found []")
+    told = repr(model.asked).replace("'query': 'FORTY-TWO'", "")
+    assert "expect" not in told
+    assert "FORTY-TWO" not in "".join(shown[:-1])
+    assert "a.csv (" not in told
+    assert habitus.skills.tree("fill-form").keys() > {"evals/evals.json", "evals/tasks.toml"}  # a person has them
+
+
 async def test_a_recalled_skill_names_its_files_and_its_script_runs_in_a_cell(talk: Talk, habitus: Habitus) -> None:
     own(habitus)
     script = [

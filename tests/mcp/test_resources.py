@@ -26,6 +26,7 @@ def with_files(habitus: Habitus) -> None:
         "references/cups.md": file_of(b"# Cups\n"),
         "references/deep/one two.md": file_of(b"deep\n"),
         "assets/cup.bin": file_of(BINARY),
+        "evals/evals.json": file_of(b"[]"),
     }
     habitus.skills.write_trees("user", {"pour-tea": {**trees.with_skill({}, skill), **more}}, habitus.person())
 
@@ -97,6 +98,8 @@ async def test_the_extension_gives_whole_manifests_with_digests(habitus: Habitus
             ("assets", "inode/directory"),
             ("references", "inode/directory"),
         ]
+        with pytest.raises(MCPError, match=r"has no file 'evals/evals\.json'"):  # it would give the answers away
+            await client.read_resource("skill://pour-tea/evals/evals.json")
         below = await ask(client, "resources/directory/read", uri="skill://pour-tea/references")
         assert [child["uri"] for child in below["resources"]] == [
             "skill://pour-tea/references/cups.md",

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -153,6 +154,9 @@ def test_trigger_cases_are_read_from_the_skill_and_bad_ones_are_said() -> None:
             cases(bad)
     kept = evals.with_case({evals.FILE: file_of(b'[{"query": "a"}]')}, "x", one[0])
     assert json.loads(kept) == [{"query": "a", "should_trigger": False}]
+    held: dict[str, Any] = {"note": 1, "evals": [{"query": "a", "expect": ["x"]}, {"prompt": "b", "files": {}}]}
+    kept = evals.with_case({evals.FILE: file_of(json.dumps(held).encode())}, "x", one[0])
+    assert json.loads(kept) == {**held, "evals": [{**held["evals"][0], "should_trigger": False}, held["evals"][1]]}
 
 
 @pytest.mark.req("SK-20")

@@ -23,7 +23,7 @@ class Copy:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SkillFiles:
-    """All files of a skill as they are now."""
+    """All files of a skill as they are now, without those that examine whoever uses it."""
 
     tree: Tree
     untrusted: frozenset[str]  # those with code from outside that no person trusts as it is
@@ -90,6 +90,7 @@ def one_folder(copies: Sequence[Copy], outside: OutsideContent) -> SkillFiles:
             tree, untrusted, folders = {}, set(), {}
         own = store.tree(name, look=False) or {}
         is_trusted = outside.is_trusted(copy.layer, name, tree_hash(own))  # of what is read now, whatever was listed
+        own = {path: file for path, file in own.items() if not trees.is_examination(path)}
         tree |= own
         untrusted = (untrusted - own.keys()) | {p for p, file in own.items() if not is_trusted and is_code(p, file)}
         if (folder := store.directory(name, look=False)) is not None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from habitus.errors import Invalid
 from habitus.files import Tree
@@ -33,31 +35,42 @@ class EvalResult:
 
 def read(name: str, tree: Tree) -> list[EvalCase]:
     """The cases of a skill: a list of {query, should_trigger}, or such a list under 'evals' or 'cases'."""
+    return [EvalCase(query=_query(row), should_trigger=row.get("should_trigger", True)) for row in _rows(name, tree)[1]]
+
+
+def with_case(tree: Tree, name: str, case: EvalCase) -> bytes:
+    """The file with one more case; the same query again corrects the earlier one. All else in it stays as it is."""
+    data, rows = _rows(name, tree)
+    known = next((row for row in rows if _query(row) == case.query), None)
+    if known is None:
+        rows.append({"query": case.query, "should_trigger": case.should_trigger})
+    else:
+        known["should_trigger"] = case.should_trigger
+    return (json.dumps(data, ensure_ascii=False, indent=2) + "\n").encode()
+
+
+def _rows(name: str, tree: Tree) -> tuple[object, list[dict[str, Any]]]:
+    """What the file holds, and the list of cases inside it."""
     file = tree.get(FILE)
     if file is None or file.content is None:
-        return []
+        rows: list[dict[str, Any]] = []
+        return rows, rows
     try:
         data = json.loads(file.content)
     except ValueError as error:
         raise Invalid(f"{FILE} of '{name}' is not JSON: {error}.", mend="Correct it.") from None
-    rows = (
-        data if isinstance(data, list) else (data.get("evals") or data.get("cases")) if isinstance(data, dict) else None
-    )
-    if not isinstance(rows, list):
+    found = data.get("evals", data.get("cases")) if isinstance(data, dict) else data
+    if not isinstance(found, list):
         raise Invalid(
             f"{FILE} of '{name}' has no list of cases.", mend='Write [{"query": "…", "should_trigger": true}].'
         )
-    cases = []
-    for row in rows:
-        query = (row.get("query") or row.get("prompt")) if isinstance(row, dict) else None
-        if not isinstance(query, str) or not isinstance(row.get("should_trigger", True), bool):
-            raise Invalid(f"{FILE} of '{name}' has a case without a 'query' text.", mend="Give each case a query.")
-        cases.append(EvalCase(query=query, should_trigger=row.get("should_trigger", True)))
-    return cases
+    if not all(
+        isinstance(row, dict) and _query(row) and isinstance(row.get("should_trigger", True), bool) for row in found
+    ):
+        raise Invalid(f"{FILE} of '{name}' has a case without a 'query' text.", mend="Give each case a query.")
+    return data, found
 
 
-def with_case(tree: Tree, name: str, case: EvalCase) -> bytes:
-    """The file with one more case; the same query again corrects the earlier one."""
-    cases = [known for known in read(name, tree) if known.query != case.query]
-    rows = [{"query": c.query, "should_trigger": c.should_trigger} for c in (*cases, case)]
-    return (json.dumps(rows, ensure_ascii=False, indent=2) + "\n").encode()
+def _query(row: Mapping[str, Any]) -> str:
+    query = row.get("query") or row.get("prompt")
+    return query if isinstance(query, str) else ""

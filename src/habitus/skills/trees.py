@@ -39,6 +39,11 @@ def runs_unasked(path: str) -> bool:
     return not _CONTROL.isdisjoint(parts) or not _RUN_UNASKED.isdisjoint(("/".join(parts[-2:]), parts[-1]))
 
 
+def is_examination(path: str) -> bool:
+    """Whether a file says how the skill is examined: nobody who is examined with it may read that."""
+    return path.casefold().startswith("evals/")
+
+
 def is_left_out(path: str) -> bool:
     """Whether a directory is read as if this were not there."""
     return any(part in LEFT_OUT or part.startswith(ASIDE) for part in path.split("/")) or path.endswith(".pyc")

@@ -11,6 +11,7 @@ from habitus.app.library.explaining import request_of
 from habitus.app.library.selecting import select
 from habitus.errors import NotFound
 from habitus.files import File
+from habitus.skills import trees
 from habitus.skills.model import Summary
 from habitus.skills.selection import User
 
@@ -40,7 +41,8 @@ class Publisher:
         tree = None if found is None else self._home.skills.layer(found.layer).store.tree(name)
         if found is None or tree is None:
             raise NotFound(f"No skill '{name}' is served here.", mend="It may have been renamed; list them again.")
-        read = {path: self._read(found, path, file) for path, file in sorted(tree.items())}
+        shown = {path: file for path, file in sorted(tree.items()) if not trees.is_examination(path)}
+        read = {path: self._read(found, path, file) for path, file in shown.items()}
         return Published(summary=found, files={path: content for path, content in read.items() if content is not None})
 
     def _read(self, skill: Summary, path: str, file: File) -> bytes | None:
