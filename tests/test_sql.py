@@ -120,6 +120,7 @@ def test_a_newer_database_is_refused_and_left_untouched(database: Path, compatib
     assert database.read_bytes() == before
 
 
+@pytest.mark.full
 def test_a_newer_database_that_allows_older_readers_is_used_as_it_is(database: Path) -> None:
     _execute(database, "UPDATE alembic_version SET version_num = '9999'")
     _execute(database, f"INSERT INTO schema_compatibility VALUES ('9999', '{sql.HEAD}')")

@@ -59,6 +59,7 @@ async def test_files_go_there_and_pictures_come_back(
     assert {path.name for path in there.rglob("*.csv")} == {"sales.csv", "sales-2.csv"}
 
 
+@pytest.mark.full
 async def test_a_machine_that_does_not_answer_takes_no_preview_away(home: Path, tmp_path: Path) -> None:
     (home / "habitus.toml").write_text('[sandbox]\nruntime = "ssh://nobody@localhost:1"\n')
     (tmp_path / "note.txt").write_text("hello\n")

@@ -47,6 +47,7 @@ def result(model_ask: Ask) -> str:
     return str(getattr(model_ask.messages[-1], "content", ""))
 
 
+@pytest.mark.full
 async def test_a_table_of_1_5_megabytes_is_opened_by_a_cell_and_costs_a_preview(talk: Talk, tmp_path: Path) -> None:
     sales = tmp_path / "sales.csv"
     sales.write_text("region,units,price,day\n" + "north,12,4.50,2026-01-31\n" * 60_000)
@@ -65,6 +66,7 @@ async def test_a_table_of_1_5_megabytes_is_opened_by_a_cell_and_costs_a_preview(
     assert tokens(str(model.asked[2].messages)) < 1_500, "the file costs nothing on later turns"
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("name", "content", "preview", "code", "printed"),
     [
@@ -199,6 +201,7 @@ async def test_a_document_made_to_swell_is_attached_without_a_preview(talk: Talk
     assert "so there is no preview" in said(model.asked[0])
 
 
+@pytest.mark.full
 async def test_a_folder_to_read_is_where_it_is_and_read_only(talk: Talk, tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
@@ -234,6 +237,7 @@ def test_a_folder_that_holds_more_than_anybody_means_is_refused(
         habitus.session(ScriptedModel([]), read=[Path(folder)])
 
 
+@pytest.mark.full
 async def test_a_picture_that_a_cell_makes_is_kept_and_the_person_is_shown_where(
     talk: Talk, habitus: Habitus, tmp_path: Path
 ) -> None:
@@ -246,6 +250,7 @@ async def test_a_picture_that_a_cell_makes_is_kept_and_the_person_is_shown_where
     assert kept.read_bytes() == b"\x89PNG"
 
 
+@pytest.mark.full
 async def test_a_key_in_the_name_of_a_file_reaches_neither_the_prompt_nor_the_folder(
     talk: Talk, tmp_path: Path
 ) -> None:

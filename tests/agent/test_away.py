@@ -33,6 +33,7 @@ async def notices(session: Session, text: str) -> list[str]:
     return [event.text async for event in session.turn_stream(text) if isinstance(event, Noticed)]
 
 
+@pytest.mark.full
 @pytest.mark.req("OP-03")
 async def test_a_server_that_stalls_or_is_cut_off_takes_down_no_turn_and_no_new_process(
     home: Path, tmp_path: Path, postgres_server: str, monkeypatch: pytest.MonkeyPatch

@@ -51,6 +51,7 @@ async def kept(habitus: Habitus, name: str, description: str = "Adds numbers up"
         await tools.create(name, description, SCHEMA, CODE, {"numbers": [1, 2]}, habitus.person())
 
 
+@pytest.mark.full
 async def test_a_tool_is_refused_for_a_defect_then_accepted_and_called(talk: Talk, habitus: Habitus) -> None:
     broken = {**ADD, "python_code": CODE.replace("numbers", "nubmers")}
     session, model = talk(
@@ -74,6 +75,7 @@ async def test_a_tool_is_refused_for_a_defect_then_accepted_and_called(talk: Tal
     assert habitus.tools.active() == ()
 
 
+@pytest.mark.full
 async def test_a_person_who_says_yes_lets_it_in_at_once(talk: Talk, habitus: Habitus) -> None:
     asked: list[Question] = []
 
@@ -116,6 +118,7 @@ def as_files(name: str, code: str = CODE) -> dict[str, File]:
     }
 
 
+@pytest.mark.full
 @pytest.mark.req("SB-06")
 async def test_the_built_in_names_are_those_of_the_tools_of_every_session(talk: Talk, habitus: Habitus) -> None:
     habitus.skills.write_trees("user", {"scratchpad": as_files("scratchpad")}, habitus.person())  # laid there by hand
@@ -174,6 +177,7 @@ async def test_a_degraded_tool_is_told_to_the_model_with_the_reason(talk: Talk, 
     assert again == "1"
 
 
+@pytest.mark.full
 async def test_a_tool_is_offered_with_its_example_and_recalled_skills_point_to_it(talk: Talk, habitus: Habitus) -> None:
     await kept(habitus, "add-up")
     session, model = talk([calls("recall_skill", {"name": "add-up"}), calls("add_up", {"numbers": ["x"]}), says("ok")])
@@ -187,6 +191,7 @@ async def test_a_tool_is_offered_with_its_example_and_recalled_skills_point_to_i
     assert wrong.startswith("Error: ")
 
 
+@pytest.mark.full
 @pytest.mark.req("AG-06")
 async def test_errors_advise_a_model_to_use_tools_and_leave_commands_to_people(talk: Talk, habitus: Habitus) -> None:
     await kept(habitus, "add-up")
@@ -274,6 +279,7 @@ async def test_a_proved_tool_is_recommended_before_the_steps(talk: Talk, habitus
     assert "Try the tool `add_up` first: it is tested." in results(session)[0]
 
 
+@pytest.mark.full
 async def test_many_tools_are_offered_by_how_they_fit(talk: Talk, habitus: Habitus, tmp_path: Path) -> None:
     await kept(habitus, "add-up", "Adds numbers up to a total")
     source = habitus.skills.directory("add-up") or tmp_path

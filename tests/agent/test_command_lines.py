@@ -74,6 +74,7 @@ async def contents(session: Session) -> list[str]:
     return [event.content async for event in session.turn_stream("file it") if isinstance(event, ToolFinished)]
 
 
+@pytest.mark.full
 async def test_a_cell_calls_a_command_line_and_sees_no_secret(desk: Habitus, talk: Talk) -> None:
     session, model = talk([calls("recall_skill", {"name": "desk"}), cell(CELL), says("done")])
     recalled, ran = await contents(session)
@@ -106,6 +107,7 @@ except (LookupError, OSError) as error:
 """
 
 
+@pytest.mark.full
 async def test_a_tool_calls_it_as_a_cell_does(desk: Habitus, talk: Talk) -> None:
     if not desk.machine.bubblewrap:
         pytest.skip("bubblewrap is missing or does not work here")

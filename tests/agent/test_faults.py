@@ -82,6 +82,7 @@ async def test_the_request_stays_in_view_when_the_answer_was_empty(talk: Talk) -
     assert any("the second thing" in text for text in asked)
 
 
+@pytest.mark.full
 @pytest.mark.req("AG-05", "AG-10")
 async def test_the_journal_has_all_of_a_turn_that_overflowed_and_only_that(talk: Talk, habitus: Habitus) -> None:
     session, _ = talk(
@@ -103,6 +104,7 @@ async def test_the_journal_has_all_of_a_turn_that_overflowed_and_only_that(talk:
     pairs(session)
 
 
+@pytest.mark.full
 @pytest.mark.req("AG-10")
 async def test_a_session_with_damaged_turns_goes_on_and_writes_only_its_own(talk: Talk, habitus: Habitus) -> None:
     session, _ = talk([calls("list_skills"), says("one")])
@@ -119,6 +121,7 @@ async def test_a_session_with_damaged_turns_goes_on_and_writes_only_its_own(talk
     pairs(again)
 
 
+@pytest.mark.some(2)
 @pytest.mark.req("AG-10", "SC-01")
 @pytest.mark.parametrize("damage", ["not json", "[1, 2]", '"x"', "null", '{"text": 5, "calls": 7}'])
 async def test_a_row_that_makes_no_sense_ends_no_session(talk: Talk, habitus: Habitus, damage: str) -> None:
@@ -135,6 +138,7 @@ async def test_a_row_that_makes_no_sense_ends_no_session(talk: Talk, habitus: Ha
     pairs(again)
 
 
+@pytest.mark.full
 @pytest.mark.req("SE-09")
 async def test_a_skill_whose_text_has_left_the_conversation_is_loaded_again(talk: Talk, habitus: Habitus) -> None:
     keep(habitus, "brew-tea")
@@ -255,6 +259,7 @@ async def test_a_busy_database_delays_an_answer_for_a_moment_and_loses_no_turn(
     assert [turn.request for turn in habitus.journal.turns_of(session.id)] == ["the first thing", "the second thing"]
 
 
+@pytest.mark.full
 @pytest.mark.req("AG-10")
 async def test_a_skill_that_the_turn_removed_takes_nothing_else_out_of_the_count(talk: Talk, habitus: Habitus) -> None:
     keep(habitus, "brew-tea")
@@ -276,6 +281,7 @@ FIELDS = ("title", "description", "content")
 SURROGATE = "caf\udce9 \ud800\x00\x1b[31m"
 
 
+@pytest.mark.full
 @pytest.mark.req("SC-01")
 async def test_broken_characters_break_nothing(talk: Talk, habitus: Habitus) -> None:
     keep(habitus, "brew-tea")
@@ -315,6 +321,7 @@ async def test_an_observer_that_cannot_even_begin_to_learn_fails_nothing(talk: T
     assert (await session.turn("hello")).reply == "ok"
 
 
+@pytest.mark.full
 @pytest.mark.req("SE-09")
 async def test_what_is_for_administrators_only_is_hidden_from_others_everywhere(habitus: Habitus) -> None:
     keep(habitus, "wipe-disks", manifest=Manifest(admin_only=True), body="1. A step for few.")
@@ -343,6 +350,7 @@ async def test_what_is_for_administrators_only_is_hidden_from_others_everywhere(
             assert "wipe-disks" not in model.asked[0].system
 
 
+@pytest.mark.some(1)
 @pytest.mark.req("AG-09")
 @pytest.mark.parametrize("mark", ["<habitus-context>", "</habitus-context>", "< / HABITUS-context >"])
 async def test_no_attachment_and_no_called_skill_can_pose_as_the_marked_block(

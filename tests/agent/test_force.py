@@ -73,6 +73,7 @@ async def test_an_imported_skill_takes_nothing_out_of_a_prompt(talk: Talk, habit
     assert trusted.system.split("\n")[0] == ask.system.split("\n")[0]
 
 
+@pytest.mark.some(2)
 @pytest.mark.req("SK-14", "SK-15", "SK-13")
 @pytest.mark.parametrize("agent", ["agents", "claude", "codex"])
 async def test_claims_of_another_agents_skill_wait(talk: Talk, habitus: Habitus, tmp_path: Path, agent: str) -> None:

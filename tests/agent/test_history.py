@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,6 +38,7 @@ def is_valid(found: list[Message]) -> bool:
     return not waiting
 
 
+@pytest.mark.full
 @given(histories)
 def test_a_repaired_history_is_valid_and_stays_as_it_is(found: list[Message]) -> None:
     mended, count = repaired(found)

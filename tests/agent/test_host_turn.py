@@ -57,6 +57,7 @@ def test_a_loop_of_ones_own_is_shown_offered_and_journalled_what_our_own_session
     assert habitus.skills.counters("brew-tea")[Stage.STEPS].used == 1
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-07")
 async def test_an_asynchronous_loop_has_the_same_turn_and_its_own_loop_goes_on(habitus: Habitus) -> None:
     async with habitus.turn("how is tea brewed?", conversation="c1") as turn:
@@ -67,6 +68,7 @@ async def test_an_asynchronous_loop_has_the_same_turn_and_its_own_loop_goes_on(h
     assert went(only(habitus)) == (OutcomeKind.FAILED, "the kettle is broken")
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-07")
 def test_the_steady_text_stays_the_same_from_turn_to_turn_and_eager_text_is_shown_once(habitus: Habitus) -> None:
     greet = Skill(
@@ -100,6 +102,7 @@ def test_calls_of_theirs_that_fail_are_answered_with_a_nudge_and_teach_a_lesson(
     assert (learned[LESSON].produced_by, learned[LESSON].topic) == (Producer.CEREBELLUM, "get_weather")
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-07")
 def test_a_turn_left_by_an_exception_or_without_a_word_is_nobodys_mistake(habitus: Habitus) -> None:
     with pytest.raises(ZeroDivisionError), habitus.turn("divide", conversation="c1"):
@@ -126,6 +129,7 @@ def test_a_turn_ended_twice_or_never_is_written_down_once(habitus: Habitus) -> N
     assert [went(habitus.journal.turn(id))[0] for id in (first.id, third.id)] == [OutcomeKind.OK] * 2
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-07")
 def test_many_threads_may_use_one_turn(habitus: Habitus) -> None:
     def use(turn: HostTurn, number: int) -> None:
@@ -153,6 +157,7 @@ def test_a_conversation_belongs_to_its_user(habitus: Habitus) -> None:
             pass
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-07")
 def test_an_outcome_may_come_later_and_be_corrected(habitus: Habitus) -> None:
     with habitus.turn("build it", conversation="c1") as turn:
@@ -210,6 +215,7 @@ def test_attached_images_are_handed_to_the_host_and_texts_stand_in_the_context(
         turn.done("seen")
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-07")
 def test_turns_of_one_conversation_opened_at_once_come_one_after_the_other(habitus: Habitus) -> None:
     opened: list[HostTurn] = []
@@ -269,6 +275,7 @@ def test_a_result_that_is_not_text_is_kept_in_words(habitus: Habitus) -> None:
     assert [said in content for (_, said), content in zip(words, kept, strict=True)] == [True] * len(words)
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-07")
 def test_a_word_of_the_host_counts_for_more_than_how_it_ended(habitus: Habitus) -> None:
     for number, ok in enumerate((None, True, False)):
@@ -289,6 +296,7 @@ def test_a_turn_of_a_habitus_that_is_closed_says_so(home: Path, tmp_path: Path) 
         assert went(only(again)) == (OutcomeKind.INFRA, "nobody said how it went")
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-07")
 def test_conversations_side_by_side_remember_what_each_of_them_is_told(habitus: Habitus) -> None:
     def tell(number: int) -> None:
@@ -308,6 +316,7 @@ def test_conversations_side_by_side_remember_what_each_of_them_is_told(habitus: 
     assert (results, notices) == ([""] * 6, [])
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-07", "CL-05")
 def test_the_model_s_own_word_on_a_turn_is_kept_as_such_and_yields_to_any_other(habitus: Habitus) -> None:
     with habitus.turn("brew tea", conversation="c1") as turn:

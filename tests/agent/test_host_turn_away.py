@@ -74,6 +74,7 @@ def goes_on(habitus: Habitus) -> None:
     assert [kept.request for kept in habitus.journal.turns_of("c2")] == ["how is tea brewed?", "again"]
 
 
+@pytest.mark.some(1)
 @pytest.mark.req("CL-07", "OP-03")
 @pytest.mark.parametrize(("gone", "word"), [(locked, "busy"), (moved, "can't be opened")])
 def test_a_conversation_opened_without_the_database_works_from_what_was_known_and_says_so(

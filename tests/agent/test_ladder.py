@@ -45,6 +45,7 @@ async def test_a_recipe_that_fails_falls_back_on_the_steps_and_says_which_ran(ta
     assert second.endswith("Its steps stand in this conversation.")  # they are paid for once
 
 
+@pytest.mark.full
 async def test_a_recipe_that_served_is_tried_before_the_steps(talk: Talk, habitus: Habitus) -> None:
     with_recipe(habitus)
     again = calls("look_twice", {"name": "looking"})

@@ -76,6 +76,7 @@ async def test_an_offer_is_an_exposure_recall_is_use_and_later_turns_inherit(tal
     assert [one.is_used for one in of(habitus, "mow-lawn")] == [False]
 
 
+@pytest.mark.full
 @pytest.mark.req("LA-05")
 async def test_what_is_withheld_is_on_no_list_and_still_answers_to_its_name(talk: Talk, habitus: Habitus) -> None:
     keep(habitus, "brew-tea", triggers=("tea",))
@@ -100,6 +101,7 @@ async def test_what_is_withheld_is_on_no_list_and_still_answers_to_its_name(talk
     assert "brew-tea" in asked.asked[0].system
 
 
+@pytest.mark.full
 @pytest.mark.req("LA-05")
 async def test_rules_lessons_and_tools_are_drawn_but_never_what_a_person_wants_there(
     talk: Talk, habitus: Habitus, tmp_path: Path
@@ -159,6 +161,7 @@ async def test_without_withholding_nothing_is_left_to_chance(talk: Talk, habitus
     assert {one.exposure.propensity for one in habitus.journal.exposures()} == {1.0}
 
 
+@pytest.mark.full
 @pytest.mark.req("LA-05", "SE-01")
 async def test_the_last_line_of_a_full_menu_goes_by_lot_between_two_that_are_used_as_often(
     talk: Talk, habitus: Habitus
@@ -182,6 +185,7 @@ async def test_the_last_line_of_a_full_menu_goes_by_lot_between_two_that_are_use
     assert {*lines} < {*shown, left}
 
 
+@pytest.mark.some(1)
 @pytest.mark.req("LA-05")
 @pytest.mark.parametrize(("reply", "is_ignored"), [("I warmed the kettle and steeped it.", False), ("Paris.", True)])
 async def test_a_skill_that_is_recalled_and_left_no_trace_is_ignored(

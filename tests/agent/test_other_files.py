@@ -143,6 +143,7 @@ async def test_a_recalled_skill_names_its_files_and_its_script_runs_in_a_cell(ta
     assert folder.content == "Files of fill-form:\n\n- references/fields.md (23 bytes): # Fields"
 
 
+@pytest.mark.full
 async def test_code_from_outside_is_read_and_not_run_until_a_person_trusts_it(
     talk: Talk, habitus: Habitus, tmp_path: Path
 ) -> None:
@@ -165,6 +166,7 @@ async def test_code_from_outside_is_read_and_not_run_until_a_person_trusts_it(
     assert "filled Fields a" not in results(session)[-1].content
 
 
+@pytest.mark.full
 async def test_a_picture_is_shown_as_one_and_a_binary_by_its_place(talk: Talk, habitus: Habitus) -> None:
     own(habitus)
     script = [read("assets/x.png"), read("assets/blank.pdf")]
@@ -204,6 +206,7 @@ async def test_a_long_text_comes_page_by_page_without_its_secrets(talk: Talk, ha
     assert beyond.startswith("Error: references/long.md of fill-form has ")
 
 
+@pytest.mark.full
 async def test_a_skill_that_changed_shows_its_new_files_when_it_is_recalled_again(talk: Talk, habitus: Habitus) -> None:
     own(habitus)
     session, _ = talk([recall(), says("ok"), recall(), RUN, says("ok"), RUN, says("ok")])
@@ -306,6 +309,7 @@ print(sorted(os.listdir(there)), open(there + 'fill-form/references/fields.md').
 """
 
 
+@pytest.mark.full
 async def test_a_tool_reads_the_files_of_its_skill_and_those_in_view(talk: Talk, habitus: Habitus) -> None:
     own(habitus)
     write(habitus.settings.home / "skills" / "other", main=MAIN.replace("fill-form", "other"))
@@ -317,6 +321,7 @@ async def test_a_tool_reads_the_files_of_its_skill_and_those_in_view(talk: Talk,
     assert ran.content == "['fill-form', 'other'] ['#', 'Fields', 'name,', 'street']"
 
 
+@pytest.mark.full
 async def test_what_is_given_goes_with_its_session(talk: Talk, habitus: Habitus) -> None:
     own(habitus)
     session, _ = talk([recall(), says("ok")], id="old")

@@ -73,6 +73,7 @@ async def test_always_for_this_project_is_an_answer_that_can_be_taken_back(
     assert len({path.stat().st_ino for path in files}) == 1, "every pad has a link to the cached file"
 
 
+@pytest.mark.full
 async def test_a_model_that_installs_asks_the_person_first(habitus: Habitus, shelf: Path) -> None:
     for wanted in ("habitus_greeting>=1", f"habitus_greeting @ file://{shelf}/habitus_greeting-1.0-py3-none-any.whl"):
         install, no = {"action": "install", "packages": [wanted]}, Person(Consent.NO)

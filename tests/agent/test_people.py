@@ -35,6 +35,7 @@ def results(session: Session) -> list[str]:
     return [message.content for message in session.history.messages if isinstance(message, Returned)]
 
 
+@pytest.mark.full
 @pytest.mark.req("SC-04")
 async def test_nobody_changes_in_a_session_what_its_user_may_not(habitus: Habitus) -> None:
     secret = Skill(name="payroll", description="Pays.", body="1. Pay.", manifest=Manifest(admin_only=True))

@@ -42,6 +42,7 @@ async def test_the_reason_reaches_the_next_turn_of_the_conversation_once(talk: T
     assert all((ask.system, ask.tools) == (model.asked[0].system, model.asked[0].tools) for ask in model.asked)
 
 
+@pytest.mark.full
 async def test_the_reason_reaches_the_next_session_of_the_same_user_once(talk: Talk, habitus: Habitus) -> None:
     session, _ = talk([calls("create_skill", TEA), says("ok")])
     await session.turn("keep how tea is made")
@@ -67,6 +68,7 @@ async def test_the_same_change_is_refused_with_the_earlier_reason_and_another_is
     assert '"proposal": 2' in other
 
 
+@pytest.mark.full
 async def test_a_tool_that_was_turned_down_is_refused_with_the_reason(talk: Talk, habitus: Habitus) -> None:
     session, _ = talk([calls("create_tool", ADD), says("ok"), calls("create_tool", ADD), says("ok")])
     await session.turn("I add all day")
@@ -78,6 +80,7 @@ async def test_a_tool_that_was_turned_down_is_refused_with_the_reason(talk: Talk
 RULE = {"text": "Deploy on Fridays only.", "kind": "always"}
 
 
+@pytest.mark.some(1)
 @pytest.mark.req("ME-04")
 @pytest.mark.parametrize("kind", ["always", "when"])
 async def test_why_a_rule_was_turned_down_reaches_the_agent_once_and_nobody_else(
@@ -97,6 +100,7 @@ async def test_why_a_rule_was_turned_down_reaches_the_agent_once_and_nobody_else
     assert "Turned down" not in beside(model.asked[3])
 
 
+@pytest.mark.some(1)
 @pytest.mark.req("ME-04")
 @pytest.mark.parametrize("kind", ["always", "lesson"])
 async def test_what_was_turned_down_does_not_come_back_as_something_else(
@@ -114,6 +118,7 @@ async def test_what_was_turned_down_does_not_come_back_as_something_else(
     assert habitus.memory.add("Deploy on Fridays only.", kind=kind).status.is_kept
 
 
+@pytest.mark.full
 @pytest.mark.req("ME-04")
 async def test_the_opposite_of_what_was_turned_down_is_something_else(talk: Talk, habitus: Habitus) -> None:
     never = calls("memorize", RULE | {"kind": "never"})

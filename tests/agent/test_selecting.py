@@ -28,6 +28,7 @@ def places(habitus: Habitus, turn: str) -> dict[str, tuple[Place, str]]:
 # The ways in
 
 
+@pytest.mark.full
 @pytest.mark.req("SE-02", "SE-04", "SK-15")
 async def test_paths_resources_and_features_open_skills_for_their_turn_alone(talk: Talk, habitus: Habitus) -> None:
     keep(habitus, "lint-code", manifest=Manifest(paths=("src/**/*.py",)), body="Mind the style.")
@@ -82,6 +83,7 @@ async def test_a_reply_to_a_turn_nobody_kept_is_a_notice(talk: Talk, habitus: Ha
     assert [turn.reply_to for turn in habitus.journal.turns_of(session.id)] == [""]
 
 
+@pytest.mark.full
 @pytest.mark.req("SE-03")
 async def test_skills_stay_for_two_turns_and_for_an_answer_however_late(habitus: Habitus, tmp_path: Path) -> None:
     now = [datetime(2026, 5, 1, 9, tzinfo=UTC)]
@@ -123,6 +125,7 @@ async def test_a_turn_that_failed_leaves_nothing_behind(talk: Talk, habitus: Hab
     assert places(habitus, done.turn)["read-log"][0] is Place.MENU
 
 
+@pytest.mark.full
 @pytest.mark.req("SE-03")
 async def test_a_skill_that_was_switched_off_since_does_not_stay(talk: Talk, habitus: Habitus, tmp_path: Path) -> None:
     keep(habitus, "read-log", manifest=Manifest(file_types=("log",)))
@@ -246,6 +249,7 @@ async def test_news_come_with_the_lines_of_the_layers_changelog(talk: Talk, habi
     assert "bake: hotter" not in said(model.asked[1])
 
 
+@pytest.mark.full
 @pytest.mark.req("SK-16", "SC-04")
 async def test_nobody_is_told_of_skills_they_may_not_see(habitus: Habitus) -> None:
     users = {"ann": UserSettings(admin=True), "bob": UserSettings()}
@@ -279,6 +283,7 @@ async def test_nobody_is_told_of_skills_they_may_not_see(habitus: Habitus) -> No
 # Placeholders
 
 
+@pytest.mark.full
 @pytest.mark.req("SK-17")
 async def test_placeholders_are_filled_in_cues_for_whoever_reads(habitus: Habitus) -> None:
     asking = Manifest(placeholders=True)

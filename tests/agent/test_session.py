@@ -39,6 +39,7 @@ def keep(habitus: Habitus, name: str, **fields: Any) -> Skill:
     return habitus.skills.create(skill, habitus.person())
 
 
+@pytest.mark.full
 @pytest.mark.req("SE-09")
 async def test_recall_gives_the_steps_counts_it_and_points_to_what_is_in_view(talk: Talk, habitus: Habitus) -> None:
     keep(habitus, "brew-tea", when_to_use="Somebody is thirsty")
@@ -112,6 +113,7 @@ async def test_an_eager_skill_stands_in_the_marked_block_and_stays(talk: Talk, h
     assert "Skill: rules (sticky=" in said(model.asked[1])
 
 
+@pytest.mark.full
 @pytest.mark.req("SE-02")
 async def test_a_skill_can_drop_the_identity_for_a_turn(talk: Talk, habitus: Habitus) -> None:
     keep(habitus, "plain", manifest=Manifest(file_types=("log",), exclude_persona=True))
@@ -142,6 +144,7 @@ async def test_what_fits_a_request_is_named_beside_it(talk: Talk, habitus: Habit
     assert "garden-plan" not in beside
 
 
+@pytest.mark.full
 @pytest.mark.req("SK-16")
 async def test_whats_new_is_told_once_and_only_counts_after_a_turn_that_went_well(talk: Talk, habitus: Habitus) -> None:
     from habitus.llm.model import ProviderFault
@@ -157,6 +160,7 @@ async def test_whats_new_is_told_once_and_only_counts_after_a_turn_that_went_wel
     assert "- new: new-thing" in said(model.asked[2])
 
 
+@pytest.mark.full
 @pytest.mark.req("AG-10")
 async def test_a_session_goes_on_where_the_journal_has_it(talk: Talk, habitus: Habitus) -> None:
     session, _ = talk([says("", call("list_skills")), says("Your name is Ann.")])
@@ -218,6 +222,7 @@ async def test_good_and_bad_are_a_persons_word(talk: Talk, habitus: Habitus) -> 
     assert (judged.kind, judged.weight, judged.source, judged.reason) == (OutcomeKind.FAILED, 1.0, "user", "too short")
 
 
+@pytest.mark.full
 @pytest.mark.req("SE-10")
 async def test_a_request_that_went_well_with_a_skill_finds_it_better_next_time(talk: Talk, habitus: Habitus) -> None:
     for name in ("alpha", "beta", "gamma"):
@@ -276,6 +281,7 @@ async def test_a_model_that_sees_no_images_is_told_that_there_is_one(talk: Talk,
     )
 
 
+@pytest.mark.full
 @pytest.mark.req("AG-06", "SK-09")
 async def test_a_waiting_skill_is_corrected_in_place(talk: Talk, habitus: Habitus) -> None:
     made = {"name": "tea", "title": "Tea", "description": "Brews tea", "content": "1. Boil water."}
@@ -287,6 +293,7 @@ async def test_a_waiting_skill_is_corrected_in_place(talk: Talk, habitus: Habitu
     assert "1. Boil water.\n2. Wait." in habitus.review.in_conversation(session.id)["tea"].body
 
 
+@pytest.mark.full
 @pytest.mark.req("AG-06")
 async def test_the_identity_changes_only_with_a_persons_word(talk: Talk, habitus: Habitus) -> None:
     edit = {"operation": "append", "content": "You like short answers."}
@@ -315,6 +322,7 @@ async def test_code_in_a_scratchpad_can_read_the_library_and_no_more(talk: Talk,
     assert "LookupError: No skill 'launch'." in results(session)[0]
 
 
+@pytest.mark.full
 async def test_two_sessions_on_one_home_do_not_meet(talk: Talk) -> None:
     script = [calls("scratchpad", {"action": "exec", "code": "x = 1\nprint(x)"}), says("ok")]
     one, _ = talk(list(script))

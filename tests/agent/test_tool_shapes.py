@@ -83,6 +83,7 @@ async def test_every_promised_tool_is_there_with_its_parameters(talk: Talk) -> N
     assert "null" not in json.dumps([dict(tool.parameters) for tool in offered.values()])
 
 
+@pytest.mark.full
 @pytest.mark.req("AG-06")
 async def test_the_seven_skill_tools_give_back_what_was_promised(talk: Talk, habitus: Habitus) -> None:
     async def person(question: Question) -> Consent:
@@ -125,6 +126,7 @@ async def test_the_seven_skill_tools_give_back_what_was_promised(talk: Talk, hab
     assert [item.name for item in habitus.skills.archived()] == ["tea-time"]
 
 
+@pytest.mark.full
 @pytest.mark.req("AG-06")
 async def test_a_model_says_when_to_use_a_skill_and_says_it_anew(talk: Talk, habitus: Habitus) -> None:
     async def person(question: Question) -> Consent:
@@ -213,6 +215,7 @@ def _call(name: str, arguments: dict[str, object]) -> ToolCall:
     return ToolCall(id="1", name=name, arguments=json.dumps(arguments))
 
 
+@pytest.mark.some(1)
 @pytest.mark.req("SB-03")
 @pytest.mark.parametrize("answer", [Consent.YES, Consent.NO])
 async def test_a_missing_module_is_asked_for_in_a_conversation(

@@ -11,6 +11,7 @@ import pytest
 from habitus.agent.transcription import Deaf, Heard, PocketSphinx, local_transcriber
 
 
+@pytest.mark.full
 async def test_what_is_said_is_written_down(spoken: Path) -> None:
     heard = await PocketSphinx()(spoken)
     assert heard.text is not None

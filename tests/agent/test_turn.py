@@ -58,6 +58,7 @@ async def test_turn_gives_the_answer_and_the_journal_has_it(talk: Talk, habitus:
     assert kept.usage["output_tokens"] > 0
 
 
+@pytest.mark.full
 @pytest.mark.req("AG-09")
 async def test_ten_turns_send_the_same_system_prompt_and_tools_byte_for_byte(talk: Talk, habitus: Habitus) -> None:
     script = [step for n in range(10) for step in (calls("search_skills", {"query": f"thing {n}"}), says("ok"))]
@@ -105,6 +106,7 @@ async def test_after_the_last_round_the_model_sums_up_without_tools(talk: Talk, 
     assert kinds[-1] is EventKind.CAP_EXHAUSTED
 
 
+@pytest.mark.some(4)
 @pytest.mark.req("AG-05", "SC-01")
 @pytest.mark.parametrize("moment", range(6))
 async def test_history_is_valid_whenever_a_turn_is_cancelled(talk: Talk, habitus: Habitus, moment: int) -> None:
@@ -185,6 +187,7 @@ async def test_wrong_calls_are_told_to_the_model_in_one_line(talk: Talk, asked: 
     assert (done.reply, done.outcome.kind) == ("I see.", OutcomeKind.FAILED)
 
 
+@pytest.mark.full
 @pytest.mark.req("AG-06", "SC-01")
 async def test_a_huge_result_is_cut_with_a_mark(talk: Talk) -> None:
     session, model = talk([calls("scratchpad", {"action": "exec", "code": "print('x' * 5_000_000)"}), says("big")])
@@ -239,6 +242,7 @@ async def test_a_call_that_did_not_fit_is_asked_for_with_more_room(talk: Talk) -
     assert second.max_tokens == 2 * (first.max_tokens or 0)
 
 
+@pytest.mark.full
 async def test_an_overflow_drops_the_oldest_turns_and_never_half_a_pair(talk: Talk) -> None:
     turns = [says("Sure.", call("list_skills")), says("a " * 50)] * 4
     session, model = talk([*turns, ContextOverflow("too long"), says("short now")])
@@ -375,6 +379,7 @@ async def test_the_scratchpad_tells_what_happens_in_it(talk: Talk) -> None:
     assert results == [False, False, True, False]
 
 
+@pytest.mark.full
 @pytest.mark.req("SB-14")
 async def test_a_secret_that_a_tool_prints_is_seen_by_nobody(talk: Talk, habitus: Habitus) -> None:
     secret = "sk-ant-api03-" + "Q7w9" * 20

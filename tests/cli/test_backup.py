@@ -46,6 +46,7 @@ def test_a_backup_brings_everything_back_and_can_itself_be_undone(stocked: Direc
     assert [skill["name"] for skill in stocked.own()] == ["csv-summary", "too-late"]
 
 
+@pytest.mark.full
 @pytest.mark.req("OP-04")
 def test_whoever_was_forgotten_is_not_brought_back_by_a_restore(stocked: Direct) -> None:
     ann = {"HABITUS_USER": "ann"}

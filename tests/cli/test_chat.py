@@ -58,6 +58,7 @@ def _sessions(cli: Cli) -> list[dict[str, Any]]:
 # At a terminal
 
 
+@pytest.mark.full
 def test_a_person_talks_and_leaves(run_cli: Cli) -> None:
     model = _script(run_cli, {"say": "Hello **there**.\n\n1. one\n2. two"}, {"say": "A\x1b[2J\x07\x9bB"})
     with _chat(run_cli, "--model", model) as terminal:
@@ -100,6 +101,7 @@ def test_ctrl_c_stops_the_turn_and_not_the_chat(run_cli: Cli) -> None:
     assert (session["turns"], session["title"]) == (2, "think hard")
 
 
+@pytest.mark.full
 @pytest.mark.req("AG-05")
 def test_ctrl_c_stops_a_cell_that_runs(run_cli: Cli) -> None:
     cell = {"action": "exec", "code": "import time\nprogress('row 7')\ntime.sleep(60)", "one_line_description": "wait"}
@@ -119,6 +121,7 @@ def test_ctrl_c_stops_a_cell_that_runs(run_cli: Cli) -> None:
         assert terminal.ended() == 0
 
 
+@pytest.mark.full
 @pytest.mark.req("SK-21")
 def test_a_change_of_the_agent_is_shown_and_asked_about(run_cli: Cli) -> None:
     create = {"call": "create_skill", "arguments": CREATE}
@@ -167,6 +170,7 @@ def test_what_is_said_to_be_run_next_is_on_the_same_home(run_cli: Cli) -> None:
         assert terminal.ended() == 0
 
 
+@pytest.mark.full
 @pytest.mark.req("SK-21")
 def test_what_ask_changed_is_taken_back_on_the_command_line(run_cli: Cli) -> None:
     model = _script(run_cli, {"call": "create_skill", "arguments": CREATE}, {"say": "Kept."})
@@ -196,6 +200,7 @@ def test_ctrl_c_at_a_question_stops_the_turn(run_cli: Cli) -> None:
     assert json.loads(run_cli("review", "list", "--json").out) == {"proposals": []}
 
 
+@pytest.mark.full
 def test_a_skill_is_saved_from_a_conversation(run_cli: Cli) -> None:
     model = _script(run_cli, {"say": "Three."}, {"answer": DRAFT | {"declarative_md": ""}}, {"answer": DRAFT})
     with _chat(run_cli, "--model", model) as terminal:
@@ -234,6 +239,7 @@ def test_what_is_saved_in_a_pipe_is_there_at_once_under_names_of_their_own(run_c
     assert "1. Read them." in (run_cli.home / "skills/add-numbers-2/SKILL.md").read_text()
 
 
+@pytest.mark.full
 def test_lines_history_and_the_tab_key(run_cli: Cli) -> None:
     secret = "sk-ant-api03-" + "A1b2C3d4" * 6
     model = _script(run_cli, {"say": "Seen."}, {"say": "Again."})
@@ -277,6 +283,7 @@ def test_a_long_answer_keeps_to_the_width(run_cli: Cli, columns: int) -> None:
     assert max(len(line.rpartition("\r")[2]) for line in lines) <= min(columns, 100)
 
 
+@pytest.mark.full
 @pytest.mark.req("AG-10")
 def test_a_session_is_resumed_by_its_id_or_as_the_last(run_cli: Cli) -> None:
     first = _script(run_cli, {"say": "Nice to meet you, Ann."}, name="a.json")
@@ -344,6 +351,7 @@ def test_what_fails_in_a_pipe_is_the_exit_code(run_cli: Cli) -> None:
     assert rows[4]["outcome"]["kind"] == "ok"
 
 
+@pytest.mark.full
 def test_ask_reads_its_argument_or_standard_input(run_cli: Cli) -> None:
     model = _script(run_cli, {"say": "Yes."})
     (run_cli.cwd / "note.txt").write_text("the number is 7")
@@ -388,6 +396,7 @@ def test_without_a_model_three_lines_say_what_to_do_next(direct: Direct, local_m
     assert one[1] == "  One runs on this machine: export HABITUS_MODEL=ollama:qwen3:4b"
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-01")
 def test_bad_input_is_one_line_with_its_mend(direct: Direct) -> None:
     cwd = direct.cli.cwd
@@ -504,6 +513,7 @@ def test_a_home_without_sessions_says_so(direct: Direct) -> None:
     assert direct.ok("sessions", "list") == "There are no sessions yet. Begin one: habitus chat\n"
 
 
+@pytest.mark.full
 @pytest.mark.req("SC-01")
 def test_a_damaged_session_is_shown_as_far_as_it_can_be_read(direct: Direct) -> None:
     model = _script(direct.cli, {"call": "list_skills"}, {"say": "Done."})
@@ -520,6 +530,7 @@ def test_a_damaged_session_is_shown_as_far_as_it_can_be_read(direct: Direct) -> 
     assert direct.json("sessions", "export", session["id"])["turns"][0]["request"] == "what is there?"
 
 
+@pytest.mark.full
 @pytest.mark.req("SC-01")
 def test_a_request_and_a_key_that_are_no_text_and_a_closed_input_are_ordinary(run_cli: Cli) -> None:
     model = _script(run_cli, {"say": "Hello."}, {"say": "Again."})
@@ -552,6 +563,7 @@ def test_what_goes_wrong_beside_an_answer_is_one_line(direct: Direct, run_cli: C
     assert "no such table" in said.err
 
 
+@pytest.mark.full
 def test_starting_imports_nothing_that_only_later_steps_need(run_cli: Cli) -> None:
     early = ("asyncio", "sqlalchemy", "pydantic", "rich", "numpy")
     late = ("habitus.screening.scanner", "pydantic_ai", "alembic", "numpy")
@@ -566,6 +578,7 @@ def test_starting_imports_nothing_that_only_later_steps_need(run_cli: Cli) -> No
     assert said.stdout.strip() == "[]"
 
 
+@pytest.mark.full
 @pytest.mark.req("AG-12")
 def test_what_a_turn_taught_is_told_with_its_undo_and_can_be_taken_back(run_cli: Cli) -> None:
     fails = {"call": "scratchpad", "arguments": {"action": "exec", "code": "1 / 0", "one_line_description": "share"}}

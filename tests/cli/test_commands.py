@@ -31,6 +31,7 @@ def test_habitus_alone_explains_itself_in_three_groups(direct: Direct) -> None:
         assert word in ran.out
 
 
+@pytest.mark.full
 def test_every_command_has_help_and_json(direct: Direct) -> None:
     for command in COMMANDS:
         ran = direct(*command, "--help", env={"COLUMNS": "200", "TERMINAL_WIDTH": "200"})
@@ -59,6 +60,7 @@ def test_a_new_skill_is_listed_with_name_and_state(stocked: Direct) -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+\+00:00", item["created_on"])
 
 
+@pytest.mark.full
 def test_a_listing_can_be_narrowed(stocked: Direct) -> None:
     stocked.ok("skills", "new", "other", "-d", "Other.")
     stocked.ok("skills", "disable", "other")
@@ -143,6 +145,7 @@ def _undo(direct: Direct, out: str) -> None:
         direct.ok(*shlex.split(line))
 
 
+@pytest.mark.full
 @pytest.mark.req("SK-11", "SK-12")
 def test_the_undo_line_of_a_change_takes_it_back(direct: Direct) -> None:
     # A home that is named on the command line, and has a blank, is named in the undo line too.
@@ -163,6 +166,7 @@ def test_the_undo_line_of_a_change_takes_it_back(direct: Direct) -> None:
         assert len(direct.json(*at, "skills", "list", "--layer", "user")["skills"]) == 2, change
 
 
+@pytest.mark.full
 def test_the_undo_lines_of_new_and_restore_remove(direct: Direct) -> None:
     _undo(direct, direct.ok("skills", "new", "csv-summary", "-d", "D"))
     assert _body(direct) is None
@@ -225,6 +229,7 @@ def test_pause_resume_and_rollback_of_everything(stocked: Direct) -> None:
     assert "Nothing has changed" in stocked.ok("rollback", "--to", "now")
 
 
+@pytest.mark.full
 def test_lint_names_every_problem_with_its_mend_and_fails_on_broken_ones(stocked: Direct) -> None:
     assert stocked.ok("skills", "lint").endswith("1 skills looked at, 0 with something to say, 0 can't be loaded.\n")
     stocked.skill_file("csv-summary").write_text("no frontmatter")

@@ -68,6 +68,7 @@ def test_rules_and_lessons_that_have_aged_are_named_and_then_archived(direct: Di
     assert not due & set(undo)  # a person stands behind these now
 
 
+@pytest.mark.full
 @pytest.mark.req("LP-07")
 def test_above_the_cap_the_least_useful_lesson_makes_room(direct: Direct) -> None:
     taught(direct)
@@ -77,6 +78,7 @@ def test_above_the_cap_the_least_useful_lesson_makes_room(direct: Direct) -> Non
     assert {each["text"] for each in lessons} == {*LESSONS[1:], "Invoices are numbered by year."}
 
 
+@pytest.mark.full
 @pytest.mark.req("LP-07")
 def test_a_run_prunes_a_quarter_at_most_and_nothing_that_is_verified(direct: Direct) -> None:
     things = ("invoices", "ledgers", "receipts", "payslips", "budgets", "audits", "tariffs", "refunds")
@@ -129,6 +131,7 @@ SHOUT = 'import json, sys\ntext = json.loads(sys.argv[1])["text"]\nassert text =
 NEW = ("tools", "new", "shout", "-d", "Makes it loud.", "--code", "-", "-p", '{"text": "hi"}')
 
 
+@pytest.mark.full
 @pytest.mark.req("SB-06")
 def test_a_tool_is_tested_again_when_its_proof_is_stale_and_retires_when_it_stays_degraded(direct: Direct) -> None:
     direct.ok(*NEW, stdin=SHOUT)
@@ -199,6 +202,7 @@ def test_a_tool_whose_cases_fail_with_another_interpreter_is_degraded_and_the_mo
     assert direct.ok("curate") == "Nothing has aged.\n"
 
 
+@pytest.mark.full
 @pytest.mark.req("ME-03", "LP-07")
 async def test_all_that_one_conversation_taught_is_withdrawn_and_can_be_had_back(direct: Direct) -> None:
     def memorizing(text: str) -> ScriptedModel:

@@ -144,6 +144,7 @@ def test_harm_is_proposed_for_switching_off_and_what_is_ignored_for_a_place_off_
     assert direct.ok("curate").startswith("Nothing has aged.")
 
 
+@pytest.mark.full
 @pytest.mark.req("LA-05")
 def test_corrections_lost_words_odd_clocks_and_forgotten_people_are_followed(judged: Path, tmp_path: Path) -> None:
     home = shutil.copytree(judged, tmp_path / "home")

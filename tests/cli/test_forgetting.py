@@ -109,6 +109,7 @@ def places_of(home: Path, words: tuple[str, ...]) -> Iterator[str]:
             yield str(path.relative_to(home))
 
 
+@pytest.mark.full
 @pytest.mark.req("OP-04")
 def test_somebody_who_is_forgotten_is_nowhere_and_the_others_stay(furnished: Direct) -> None:
     told = furnished.json("forget", "--user", "ann", "--dry-run")
@@ -170,6 +171,7 @@ def test_nobody_is_forgotten_by_accident_or_by_whom_it_does_not_concern(ann: Dir
     assert ann.ok("forget", "--user", "nobody-here", "--yes").startswith("Nothing is kept of 'nobody-here'.")
 
 
+@pytest.mark.full
 @pytest.mark.req("OP-04")
 def test_what_still_tells_of_them_is_said_and_fails(furnished: Direct) -> None:
     furnished.ok("skills", "edit", "tea", "--append", f"As in: please do the {OF_ANN[0]} for me")

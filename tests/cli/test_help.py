@@ -23,6 +23,7 @@ def _pages(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[st
             yield from _pages(below.loaded() if isinstance(below, LazyCommand) else below, (*words, name))
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-01")
 def test_every_page_has_an_example_that_the_command_takes() -> None:
     for words, command in _pages(_ROOT):

@@ -45,6 +45,7 @@ def test_what_was_removed_by_hand_stands_in_the_history(stocked: Direct) -> None
     assert [(switch["action"], switch["author"]["actor"]) for switch in told] == [("removed", "disk")]
 
 
+@pytest.mark.full
 @pytest.mark.req("SK-22")
 def test_a_moment_has_its_switches_and_its_archive(stocked: Direct) -> None:
     moments = []

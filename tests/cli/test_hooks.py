@@ -108,6 +108,7 @@ async def test_a_session_is_told_rules_then_what_fits_then_what_helped(direct: D
         assert [len(turn.events) for turn in turns] == [0, 6]
 
 
+@pytest.mark.full
 async def test_hooks_without_a_resident_process_a_home_or_a_sensible_agent_say_nothing(direct: Direct) -> None:
     """Also what other agents tell that run Claude Code's hooks, too."""
     agent = Agent(cli=direct.cli)

@@ -95,6 +95,7 @@ def test_a_linked_skill_gets_a_verdict(direct: Direct, tmp_path: Path) -> None:
     assert "It is a link to a skill elsewhere" in direct("skills", "import", str(theirs)).out
 
 
+@pytest.mark.full
 def test_namesakes_are_counted_and_kept_when_asked(direct: Direct, tmp_path: Path) -> None:
     for place, steps in (("a", "1. One."), ("b", "1. Two."), ("c", "1. Two.")):
         put(tmp_path / "theirs" / place, "tea", SKILL.format("tea") + steps + "\n")
@@ -167,6 +168,7 @@ def test_flat_files_with_an_index_come_in_with_their_keywords_as_triggers(direct
     assert 'requires_capability = ["browser"]' in (tmp_path / "out/browse/skill.toml").read_text()
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("form", ["table", "anton"])
 def test_what_was_exported_to_a_layout_that_can_say_less_comes_back_unchanged(
     direct: Direct, tmp_path: Path, form: str

@@ -22,6 +22,7 @@ def shown(direct: Direct, name: str) -> Any:
     return direct.json("skills", "show", name)
 
 
+@pytest.mark.full
 @pytest.mark.req("SK-13")
 def test_the_highest_layer_counts_and_every_hidden_copy_can_be_named(direct: Direct) -> None:
     above = direct.cli.cwd / "repo"

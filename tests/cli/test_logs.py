@@ -24,6 +24,7 @@ def model(direct: Direct) -> str:
     return f"script:{path}"
 
 
+@pytest.mark.full
 def test_a_line_per_turn_is_shown_when_it_is_asked_for(direct: Direct, model: str) -> None:
     ask = ("ask", "Good day?", "--model", model)
     assert _LINE in direct("-v", *ask).err

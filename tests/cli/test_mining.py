@@ -59,6 +59,7 @@ async def _asked_for(habitus: Habitus, session: str, number: str) -> None:
         await talk.turn(f"Tell billing about order {number}")
 
 
+@pytest.mark.full
 def test_what_was_done_three_times_becomes_a_recipe_that_a_model_calls(direct: Direct) -> None:
     with opened(direct) as habitus:
         asyncio.run(_made_tools(habitus))
@@ -137,6 +138,7 @@ def test_calls_of_another_loop_become_the_steps_of_a_skill_without_its_secrets(d
     assert learned(direct) == []
 
 
+@pytest.mark.full
 def test_a_recipe_joins_the_skill_that_its_turns_used_and_runs_code_only_once_approved(direct: Direct) -> None:
     direct.ok("skills", "new", "monthly-report", "-d", "Adds up a month.")
     direct.skill_file("monthly-report").with_name("chunks.md").write_text("My notes.\n")
@@ -187,6 +189,7 @@ def wished(direct: Direct) -> Direct:
     return direct
 
 
+@pytest.mark.full
 def test_requests_for_the_same_without_a_skill_are_listed_as_one(wished: Direct) -> None:
     (found,) = learned(wished)
     assert (found["kind"], len(found["turns"])) == ("steps", 3)

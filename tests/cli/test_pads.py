@@ -71,6 +71,7 @@ def test_a_cell_reads_the_library_as_it_is_at_that_moment(pad: Direct) -> None:
     assert pad.ok("pad", "exec", "one", seen) == "['brew-coffee', 'brew-tea'] 1. Boil.\n2. Wait.\n"
 
 
+@pytest.mark.full
 def test_a_failing_cell_fails_the_command_and_keeps_the_variables(pad: Direct) -> None:
     pad.ok("pad", "exec", "one", "x = 1")
     ran = pad("pad", "exec", "one", "print('so far'); 1 / 0")
@@ -79,6 +80,7 @@ def test_a_failing_cell_fails_the_command_and_keeps_the_variables(pad: Direct) -
     assert pad.ok("pad", "exec", "one", "print(x)") == "1\n"
 
 
+@pytest.mark.full
 def test_reset_forgets_variables_and_cells_and_keeps_files(pad: Direct) -> None:
     pad.ok("pad", "exec", "one", "x = 1; open('kept.txt', 'w').write('here')")
     [keeper] = _keepers(pad.home)
@@ -88,6 +90,7 @@ def test_reset_forgets_variables_and_cells_and_keeps_files(pad: Direct) -> None:
     assert pad.ok("pad", "exec", "one", "print('x' in globals(), open('kept.txt').read())") == "False here\n"
 
 
+@pytest.mark.full
 def test_remove_ends_the_process_and_deletes_everything(pad: Direct) -> None:
     pad.ok("pad", "exec", "one", "x = 1")
     assert pad("pad", "remove", "one").code == 2
@@ -116,6 +119,7 @@ def test_a_killed_keeper_is_replaced(pad: Direct) -> None:
     assert ran.out == "2\n", ran
 
 
+@pytest.mark.full
 def test_an_interrupted_command_stops_its_cell(pad: Direct, program: Path) -> None:
     pad.ok("pad", "exec", "one", "import time; x = 1")
     command = [str(program), "pad", "exec", "one", "print('on'); time.sleep(100)"]
@@ -130,6 +134,7 @@ def test_an_interrupted_command_stops_its_cell(pad: Direct, program: Path) -> No
     assert pad.json("pad", "view", "one")["cells"][1]["error"].startswith("Cancelled")
 
 
+@pytest.mark.full
 def test_secrets_are_not_written_down(pad: Direct) -> None:
     secret = "sk-ant-api03-" + "Zk3" * 20
     ran = pad("pad", "exec", "one", f"key = '{secret}'; print(key)")

@@ -205,6 +205,7 @@ def test_an_admin_sees_all_when_asking_for_it(direct: Direct, anns: Anns) -> Non
     assert (refused.code != 0, "Only an admin" in refused.err) == (True, True)
 
 
+@pytest.mark.full
 @pytest.mark.req("SC-04")
 def test_people_on_a_shared_database_keep_to_their_own(direct: Direct, tmp_path: Path, postgres_server: str) -> None:
     (direct.home / "habitus.toml").write_text(USERS)
@@ -241,6 +242,7 @@ def test_people_on_a_shared_database_keep_to_their_own(direct: Direct, tmp_path:
             habitus.skills.remove("tea", habitus.person())
 
 
+@pytest.mark.some(2)
 @pytest.mark.req("SC-04")
 @pytest.mark.parametrize(
     "command",
@@ -272,6 +274,7 @@ def test_only_an_admin_takes_from_everybody(direct: Direct, tmp_path: Path, comm
     assert direct(*command, env={"HABITUS_USER": "ann"}).code == 0
 
 
+@pytest.mark.full
 @pytest.mark.req("SC-04")
 def test_nobody_deletes_everybodys_skill_in_a_session(direct: Direct, tmp_path: Path) -> None:
     async def delete(habitus: Habitus, user: str) -> None:

@@ -90,6 +90,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.full
 def test_a_recipe_that_can_do_harm_is_named_and_nothing_of_it_runs(desk: Direct) -> None:
     for what, (block, problem) in HOSTILE.items():
         desk.skill_file("speaking").with_name("chunks.md").write_text(f"## go\n```yaml\n{block}\n```\n")

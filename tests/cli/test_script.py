@@ -27,6 +27,7 @@ def stocked_cli(run_cli: Cli, stock: Path) -> Cli:
     return run_cli
 
 
+@pytest.mark.full
 def test_the_module_is_the_script(run_cli: Cli) -> None:
     by_module = replace(run_cli, program=(sys.executable, "-m", "habitus"))
     ran = by_module("--version")
@@ -49,6 +50,7 @@ def test_a_pipe_gets_whole_plain_lines(stocked_cli: Cli) -> None:
     assert stocked_cli("skills", "show", "csv-summary").out.endswith("\n\na\tb :tada:\n\n\tindented\n")
 
 
+@pytest.mark.full
 def test_a_reader_that_goes_away_and_a_full_disk_are_no_traceback(stocked_cli: Cli) -> None:
     def run(redirect: str, program: str = stocked_cli.program[0]) -> subprocess.CompletedProcess[str]:
         line = f"{program} skills list --json {redirect}"
@@ -63,6 +65,7 @@ def test_a_reader_that_goes_away_and_a_full_disk_are_no_traceback(stocked_cli: C
     assert full.stderr.count("\n") == 1
 
 
+@pytest.mark.full
 def test_a_stream_that_cannot_hold_a_character_gets_its_escape(stocked_cli: Cli) -> None:
     stocked_cli("skills", "edit", "csv-summary", "-w", "Näher …")
     ascii_only = {"PYTHONIOENCODING": "ascii"}
@@ -225,6 +228,7 @@ def test_a_row_is_one_line_of_the_terminal_whatever_it_holds(stocked_cli: Cli) -
         assert max(map(cell_len, lines)) <= columns
 
 
+@pytest.mark.full
 def test_only_the_longest_column_gives_way_at_80_columns(stocked_cli: Cli) -> None:
     size = {"TERM": "xterm-256color", "COLUMNS": "80"}
     code, shown = _at_a_terminal(stocked_cli, "skills", "list", env=size)
@@ -243,6 +247,7 @@ def test_only_the_longest_column_gives_way_at_80_columns(stocked_cli: Cli) -> No
     assert (code, header, hit[0]) == (0, ["name", "score", "use", "it"], "debug-a-failing-script")
 
 
+@pytest.mark.full
 @pytest.mark.req("SC-01")
 def test_a_home_that_cannot_be_written_is_shown_and_never_changed(stocked_cli: Cli) -> None:
     home = stocked_cli.home

@@ -267,6 +267,7 @@ def test_forgetting_somebody_takes_their_grants_and_calls_along(
     assert [call["who"] for call in mailer.json("secrets", "log", env=KEY)["calls"]] == ["bobby"]
 
 
+@pytest.mark.full
 @pytest.mark.req("SB-11", "SB-14")
 def test_at_a_terminal_value_and_password_are_typed_unseen(run_cli: Cli) -> None:
     assert run_cli("secrets", "set", "other", stdin="another value", env=KEY).code == 0

@@ -156,6 +156,7 @@ PASTED = {
 }
 
 
+@pytest.mark.some(3)
 @pytest.mark.req("SE-01")
 @pytest.mark.parametrize("way", PASTED)
 def test_what_is_pasted_does_not_drown_the_request(direct: Direct, way: str) -> None:

@@ -106,6 +106,7 @@ def main():
 """
 
 
+@pytest.mark.full
 def test_a_new_one_runs_as_it_is_and_its_exit_code_and_input_are_passed_on(direct: Direct) -> None:
     assert "Try it: habitus skill run shouter -- greet you\n" in direct.ok("skills", "new", "--cli", "shouter")
     assert json.loads(direct.ok("skill", "run", "shouter", "--", "greet", "you"))["greeting"] == "Hello, you!"
@@ -161,6 +162,7 @@ def desk(direct: Direct) -> Iterator[Any]:
     service.server_close()
 
 
+@pytest.mark.full
 def test_the_example_reaches_its_service_once_that_is_granted(direct: Direct, desk: Any) -> None:
     shutil.copytree(EXAMPLES / "ticket-desk", direct.home / "skills/ticket-desk")
     direct.ok("secrets", "set", "ticket_desk.token", stdin=SECRET, env=KEY)

@@ -47,6 +47,7 @@ def steps(direct: Direct, *options: str, agent: str = "claude-code") -> dict[str
     return {one["name"]: one["step"] for one in plan["steps"]}
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-06")
 def test_skills_go_there_with_a_lockfile_and_are_removed_without_a_trace(direct: Direct, folder: Path) -> None:
     assert steps(direct) == {"brew-tea": "put", "sum-up": "put"}
@@ -63,6 +64,7 @@ def test_skills_go_there_with_a_lockfile_and_are_removed_without_a_trace(direct:
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-06")
 def test_edits_go_both_ways_and_a_conflict_is_shown_and_left(direct: Direct, folder: Path) -> None:
     direct.ok("sync", "claude-code", "--yes")
@@ -141,6 +143,7 @@ def test_an_edit_there_that_looks_dangerous_waits_for_review(direct: Direct, fol
     assert "curl" not in body_of(direct, "brew-tea")
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-06")
 def test_no_more_skills_go_there_than_its_list_can_show(direct: Direct) -> None:
     long = "Says at length how it is done here, again and again. " * 18

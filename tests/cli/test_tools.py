@@ -44,6 +44,7 @@ def test_a_tool_is_made_run_shown_tested_removed_and_brought_back(direct: Direct
     assert "is back (active)" in direct.ok("tools", "restore", "shout")
 
 
+@pytest.mark.full
 def test_what_does_not_work_is_told_in_one_line_and_leaves_nothing(direct: Direct) -> None:
     for change, message in [
         (("--code", "/nowhere.py"), "Can't read /nowhere.py"),
@@ -63,6 +64,7 @@ def test_what_does_not_work_is_told_in_one_line_and_leaves_nothing(direct: Direc
     assert direct("tools", "run", "shuot").err == "habitus: There is no tool 'shuot'. See 'habitus tools list'.\n"
 
 
+@pytest.mark.full
 def test_a_failing_call_fails_the_command(direct: Direct) -> None:
     _kept_tool(direct)
     ran = direct("tools", "run", "shout", '{"text": 5}')

@@ -225,6 +225,7 @@ def test_word_of_a_change_stays_in_its_workspace(server: str, tmp_path: Path) ->
         assert news_of(blue.shared).heard(Topic.ROWS) == before[1]
 
 
+@pytest.mark.full
 @pytest.mark.req("OP-01", "SC-04")
 def test_a_role_for_each_workspace_is_a_hard_wall(direct: Direct, server: str, postgres_server: str) -> None:
     url = sa.make_url(server)

@@ -21,6 +21,7 @@ def bound_of(observations: list[Observation]) -> Bound:
     return bound(games(observations)[SKILL])
 
 
+@pytest.mark.full
 @pytest.mark.req("LA-05")
 def test_looking_after_every_conversation_seldom_condemns_what_does_nothing() -> None:
     ever = 0

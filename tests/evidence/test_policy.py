@@ -138,6 +138,7 @@ def test_a_plan_says_how_long_and_at_what_cost() -> None:
     assert (nothing.missing, nothing.days) == (None, None)
 
 
+@pytest.mark.full
 @pytest.mark.req("LA-05")
 def test_a_plan_is_about_right() -> None:
     """As many as it asks for decide an effect of the planned size, more often than not."""

@@ -267,6 +267,7 @@ async def test_every_file_counts_in_weaker_sandboxes_too(strength: Machine, tmp_
     assert await _pads_with(strength, tmp_path, f"{HOLD}{WAYS['open']}\nwhile True: pass") == FULL
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("deed", "why"),
     [

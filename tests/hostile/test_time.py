@@ -181,6 +181,7 @@ def _broken(read: Callable[[str], object], make: Callable[[int], str]) -> str:
     return ""
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("name", READERS)
 def test_twice_the_text_costs_at_most_two_and_a_half_times_as_much(name: str, is_thorough: bool) -> None:
     read = READERS[name]

@@ -52,6 +52,7 @@ def turns(habitus: Habitus) -> list[Turn]:
     return [turn for session in habitus.journal.sessions() for turn in habitus.journal.turns_of(session.id)]
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-07")
 async def test_a_run_is_shown_the_menu_runs_our_tools_and_is_journalled(brewing: Habitus) -> None:
     model = Scripted(ToolCallPart("recall_skill", {"name": "brew-tea"}), "Boil it.")
@@ -91,6 +92,7 @@ async def test_tools_of_the_agent_are_observed_and_a_nudge_stands_beside_their_r
     assert judged.kind is OutcomeKind.FAILED
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-07")
 async def test_a_run_that_breaks_off_is_nobodys_mistake_and_runs_side_by_side_do_not_meet(brewing: Habitus) -> None:
     def break_off(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:

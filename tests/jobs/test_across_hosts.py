@@ -59,6 +59,7 @@ def _add(queue: JobQueue, number: int, *deaths: str, takes_s: float = 0.0) -> No
     queue.add("count", {"job": f"job-{number}", "parts": parts}, id=f"job-{number}")
 
 
+@pytest.mark.full
 @pytest.mark.req("OP-01")
 def test_workers_killed_at_random_lose_no_job_and_repeat_no_part_that_was_kept(
     root: Path, queue: JobQueue, nursed: Nursed, is_thorough: bool

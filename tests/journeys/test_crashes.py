@@ -56,6 +56,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
+@pytest.mark.some(1)
 @pytest.mark.req("SK-12", "SC-02")
 @pytest.mark.parametrize("operation", sorted(crash.OPERATIONS))
 def test_a_kill_at_any_step_leaves_the_old_or_the_new_state(

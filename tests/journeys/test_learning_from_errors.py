@@ -104,6 +104,7 @@ async def _settled(desk: Desk, lessons: int) -> None:
         await asyncio.sleep(0.01)
 
 
+@pytest.mark.full
 @pytest.mark.req("EL-07")
 async def test_the_reply_does_not_wait_for_a_slow_post_mortem_and_closing_is_bounded(
     habitus: Habitus, desks: list[Desk], monkeypatch: pytest.MonkeyPatch
@@ -116,6 +117,7 @@ async def test_the_reply_does_not_wait_for_a_slow_post_mortem_and_closing_is_bou
     assert desk.texts == []
 
 
+@pytest.mark.some(1)
 @pytest.mark.req("EL-05", "ME-03")
 @pytest.mark.parametrize("off", [{"memory": MemoryMode.OFF}, {"acc_mode": AccMode.OFF}])
 async def test_off_learns_nothing_and_calls_no_model(habitus: Habitus, desks: list[Desk], off: dict[str, Any]) -> None:
@@ -128,6 +130,7 @@ async def test_off_learns_nothing_and_calls_no_model(habitus: Habitus, desks: li
     assert (desk.texts, desk.cheap.asked) == ([], [])
 
 
+@pytest.mark.full
 @pytest.mark.req("EL-07")
 async def test_a_turn_cancelled_in_the_middle_teaches_nothing(habitus: Habitus, desks: list[Desk]) -> None:
     desk = Desk(habitus, [divide(1), divide(2), divide(3), hangs(after="hm ")], [])

@@ -58,6 +58,7 @@ def test_no_increment_is_lost(home: Path) -> None:
     assert crash.open_store(home).counters("report")[Stage.STEPS].recommended == 200
 
 
+@pytest.mark.full
 @pytest.mark.req("SC-02", "SK-10")
 def test_no_edit_is_lost_and_every_one_is_a_version(home: Path) -> None:
     together(*((_append, home, letter, 8) for letter in "abc"))
@@ -69,6 +70,7 @@ def test_no_edit_is_lost_and_every_one_is_a_version(home: Path) -> None:
     assert [version.number for version in store.history("report")] == list(range(1, 26))
 
 
+@pytest.mark.full
 @pytest.mark.req("SC-02")
 def test_one_process_sees_what_another_wrote(home: Path) -> None:
     here = crash.open_store(home)

@@ -82,6 +82,7 @@ def test_a_loop_that_is_not_offered_the_scratchpad_was_not_shown_its_lessons(hab
         assert [one.item for one in journalled.exposures if one.kind == "lesson"] == shown
 
 
+@pytest.mark.full
 @pytest.mark.req("ME-06")
 async def test_each_part_of_memory_keeps_to_its_budget(habitus: Habitus) -> None:
     places = ("harbour", "station", "market", "library", "theatre", "airport", "museum", "stadium", "bridge", "castle")

@@ -84,6 +84,7 @@ def repository(tmp_path: Path) -> Repository:
     return repository
 
 
+@pytest.mark.full
 @pytest.mark.req("SK-18")
 def test_skills_of_a_repository_are_added_locked_and_updated(person: Person, repository: Repository) -> None:
     commit = repository.put("gamma", "one")

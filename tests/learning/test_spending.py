@@ -98,6 +98,7 @@ print(taken)
 """
 
 
+@pytest.mark.full
 @pytest.mark.req("AG-02")
 def test_processes_together_never_spend_more_than_the_cap(tmp_path: Path, python: str) -> None:
     url = sql.sqlite_url(tmp_path / "spending.db")

@@ -75,6 +75,7 @@ PASSING = {
 }
 
 
+@pytest.mark.some(8)
 @pytest.mark.parametrize("reply", PASSING.values(), ids=PASSING.keys())
 async def test_a_fault_that_passes_is_waited_out(
     reply: Reply, opened: Opener, provider: FakeProvider, pauses: list[float]
@@ -100,6 +101,7 @@ def assert_is_one_line(error: HabitusError) -> None:
     assert "Traceback" not in str(error)
 
 
+@pytest.mark.full
 async def test_anthropic_overloaded_inside_its_stream_is_waited_out(
     opened: Opener, provider: FakeProvider, pauses: list[float]
 ) -> None:
@@ -170,6 +172,7 @@ OVERFLOWS = {
 }
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("name", OVERFLOWS)
 async def test_too_much_to_read_is_an_overflow(
     name: str, opened: Opener, provider: FakeProvider, pauses: list[float]

@@ -29,6 +29,7 @@ async def model(real_address: str) -> AsyncIterator[ProviderModel]:
     await model.close()
 
 
+@pytest.mark.full
 async def test_words_come_as_they_are_made(model: ProviderModel) -> None:
     pieces = [piece async for piece in model.stream(question("Tell me a story about a fox."))]
     *words, last = pieces

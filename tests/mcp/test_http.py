@@ -62,6 +62,7 @@ async def served(home: Path) -> AsyncIterator[Served]:
         await asyncio.gather(running, return_exceptions=True)
 
 
+@pytest.mark.some(1)
 @pytest.mark.req("CL-05")
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_client_with_the_token_works_and_its_turn_ends_when_it_leaves(
@@ -76,6 +77,7 @@ async def test_a_client_with_the_token_works_and_its_turn_ends_when_it_leaves(
     assert [(turn.ended_on is not None, turn.source_type) for turn in turns(habitus)] == [(True, "mcp")]
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-04", "CL-05")
 async def test_people_use_their_tokens_within_their_roles_and_are_named(place: Path, habitus: Habitus) -> None:
     tokens = {role: People(place).add(role.value, role).token for role in Role}

@@ -116,6 +116,7 @@ def test_an_unknown_protocol_version_gets_one_that_is_known(run_cli: Cli) -> Non
         assert pipe.ask("tools/list")["error"]["code"] == -32602  # nobody has greeted
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-05")
 def test_a_hundred_calls_at_once_are_all_answered(run_cli: Cli) -> None:
     with served(run_cli) as pipe:
@@ -131,6 +132,7 @@ def test_a_hundred_calls_at_once_are_all_answered(run_cli: Cli) -> None:
         assert len([event for event in turn.events if event.kind.value == "tool_result"]) == 100
 
 
+@pytest.mark.some(1)
 @pytest.mark.req("CL-05", "SC-02")
 @pytest.mark.parametrize("way", ["closes", "terminates"])
 def test_a_client_that_goes_away_in_a_call_leaves_its_turn_written_down(run_cli: Cli, way: str) -> None:

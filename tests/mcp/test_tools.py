@@ -73,6 +73,7 @@ async def test_the_default_profile_is_eight_tools_in_two_thousand_tokens(
     assert all(tool.annotations and tool.annotations.open_world_hint is False for tool in found)
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-05")
 async def test_profiles_and_scopes_decide_what_a_client_has(habitus: Habitus, connect: Connect) -> None:
     async with connect(profile="all") as client:
@@ -92,6 +93,7 @@ async def test_profiles_and_scopes_decide_what_a_client_has(habitus: Habitus, co
         assert "brew-tea" not in {one.name for one in (await client.list_resources()).resources}
 
 
+@pytest.mark.some(2)
 @pytest.mark.req("CL-05")
 @pytest.mark.parametrize(
     ("wrong", "said"),
@@ -108,6 +110,7 @@ def test_a_choice_that_is_none_ends_the_server_before_anybody_connects(
     assert (ended.code, ended.out, ended.err) == (2, "", f"habitus: Invalid value: {said}\n")
 
 
+@pytest.mark.some(1)
 @pytest.mark.req("CL-05", "SE-12")
 @pytest.mark.parametrize("mode", MODES)
 async def test_the_code_of_skills_comes_and_goes_and_clients_are_told(
@@ -167,6 +170,7 @@ async def listening(client: Client, told: asyncio.Event) -> AsyncIterator[None]:
         group.cancel_scope.cancel()
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-05", "SE-12")
 async def test_at_most_25_code_tools_come_beside_ours_and_their_texts_are_cut(
     habitus: Habitus, connect: Connect
@@ -179,6 +183,7 @@ async def test_at_most_25_code_tools_come_beside_ours_and_their_texts_are_cut(
         assert all(len((tool.description or "").encode()) <= 2000 for tool in found)
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-05")
 async def test_code_and_recipes_say_what_they_return_and_how_far_they_reach(habitus: Habitus, connect: Connect) -> None:
     shape = {"type": "object", "properties": {"twice": {"type": "number"}}, "required": ["twice"]}

@@ -18,6 +18,7 @@ def kept(habitus: Habitus) -> list[Turn]:
     return sorted(turns, key=lambda turn: turn.started_on)
 
 
+@pytest.mark.some(1)
 @pytest.mark.req("CL-05")
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_turn_begins_with_a_call_and_ends_with_the_report(

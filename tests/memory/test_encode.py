@@ -28,6 +28,7 @@ from tests.memory.conftest import Clock, Make, lesson
 AUTOMATIC = [producer for producer in Producer if producer is not Producer.USER]
 
 
+@pytest.mark.full
 @pytest.mark.req("ME-01")
 def test_everything_about_an_engram_is_kept(cortex: Cortex, make: Make, clock: Clock) -> None:
     body = LessonBody(

@@ -28,6 +28,7 @@ def taught(cortex: Cortex) -> Cortex:
     return cortex
 
 
+@pytest.mark.some(4)
 @pytest.mark.req("ME-06", "LP-04")
 @pytest.mark.parametrize(
     ("request_", "first"),
@@ -97,6 +98,7 @@ def test_rules_over_budget_are_ranked_by_relevance(cortex: Cortex) -> None:
     assert {left.reason for left in found.left_out} == {"no room in 15 tokens"}
 
 
+@pytest.mark.full
 @pytest.mark.req("ME-06")
 def test_lessons_keep_to_their_budget(taught: Cortex) -> None:
     found = taught.recall("csv from excel", lesson_tokens=5)

@@ -29,6 +29,7 @@ def same(a: str, b: str) -> bool:
     return is_same(a, b, meaning=float(first @ second))
 
 
+@pytest.mark.full
 @pytest.mark.req("ME-05")
 def test_no_distinct_pair_is_merged() -> None:
     assert len(PAIRS) >= 120

@@ -59,6 +59,7 @@ def engrams() -> st.SearchStrategy[list[Engram]]:
     return st.lists(one, max_size=8, unique_by=lambda engram: engram.id)
 
 
+@pytest.mark.full
 @pytest.mark.req("ME-02")
 @given(engrams())
 def test_what_is_rendered_is_read_back_and_nothing_else(many: list[Engram]) -> None:
@@ -71,6 +72,7 @@ def test_what_is_rendered_is_read_back_and_nothing_else(many: list[Engram]) -> N
     assert not views.edits(found.values(), read)
 
 
+@pytest.mark.full
 @pytest.mark.req("ME-02")
 @given(engrams(), st.lists(st.text(max_size=60), max_size=6))
 def test_whatever_is_on_a_page_is_understood_or_kept(many: list[Engram], scribbles: list[str]) -> None:
@@ -344,6 +346,7 @@ with Habitus.open(read_settings(Path(sys.argv[1]))) as habitus:
 """
 
 
+@pytest.mark.full
 @pytest.mark.req("SC-02")
 def test_two_processes_editing_lose_nothing(tmp_path: Path, python: str) -> None:
     home = tmp_path / "home"

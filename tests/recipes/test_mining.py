@@ -82,6 +82,7 @@ def test_a_planted_procedure_is_found_and_does_runs_it_has_not_seen(procedure: P
     assert again.recipe.steps == found.recipe.steps
 
 
+@pytest.mark.full
 def test_nothing_is_found_where_the_calls_were_shuffled() -> None:
     step = {"a": ("literal", "x"), "b": ("within", "first"), "c": ("result", "")}
     found: list[Mined] = []

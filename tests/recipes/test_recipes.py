@@ -141,6 +141,7 @@ values = st.recursive(
 )
 
 
+@pytest.mark.full
 @given_examples(values)
 def test_what_has_no_references_is_left_as_it_is(value: Any) -> None:
     if not references(value) and "$" not in json.dumps(value):

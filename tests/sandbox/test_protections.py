@@ -106,6 +106,7 @@ def test_root_without_groups_has_no_limit_on_processes() -> None:
         require(replace(STRONG, cgroups=None, is_root=True), allow_weaker=False)
 
 
+@pytest.mark.full
 async def test_elsewhere_than_on_linux_untrusted_code_is_refused_unless_told(tmp_path: Path) -> None:
     mac = Machine(system="Darwin")
     assert list(missing(mac)) == ["files", "network", "limits"]
@@ -123,6 +124,7 @@ async def test_a_refusal_comes_before_anything_runs(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.full
 async def test_told_to_it_runs_with_what_there_is(machine: Machine, tmp_path: Path) -> None:
     bare = replace(machine, bubblewrap=None, has_namespaces=False, landlock_abi=0, has_seccomp=False, cgroups=None)
     async with Warm(bare, tmp_path / "run", allow_weaker=True) as warm:
@@ -130,6 +132,7 @@ async def test_told_to_it_runs_with_what_there_is(machine: Machine, tmp_path: Pa
     assert run.stdout == "True\n"
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("hidden", ["bubblewrap", "has_namespaces", "landlock_abi", "has_seccomp", "cgroups"])
 async def test_each_protection_hidden_the_rest_still_runs_code(machine: Machine, tmp_path: Path, hidden: str) -> None:
     nothing: dict[str, object] = {
@@ -159,6 +162,7 @@ def test_the_probe_says_what_a_broken_bubblewrap_says(tmp_path: Path) -> None:
     assert (found.bubblewrap, found.bubblewrap_error) == (None, "bwrap: setting up uid map: Permission denied")
 
 
+@pytest.mark.full
 async def test_an_old_bubblewrap_is_helped_by_the_filter(machine: Machine, tmp_path: Path) -> None:
     if machine.bubblewrap is None or not machine.has_seccomp:
         pytest.skip("needs bubblewrap and a system-call filter")
@@ -205,6 +209,7 @@ print({p.name: p.mend for p in describe(found) if not p.is_on}.get("bubblewrap")
 """
 
 
+@pytest.mark.full
 def test_inside_a_filtering_container_it_says_so_and_falls_back(machine: Machine) -> None:
     """The filter of our own sandbox refuses namespaces as a container's does."""
     if not machine.has_seccomp or machine.bubblewrap is None:

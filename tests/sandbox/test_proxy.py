@@ -180,6 +180,7 @@ async def test_an_error_that_it_reports_is_a_failure_whatever_its_exit_code(open
     )
 
 
+@pytest.mark.full
 async def test_one_that_hangs_is_stopped_with_124_and_its_forks_with_it(opened: Open) -> None:
     caller, shelf = opened(
         command_line("print('begun', flush=True)\nos.fork()\nimport time; time.sleep(600)"), wall_s=0.5
@@ -197,6 +198,7 @@ async def test_an_unknown_skill_is_told_which_there_are(opened: Open) -> None:
     assert [(call.skill, call.is_refused, call.outcome.reason) for call in shelf.calls] == [("email", True, said)]
 
 
+@pytest.mark.full
 async def test_every_gate_is_looked_at_with_every_call(opened: Open) -> None:
     caller, shelf = opened(command_line("print('ok')"))
     assert (await caller.call("mailer", ["x"])).stdout == "ok\n"
@@ -206,6 +208,7 @@ async def test_every_gate_is_looked_at_with_every_call(opened: Open) -> None:
     assert [call.is_refused for call in shelf.calls] == [False, True]
 
 
+@pytest.mark.full
 async def test_two_sessions_have_each_their_own_grants(opened: Open) -> None:
     body = "print(sorted(name for name in os.environ if name in ('MAIL_PASSWORD', 'OTHER')))"
     one, _ = opened(command_line(body))

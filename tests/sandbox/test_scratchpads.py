@@ -31,6 +31,7 @@ async def test_silence_interrupts_the_cell_and_keeps_the_variables(make_pads: Ma
     assert (await pads.exec("one", "x")).stdout == "5\n"
 
 
+@pytest.mark.full
 @pytest.mark.req("SB-02")
 async def test_a_cell_that_ignores_the_interrupt_is_ended(make_pads: MakePads) -> None:
     pads = make_pads(timeouts=Timeouts(total_s=300, silence_s=3), grace_s=0.3)
@@ -47,6 +48,7 @@ async def test_a_cell_that_ignores_the_interrupt_is_ended(make_pads: MakePads) -
     )
 
 
+@pytest.mark.full
 @pytest.mark.req("SB-02")
 async def test_progress_and_output_hold_off_the_silence_but_not_the_total(make_pads: MakePads) -> None:
     pads = make_pads(timeouts=Timeouts(total_s=3, silence_s=2.9))
@@ -117,6 +119,7 @@ async def test_threads_print_and_go_on(make_pads: MakePads) -> None:
     assert (await pads.exec("one", code)).stdout == "from a thread\n"
 
 
+@pytest.mark.full
 @pytest.mark.req("SB-03")
 async def test_gigabytes_are_cut_with_a_mark(make_pads: MakePads) -> None:
     pads = make_pads()
@@ -268,6 +271,7 @@ async def test_a_pad_can_be_viewed_and_dumped(make_pads: MakePads) -> None:
         pads.view("ones")
 
 
+@pytest.mark.full
 @pytest.mark.req("SB-01", "SB-03")
 async def test_an_installed_package_can_be_imported_at_once(make_pads: MakePads, shelf: Venvs) -> None:
     pads = make_pads(venvs=shelf)
@@ -282,6 +286,7 @@ async def test_only_wheels_are_installed(make_pads: MakePads, shelf: Venvs) -> N
         await make_pads(venvs=shelf).install("one", ["habitus-source"])
 
 
+@pytest.mark.full
 @pytest.mark.req("SB-03")
 async def test_a_missing_module_is_installed_once_when_allowed(make_pads: MakePads, shelf: Venvs) -> None:
     asked: list[str] = []
@@ -351,6 +356,7 @@ async def test_packages_of_one_pad_are_in_the_next_without_an_index(
     assert (await first.exec("two", "import habitus_greeting as g; g.HELLO")).stdout == "'hello'\n"
 
 
+@pytest.mark.full
 async def test_a_later_word_on_a_package_replaces_the_earlier(make_pads: MakePads, shelf: Venvs) -> None:
     pads = make_pads(venvs=shelf)
     await pads.install("one", ["habitus_greeting<5"])

@@ -88,6 +88,7 @@ print("main")
     assert (run.stdout, run.stderr) == ("main\nthread\nat exit\n", "")
 
 
+@pytest.mark.full
 async def test_many_calls_at_once_keep_apart(warm: Warm) -> None:
     program = Program(code="import sys, os, time\nopen('mine', 'x').write(sys.argv[1])\nprint(open('mine').read())")
     runs = await asyncio.gather(*(warm.call(program, number) for number in range(24)))
@@ -104,6 +105,7 @@ async def test_a_cancelled_call_is_ended_and_the_pool_goes_on(warm: Warm) -> Non
     assert (await warm.call(Program(code="print('on')"), None)).stdout == "on\n"
 
 
+@pytest.mark.full
 async def test_servers_are_kept_within_bounds(machine: Machine, tmp_path: Path) -> None:
     async with Warm(machine, tmp_path / "run", keep=2, allow_weaker=True) as warm:
         for number in range(4):
@@ -111,6 +113,7 @@ async def test_servers_are_kept_within_bounds(machine: Machine, tmp_path: Path) 
         assert len(warm._all) == 2
 
 
+@pytest.mark.full
 async def test_descriptors_do_not_pile_up(warm: Warm) -> None:
     program = Program(code="print(1)")
     await warm.call(program, None)
@@ -120,6 +123,7 @@ async def test_descriptors_do_not_pile_up(warm: Warm) -> None:
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
+@pytest.mark.full
 @pytest.mark.req("SB-06")
 async def test_a_tool_with_packages_finds_them_and_one_without_does_not(
     warm: Warm, shelf: Venvs, tmp_path: Path

@@ -167,6 +167,7 @@ async def test_proof_is_for_this_code_these_dependencies_and_this_interpreter(wo
     assert fingerprint(tool) != fingerprint(replace(tool, dependencies=("habitus_greeting",)))
 
 
+@pytest.mark.full
 async def test_dependencies_come_as_wheels_into_an_environment_that_is_shared(
     workshop: Workshop, machine: Machine, tmp_path: Path, shelf: Venvs
 ) -> None:
@@ -183,6 +184,7 @@ async def test_dependencies_come_as_wheels_into_an_environment_that_is_shared(
         assert (await again.run(tool, {"numbers": []})).stdout == "hello\n"
 
 
+@pytest.mark.full
 async def test_packages_that_can_not_be_had_count_against_nobody(workshop: Workshop) -> None:
     tool = await workshop.acquire(DRAFT)
     run = await workshop.run(replace(tool, dependencies=("habitus_source",)), {"numbers": []})

@@ -26,6 +26,7 @@ def index(engine: sa.Engine, embedder: WordLlama) -> Index:
     return index
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("text", ["", "   \n", "😀😀🎉", "…!?", "\x00", "\ud800"])
 def test_a_request_without_words_finds_nothing(index: Index, text: str) -> None:
     assert index.search(text) == Results()
@@ -58,6 +59,7 @@ def test_a_document_without_description_is_found_by_its_name(index: Index) -> No
     assert index.describe().documents == len(SKILLS) + 2
 
 
+@pytest.mark.full
 def test_ten_thousand_identical_descriptions_keep_a_stable_order(engine: sa.Engine, embedder: WordLlama) -> None:
     index = Index.open(engine, "skills", embedder=embedder)
     index.put(Document(id=f"{n:05}", name="same", description="Send a mail.") for n in range(10_000))
@@ -65,6 +67,7 @@ def test_ten_thousand_identical_descriptions_keep_a_stable_order(engine: sa.Engi
     assert [hit.id for hit in found.hits] == [f"{n:05}" for n in range(5)]
 
 
+@pytest.mark.full
 def test_text_that_no_database_takes_is_kept_without_it(index: Index) -> None:
     index.put([Document(id="odd", name="tele\ud800port", description="Move\x00 at once", tags=("\ud800",))])
     index.learn("odd", "beam me up\x00 \ud800")

@@ -26,6 +26,7 @@ def _crowd(id: str, size: int) -> list[str]:
     return [f"{id}-{number}" for number in range(size)]
 
 
+@pytest.mark.some(3)
 @pytest.mark.req("PF-04")
 @pytest.mark.parametrize("size", [10, 50])
 def test_near_duplicates_leave_the_fit_of_the_right_one_as_it_was(index: Index, size: int) -> None:

@@ -45,6 +45,7 @@ def test_an_edited_body_is_not_embedded(engine: sa.Engine, counting: CountingEmb
     assert len(counting.embedded) == len(SKILLS)
 
 
+@pytest.mark.full
 def test_a_reopened_index_answers_the_same(tmp_path: Path, counting: CountingEmbedder) -> None:
     engine = sql.create_engine(sql.sqlite_url(tmp_path / "habitus.db"))
     sql.metadata.create_all(engine)
@@ -57,6 +58,7 @@ def test_a_reopened_index_answers_the_same(tmp_path: Path, counting: CountingEmb
     engine.dispose()
 
 
+@pytest.mark.full
 def test_another_process_changes_are_noticed(tmp_path: Path, counting: CountingEmbedder) -> None:
     engines = [sql.create_engine(sql.sqlite_url(tmp_path / "habitus.db")) for _ in range(2)]
     sql.metadata.create_all(engines[0])
@@ -73,6 +75,7 @@ def test_another_process_changes_are_noticed(tmp_path: Path, counting: CountingE
         engine.dispose()
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("blob", [b"", b"\x00" * 7, np.full(256, np.nan, np.float32).tobytes()])
 def test_a_damaged_vector_is_made_anew_and_said(
     engine: sa.Engine, counting: CountingEmbedder, blob: bytes, caplog: pytest.LogCaptureFixture
@@ -86,6 +89,7 @@ def test_a_damaged_vector_is_made_anew_and_said(
     assert any("made anew" in note for note in index.describe().notes)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("values", [{"codes": b"\x01"}, {"codes": b"\xff" * 60}, {"words": "no line end"}])
 def test_a_damaged_row_is_made_anew_from_its_text(
     engine: sa.Engine, counting: CountingEmbedder, values: dict[str, bytes | str]
@@ -98,6 +102,7 @@ def test_a_damaged_row_is_made_anew_from_its_text(
     assert index.describe().documents == len(SKILLS)
 
 
+@pytest.mark.full
 def test_another_model_embeds_anew_and_the_first_keeps_its_vectors(
     engine: sa.Engine, counting: CountingEmbedder
 ) -> None:
@@ -111,12 +116,14 @@ def test_another_model_embeds_anew_and_the_first_keeps_its_vectors(
     assert again.embedded == []
 
 
+@pytest.mark.full
 def test_an_index_made_without_a_model_is_embedded_later(engine: sa.Engine, counting: CountingEmbedder) -> None:
     Index.open(engine, "skills", embedder=NoEmbedder()).put(SKILLS)
     index = Index.open(engine, "skills", embedder=counting)
     assert index.search("make my pictures smaller").hits[0].id == "resize-images"
 
 
+@pytest.mark.full
 def test_a_model_that_gives_no_numbers_leaves_the_words(engine: sa.Engine, caplog: pytest.LogCaptureFixture) -> None:
     index = Index.open(engine, "skills", embedder=BrokenEmbedder("broken"))
     index.put(SKILLS)
@@ -135,6 +142,7 @@ def test_vectors_nobody_needs_are_dropped(engine: sa.Engine, counting: CountingE
     assert left == 1
 
 
+@pytest.mark.full
 def test_many_changes_are_the_same_as_one(engine: sa.Engine, counting: CountingEmbedder) -> None:
     """Slots are counted anew on the way; the answers must not show it."""
     index = Index.open(engine, "skills", embedder=counting, clock=lambda: 0.0)

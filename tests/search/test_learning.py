@@ -71,6 +71,7 @@ def test_a_document_remembers_a_bounded_number_of_requests(index: Index) -> None
     assert index.describe().learned == MOST_PER_ITEM
 
 
+@pytest.mark.full
 def test_the_newest_of_equal_requests_stay(index: Index, clock: Clock) -> None:
     for number in range(MOST_PER_ITEM + 5):
         clock.now += DAY
@@ -86,12 +87,14 @@ def test_the_same_request_counts_more_but_not_without_end(index: Index) -> None:
     assert index.describe().learned == 1
 
 
+@pytest.mark.full
 def test_what_was_learned_fades() -> None:
     request = LearnedRequest(item="a", text="b", weight=HEAVIEST, at=0.0, vector=WordLlama().embed(["b"])[0])
     assert strength(request, HALF_LIFE_DAYS * DAY) == pytest.approx(HEAVIEST / 2)
     assert strength(request, 10 * HALF_LIFE_DAYS * DAY) < 0.01
 
 
+@pytest.mark.full
 def test_a_clock_that_goes_back_breaks_nothing(index: Index, clock: Clock) -> None:
     index.learn("tax-return", "do the quarterly thing")
     clock.now -= 500 * DAY

@@ -159,6 +159,7 @@ def test_trigger_cases_are_read_from_the_skill_and_bad_ones_are_said() -> None:
     assert json.loads(kept) == {**held, "evals": [{**held["evals"][0], "should_trigger": False}, held["evals"][1]]}
 
 
+@pytest.mark.full
 @pytest.mark.req("SK-20")
 def test_the_set_is_told_of_duplicates_and_hidden_copies(habitus: Habitus, tmp_path: Path) -> None:
     habitus.skills.create(replace(SKILLS[0], name="table-summary"), habitus.person())

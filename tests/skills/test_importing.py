@@ -69,6 +69,7 @@ def test_a_tree_of_skills_is_taken_in_and_a_second_run_changes_nothing(habitus: 
     assert {item.name: item.summary for item in habitus.skills.listing()} == before
 
 
+@pytest.mark.full
 @pytest.mark.req("SK-18")
 def test_a_change_there_updates_and_a_change_here_is_kept(habitus: Habitus, tmp_path: Path) -> None:
     theirs = tmp_path / "theirs"
@@ -268,6 +269,7 @@ def test_counters_and_switches_come_along(habitus: Habitus, tmp_path: Path) -> N
     assert habitus.skills.counters("csv-summary", version=TOLD)[Stage.STEPS].recommended == 7
 
 
+@pytest.mark.full
 @pytest.mark.req("SK-18")
 def test_an_interrupted_import_goes_on_when_repeated(habitus: Habitus, tmp_path: Path) -> None:
     for number in range(520):

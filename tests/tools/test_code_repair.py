@@ -311,6 +311,7 @@ def work(text: str) -> tuple[int, int]:
     return calls, parses
 
 
+@pytest.mark.some(16)
 @pytest.mark.parametrize("name", sorted(ADVERSARIES))
 def test_work_grows_no_faster_than_the_text(name: str) -> None:
     small, small_parses = work(ADVERSARIES[name](2_000))

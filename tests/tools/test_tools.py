@@ -64,6 +64,7 @@ async def test_what_fails_its_test_leaves_no_trace(habitus: Habitus, home: Path)
     assert (tools.all(), list((home / "skills").glob("*")), habitus.review.list()) == ((), [], [])
 
 
+@pytest.mark.full
 @pytest.mark.req("SK-05", "SB-07")
 async def test_a_tool_joins_the_skill_that_is_there_and_leaves_it_alone(habitus: Habitus) -> None:
     habitus.skills.create(Skill(name="read-aloud", description="How to read.", body="1. Breathe.\n"), ADA)
@@ -78,6 +79,7 @@ async def test_a_tool_joins_the_skill_that_is_there_and_leaves_it_alone(habitus:
     assert tools.restore("read-aloud", ADA).status is ToolStatus.ACTIVE
 
 
+@pytest.mark.full
 @pytest.mark.req("SK-21")
 async def test_an_agents_tool_waits_and_is_approved_as_it_is(habitus: Habitus) -> None:
     async with habitus.tools as tools:
@@ -91,6 +93,7 @@ async def test_an_agents_tool_waits_and_is_approved_as_it_is(habitus: Habitus) -
     assert [(found.names, found.trusted_by) for found in habitus.approvals.list()] == [(("shout",), "ada")]
 
 
+@pytest.mark.full
 @pytest.mark.req("SK-21", "SB-09")
 async def test_an_agents_code_is_tested_without_permissions_nobody_granted(habitus: Habitus, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
@@ -150,6 +153,7 @@ async def test_code_that_somebody_put_there_by_hand_waits(habitus: Habitus, home
     assert statuses == {"shout": ToolStatus.ACTIVE, "whisper": ToolStatus.UNAPPROVED}
 
 
+@pytest.mark.full
 @pytest.mark.req("SB-06")
 async def test_a_better_version_keeps_the_cases_of_the_old_one(habitus: Habitus) -> None:
     async with habitus.tools as tools:
@@ -186,6 +190,7 @@ async def test_three_failures_in_a_row_degrade_and_an_ok_brings_it_back(habitus:
     assert replace(counted, last_used=None) == Counters(used=7, succeeded=2, failed=5)
 
 
+@pytest.mark.full
 @pytest.mark.req("SB-08")
 async def test_what_goes_wrong_around_a_tool_counts_against_nobody(habitus: Habitus, home: Path) -> None:
     async with habitus.tools as tools:
@@ -206,6 +211,7 @@ async def _degraded(habitus: Habitus) -> None:
         await habitus.tools.run("shout", {"text": "no"})
 
 
+@pytest.mark.some(1)
 @pytest.mark.req("SB-08")
 @pytest.mark.parametrize(("wait", "runs", "reason"), [(0, 3, "3 runs of the curator"), (7, 1, "degraded for 7 days")])
 async def test_a_degraded_tool_is_retired_after_its_time_and_can_come_back(
@@ -225,6 +231,7 @@ async def test_a_degraded_tool_is_retired_after_its_time_and_can_come_back(
         assert await tools.curate(JOB) == []
 
 
+@pytest.mark.full
 @pytest.mark.req("SB-08")
 async def test_how_long_a_degraded_tool_stays_is_a_setting(home: Path, environ: dict[str, str], time: Time) -> None:
     home.mkdir(exist_ok=True)
@@ -238,6 +245,7 @@ async def test_how_long_a_degraded_tool_stays_is_a_setting(home: Path, environ: 
     assert retired.reason == "degraded for 2 days"
 
 
+@pytest.mark.full
 @pytest.mark.req("SB-08")
 async def test_a_degraded_tool_that_fails_its_cases_is_retired_at_once(habitus: Habitus, home: Path) -> None:
     async with habitus.tools as tools:
@@ -252,6 +260,7 @@ async def test_a_degraded_tool_that_fails_its_cases_is_retired_at_once(habitus: 
     assert retired.undo == ("tools", "restore", "shout@user")
 
 
+@pytest.mark.full
 @pytest.mark.req("SB-08")
 async def test_new_code_starts_with_a_clean_slate(habitus: Habitus) -> None:
     async with habitus.tools as tools:
@@ -298,6 +307,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.full
 @pytest.mark.req("SB-08", "SK-06")
 async def test_many_processes_count_every_call(habitus: Habitus, environ: dict[str, str], python: str) -> None:
     async with habitus.tools as tools:

@@ -26,6 +26,7 @@ from tests.web.furnished import equip, furnish_with_life
 API = "/api/v1"
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-03")
 def test_a_skill_is_made_read_changed_put_away_and_brought_back(api: TestClient) -> None:
     made = api.post(f"{API}/skills", json={"name": "make-soup", "description": "Soup", "body": "1. Cut leeks."})
@@ -70,6 +71,7 @@ def test_of_two_who_edit_one_skill_the_second_is_told(api: TestClient, habitus: 
     assert habitus.skills.load("brew-tea").body.strip() == "first"
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-03")
 def test_a_request_with_a_key_sent_twice_is_done_once(api: TestClient, habitus: Habitus, keys: Keys) -> None:
     key = {"Idempotency-Key": "k1"}
@@ -171,6 +173,7 @@ def test_every_list_comes_in_pages_alike(api: TestClient, habitus: Habitus) -> N
         assert api.get(f"{API}/{path}", params={"limit": 0}).json()["title"].startswith("'limit':")
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-03")
 def test_several_skills_are_switched_and_put_away_at_once_or_none(api: TestClient, habitus: Habitus) -> None:
     habitus.skills.create(Skill(name="soup", description="Soup", body="1."), habitus.person())
@@ -247,6 +250,7 @@ def test_lessons_are_added_changed_put_away_and_brought_back(api: TestClient) ->
     assert api.post(f"{API}/lessons", json={"text": "x", "kind": "sometimes"}).status_code == 422
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-03")
 def test_turns_are_read_and_judged_later_and_requests_are_explained(api: TestClient, habitus: Habitus) -> None:
     turn = Turn(id="t1", session="s1", request="brew tea", started_on=habitus.clock(), user="ann", caller_id="mine")
@@ -302,6 +306,7 @@ def test_an_upload_is_looked_at_before_anything_is_saved(api: TestClient, habitu
     assert again["known"] == ["good"]
 
 
+@pytest.mark.full
 def test_files_of_a_skill_are_written_and_read_and_no_path_leads_out(api: TestClient, habitus: Habitus) -> None:
     tag = {"If-Match": api.get(f"{API}/skills/brew-tea").headers["etag"]}
     assert api.put(f"{API}/skills/brew-tea/files/references/a.md", content=b"A", headers=tag).status_code == 200

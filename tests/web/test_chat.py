@@ -80,6 +80,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 TEA = Skill(name="brew-tea", title="Brew tea", description="How tea is brewed", body="1. Boil water.\n")
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-02")
 def test_an_answer_comes_as_it_is_written_with_what_was_used(
     talking: Callable[[Steps], tuple[TestClient, Desks]],
@@ -112,6 +113,7 @@ def test_an_answer_comes_as_it_is_written_with_what_was_used(
     assert client.get(f"/chat/{id}").text.count('class="turn"') == 2
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-02")
 def test_an_answer_is_stopped_and_the_conversation_goes_on(
     talking: Callable[[Steps], tuple[TestClient, Desks]],

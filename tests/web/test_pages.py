@@ -114,6 +114,7 @@ def test_of_two_tabs_the_second_sees_the_conflict_and_keeps_its_text(browser: Te
     assert habitus.skills.load("brew-tea").body.strip() == "mine"
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-02")
 def test_what_is_known_of_its_use_is_drawn_and_said(browser: TestClient, habitus: Habitus) -> None:
     assert "Not known yet" in browser.get("/skills/brew-tea?tab=fared").text
@@ -154,6 +155,7 @@ def test_the_list_is_searched_filtered_switched_and_changed_in_bulk(browser: Tes
     assert names("state=disabled") == ["tidy-inbox", "weekly-report"]
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-02")
 def test_what_waits_is_decided_on_the_page(browser: TestClient, habitus: Habitus) -> None:
     furnish_with_life(habitus)

@@ -78,6 +78,7 @@ def test_what_a_change_takes_away_is_shown_as_well(habitus: Habitus) -> None:
     assert replaying.replay(habitus, behind).affected == ()
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-02")
 def test_near_duplicates_that_wait_are_decided_together(browser: TestClient, habitus: Habitus) -> None:
     proposed(habitus, Skill(name="count-stock", description="Counts what is left in the shop", body="1. Count.\n"))

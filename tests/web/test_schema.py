@@ -39,6 +39,7 @@ from tests.web.conftest import HOST
 from tests.web.furnished import furnish_with_life
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-03")
 def test_the_description_is_served_and_has_every_door(api: TestClient) -> None:
     description = api.get("/api/v1/openapi.json").json()
@@ -189,6 +190,7 @@ ODD = (b"[" * 100_000, b'{"payload":' + b"[" * 50_000 + b"]" * 50_000 + b"}", b"
 STRINGS = ("\ud800", "a\0b", "\u202e", "\r\nX-Evil: 1", "../..", "x" * 3000)
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-03", "SC-01")
 def test_no_body_however_odd_is_a_failure_of_the_server(api: TestClient, is_thorough: bool) -> None:
     doors = ("skills", "lessons", "jobs", "undo", "sessions", "review/1/choose", "turns/t1/outcome")

@@ -12,6 +12,7 @@ from habitus.app.operation.configuring import FROM_AFAR
 from habitus.web.pages.settings import GROUPS
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-02")
 def test_a_setting_is_changed_holds_at_once_and_is_taken_back(browser: TestClient, habitus: Habitus) -> None:
     file = habitus.settings.home / "habitus.toml"

@@ -44,6 +44,7 @@ def test_a_recipe_is_shown_and_run(browser: TestClient, habitus: Habitus) -> Non
     assert (wrong.status_code, "is not JSON" in wrong.text) == (422, True)
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-02")
 def test_uses_are_drawn_week_by_week_and_version_by_version(browser: TestClient, habitus: Habitus) -> None:
     furnish_with_life(habitus)

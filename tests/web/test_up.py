@@ -52,6 +52,7 @@ def events(lines: Iterator[str]) -> Iterator[tuple[str, dict[str, Any]]]:
             yield line.removeprefix("event: "), json.loads(next(lines).removeprefix("data: "))
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-04", "CL-03")
 async def test_the_link_signs_in_once_and_a_restart_signs_nobody_out(run_cli: Cli) -> None:
     assert run_cli("skills", "new", "brew-tea", "-d", "How tea is brewed").code == 0
@@ -102,6 +103,7 @@ def test_a_port_that_is_taken_is_said_in_one_line(run_cli: Cli) -> None:
     assert "--port" in ran.err
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-04")
 def test_an_address_that_others_reach_is_refused_in_one_line(run_cli: Cli) -> None:
     for host in ("0.0.0.0", "192.168.1.5", "::", "example.org"):
@@ -125,6 +127,7 @@ def hanging() -> Iterator[tuple[FakeProvider, dict[str, str]]]:
         yield provider, {"HABITUS_MODEL": "openai:m", "HABITUS_BASE_URL": provider.address, "OPENAI_API_KEY": key}
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-03", "CL-04")
 def test_it_stops_while_others_listen_and_a_conversation_goes_on_where_it_was(run_cli: Cli) -> None:
     with hanging() as (provider, env):

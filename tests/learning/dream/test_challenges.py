@@ -42,6 +42,7 @@ print("done")
 """
 
 
+@pytest.mark.full
 @pytest.mark.req("LP-01")
 async def test_every_starter_passes_its_reference_and_neither_its_wrong_solution_nor_none(home: Path) -> None:
     with Habitus.open(read_settings(home)) as habitus:
@@ -83,6 +84,7 @@ def test_what_is_no_challenge_is_said_in_a_line(tmp_path: Path, text: str, told:
         read(tmp_path / "odd.toml")
 
 
+@pytest.mark.full
 @pytest.mark.req("LP-01")
 async def test_an_exercise_that_can_t_tell_right_from_wrong_is_found_out(home: Path) -> None:
     good = Challenge(

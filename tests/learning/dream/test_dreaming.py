@@ -94,6 +94,7 @@ async def test_a_candidate_is_verified_when_a_later_try_shows_that_it_helps(home
         assert again.reason == "it is verified already"
 
 
+@pytest.mark.full
 @pytest.mark.req("LP-01")
 async def test_an_exercise_that_is_no_good_teaches_nothing_and_is_charged_to_nobody(home: Path) -> None:
     unsound = Challenge(

@@ -176,6 +176,7 @@ def test_a_vault_from_another_machine_says_where_its_key_is(tmp_path: Path) -> N
             with_keyring(tmp_path, there).get("smtp.password")
 
 
+@pytest.mark.full
 @pytest.mark.req("SB-11")
 def test_a_typed_password_opens_what_it_locked(tmp_path: Path) -> None:
     asked: list[bool] = []

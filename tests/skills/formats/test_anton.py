@@ -132,6 +132,7 @@ def test_what_is_written_reads_back(
     assert {path: content for path, content in contents(entry.tree).items() if path in files} == files
 
 
+@pytest.mark.full
 @given(
     label=folder_names,
     fields=st.fixed_dictionaries(

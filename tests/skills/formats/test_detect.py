@@ -131,6 +131,7 @@ _plausible = st.recursive(
 )
 
 
+@pytest.mark.full
 @given(value=_plausible, name=st.sampled_from(_KEYS))
 @law
 def test_no_json_makes_a_reader_raise(tmp_path: Path, value: object, name: str) -> None:

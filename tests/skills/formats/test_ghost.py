@@ -319,6 +319,7 @@ steps = st.lists(
 ).map(tuple)
 
 
+@pytest.mark.full
 @given(
     name=legal_names,
     description=any_text,
@@ -351,6 +352,7 @@ def test_what_is_written_reads_back(
     assert entry.counters == {stage: found for stage, found in given_counters.items() if found != Counters()}
 
 
+@pytest.mark.full
 @given(
     recipes=st.lists(
         st.builds(Recipe, name=some_text, prose=any_text, steps=steps, mode=st.sampled_from(["", "parallel"]))

@@ -175,6 +175,7 @@ def test_fields_of_a_toml_file_return_to_it(tmp_path: Path) -> None:
     assert [entry.tree for entry in back] == [entry.tree for entry in entries]
 
 
+@pytest.mark.full
 @example(
     skill=plain_skill(), manifest=Manifest(env=({"var": "A", "from": "true", "proxy_only": True},)), extra={"a": []}
 )

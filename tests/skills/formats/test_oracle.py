@@ -31,6 +31,7 @@ def _oracle(content: bytes, name: str) -> list[str]:
             return [f"{type(error).__name__}: {error}"]
 
 
+@pytest.mark.full
 @given(SKILLS)
 def test_everything_we_write_is_valid(skill: Skill) -> None:
     assert _oracle(skill_md.render(skill), skill.name) == []

@@ -108,6 +108,7 @@ def test_links_and_devices_are_left_out(tmp_path: Path) -> None:
     assert reasons(read(tmp_path / "two")) == {"two": "SKILL.md is a link; it was left out."}
 
 
+@pytest.mark.full
 def test_a_folder_that_is_too_large(tmp_path: Path) -> None:
     many = write_files(tmp_path / "many", {"SKILL.md": SKILL.format("many")})
     for number in range(disk.MAX_FILES):

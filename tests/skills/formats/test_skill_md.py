@@ -93,6 +93,7 @@ def test_what_the_database_knows_is_never_in_the_file() -> None:
     assert skill_md.render(known) == skill_md.render(FULL)
 
 
+@pytest.mark.full
 @pytest.mark.req("SK-01", "SK-03")
 @example(FULL)
 @given(SKILLS)
@@ -100,6 +101,7 @@ def test_a_written_skill_reads_back_the_same(skill: Skill) -> None:
     assert _plain(skill_md.parse(skill.name, skill_md.render(skill)).skill) == as_kept(skill)
 
 
+@pytest.mark.some(14)
 @pytest.mark.req("SK-01")
 @pytest.mark.parametrize(
     ("change", "says"),
@@ -474,6 +476,7 @@ _CHANGED = (
 )
 
 
+@pytest.mark.full
 @given(files(), SKILLS, st.sampled_from(_CHANGED))
 def test_an_edit_of_one_field_reads_back_as_asked(content: bytes, other: Skill, field: str) -> None:
     skill = skill_md.parse("csv-summary", content).skill

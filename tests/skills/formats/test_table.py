@@ -185,6 +185,7 @@ def test_what_is_written_reads_back(tmp_path: Path, skill: Skill) -> None:
     assert (entry.created_on, entry.modified_on) == (skill.created_on, skill.modified_on)
 
 
+@pytest.mark.full
 @given(
     row=st.fixed_dictionaries({"_id": some_text, "title": any_text, "description": any_text, "content": any_text}),
     tags=st.lists(any_text, max_size=3),
