@@ -175,6 +175,7 @@ class Settings(_Section):
     )
     user: str = Field(default="local", description="Who is asking; without it, the account of this process.")
     is_claimed: bool = Field(default=False, description="Whether the user's name is not the account's, only claimed.")
+    is_guest: bool = Field(default=False, description="Whether the user signed in, and is not who owns the home.")
     operator_skills: Path | None = Field(default=None, description="A directory of skills an operator provides.")
     git_host: str = Field(default="", description="Where OWNER/REPO is looked for; GitHub without.")
     bot_name: str = Field(default="Habitus", description="What {BOT_NAME} becomes in skills.")
@@ -238,7 +239,7 @@ class Settings(_Section):
 
     def as_user(self, name: str, *, is_admin: bool | None = None) -> Settings:
         """As another user has them: with a role, of one who has signed in; without, the name is only claimed."""
-        changed: dict[str, Any] = {"user": name, "is_claimed": is_admin is None}
+        changed: dict[str, Any] = {"user": name, "is_claimed": is_admin is None, "is_guest": is_admin is not None}
         if is_admin is not None:
             theirs = self.users.get(name, UserSettings()).model_copy(update={"admin": is_admin})
             changed["users"] = {**self.users, name: theirs}
@@ -252,7 +253,7 @@ class Settings(_Section):
 
 FILE = "habitus.toml"
 CLAIMED = " (claimed)"  # behind a name that is not the account's
-_NOT_IN_FILE = {"home", "cwd", "user_home", "warnings", "is_claimed"}
+_NOT_IN_FILE = {"home", "cwd", "user_home", "warnings", "is_claimed", "is_guest"}
 _BY_HAND = {"users", "skill_config"}  # whose keys a person chooses
 
 

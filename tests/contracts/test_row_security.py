@@ -14,12 +14,13 @@ import sqlalchemy as sa
 
 from habitus.app import Habitus, read_settings
 from habitus.app.operation.forgetting import forget
+from habitus.app.work.jobs import at_work, leave, open_queue
 from habitus.errors import Refused, StorageFailed
 from habitus.sql import create_engine, reading, writing
 from tests.contracts import postgres
 from tests.homes import furnish
 
-PRIVATE = ("turns", "turn_messages", "engrams", "engram_versions", "search_documents")
+PRIVATE = ("turns", "turn_messages", "engrams", "engram_versions", "search_documents", "jobs", "job_parts")
 HOSTILE = ("bob", "", "' OR '1'='1", "ann' --", "%", "ANN", "admin")
 
 
@@ -66,13 +67,17 @@ def test_rows_of_a_user_do_not_exist_for_another_whatever_they_call_themselves(t
         habitus.memory.recall("where are the keys of ann?")
         with habitus.turn("where are my keys?") as turn:
             turn.done("Under the mat.")
+        leave(habitus.settings, open_queue(habitus), "curate")
+        with at_work(habitus, queue := open_queue(habitus, for_worker=True), starts_due=False):
+            while queue.left():
+                pass
         anns = rows(habitus)
     assert min(anns.values()) >= 1, anns
     for user in HOSTILE:
         with opened(tmp_path, url, user) as habitus:
             assert set(rows(habitus).values()) == {0}, user
             with writing(habitus.shared) as connection:
-                for statement in ("DELETE FROM turns", "DELETE FROM engrams", "UPDATE engrams SET text = 'x'"):
+                for statement in ("DELETE FROM turns", "DELETE FROM jobs", "UPDATE engrams SET text = 'x'"):
                     assert connection.execute(sa.text(statement)).rowcount == 0
             forged = sa.text("INSERT INTO seen_skills VALUES ('ann', '{}', '2030-01-01')")
             with pytest.raises(StorageFailed, match="row-level security"), writing(habitus.shared) as connection:

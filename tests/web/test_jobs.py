@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 from fastapi.testclient import TestClient
+from starlette.types import ASGIApp
 
 from habitus.app import Habitus
+from habitus.app.operation.people import People, Role
 from habitus.app.work import jobs
 from habitus.jobs.model import JobState
+from tests.web.conftest import HOST
 from tests.web.test_chat import heard
 
 
@@ -27,3 +30,33 @@ def test_a_job_is_left_followed_ended_and_tried_again(browser: TestClient, habit
     assert queue.get(job.id).state is JobState.WAITING
     missing = browser.post("/more/jobs", data={"kind": "import"}, headers={"HX-Request": "true"})
     assert (missing.status_code, "Say where from" in missing.text) == (422, True)
+
+
+@pytest.mark.req("CL-04")
+@pytest.mark.parametrize(
+    ("kind", "source"), [("import", "/etc"), ("import", "postgresql://127.0.0.1:1/x"), ("learn", "~/.claude")]
+)
+def test_which_files_and_databases_are_read_is_not_for_an_admin_of_the_page(
+    app: ASGIApp, habitus: Habitus, kind: str, source: str
+) -> None:
+    token = People(habitus.settings.home).add("eve", Role.ADMIN).token
+    eve = TestClient(app, base_url=f"http://{HOST}", headers={"Authorization": f"Bearer {token}"})
+    refused = eve.post("/api/v1/jobs", json={"kind": kind, "words": [source]})
+    assert (refused.status_code, "owner" in refused.json()["title"]) == (409, True), refused.text
+    assert eve.post("/more/jobs", data={"kind": kind, "words": source}).status_code == 409
+    assert jobs.open_queue(habitus).all() == []
+    assert "<textarea" not in eve.get("/more/jobs").text
+    assert eve.post("/api/v1/jobs", json={"kind": "curate"}).status_code == 201
+
+
+@pytest.mark.req("SB-14")
+def test_a_password_in_an_address_is_not_kept(api: TestClient, habitus: Habitus) -> None:
+    for address in ("postgresql://ann:hunter2@127.0.0.1:1/x", "postgresql://127.0.0.1:1/x?user=ann&password=hunter2"):
+        left = api.post("/api/v1/jobs", json={"kind": "import", "words": [address]})
+        assert (left.status_code, "hunter2" in left.text) == (201, False)
+    wrong = api.post("/api/v1/jobs", json={"kind": "import", "words": ["postgresql://ann:hunter2@h:port/x"]})
+    assert (wrong.status_code, "hunter2" in wrong.text) == (422, False)
+    assert "hunter2" not in api.get("/api/v1/jobs").text
+    with habitus.shared.connect() as connection:
+        kept = connection.exec_driver_sql("SELECT given FROM jobs").scalars().all()
+    assert [("ann" in given, "hunter2" in given) for given in kept] == [(True, False), (True, False)]

@@ -93,7 +93,7 @@ def worker(
         signal.signal(number, lambda *_: stopped.set())
     only = tuple(part.strip() for part in queues.split(",") if part.strip())
     with opened(context) as habitus:
-        queue = jobs.open_queue(habitus)
+        queue = jobs.open_queue(habitus, for_worker=True)
         with jobs.at_work(habitus, queue, concurrency=concurrency, only=only) as name:
             output.say(f"Worker {name} does jobs; Ctrl-C ends it.")
             while not stopped.wait(0.5):

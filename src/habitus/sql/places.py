@@ -6,6 +6,8 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from habitus.errors import Invalid
+
 _SECRETS = ("password", "sslpassword")  # what an address may also name behind its question mark
 
 
@@ -21,6 +23,16 @@ def key_of(engine: sa.Engine) -> tuple[sa.URL, str]:
 
 def sqlite_url(path: Path) -> str:
     return sa.URL.create("sqlite", database=str(path)).render_as_string(hide_password=False)
+
+
+def without_password(address: str) -> str:
+    """An address as it may be kept: whoever uses it has the password from elsewhere."""
+    try:
+        url = sa.make_url(address)
+    except (sa.exc.ArgumentError, ValueError):  # whatever is in it, is not said again
+        raise Invalid("This is not a database address.", mend="Write postgresql://… or sqlite:///….") from None
+    kept = sa.URL.create(url.drivername, url.username, None, url.host, url.port, url.database, url.query)
+    return kept.difference_update_query(_SECRETS).render_as_string(hide_password=False)
 
 
 def place(engine: sa.Engine) -> str:

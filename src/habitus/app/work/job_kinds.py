@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from habitus import sql
 from habitus.agent.loop_thread import LoopThread
 from habitus.app import home_directory
 from habitus.app.growth import curating, dreaming, spool, studying
@@ -127,7 +128,10 @@ class Import(_Kind):
     """Skills of any layout, some hundred at a time; those that are here already stay as they are."""
 
     takes = range(1, 2)
-    usage = "Say where from: a file, directory, archive or database address."
+    usage = (
+        "Say where from: a file, directory, archive or database address. A password in it is not kept: the worker takes "
+        "it from PGPASSWORD or ~/.pgpass."
+    )
 
     @staticmethod
     def is_local(given: Mapping[str, Any]) -> bool:
@@ -135,7 +139,7 @@ class Import(_Kind):
 
     @staticmethod
     def given(paths: Sequence[str]) -> dict[str, Any]:
-        return {"source": paths[0]}
+        return {"source": sql.without_password(paths[0]) if "://" in paths[0] else paths[0]}
 
     def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
         found = [entry.name for entry in detect.read(_source(given)) if isinstance(entry, Incoming)]

@@ -18,7 +18,7 @@ from habitus.app.home import Home
 from habitus.app.sharing.carrying import serving
 from habitus.app.work.job_kinds import KINDS, add, kinds
 from habitus.app.work.scheduling import Scheduler, moment
-from habitus.errors import Invalid, NotFound
+from habitus.errors import Invalid, NotFound, Refused
 from habitus.files import given_path
 from habitus.jobs.model import Job, Priority
 from habitus.jobs.owners import Hearts, Locks, Owners
@@ -48,14 +48,19 @@ def leave(
         raise NotFound(f"There are no jobs of the kind '{kind}'.", mend=f"There are: {', '.join(KINDS)}.")
     if len(words) not in KINDS[kind].takes:
         raise Invalid(f"'{kind}' can't do with {len(words)} words.", mend=KINDS[kind].usage)
+    if words and settings.is_guest:
+        what = "Which files and databases are read is for the owner of this home to say."
+        raise Refused(what, mend=f"Ask them to run 'habitus jobs add {kind} …' where Habitus runs.")
     paths = [word if "://" in word else str(given_path(word).absolute()) for word in words]
     given = {**KINDS[kind].given(paths), **({} if tokens is None else {"tokens": tokens})}
     return add(settings, queue, kind, given, id=id, priority=priority)
 
 
-def open_queue(home: Home) -> JobQueue:
-    """The queue of this home, with one's own jobs or for an admin everybody's."""
+def open_queue(home: Home, *, for_worker: bool = False) -> JobQueue:
+    """The queue of this home, with one's own jobs, or for an admin or a worker everybody's."""
     home.refuse_unless_kept()
+    if for_worker:
+        return JobQueue(sql.acting_as(home.shared, "", is_admin=True))
     return JobQueue(home.shared, user=None if home.settings.is_admin else home.settings.user)
 
 

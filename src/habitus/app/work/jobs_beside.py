@@ -40,7 +40,7 @@ def _work(home: Home, stopped: threading.Event) -> None:
     try:
         from habitus.app.work import jobs  # the engine, for those who have it
 
-        with jobs.at_work(home, jobs.open_queue(home), patience_s=_PATIENCE_S):
+        with jobs.at_work(home, jobs.open_queue(home, for_worker=True), patience_s=_PATIENCE_S):
             stopped.wait()
     except Exception:  # the pages are there all the same
         log.warning("Jobs can't be done here.", exc_info=True)

@@ -35,7 +35,9 @@ def _shown(request: Request, habitus: Habitus, said: Said | None = None) -> HTML
     found = cases.list_jobs(habitus, JobList(done=True, limit=_SHOWN)).jobs
     is_live = not all(job.state.is_over for job in found)
     planned = cases.list_scheduled(habitus, Nothing()).schedule
-    return page(request, "jobs.html", said=said, jobs=found, is_live=is_live, kinds=KINDS, planned=planned)
+    kinds = {name: kind for name, kind in KINDS.items() if not (habitus.settings.is_guest and 0 not in kind.takes)}
+    given = {"jobs": found, "is_live": is_live, "kinds": kinds, "planned": planned}
+    return page(request, "jobs.html", said=said, is_guest=habitus.settings.is_guest, **given)
 
 
 @router.get("/more/jobs/live")
