@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from habitus.app.home import Home
@@ -34,6 +35,7 @@ class Scanned:
 class ScanReport:
     scanned: tuple[Scanned, ...]
     not_read: tuple[NotTaken, ...]
+    is_cut: bool = False  # whether there are more
 
     @property
     def is_held(self) -> bool:
@@ -48,11 +50,12 @@ class LookedAgain:
     doubts: tuple[Doubt, ...]
 
 
-def look_at(screening: Policy, path: str) -> ScanReport:
-    """Scan the skills at a path as an import would; where there are none, all the files."""
-    found, not_read = _skills_at(path)
+def look_at(screening: Policy, path: str, *, most: int | None = None) -> ScanReport:
+    """Scan the skills at a path as an import would, the first of them where they are many; where there are none, all
+    the files."""
+    found, not_read, is_cut = _skills_at(path, most)
     scanned = (_scanned(screening, name, origin, tree) for name, origin, tree in found)
-    return ScanReport(scanned=tuple(scanned), not_read=not_read)
+    return ScanReport(scanned=tuple(scanned), not_read=not_read, is_cut=is_cut)
 
 
 async def look_again(home: Home, path: str, model: Model) -> list[LookedAgain]:
@@ -63,15 +66,18 @@ async def look_again(home: Home, path: str, model: Model) -> list[LookedAgain]:
     ]
 
 
-def _skills_at(path: str) -> tuple[list[tuple[str, str, Tree]], tuple[NotTaken, ...]]:
-    """Name, origin and files of each skill, or of all the files where there is none; and what can't be read."""
+def _skills_at(path: str, most: int | None = None) -> tuple[list[tuple[str, str, Tree]], tuple[NotTaken, ...], bool]:
+    """Name, origin and files of each skill, or of all the files where there is none; what can't be read; and whether
+    there are more."""
     source = given_path(path)
     units.check_readable(source)
-    entries = list(detect.read(source, keep_both=True))
+    found = detect.read(source, keep_both=True)
+    entries = list(islice(found, most))
+    is_cut = next(found, None) is not None
     skills = [(entry.name, entry.origin, entry.tree) for entry in entries if isinstance(entry, Incoming)]
     if not skills:
-        return list(_plain_files(source)), ()
-    return skills, tuple(entry for entry in entries if isinstance(entry, NotTaken))
+        return list(_plain_files(source)), (), False
+    return skills, tuple(entry for entry in entries if isinstance(entry, NotTaken)), is_cut
 
 
 def _scanned(screening: Policy, name: str, origin: str, tree: Tree) -> Scanned:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -28,7 +29,7 @@ from habitus.settings import Settings
 from habitus.skills.formats import detect
 from habitus.skills.formats.base import Incoming
 
-_AT_A_TIME = 200  # skills of an import that are one part
+_AT_A_TIME, _MOST_PARTS = 200, 20  # skills of an import that are one part, unless that were too many parts
 
 
 class _Kind:
@@ -129,8 +130,8 @@ class Import(_Kind):
 
     takes = range(1, 2)
     usage = (
-        "Say where from: a file, directory, archive or database address. A password in it is not kept: the worker takes "
-        "it from PGPASSWORD or ~/.pgpass."
+        "Say where from: a file, directory, archive or database address. A password in it is not kept: the worker "
+        "takes it from PGPASSWORD or ~/.pgpass."
     )
 
     @staticmethod
@@ -143,10 +144,14 @@ class Import(_Kind):
 
     def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
         found = [entry.name for entry in detect.read(_source(given)) if isinstance(entry, Incoming)]
-        parts = [found[start : start + _AT_A_TIME] for start in range(0, len(found), _AT_A_TIME)]
-        return [{**given, "only": names} for names in parts]
+        size = max(_AT_A_TIME, -(-len(found) // _MOST_PARTS))  # each reads all of it
+        parts = [{**given, "only": found[start : start + size]} for start in range(0, len(found), size)]
+        return [*parts, {**given, "only": []}] if given.get("is_upload") else parts
 
     def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
+        if not part["only"]:  # the end of an upload
+            shutil.rmtree(Path(part["source"]).parent, ignore_errors=True)
+            return {}
         manner = updating.Manner(overwrite=part.get("overwrite", False), is_trusted=part.get("trust", False))
         taken = updating.take_in(self._home, _source(part), part["only"], part.get("layer", "user"), manner)
         return Counter(result.verdict.value for result in taken.results)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response, UploadFile
 
 from habitus.agent.background import in_thread
+from habitus.app import json_of
 from habitus.app.library import uploading
 from habitus.app.library.updating import TakenIn
 from habitus.app.operation.once import Attempt, once
 from habitus.app.use_cases.skills import file_of as file_of_skill
 from habitus.files import file_of
+from habitus.jobs.model import Job
 from habitus.web.api.answers import answer
 from habitus.web.api.asking import IfMatch, Json, Line, OnceKey, Opened, expected, told, uploaded
 
@@ -38,14 +40,16 @@ def _put_file(habitus: Opened, name: str, path: str, content: bytes, if_match: s
     return {"name": name, "version": made.version}
 
 
-@router.post("/uploads", response_model=uploading.Looked | TakenIn)
+@router.post("/uploads", response_model=uploading.Looked | TakenIn | Job)
 def upload(habitus: Opened, file: UploadFile, save: bool = False, overwrite: bool = False, key: OnceKey = "") -> Json:
-    """What is in a .md, .zip or .tar.gz, and what a scan finds in it; with `save` it is taken in as well."""
+    """What is in a .md, .zip or .tar.gz, and what a scan finds in it; with `save` it is taken in as well, what is large
+    by a job."""
     sent = uploaded(file)
 
-    def make(_: Attempt) -> Json:
-        taken = uploading.take(habitus, sent, overwrite=overwrite)
-        return {"results": told(taken.results), "undo": taken.undo}
+    def make(attempt: Attempt) -> Json:
+        taken = uploading.take(habitus, sent, overwrite=overwrite, id=attempt.id)
+        answer: Json = told(json_of.result(taken))
+        return answer
 
     if save:
         return once(habitus, key, ["uploads", told(sent.name), file_of(sent.content).sha256, overwrite], make)

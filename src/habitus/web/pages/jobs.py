@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse
@@ -28,15 +28,15 @@ _SHOWN = 50
 
 @router.get("/more/jobs")
 def show(request: Request, habitus: Opened) -> HTMLResponse:
-    return _shown(request, habitus)
+    return shown(request, habitus)
 
 
-def _shown(request: Request, habitus: Habitus, said: Said | None = None) -> HTMLResponse:
+def shown(request: Request, habitus: Habitus, said: Said | None = None) -> HTMLResponse:
     found = cases.list_jobs(habitus, JobList(done=True, limit=_SHOWN)).jobs
     is_live = not all(job.state.is_over for job in found)
     planned = cases.list_scheduled(habitus, Nothing()).schedule
     kinds = {name: kind for name, kind in KINDS.items() if not (habitus.settings.is_guest and 0 not in kind.takes)}
-    given = {"jobs": found, "is_live": is_live, "kinds": kinds, "planned": planned}
+    given: dict[str, Any] = {"jobs": found, "is_live": is_live, "kinds": kinds, "planned": planned}
     return page(request, "jobs.html", said=said, is_guest=habitus.settings.is_guest, **given)
 
 
@@ -66,16 +66,16 @@ def add(
     """Leave something to a worker; several files stand on lines of their own."""
     given = tuple(line.strip() for line in words.splitlines() if line.strip())
     cases.add(habitus, NewJob(kind=kind, words=given))
-    return _shown(request, habitus, Said(text="It is left to the next worker that is free."))
+    return shown(request, habitus, Said(text="It is left to the next worker that is free."))
 
 
 @router.post("/more/jobs/{id}/cancel")
 def cancel(request: Request, habitus: Opened, id: str) -> HTMLResponse:
     cases.cancel(habitus, OneJob(id=id))
-    return _shown(request, habitus, Said(text="It ends before its next part."))
+    return shown(request, habitus, Said(text="It ends before its next part."))
 
 
 @router.post("/more/jobs/{id}/retry")
 def retry(request: Request, habitus: Opened, id: str) -> HTMLResponse:
     cases.retry(habitus, OneJob(id=id))
-    return _shown(request, habitus, Said(text="It goes on where it had come to."))
+    return shown(request, habitus, Said(text="It goes on where it had come to."))

@@ -10,10 +10,11 @@ from fastapi.responses import HTMLResponse
 from habitus.app.library import uploading
 from habitus.app.use_cases import writing
 from habitus.errors import Invalid
+from habitus.jobs.model import Job
 from habitus.skills import names
 from habitus.skills.importing import Verdict
 from habitus.web.api.asking import Opened, uploaded
-from habitus.web.pages import skill, skills
+from habitus.web.pages import jobs, skill, skills
 from habitus.web.pages.drafts import Draft, Drafted
 from habitus.web.rendering import Said, fragment, page
 from habitus.web.words import counted, without_commands
@@ -55,6 +56,12 @@ def take(
     request: Request, habitus: Opened, file: UploadFile, overwrite: Annotated[bool, Form()] = False
 ) -> HTMLResponse:
     taken = uploading.take(habitus, uploaded(file), overwrite=overwrite)
+    if isinstance(taken, Job):
+        answer = jobs.shown(
+            request, habitus, Said(text="It is large: a worker takes it in, and you see here how far it is.")
+        )
+        answer.headers["HX-Push-Url"] = "/more/jobs"
+        return answer
     held = sum(result.verdict is Verdict.HELD for result in taken.results)
     refused = [result for result in taken.results if result.verdict is Verdict.REFUSED]
     told = [f"Saved: {counted(len(taken.new_skills), 'skill')}."]

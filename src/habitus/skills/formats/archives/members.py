@@ -8,7 +8,8 @@ import tarfile
 import unicodedata
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from habitus.skills.formats.base import CantTake
 _DEVICE = re.compile(r"(?i)(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³]|conin\$|conout\$)[ ]*(\..*)?")
 _DRIVE = re.compile(r"[A-Za-z]:")
 _PIECE = 64 * 1024
+_MAIN = frozenset({"SKILL.md", "skill.md", "skill.toml", "declarative.md"})  # each makes its folder a skill
 
 # What reading a damaged archive raises.
 BROKEN = (
@@ -39,6 +41,7 @@ class ArchiveLimits:
     """What an archive of skills may come to."""
 
     members: int = 50_000
+    files: int = disk.MAX_FILES  # of one skill, or beside them
     total: int = 256 * 1024 * 1024  # bytes of all files, unpacked
     file: int = 64 * 1024 * 1024  # bytes of one file, unpacked
     ratio: int = 200  # unpacked to packed, of one file; of the whole where files are packed together
@@ -70,7 +73,9 @@ class Member:
 
 
 def checked(members: Iterable[Member], limits: ArchiveLimits) -> list[tuple[str, Member]]:
-    """(path, member) of every file, after every rule has been kept."""
+    """(path, member) of every file, after every rule has been kept; they are counted first."""
+    members = list(members)
+    _refuse_too_many([one for one in members if not one.is_directory and not _is_junk(one.name)], limits)
     seen: dict[str, str] = {}
     files: list[tuple[str, Member]] = []
     total = 0
@@ -97,6 +102,27 @@ def checked(members: Iterable[Member], limits: ArchiveLimits) -> list[tuple[str,
         if path.casefold() in directories:
             raise CantTake(f"{shown(path)} is a file and a directory at once.")
     return files
+
+
+def _refuse_too_many(files: Sequence[Member], limits: ArchiveLimits) -> None:
+    """Count the files of each skill, and those beside them, by their names alone; an empty file makes no skill."""
+    places = [(*file.name.rpartition("/"), file.size) for file in files]
+    skills = {folder for folder, _, name, size in places if name in _MAIN and size}
+    count = Counter(_innermost(folder, skills) for folder, *_ in places)
+    for folder, number in count.items():
+        if number > limits.files:
+            where = "There are" if folder is None else f"{shown(folder)} has" if folder else "It has"
+            beside = " that belong to no skill" if folder is None else ""
+            raise CantTake(f"{where} {number:,} files{beside}; at most {limits.files:,} are read.")
+
+
+def _innermost(folder: str, skills: Collection[str]) -> str | None:
+    """The folder of a skill that a folder is in."""
+    while folder not in skills:
+        if not folder:
+            return None
+        folder = folder.rpartition("/")[0]
+    return folder
 
 
 def _checked_path(name: str) -> str:
