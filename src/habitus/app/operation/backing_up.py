@@ -35,7 +35,10 @@ _SUFFIX = ".tar.gz"
 _MANIFEST = "backup.json"
 _DATABASES = (DATABASE,)
 _LEFT_OUT = frozenset({BACKUPS, "cache", "workers", "web.key", PADS})
-_SHARED = "The shared database is not in it: 'pg_dump' of that covers skills, lessons, turns, evidence and jobs."
+_SHARED = (
+    "The shared database is not in it: PGOPTIONS='-c habitus.role=admin' pg_dump --enable-row-security of that covers "
+    "skills, lessons, turns, evidence and jobs."
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
