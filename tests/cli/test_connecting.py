@@ -71,6 +71,23 @@ def test_an_agent_is_connected_once_and_disconnected_byte_for_byte(direct: Direc
 
 
 @pytest.mark.req("CL-06")
+def test_keys_of_other_servers_are_not_shown_and_what_is_rewritten_meanwhile_is_kept(direct: Direct) -> None:
+    file = direct.cli.user_home / ".claude.json"
+    other = {"command": "node", "env": {"K": "sk-secret-17"}, "args": ["--key", "plain-secret"]}
+    file.write_text(json.dumps({"mcpServers": {"a": other}, "model": "one"}, indent=2))
+    for shown in (direct.ok("connect", "claude-code", "--dry-run"), direct.ok("connect", "claude-code", "--yes")):
+        assert "secret" not in shown
+    rewritten = json.loads(file.read_text()) | {
+        "model": "two",
+        "numStartups": 7,
+    }  # by the program, while it is connected
+    file.write_text(json.dumps(rewritten, indent=2))
+    assert "secret" not in direct.ok("disconnect", "claude-code", "--dry-run")
+    direct.ok("disconnect", "claude-code", "--yes")
+    assert json.loads(file.read_text()) == {"mcpServers": {"a": other}, "model": "two", "numStartups": 7}
+
+
+@pytest.mark.req("CL-06")
 def test_what_is_written_is_in_the_shape_and_the_units_of_each_agent(direct: Direct) -> None:
     shapes = {}
     for agent in CONFIGS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from habitus.app.other_agents.listing import last_listing
 from tests.cli.test_hooks import call, ended, said
 from tests.conftest import Cli
 from tests.fake_provider import FakeProvider, Reply
@@ -127,3 +129,29 @@ def own_files(cli: Cli) -> dict[str, bytes]:
     """The config of the program, as it lies in the person's home."""
     places = [cli.user_home / ".claude.json", cli.user_home / ".claude" / "settings.json"]
     return {path.name: path.read_bytes() for path in places if path.exists()}
+
+
+def test_check_says_which_descriptions_its_listing_has_lost(claude: Claude) -> None:
+    """The same names as the program's own listing, before and after the mend."""
+    skills = claude.cli.user_home / ".claude" / "skills"
+    for number in range(25):
+        folder = skills / f"skill-{number:02}"
+        folder.mkdir(parents=True)
+        head = f"---\nname: {folder.name}\ndescription: Number {number}. {'words ' * (20 + number * 5)}\n---\n"
+        (folder / "SKILL.md").write_text(head + "1. Do it.\n")
+    (skills / "skill-00" / "SKILL.md").write_text("---\nname: skill-00\ndescription: [\n---\nDo it.\n")
+
+    def lost() -> tuple[int, list[str]]:
+        claude("hello")
+        listing = last_listing(claude.cli.user_home.glob(".claude/projects/*/*.jsonl"))
+        (report,) = json.loads(claude.cli("check", "--json", "--agent", "claude-code").out)["agents"]
+        remarks = [each for each in report["remarks"] if "without a description" in each["what"]]
+        said = int(re.findall(r"lists (\d+) of", remarks[0]["what"])[0]) if remarks else 0
+        if remarks:
+            setting = remarks[0]["mend"].removeprefix("set ").partition(" in ")[0]
+            (claude.cli.user_home / ".claude" / "settings.json").write_text(f"{{{setting}}}")
+        return said, re.findall(r"(?m)^- (skill-\d+)$", listing)
+
+    said, real = lost()
+    assert said == len(real) > 0
+    assert lost() == (0, [])

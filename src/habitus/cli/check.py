@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -19,6 +20,8 @@ from habitus.files import given_path
 from habitus.sandbox.credentials.vault import open_redactor
 from habitus.screening.policy import read_policy
 
+LINES, WIDTH = 24, 80  # of the first look
+
 
 def check(
     context: typer.Context,
@@ -29,6 +32,7 @@ def check(
     html: Annotated[
         Path | None, typer.Option("--html", help="Write a page to send to a colleague.", show_default=False)
     ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Everything, in full.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Look at the agents you have: what fails again and again, and what is wrong with their skills. Changes nothing."""
@@ -49,8 +53,9 @@ def check(
     if as_json:
         output.print_json({"agents": reports})
         return
-    for report in reports:
-        _print(report)
+    left = LINES - 1
+    for number, report in enumerate(reports):
+        left -= _print_whole(report) if verbose else _print(report, left // (len(reports) - number))
     written = f"{html} was written" if html is not None else "nothing was written"
     output.say(f"Nothing was sent or spent, {written}.")
 
@@ -62,11 +67,31 @@ def _write(path: Path, text: str) -> None:
         raise StorageFailed(f"{path} can't be written: {error.strerror}.", mend="Name another file.") from None
 
 
-def _print(report: AgentReport) -> None:
-    counts = f"{output.counted(report.skills, 'skill')}, {output.counted(report.sessions, 'session')}"
-    output.say(f"{report.label}: {counts}, {output.counted(report.calls, 'call')}.", style="bold")
-    if not report.remarks:
-        output.say("  Nothing to mend.")
+def _print(report: AgentReport, room: int) -> int:
+    """Within the room there is, the most costly first; how many lines it took."""
+    _print_counts(report)
+    used = 1
+    for number, remark in enumerate(report.remarks):
+        lines = textwrap.wrap(f"{remark.topic.value}: {remark.what}", WIDTH - 2, max_lines=2, placeholder=" …")
+        lines = [f"  {line}" for line in lines]
+        lines += [f"    {remark.mend}"] if len(remark.mend) <= WIDTH - 4 else []
+        if used + len(lines) >= room:
+            output.say(f"  And {len(report.remarks) - number} more: habitus check --verbose", style="dim")
+            return used + 1
+        used += len(lines)
+        output.say("\n".join(lines))
+    return used
+
+
+def _print_whole(report: AgentReport) -> int:
+    _print_counts(report)
     for remark in report.remarks:
         output.say(f"  {remark.topic.value}: {remark.what}")
         output.say(f"    {remark.mend}", style="green")
+    return 0
+
+
+def _print_counts(report: AgentReport) -> None:
+    counts = f"{output.counted(report.skills, 'skill')}, {output.counted(report.sessions, 'session')}"
+    nothing = "" if report.remarks else " Nothing to mend."
+    output.say(f"{report.label}: {counts}, {output.counted(report.calls, 'call')}.{nothing}", style="bold")

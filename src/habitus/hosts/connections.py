@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -51,8 +52,18 @@ class Change:
     def diff(self) -> str:
         before, after = ((content or b"").decode("utf-8", "replace") for content in (self.now, self.then))
         name = str(self.wanted.file)
-        lines = unified_diff(before.splitlines(), after.splitlines(), name, name, "now", "then", lineterm="")
-        return "\n".join(lines)
+        now, then = before.splitlines(), after.splitlines()
+        lines = unified_diff(now, then, name, name, "now", "then", lineterm="")
+        others = {line.strip().rstrip(",") for line in now} & {line.strip().rstrip(",") for line in then}
+        return "\n".join(_without_value(line) if line[1:].strip().rstrip(",") in others else line for line in lines)
+
+
+_VALUE = re.compile(r"""(^[ +-]\s*|[:=]\s*)("[^"]*"|'[^']*'|[^\s"'{}\[\],:=]+)(,?)$""")
+
+
+def _without_value(line: str) -> str:
+    """A line that is not ours: what stands there may be a key."""
+    return _VALUE.sub(r'\1"…"\3', line)
 
 
 class Connections:

@@ -14,7 +14,6 @@ from pathlib import Path
 from habitus import sql
 from habitus.app.library.content import high_findings
 from habitus.files import Tree
-from habitus.hosts.table import Host
 from habitus.screening.policy import Policy
 from habitus.search import Hit, Index, Results
 from habitus.skills import names, trees
@@ -25,6 +24,7 @@ from habitus.skills.stores.files import DirectoryShelf
 from habitus.skills.telling_apart import spread_of, telling_words
 
 FITTED = 3  # requests from which a skill that never fired is worth a word
+CLEAR, AHEAD = 0.5, 0.3  # the score of a fit beyond doubt, and how far the next one is behind
 
 
 class Topic(StrEnum):
@@ -33,11 +33,12 @@ class Topic(StrEnum):
     LESSON = "lesson"  # would have helped
     FAILING = "failing"  # again and again, without a remedy so far
     RULE = "rule"  # said by the person when something was stopped
-    BROKEN = "broken"
-    RISKY = "risky"
+    COPY = "copy"  # two skills with the same text, or nearly
     LISTING = "listing"
-    SHADOWED = "shadowed"
+    RISKY = "risky"
+    BROKEN = "broken"
     CONFUSABLE = "confusable"
+    SHADOWED = "shadowed"
     NEVER_FIRED = "never fired"
     UNUSED = "unused"
 
@@ -91,14 +92,13 @@ def read_skills(folder: Path) -> Iterator[AgentSkill]:
         )
 
 
-def about_files(skills: Sequence[AgentSkill], policy: Policy) -> Iterator[Remark]:
+def about_files(skills: Sequence[AgentSkill]) -> Iterator[Remark]:
     first: dict[str, Path] = {}
     for each in skills:
         for problem in each.problems:
-            yield Remark(topic=Topic.BROKEN, what=f"'{each.name}' can't be loaded: {problem}", mend=edit(each))
-        for risk in high_findings(each.tree, policy):
-            mend = f"habitus skills scan {quoted(each.path)}"
-            yield Remark(topic=Topic.RISKY, what=f"'{each.name}': {risk}.", mend=mend)
+            yield Remark(
+                topic=Topic.BROKEN, what=f"The head of '{each.name}' can't be read: {problem}", mend=edit(each)
+            )
         if (winner := first.setdefault(each.name, each.path)) != each.path:
             yield Remark(
                 topic=Topic.SHADOWED,
@@ -107,33 +107,43 @@ def about_files(skills: Sequence[AgentSkill], policy: Policy) -> Iterator[Remark
             )
 
 
-def about_listing(agent: Host, skills: Sequence[AgentSkill], uses: Counter[str]) -> Iterator[Remark]:
-    """Names stay in a listing that is too long; the descriptions of what is used least go first."""
-    for each in skills:
-        if agent.description_chars and len(each.told) > agent.description_chars:
-            yield Remark(
-                topic=Topic.LISTING,
-                what=f"The description of '{each.name}' has {len(each.told):,} characters; "
-                f"{agent.title} cuts it at {agent.description_chars:,}.",
-                mend=edit(each),
-            )
-    if not agent.listing_chars:
-        return
-    sizes = {each.name: min(len(each.told), agent.description_chars or len(each.told)) for each in skills}
-    room = agent.listing_chars - sum(len(each.name) + 4 for each in skills)
-    wanted, lost = sum(sizes.values()), []
-    for each in sorted(skills, key=lambda one: -uses[one.name]):
-        room -= sizes[each.name]
-        if room < 0:
-            lost.append(each.name)
-    if lost:
-        shown = ", ".join(lost[:5]) + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")
+def risky(skills: Sequence[AgentSkill], policy: Policy) -> Iterator[Remark]:
+    """One line a skill, the worst first: that with the most kinds of findings."""
+    found = [(each, risks) for each in skills if (risks := high_findings(each.tree, policy))]
+    for each, risks in sorted(found, key=lambda one: -len(one[1])):
+        more = f" (and {len(risks) - 1} more)" if len(risks) > 1 else ""
         yield Remark(
-            topic=Topic.LISTING,
-            what=f"{agent.title} lists {agent.listing_chars:,} characters by default, and the descriptions want "
-            f"{wanted:,}: those of {len(lost)} of {len(skills)} skills are lost ({shown}).",
-            mend=f"habitus sync {agent.name}",
+            topic=Topic.RISKY, what=f"'{each.name}': {risks[0]}{more}.", mend=f"habitus skills scan {quoted(each.path)}"
         )
+
+
+def put_aside(each: AgentSkill) -> str:
+    """The command that takes a skill out of the agent's sight, and keeps it."""
+    off = each.path.parent.with_name("skills-off")
+    return f"mkdir -p {quoted(off)} && mv {quoted(each.path)} {quoted(off)}/"
+
+
+_NEARLY = 0.9  # of the words of two skills
+
+
+def copies(skills: Sequence[AgentSkill]) -> Iterator[tuple[AgentSkill, AgentSkill, bool]]:
+    """Pairs with the same text, or nearly the same words, and whether it is the same."""
+    words = {each.path: Counter(f"{each.told} {each.skill.body}".lower().split()) for each in skills if each.skill}
+    for one, two in itertools.combinations([each for each in skills if each.skill], 2):
+        shared, all_of = (words[one.path] & words[two.path]).total(), (words[one.path] | words[two.path]).total()
+        has_same_body = one.skill and two.skill and one.skill.body.strip() == two.skill.body.strip() != ""
+        is_long = all_of >= _WORDS_ENOUGH
+        if (is_long and shared >= _NEARLY * all_of) or (has_same_body and is_long and shared >= 0.7 * all_of):
+            yield one, two, bool(has_same_body)
+
+
+_WORDS_ENOUGH = 30  # below, two skills have words in common because they have few
+
+
+def about_copies(skills: Sequence[AgentSkill]) -> Iterator[Remark]:
+    for one, two, is_same in copies(skills):
+        how = "have the same text" if is_same else "have nearly the same text"
+        yield Remark(topic=Topic.COPY, what=f"'{one.name}' and '{two.name}' {how}.", mend=put_aside(two))
 
 
 def searching(skills: Sequence[AgentSkill]) -> Callable[[str], Results]:
@@ -146,7 +156,7 @@ def confusable(skills: Sequence[AgentSkill], search: Callable[[str], Results]) -
     """Asked for in its own words, another one comes first, or nearly the same."""
     by_name = {each.skill.name: each for each in skills if each.skill}
     spread = spread_of(each.told for each in skills)
-    seen: set[frozenset[str]] = set()
+    seen = {frozenset((one.name, two.name)) for one, two, _ in copies(skills)}  # which is said already
     for name, each in by_name.items():
         hits = search(each.told).hits
         before = itertools.takewhile(partial(_is_another, name), hits)
@@ -176,13 +186,13 @@ def _is_another(name: str, hit: Hit) -> bool:
 def never_fired(
     skills: Sequence[AgentSkill], uses: Counter[str], requests: Sequence[str], search: Callable[[str], Results]
 ) -> Iterator[Remark]:
-    """Skills without a use that would have fitted requests for which none was used."""
+    """Skills without a use that would clearly have fitted requests for which none was used."""
     by_name = {each.skill.name: each for each in skills if each.skill and not uses[each.name]}
     fitted: dict[str, list[str]] = {}
     for words in requests if by_name else ():
-        found = search(words)
-        if found.fits and found.hits[0].id in by_name:
-            fitted.setdefault(found.hits[0].id, []).append(words)
+        name = clear_match(search(words))
+        if name in by_name:
+            fitted.setdefault(name, []).append(words)
     for name, asked in fitted.items():
         if len(asked) >= FITTED:
             example = " ".join(asked[-1].split())
@@ -192,3 +202,10 @@ def never_fired(
                 f"“{example if len(example) <= 80 else example[:79] + '…'}”. Use their words in its description.",
                 mend=edit(by_name[name]),
             )
+
+
+def clear_match(found: Results) -> str:
+    """The skill that fits, with no other near it; nothing where that is in doubt."""
+    scores = [hit.score for hit in found.hits] + [0.0, 0.0]
+    is_clear = found.fits and scores[0] >= CLEAR and scores[0] - scores[1] >= AHEAD
+    return found.hits[0].id if is_clear else ""

@@ -11,16 +11,19 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from habitus.app.other_agents import listing
 from habitus.app.other_agents.agent_skills import (
     AgentSkill,
     Remark,
     Topic,
+    about_copies,
     about_files,
-    about_listing,
     confusable,
+    edit,
     never_fired,
-    quoted,
+    put_aside,
     read_skills,
+    risky,
     searching,
 )
 from habitus.errors import NotFound, did_you_mean
@@ -114,14 +117,51 @@ class Examiner:
         if past.found:
             yield from _about_failures(past.found, self.now)
         loadable = list({each.name: each for each in reversed(skills) if each.skill}.values())[::-1]
-        yield from about_files(skills, self.policy)
-        yield from about_listing(agent, loadable, past.uses)
+        yield from about_copies(loadable)
+        yield from self._about_listing(agent, skills)
+        yield from risky(skills, self.policy)
+        yield from about_files(skills)
         if loadable:
             search = searching(loadable)
             yield from confusable(loadable, search)
             yield from never_fired(loadable, past.uses, past.requests[-MOST_REQUESTS:], search)
         if past.uses:
             yield from self._unused(loadable, past)
+
+    def _about_listing(self, agent: Host, skills: Sequence[AgentSkill]) -> Iterator[Remark]:
+        """Descriptions that are cut or lost in what the agent shows its model."""
+        for each in skills:
+            size = len(listing.listed_description(each))
+            if agent.description_chars and size > agent.description_chars:
+                yield Remark(
+                    topic=Topic.LISTING,
+                    what=f"The description of '{each.name}' has {size:,} characters; "
+                    f"{agent.title} cuts it at {agent.description_chars:,}.",
+                    mend=edit(each),
+                )
+        if agent.name == "claude-code":
+            yield from self._lost(agent, skills)
+
+    def _lost(self, agent: Host, skills: Sequence[AgentSkill]) -> Iterator[Remark]:
+        environ, home = self.environ, self.home
+        first = list({each.path.name: each for each in reversed(skills)}.values())[::-1]
+        found = listing.make_listing(
+            sorted(first, key=lambda each: each.path.name),
+            listing.last_listing(agent.transcripts(environ, home)),
+            listing.read_settings(agent, environ, home),
+            listing.read_usage(agent, environ, home, self.now),
+        )
+        if not found.lost:
+            return
+        least = "" if found.is_whole else "at least "
+        shown = ", ".join(found.lost[:3]) + (f" and {len(found.lost) - 3} more" if len(found.lost) > 3 else "")
+        yield Remark(
+            topic=Topic.LISTING,
+            what=f"{agent.title} lists {least}{len(found.lost)} of {len(first)} skills without a description "
+            f"({shown}).",
+            mend=f'set "skillListingBudgetFraction": {found.fraction} in '
+            f"{agent.path('~/.claude/settings.json', environ, home, home)}",
+        )
 
     def _skills(self, agent: Host) -> Iterator[AgentSkill]:
         """In the order in which the agent takes them: the first of a name wins."""
@@ -149,8 +189,8 @@ class Examiner:
                         used = frozenset(_own(use.skill) for use in piece.skill_uses if use.turn == turn.id)
                         at = next((moment(said.at) for said in turn.said if said.at), None)
                         past.uses.update(used)
-                        past.last_use |= {name: max(at, past.last_use.get(name, at)) for name in used if at}
                         past.requests += [said.words for said in turn.said[:1] if not turn.is_sidechain and not used]
+                        past.last_use |= {name: max(at, past.last_use.get(name, at)) for name in used if at}
             except OSError:
                 continue  # it is gone, or not ours to read
         past.found = findings(reader.facts() for reader in readers.values()) if readers else None
@@ -164,11 +204,10 @@ class Examiner:
             is_used = self.now - last < UNUSED if last else past.uses[each.name] > 0
             if is_young or is_used:
                 continue
-            off = each.path.parent.with_name("skills-off")
             yield Remark(
                 topic=Topic.UNUSED,
                 what=f"'{each.name}' was not used for {UNUSED.days} days, and takes room in the listing.",
-                mend=f"mkdir -p {quoted(off)} && mv {quoted(each.path)} {quoted(off)}/",
+                mend=put_aside(each),
             )
 
 
