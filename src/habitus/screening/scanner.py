@@ -261,7 +261,7 @@ class Page:
         first = said.text[:1]
         is_quoted = _QUOTED.search(said.text) is not None
         is_listed = is_quoted or first in "-*+>❌✗" or first.isdigit()
-        warned = said.around | (said.own if is_quoted else frozenset())
+        warned = said.above | (said.own if is_quoted else frozenset())
         return first == "|" or (is_listed and (self.is_about_attacks or not warned.isdisjoint(("attack", "forbids"))))
 
     def _at(self, line: int, rule: str, category: Category, severity: Risk, why: str, excerpt: str) -> Finding:

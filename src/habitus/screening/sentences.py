@@ -60,6 +60,7 @@ class Sentence:
     text: str
     words: Sequence[Slots]
     around: Slots = NOTHING
+    above: Slots = NOTHING  # those of its heading and of the line that introduces its list
     is_code: bool = False  # a line of a program, whose words mean something else
 
     @property
@@ -69,10 +70,12 @@ class Sentence:
 
 def sentences(text: str, kind_of_host: KindOfHost, table: str = "words") -> Iterator[Sentence]:
     """The sentences of a text in their order, read with the words of a table."""
-    heading, block, count = NOTHING, NOTHING, 0
+    heading, opening, block, count = NOTHING, NOTHING, NOTHING, 0
     goes_on = is_code = False
     for number, stripped in _unwrapped(text):
         is_heading = _HEADING.match(stripped) is not None
+        if (not stripped and not goes_on) or is_heading:
+            opening = NOTHING
         if (not stripped and not goes_on) or is_heading or count >= _BLOCK:
             block, count = NOTHING, 0
         if not stripped:
@@ -82,11 +85,13 @@ def sentences(text: str, kind_of_host: KindOfHost, table: str = "words") -> Iter
             continue
         for part in _parts(stripped):
             words = words_of(part, kind_of_host, table) if not is_code else []
-            yield Sentence(line=number, text=part, words=words, around=heading | block, is_code=is_code)
+            around, above = heading | block, heading | opening
+            yield Sentence(line=number, text=part, words=words, around=around, above=above, is_code=is_code)
             block, count = block.union(*words), count + 1
         if is_heading:
             heading = block
         goes_on = is_heading or stripped.endswith(_INTRODUCES)
+        opening = block if goes_on else opening
 
 
 def _unwrapped(text: str) -> Iterator[tuple[int, str]]:
