@@ -49,7 +49,7 @@ class Ladder:
             lines.append(f"There is its recipe `{others[0]}`.")
         if self.view.is_in_view(name):
             return " ".join([*lines, "Its steps stand in this conversation."])
-        self.view.note_loaded(skill)
+        self.view.note_loaded(skill, is_asked=False)
         return "\n\n".join([" ".join([*lines, "Its steps are:"]), block(skill.body.strip()) or "(It has none.)"])
 
     def _code_first(self, skill: Skill) -> list[str]:

@@ -63,9 +63,8 @@ class Offers:
         return self.takes(of_skill(summary), tokens=size, is_steady=is_steady, is_sure=is_sure, at_edge=at_edge)
 
     def takes_text(self, skill: Skill) -> bool:
-        """A skill in full."""
-        is_sure = skill.manifest.always_include
-        return self.takes(of_skill(skill), tokens=tokens(skill.body), is_sure=is_sure, is_read=True)
+        """A skill in full; whether it is used shows in the trace it leaves."""
+        return self.takes(of_skill(skill), tokens=tokens(skill.body), is_sure=skill.manifest.always_include)
 
     def takes_note(self, note: Note, *, is_steady: bool = False, at_edge: bool | None = None) -> bool:
         return self.takes(

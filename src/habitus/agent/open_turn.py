@@ -69,7 +69,7 @@ class OpenTurn(TurnState):
         self._parts.outage.safely(self._parts.files.refresh, "bring the files of skills up to date")
         self._composer.refresh()
         if self.said.invoked is not None:
-            self._parts.view.note_loaded(self.said.invoked)
+            self._parts.view.note_loaded(self.said.invoked, is_asked=False)
         self._remembered = self._composer.recall(self.said.request)
 
     def select(self) -> None:
@@ -216,7 +216,7 @@ class OpenTurn(TurnState):
 
         Meanwhile the directories are looked at, so that what was changed by hand shows in the next turn.
         """
-        self.loaded = tuple(self._parts.view.loaded.values())
+        self.loaded, self.asked = tuple(self._parts.view.loaded.values()), frozenset(self._parts.view.asked)
         self._count()
         with self.traced():
             told = await in_thread(lambda: self._recorder.finish(self, has_news=self._composer.has_news))

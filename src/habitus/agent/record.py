@@ -31,7 +31,8 @@ class TurnState:
     selection: Selection | None = None
     composed: Composed | None = None
     shown_tools: set[str] | None = None  # by name, those that the model was shown; None for all there are
-    loaded: tuple[Skill, ...] = ()  # asked for by the model or the person, known at the end
+    loaded: tuple[Skill, ...] = ()  # brought up by the model, the person or another skill, known at the end
+    asked: frozenset[str] = frozenset()  # of those, what the model itself asked for
     messages: Sequence[Message] = ()  # as far as whoever runs the loop has them
     events: list[Event] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
@@ -80,7 +81,7 @@ def journal_turn(
         return kept
     return replace(
         kept,
-        selected=(*_selected(turn, withheld), *(_loaded(skill, turn.said.invoked) for skill in turn.loaded)),
+        selected=(*_selected(turn, withheld), *(_loaded(skill, turn) for skill in turn.loaded)),
         exposures=tuple(exposures),
         outcomes=() if turn.is_cancelled else (_went(turn),),
     )
@@ -128,9 +129,11 @@ def _selected(turn: TurnState, withheld: Collection[str]) -> list[Selected]:
     return [*found, *out[:_MOST_LINES]]
 
 
-def _loaded(skill: Skill, invoked: Skill | None) -> Selected:
-    who = "the person" if invoked is not None and invoked.name == skill.name else "the model"
-    return _placed(skill, Place.LOADED, f"{who} asked for it")
+def _loaded(skill: Skill, turn: TurnState) -> Selected:
+    invoked = turn.said.invoked
+    is_by_person = invoked is not None and invoked.name == skill.name and skill.name not in turn.asked
+    came = "the person asked for it" if is_by_person else "it came with another"
+    return _placed(skill, Place.LOADED, "the model asked for it" if skill.name in turn.asked else came)
 
 
 def _placed(skill: Summary, place: Place, reason: str) -> Selected:

@@ -17,7 +17,7 @@ from habitus.events import EventKind, OutcomeKind, TurnEnded
 from habitus.evidence.request_kind import kind_of
 from habitus.evidence.traces import left_trace
 from habitus.journal.journal import Journal
-from habitus.journal.model import Exposure, Place, Turn, TurnOutcome
+from habitus.journal.model import NOT_REAL, Exposure, Place, Turn, TurnOutcome
 from habitus.llm.model import Answered
 from habitus.skills import fingerprint
 from habitus.skills.finding import Finder
@@ -48,6 +48,11 @@ class TurnRecorder:
         self._outage = parts.outage
         self.session = session
 
+    @property
+    def _is_practice(self) -> bool:
+        """Whether it is no real request: such turns count as no use and help nobody."""
+        return self._parts.source_type in NOT_REAL
+
     def begin(self, turn: TurnState) -> None:
         """Write down what was asked, so that not even a killed process loses it."""
         so_far = journal_turn(turn, session=self.session, ended_on=None)
@@ -56,16 +61,24 @@ class TurnRecorder:
     def finish(self, turn: TurnState, *, has_news: bool) -> Recorded:
         """Everything that has to be written down of a turn."""
         parts, outage = self._parts, self._outage
+        used = self._used(turn)
         kept = journal_turn(
             turn,
             session=self.session,
             ended_on=max(parts.clock(), turn.began_on),
-            exposures=self._exposures(turn),
+            exposures=self._exposures(turn, used),
             withheld=parts.view.offers.withheld_skills,
         )
         is_kept = self._write_down(kept)
-        if not turn.is_cancelled and (
-            outage.trouble or not outage.safely(lambda: self._count(turn, has_news), "count what was used")
+        if (
+            not turn.is_cancelled
+            and not self._is_practice
+            and (
+                outage.trouble
+                or not outage.safely(
+                    lambda: self._count(turn, [skill for skill, _ in used], has_news), "count what was used"
+                )
+            )
         ):
             parts.spool.drop()
         waiting = outage.unless_away(lambda: parts.review.waiting_count() + parts.memory.waiting(), 0)
@@ -73,7 +86,22 @@ class TurnRecorder:
         notices = (f"{outage.trouble} {_CONSEQUENCE[is_kept]}",) if is_told else ()
         return Recorded(notices=notices, waiting=waiting)
 
-    def _exposures(self, turn: TurnState) -> tuple[Exposure, ...]:
+    def _used(self, turn: TurnState) -> Sequence[tuple[Skill, bool]]:
+        """The skills that a turn used, each with whether it left a trace: what the model asked for, and what came
+        into view otherwise and left one. What stands there in every turn is not used by standing there."""
+        eager = turn.selection.eager if turn.selection is not None else ()
+        present = {choice.name for choice in eager if choice.is_sticky or choice.summary.manifest.always_include}
+        shown = turn.composed.skills if turn.composed is not None else ()
+        there = {skill.name: skill for skill in shown if skill.name not in present}
+        used: list[tuple[Skill, bool]] = []
+        for name, skill in (there | {skill.name: skill for skill in turn.loaded}).items():
+            is_asked = name in turn.asked
+            has_trace = self._left_trace(turn, skill, if_unclear=is_asked)
+            if is_asked or has_trace:
+                used.append((skill, has_trace))
+        return used
+
+    def _exposures(self, turn: TurnState, used_skills: Sequence[tuple[Skill, bool]]) -> tuple[Exposure, ...]:
         """What the conversation was offered from this turn on, and what the turn used of all that."""
         parts, request = self._parts, turn.said.request
         parts.tools.note_offers(turn.shown_tools)
@@ -83,15 +111,16 @@ class TurnRecorder:
         kind = kind_of(request.text, has_files=bool(request.attachments or request.paths))
         called = {str(event.detail.get("name", "")) for event in turn.events if event.kind is EventKind.TOOL_CALL}
         used = dict.fromkeys(parts.tools.items(called), False)
-        used |= {of_skill(skill): not self._left_trace(turn, skill) for skill in turn.loaded}
+        used |= {of_skill(skill): not has_trace for skill, has_trace in used_skills}
         return parts.view.offers.of_turn(kind, used)
 
-    def _left_trace(self, turn: TurnState, skill: Skill) -> bool:
+    def _left_trace(self, turn: TurnState, skill: Skill, *, if_unclear: bool) -> bool:
         answers = [message for message in turn.messages if isinstance(message, Answered)]
         calls = [call for answer in answers for call in answer.calls if call.name not in self._parts.tools.looking]
         done = [*(f"{call.name} {call.arguments}" for call in calls), *(answer.text for answer in answers), turn.reply]
         tools = [tool.name for tool in self._parts.tools.code if tool.skill == skill.name]
-        return left_trace(skill.body, tools, request=turn.said.request.text, done="\n".join(done))
+        request, all_done = turn.said.request.text, "\n".join(done)
+        return left_trace(skill.body, tools, request=request, done=all_done, if_unclear=if_unclear)
 
     def catch_up(self) -> None:
         """Write what waits since the database was away, whichever process left it."""
@@ -110,17 +139,16 @@ class TurnRecorder:
         """The last chance to write down what waits."""
         self.catch_up()
 
-    def _count(self, turn: TurnState, has_news: bool) -> None:
+    def _count(self, turn: TurnState, used: Sequence[Skill], has_news: bool) -> None:
         parts, request, view = self._parts, turn.said.request, self._parts.view
         went = {OutcomeKind.OK: True, OutcomeKind.FAILED: False}.get(turn.outcome.kind)
-        shown = turn.composed.skills if turn.composed else ()
-        used = {skill.name: skill for skill in (*turn.loaded, *shown)}
         for name in (skill.name for skill in turn.loaded if skill.version):
             with suppress(NotFound):  # it was removed meanwhile
                 view.library.count_recommended(name, at=view.snapshot)
-        view.library.count_use(
-            *(name for name, skill in used.items() if skill.version), succeeded=went, at=view.snapshot
-        )
+        above = self._acted_above(turn)
+        names = [skill.name for skill in used if skill.version]
+        view.library.count_use(*(n for n in names if n not in above), succeeded=went, at=view.snapshot)
+        view.library.count_use(*(n for n in names if n in above), at=view.snapshot)
         if turn.composed is not None:
             ran_cells = any(event.kind is EventKind.SCRATCHPAD_CALL for event in turn.events)
             # Lessons about cells had their chance only where a cell was run.
@@ -133,8 +161,16 @@ class TurnRecorder:
         if turn.outcome.is_ok and has_news and request.source_type in INTERACTIVE:
             parts.journal.mark_seen(parts.user.name, fingerprint.visible(view.snapshot, parts.gates))
 
+    def _acted_above(self, turn: TurnState) -> set[str]:
+        """The skills whose tool or recipe did the work: the steps take no credit for that."""
+        results = [event.detail for event in turn.events if event.kind is EventKind.TOOL_RESULT]
+        done = {str(detail.get("name", "")) for detail in results if detail.get("success") is True}
+        return {tool.skill for tool in self._parts.tools.code if tool.skill and tool.name in done}
+
     def credit(self, turn: TurnState) -> None:
         """What a turn that went well teaches of the skills and lessons that were there."""
+        if self._is_practice:
+            return
         request, loaded = turn.said.request.text, [skill.name for skill in turn.loaded]
         weight = _SAID_GOOD if turn.judged_by else _SEEMED_GOOD
         self._outage.safely(lambda: self._credit(request, loaded, weight), "credit what served the request")
@@ -188,7 +224,8 @@ def judge(
 ) -> None:
     """Keep what somebody says of a turn, and credit what served it where it went well. `user` None may judge all."""
     judged = journal.brief(journal.judge(turn, said, user=user))
-    if said.kind is OutcomeKind.OK and judged is not None:  # its words may have gone
+    is_real = judged is not None and judged.source_type not in NOT_REAL
+    if said.kind is OutcomeKind.OK and judged is not None and is_real:  # its words may have gone
         loaded = [entry.name for entry in judged.selected if entry.place is Place.LOADED]
         credit(finder, memory, judged.request, loaded, _SAID_GOOD * said.weight)
 

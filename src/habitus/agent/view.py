@@ -46,7 +46,8 @@ class View:
         self.request = ""  # what was asked last
         self.selection = Selection()  # the last one, also for when the database is away
         self.menu = Menu(text="", tokens=0, budget=0, shown=())  # of the prompt, where there is one
-        self.loaded: dict[str, Skill] = {}  # asked for in this turn
+        self.loaded: dict[str, Skill] = {}  # brought up in this turn
+        self.asked: set[str] = set()  # of those, the ones that the model itself asked for
         self.offers = offers or Offers()
         self.looks = 0  # how often it was looked at; whoever keeps something beside the snapshot looks again, too
         self._review = review
@@ -79,7 +80,7 @@ class View:
 
     def begin(self) -> None:
         """A turn begins: nothing is loaded yet, and the library is what it is now."""
-        self.loaded = {}
+        self.loaded, self.asked = {}, set()
         self.look(at_directories=not self.is_large)
 
     def look(self, *, at_directories: bool = False) -> None:
@@ -182,9 +183,11 @@ class View:
         """Its text was put into the conversation."""
         self._shown[skill.name] = skill
 
-    def note_loaded(self, skill: Skill) -> None:
-        """The model, or the person, has asked for a skill and has it."""
+    def note_loaded(self, skill: Skill, *, is_asked: bool = True) -> None:
+        """The model has asked for a skill and has it, or it came along: by the person's wish, or with another."""
         self.loaded[skill.name] = skill
+        if is_asked:
+            self.asked.add(skill.name)
         self.saw(skill)
 
 

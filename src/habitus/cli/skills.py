@@ -169,8 +169,7 @@ def diff(context: typer.Context, wanted: TwoVersions, done: Difference) -> None:
 
 
 def stats(context: typer.Context, wanted: StatsOf, done: SkillStats, wide: Wide = False) -> None:
-    shown = ("recommended",) if wide else ()
-    columns = ("name", "layer", "stage", *shown, "used", "succeeded", "failed", "reliability")
+    columns = ("name", "layer", "stage", "recommended", "used", "succeeded", "failed", "reliability")
     rows = [[*(getattr(row, column) for column in columns[:-1]), _judged(row.reliability)] for row in done.stats]
     output.rows_or("Nothing has been counted yet.", columns, rows, wide="name", is_cut=not wide)
 

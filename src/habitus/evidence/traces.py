@@ -14,11 +14,11 @@ _LEAST = 0.1  # of a skill's own words; fewer in common are what any two texts h
 _FEW = 5  # own words of a skill from which on their absence says something
 
 
-def left_trace(steps: str, tools: Collection[str], *, request: str, done: str) -> bool:
+def left_trace(steps: str, tools: Collection[str], *, request: str, done: str, if_unclear: bool = True) -> bool:
     """Whether `done`, the model's calls with their arguments and its words, has anything of a skill's `steps`.
 
     A call of one of its tools is a trace, so is a name from its code, and so are words of its own in some number:
-    those that the request had not brought up. A skill that has too little of its own left one, as far as can be told.
+    those that the request had not brought up. Of a skill that has too little of its own nobody can tell: `if_unclear`.
     """
     steps, request, done = (text[:_MOST].lower() for text in (steps, request, done))
     prose, code = steps.split(_FENCE)[::2], steps.split(_FENCE)[1::2]
@@ -26,7 +26,9 @@ def left_trace(steps: str, tools: Collection[str], *, request: str, done: str) -
     if any(name in done for name in {*map(str.lower, tools), *(names - set(_NAME.findall(request)))}):
         return True
     own = {word for text in prose for word in _words(_INLINE.sub(" ", text))} - set(_words(request))
-    return len(own) < _FEW or len(own & set(_words(done))) >= _LEAST * len(own)
+    if len(own) < _FEW:
+        return if_unclear
+    return len(own & set(_words(done))) >= _LEAST * len(own)
 
 
 def _words(text: str) -> list[str]:

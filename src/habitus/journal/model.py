@@ -10,6 +10,9 @@ from typing import Any
 
 from habitus.events import Event, OutcomeKind
 
+# Sources of turns that nobody needed: self-play, trials, and what is asked again to see what comes of it.
+NOT_REAL = frozenset({"dream", "trial", "replay"})
+
 
 class Place(StrEnum):
     """Where a selection put a skill."""
@@ -47,7 +50,7 @@ class Exposure:
     propensity: float = 1.0  # how likely it was to be offered
     request_kind: str = ""  # of the request at which it was assigned
     tokens: int = 0  # of the offer, in one turn
-    is_used: bool = False  # recalled, called, or read as a whole
+    is_used: bool = False  # a skill that was recalled or left a trace, a tool that was called, a lesson that was read
     is_ignored: bool = False  # loaded, and it left no trace in the turn
 
 

@@ -42,7 +42,7 @@ def recall_skill(view: View, files: OtherFiles, ladder: Ladder) -> Tool:
             if not view.is_in_view(companion):
                 other = view.load(companion)
                 parts.append(_shown(view, files, ladder, other))
-                view.note_loaded(other)
+                view.note_loaded(other, is_asked=False)
         return ToolResult(content="\n\n".join(parts))
 
     return Tool(

@@ -1,0 +1,99 @@
+"""What counts as use of a skill, and whose work a turn that went well or wrong is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from habitus.app import Habitus, read_settings
+from habitus.app.growth.verdicts import due
+from habitus.memory.model import Draft, Kind, LessonBody, Producer
+from habitus.skills.model import Counters, Manifest, Skill, Stage
+
+STEPS = "1. Boil fresh water in the kettle.\n2. Warm the porcelain teapot.\n3. Steep the leaves four minutes."
+ADD = "import json, sys\nprint(sum(json.loads(sys.argv[1])['numbers']))\n"
+
+
+@pytest.fixture
+def habitus(home: Path, tmp_path: Path) -> Iterator[Habitus]:
+    settings = read_settings(home, {"HOME": str(tmp_path), "USER": "ann"})
+    changed = {"cwd": tmp_path, "durable": False, "look_every": 0.0, "reliable": 0.3}
+    with Habitus.open(settings.model_copy(update=changed)) as opened:
+        yield opened
+
+
+def turn(
+    habitus: Habitus, request: str, *, recall: str = "", reply: str = "Done.", ok: bool = True, conversation: str = "c"
+) -> None:
+    with habitus.turn(request, conversation=conversation) as opened:
+        if recall:
+            opened.run("recall_skill", {"name": recall})
+        opened.done(reply, ok=ok)
+
+
+def steps_of(habitus: Habitus, name: str) -> tuple[int, int, int]:
+    counted = habitus.skills.counters(name).get(Stage.STEPS, Counters())
+    return counted.used, counted.succeeded, counted.failed
+
+
+@pytest.mark.req("SK-06")
+def test_what_only_stood_there_is_not_used_and_shares_no_failure(habitus: Habitus) -> None:
+    always = Manifest(always_include=True)
+    for skill in (
+        Skill(name="brew-tea", description="Brews tea.", body=STEPS),
+        Skill(name="house-style", description="How we write.", body="Write short sentences.", manifest=always),
+        Skill(name="tables", description="Reads tables.", body=STEPS, manifest=Manifest(source_types=("desk",))),
+    ):
+        habitus.skills.create(skill, habitus.person())
+    for number in range(3):  # recalled once in each conversation; sticky in the turns after
+        conversation = f"c{number}"
+        turn(habitus, "brew some tea", recall="brew-tea", conversation=conversation)
+        turn(habitus, "and what about the invoices?", ok=False, conversation=conversation)
+        turn(habitus, "and the parcels?", ok=False, conversation=conversation)
+    assert steps_of(habitus, "brew-tea") == (3, 3, 0)
+    assert steps_of(habitus, "house-style") == (0, 0, 0)
+    assert [one.item.name for one in due(habitus) if one.item.name.startswith("house-style")] == []
+
+    followed = "I boiled fresh water, warmed the porcelain teapot, steeped the leaves."
+    for number, reply in enumerate(("Nothing to say.", followed)):
+        with habitus.turn("what is in it?", conversation=f"t{number}", source_type="desk") as opened:
+            opened.done(reply, ok=True)
+    assert steps_of(habitus, "tables") == (1, 1, 0)  # the one that left a trace
+
+
+@pytest.mark.req("SK-06")
+async def test_steps_take_no_credit_for_what_the_tool_did(habitus: Habitus) -> None:
+    habitus.skills.create(Skill(name="add-up", description="Adds.", body="1. Add them up."), habitus.person())
+    schema = {"type": "object", "properties": {"numbers": {"type": "array"}}, "required": ["numbers"]}
+    async with habitus.tools as tools:
+        await tools.create("add-up", "Adds.", schema, ADD, {"numbers": [1]}, habitus.person())
+    async with habitus.turn("add these up", conversation="c") as opened:
+        await opened.run("recall_skill", {"name": "add-up"})
+        await opened.run("add_up", {"numbers": [1, 2]})
+        await opened.done("3", ok=True)
+    counted = habitus.skills.counters("add-up")
+    assert (counted[Stage.STEPS].used, counted[Stage.STEPS].succeeded) == (1, 0)
+    assert (counted[Stage.CODE].used, counted[Stage.CODE].succeeded) == (1, 1)
+
+
+@pytest.mark.req("LA-05")
+def test_practice_is_no_use_and_helps_nobody(habitus: Habitus) -> None:
+    habitus.skills.create(Skill(name="brew-tea", description="Brews tea.", body=STEPS), habitus.person())
+    body = LessonBody(trigger="When rows of two tables are joined", correct_pattern="check both keys for blanks first")
+    lesson = habitus.memory.encode(
+        Draft(text=body.text, kind=Kind.LESSON, produced_by=Producer.DREAM, body=body, verified=True)
+    ).engram
+    assert lesson is not None
+    for source, number in (("dream", 3), ("trial", 3), ("api", 1)):
+        for at in range(number):
+            with habitus.turn(
+                "rows of two tables are to be joined", conversation=f"{source}-{at}", source_type=source
+            ) as opened:
+                opened.run("recall_skill", {"name": "brew-tea"})
+                opened.done("Done.", ok=True)
+    assert steps_of(habitus, "brew-tea") == (1, 1, 0)
+    counted = habitus.memory.get(lesson.id).counters
+    assert counted.retrievals == 1
+    assert counted.helpful <= 1  # the credit of the real one may still be on its way
