@@ -23,6 +23,7 @@ from tests.compiled import share_compiled_statements
 from tests.forked import forked_habitus
 from tests.homes import furnish
 from tests.hurried import wait_for_no_disk
+from tests.one_connection import one_connection_each
 from tests.real_model import real_model
 
 # The same few examples every time in `make test`; new and many ones in `make test-full`.
@@ -38,6 +39,7 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     share_compiled_statements()
     wait_for_no_disk()
+    one_connection_each()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -37,6 +37,7 @@ from habitus.agent.session import Session
 from tests.compiled import share_compiled_statements
 from tests.homes import furnish
 from tests.hurried import wait_for_no_disk
+from tests.one_connection import one_connection_each
 
 _PROJECT = Path(__file__).parents[1]
 
@@ -131,6 +132,7 @@ def _use_once() -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # threads don't live on in a child
     share_compiled_statements()
     wait_for_no_disk()
+    one_connection_each()
     main.whole()
     script = [calls("search_skills", {"query": "tea"}), calls("recall_skill", {"name": "brew-tea"}), says("Done.")]
     with TemporaryDirectory(prefix="habitus-once-") as folder:

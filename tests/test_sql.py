@@ -246,3 +246,13 @@ def test_processes_that_open_a_new_home_at_once_all_get_it(tmp_path: Path, pytho
     ]
     done = [process.communicate("\n") for process in started]
     assert done == [("True False\n", "")] * 3
+
+
+@pytest.mark.req("OP-05")
+def test_who_holds_a_connection_asks_for_no_other(home: Path, tmp_path: Path) -> None:
+    """The guard of all tests (`tests/one_connection.py`) is on."""
+    one, other = (sql.create_engine(sql.sqlite_url(tmp_path / name)) for name in ("one.db", "other.db"))
+    with sql.reading(one), pytest.raises(AssertionError, match="asks for another"), sql.reading(other):
+        pass
+    with sql.writing(one, lock="trust"), pytest.raises(AssertionError, match="two orders"), sql.writing(one, lock="x"):
+        pass

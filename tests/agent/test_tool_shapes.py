@@ -165,7 +165,7 @@ async def test_without_a_person_changes_of_the_agent_are_proposals(talk: Talk, h
 @pytest.mark.req("SE-09")
 async def test_an_empty_library_says_so(habitus: Habitus) -> None:
     outside = OutsideContent(habitus.trust, habitus.shared)
-    nothing = Library([], outside=outside, newest=lambda: 0, gate_context=GateContext(), fill={})
+    nothing = Library([], outside=outside, newest=lambda: (0, 0), gate_context=GateContext(), fill={})
     view = View(nothing, habitus.review, Outage(), habitus.redactor, conversation="c1")
     ladder = Ladder(view=view, tools=habitus.tools, recipes=habitus.recipes, reliable=0.7, outage=Outage())
     result = await Registry([recall_skill(view, OtherFiles(view), ladder)]).run(

@@ -17,6 +17,7 @@ from habitus.app import Habitus, read_settings
 from habitus.app.sharing.carrying import Serving
 from habitus.app.use_cases.review import Reopening, reopen
 from habitus.errors import Invalid, Refused, UserError
+from habitus.llm.scripted import ScriptedModel, says
 from habitus.skills import trees
 from habitus.skills.model import Actor, Author, Skill
 from habitus.skills.review import Action, Change, Proposal, ProposalState
@@ -115,6 +116,18 @@ def test_what_another_host_approves_is_done_where_the_directory_is(hosts: Hosts,
     assert f"as version 1. Take it back there: habitus review reopen {number}." in undo.err
     assert reopen(here, Reopening(ids=(number,))).reopened[0].state == ProposalState.WAITING
     assert not hosts.file("here").exists()
+
+
+@pytest.mark.req("OP-01", "SK-21")
+async def test_a_chat_does_between_two_turns_what_another_host_approved_meanwhile(hosts: Hosts) -> None:
+    here, there = hosts.open("here"), hosts.open("there")
+    async with here.session(ScriptedModel([says("one"), says("two")])) as session:
+        await session.turn("Hello")
+        number = proposed(here).id
+        there.review.approve(number, there.person())
+        assert not hosts.file("here").exists()
+        await session.turn("Write the report")
+        assert "1. Write it." in hosts.file("here").read_text()
 
 
 @pytest.mark.req("OP-01", "SK-21")

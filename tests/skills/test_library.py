@@ -351,3 +351,35 @@ def test_the_home_is_private(world: World) -> None:
     world.open()
     assert world.home.stat().st_mode & 0o777 == 0o700
     assert (world.home / "habitus.db").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.req("PF-04", "OP-01")
+def test_after_a_change_only_its_names_are_composed_anew_and_the_listing_is_what_it_would_be(world: World) -> None:
+    for root, name in ((world.claude, "deploy"), (world.claude, "test"), (world.user, "deploy"), (world.user, "zip")):
+        write(root, name)
+    library = world.library()
+    before = library.snapshot()
+    steps = (
+        lambda: library.edit("deploy", APPEND, me()),
+        lambda: library.remove("deploy", me()),
+        lambda: library.create(Skill(name="build", description="Builds.", body="1. Do it."), me()),
+        lambda: library.set_enabled("zip", False, me()),
+        lambda: write(world.user, "zip", body="- : no\x00thing"),
+    )
+    for step in steps:
+        step()
+        now, fresh = library.snapshot(user="bob"), world.library().snapshot(user="bob")
+        assert now.listing == fresh.listing
+        assert (dict(now.by_name), dict(now.hashes)) == (dict(fresh.by_name), dict(fresh.hashes))
+    assert library.last.changes.since(before.revision) == {"deploy", "build", "zip"}
+    untouched = next(item for item in before.listing if item.name == "test")
+    assert any(item is untouched for item in library.last.listing)
+
+
+@pytest.mark.req("OP-05")
+def test_all_users_of_a_process_share_one_look_at_a_directory(world: World) -> None:
+    owner = world.open()
+    other = owner.as_user("bob", is_admin=False)
+    assert [a.store is b.store for a, b in zip(owner.skills.layers, other.skills.layers, strict=True)] == [
+        True for _ in owner.skills.layers
+    ]

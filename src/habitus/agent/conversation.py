@@ -40,6 +40,7 @@ class Conversation:
         self.parts.outage.begin()
         previous = self._previous
         await in_thread(lambda: self._recorder.judge_by_next(previous, said.request.text))
+        await in_thread(lambda: self.parts.outage.unless_away(self.parts.before_turn, None))
         began_on = self._began_on = max(self.parts.clock(), self._began_on)
         self.last = OpenTurn(new_id(), said, self.parts, self._composer, self._recorder, emit, began_on=began_on)
         self._previous = (self.last.id, said.request.text)

@@ -53,6 +53,7 @@ class Parts:
     project: str = ""
     source_type: str = "repl"
     background: Background = field(default_factory=Background)
+    before_turn: Callable[[], None] = lambda: None  # what others have left to be done here between two turns
     ready: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0)  # what code needs besides, before a call runs any
     closing: AsyncExitStack = field(default_factory=AsyncExitStack)  # what else ends with the conversation
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from habitus.skills.importing import Importer
     from habitus.skills.library import Library
     from habitus.skills.review import Review
+    from habitus.skills.stores.versioned import SkillStore
     from habitus.tools.tools import Tools
 
 AWAY = "The database is away."
@@ -79,8 +80,10 @@ class Home:
         wiring: Wiring,
         has_pages: bool = True,
         is_derived: bool = False,
+        stores: dict[Hashable, SkillStore] | None = None,
     ) -> None:
         self.settings, self.clock = settings, clock
+        self.stores = {} if stores is None else stores  # of directories: one look at each is for all users
         self._is_derived = is_derived  # from one that is open, whose connections it uses
         self.has_pages = has_pages and not there.is_read_only  # whether memory is shown in files of this home
         self.is_read_only = there.is_read_only
@@ -149,6 +152,7 @@ class Home:
             wiring=self._wiring,
             has_pages=has_pages,
             is_derived=True,
+            stores=self.stores,
         )
 
     @property

@@ -20,7 +20,7 @@ from habitus.app.operation.tombstones import missing_tombstones
 from habitus.app.sharing import standing_in
 from habitus.app.sharing.carrying import carry_out, catch_up
 from habitus.app.whose import refuse_unless_admin
-from habitus.errors import StorageFailed
+from habitus.errors import DatabaseAway
 from habitus.settings import Settings
 from habitus.skills.finding import Finder
 from habitus.skills.formats.base import PlaybookLesson
@@ -187,7 +187,7 @@ def _shared_index(settings: Settings, shared: sa.Engine) -> SharedIndex | None:
 
     def open_server(embedder: search.Embedder) -> search.ServerIndex:
         if shared.dialect.name != "postgresql":  # what stands in for it here has no index
-            raise StorageFailed(f"{AWAY} So is the index of its skills.", mend="Retry when it is back.")
+            raise DatabaseAway(f"{AWAY} So is the index of its skills.", mend="Retry when it is back.")
         return search.ServerIndex(shared, embedder)
 
     return SharedIndex(USER, above=settings.search.server_above, open_server=open_server)

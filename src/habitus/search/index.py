@@ -192,6 +192,16 @@ class Index:
             other._corpus.replace([encode(document) for document in documents], vectors, gone)
             return Supposed(index=other)
 
+    def without_server(self, documents: Sequence[Document]) -> Supposed:
+        """The same with these documents in place of a server that is away; asks nobody, and nothing of it is kept."""
+        vectors = self._vectors_of([meaning_of(document) for document in documents])
+        entries = [encode(document) for document in documents]
+        with self._lock:
+            other = copy.copy(self)
+            other.server, other._among, other._corpus = None, None, self._corpus.copy()
+        other._corpus.replace(entries, vectors)
+        return Supposed(index=other)
+
     def put(self, documents: Iterable[Document]) -> int:
         """Take documents in, new or changed; says how many were not there like that already."""
         newest = {document.id: document for document in documents}
@@ -275,6 +285,11 @@ class Index:
         """The ids of all documents."""
         with self._locked():
             return frozenset(self._corpus.slots)
+
+    @property
+    def known_ids(self) -> Collection[str]:
+        """The ids of the documents in memory as of the last look."""
+        return self._corpus.slots.keys()
 
     @property
     def share_with_body(self) -> float:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
 from habitus import sql
+from habitus.errors import DatabaseAway
 from habitus.search import Document, Hit, Results
 from habitus.skills.library import Library
 from habitus.skills.listing import Listed, Snapshot
@@ -44,7 +45,9 @@ class Finder:
         self._shared = shared
         self._lock = threading.RLock()
         self._opened: Index | None = None
-        self._seen: object = None
+        self._seen: tuple[Hashable, ...] | None = None
+        self._seen_elsewhere = ""
+        self._spare: tuple[object, Supposed] | None = None  # what is searched while a server is away, and as of when
 
     def search(
         self,
@@ -55,9 +58,28 @@ class Finder:
         at: Snapshot | None = None,
         look: bool = True,
     ) -> Results:
-        """The skills that fit a request best, each with what its score is made of."""
+        """The skills that fit a request best, each with what its score is made of.
+
+        Where a server searches them and is away, by what was last known of them.
+        """
+        try:
+            with self._lock:
+                return self._index(at).search(query, k=k, among=among, look=look)
+        except DatabaseAway:
+            if self._shared is None:
+                raise
+            return self._without_server(at or self._library.last).search(query, k=k, among=among)
+
+    def _without_server(self, seen: Snapshot) -> Supposed:
+        """All that is in view by its summary alone, in memory: bodies are where the server is."""
         with self._lock:
-            return self._index(at).search(query, k=k, among=among, look=look)
+            if self._spare is None or self._spare[0] != seen.revision:
+                index = self._opened = self._opened or self._open()
+                here = index.known_ids
+                texts = (item.summary for item in seen.listing if item.summary is not None and item.name not in here)
+                documents = [self._clean(document_of(summary, "")) for summary in texts]
+                self._spare = seen.revision, index.without_server(documents)
+            return self._spare[1]
 
     def catch_up(self, progress: Progress) -> None:
         """Index what is new or, after an upgrade, everything, telling how many are done."""
@@ -117,20 +139,26 @@ class Finder:
             return ""
         store = self._library.layer(self._shared.layer).store
         contents = store.contents(look=False)
-        summaries = {summary.name: summary for summary in contents.summaries}
 
         def read(names: Sequence[str]) -> Iterator[Document]:
-            return self._read(store, {name: summaries[name] for name in names})
+            return self._read(store, {name: found for name in names if (found := contents.summary(name)) is not None})
 
         index.server = self._shared.bring_up(contents, index.embedder, read, progress)
         return self._shared.layer if index.server is not None else ""
 
     def _catch_up(self, index: Index, seen: Snapshot, elsewhere: str, progress: Progress) -> None:
         """Bring the index up to date with the skills that are in view; only what changed is read."""
-        now = {name: mark(digest) for name, digest in seen.hashes.items()}
+        is_same_side = elsewhere == self._seen_elsewhere
+        names = seen.changes.since(self._seen) if self._seen is not None and is_same_side else None
+        self._seen_elsewhere = elsewhere
+        wanted = seen.hashes.keys() if names is None else seen.hashes.keys() & names
+        now = {name: mark(seen.hashes[name]) for name in wanted}
         here = [name for name in now if seen.by_name[name].layer != elsewhere] if elsewhere else [*now]
+        query, learned = sa.select(indexed), index.learned_ids()
+        if names is not None:
+            query, learned = query.where(indexed.c.name.in_(names)), learned & names
         with sql.reading(self._engine) as connection:
-            known = {row.name: row.tree_hash for row in connection.execute(sa.select(indexed))}
+            known = {row.name: row.tree_hash for row in connection.execute(query)}
         changed = [name for name in here if known.get(name) != now[name]]
         for done, names in enumerate(chunks(changed)):
             progress(done * CHUNK)
@@ -139,7 +167,7 @@ class Finder:
         moved = (known.keys() & now.keys()).difference(here)
         if moved:
             index.remove(moved, forget=False)
-        gone = (known.keys() | index.learned_ids()) - now.keys()
+        gone = (known.keys() | learned) - now.keys()
         if gone:
             index.remove(gone)
         self._remember([*moved, *gone], {})

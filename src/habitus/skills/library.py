@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -31,7 +31,9 @@ from habitus.skills.model import (
 )
 from habitus.skills.names import Address
 from habitus.skills.outside import OutsideContent
-from habitus.skills.stores.base import Facts, Step, Written, read_only, refuse_stale
+from habitus.skills.stores.base import Contents, Facts, Step, Written, read_only, refuse_stale
+
+_FEW = 500  # names that are composed anew one by one
 
 
 class Library:
@@ -42,11 +44,10 @@ class Library:
         layers: Sequence[Layer],
         *,
         outside: OutsideContent,
-        newest: Callable[[], Hashable],
+        newest: Callable[[], tuple[Hashable, Hashable]],
         gate_context: GateContext,
         fill: Mapping[str, str],
         allow: Callable[[Author], None] = lambda author: None,
-        reading: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         self.layers = tuple(layers)
         self._outside = outside
@@ -54,8 +55,7 @@ class Library:
         self._reader = fill.get("USER", "")  # who reads, unless it is said
         self._fill = {name: value for name, value in fill.items() if name != "USER"}
         self._allow = allow
-        self._newest = newest  # changes with every change to a layer that a database knows of
-        self._reading = reading  # one transaction for all that a snapshot asks
+        self._newest = newest  # changes with what somebody trusts, and with any layer that a database knows of
         self._lock = threading.RLock()
         self._mark: Hashable = None
         self.last = Snapshot(revision=(), listing=())  # as it was looked at last
@@ -68,24 +68,28 @@ class Library:
         Without a look the directories are not read, so what somebody changed there by hand is not noticed.
         """
         with self._lock:
-            with self._reading():
-                trust = self._outside.revision()
-                mark = trust, self._newest()
-                if mark != self._mark:
-                    self._compose(trust)
-                    self._mark = mark
+            mark = self._newest()
+            if mark != self._mark:
+                self._compose(mark[0])
+                self._mark = mark
             if look and [layer for layer in self.layers if layer.store.look()]:
-                with self._reading():
-                    self._compose(trust)
+                self._compose(mark[0])
             return self.last.for_reader(user or self._reader)
 
     def _compose(self, trust: Hashable) -> None:
         contents = [(layer, layer.store.contents(look=False)) for layer in self.layers]
         revision = (trust, *(content.revision for _, content in contents))
-        if revision != self.last.revision:
-            self._outside.look()
-            shown = [(layer, content) for layer, content in contents if layer.is_listed]
-            self.last = Snapshot(revision=revision, listing=composed(shown, self._outside, self._gates, self._fill))
+        if revision == self.last.revision:
+            return
+        reclaimed = self._outside.look()
+        shown = [(layer, content) for layer, content in contents if layer.is_listed]
+        names = _changed(self.last.revision, revision, [content for _, content in contents])
+        names = None if names is None else names | reclaimed
+        items = composed(shown, self._outside, self._gates, self._fill, only=names)
+        if names is None:
+            self.last = Snapshot(revision=revision, listing=items)
+        else:
+            self.last = self.last.after(revision, names, items)
 
     def listing(self) -> list[Listed]:
         """Every name once, as the highest layer has it, broken ones included, sorted by name."""
@@ -420,6 +424,21 @@ class Library:
         near = names.closest_match(address, known)
         mend = f"Did you mean '{near}'?" if near else "See 'habitus skills list'."
         return NotFound(f"No skill '{address}'.", mend=mend)
+
+
+def _changed(
+    before: tuple[Hashable, ...], now: tuple[Hashable, ...], contents: Sequence[Contents]
+) -> frozenset[str] | None:
+    """The names that differ between two revisions of the layers; None where that is not known, or nearly all may."""
+    if before[:1] != now[:1] or len(before) != len(now):
+        return None
+    found: frozenset[str] = frozenset()
+    for old, new, content in zip(before[1:], now[1:], contents, strict=True):
+        names = frozenset[str]() if old == new else content.changes.since(old)
+        if names is None or len(names) > _FEW:
+            return None
+        found |= names
+    return found
 
 
 def _strict_copy(layer: Layer, name: str, tree: Tree, *, description: str) -> Tree:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Iterable, Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from habitus.skills import gates, lifecycle, placeholders
 from habitus.skills.gates import GateContext
 from habitus.skills.layers import Layer, merged
 from habitus.skills.model import Diagnostic, Manifest, Stage, State, Summary
 from habitus.skills.outside import AnySkill, OutsideContent
-from habitus.skills.stores.base import Contents
+from habitus.skills.stores.base import NO_CHANGES, Changes, Contents
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,8 +39,9 @@ class Listed:
 class Snapshot:
     """The library at one moment, sorted by name, broken ones included. Reading it asks no database and no disk."""
 
-    revision: Hashable
+    revision: tuple[Hashable, ...]
     listing: tuple[Listed, ...]
+    changes: Changes = NO_CHANGES  # how it came from the snapshots before it
 
     @functools.cached_property
     def by_name(self) -> Mapping[str, Listed]:
@@ -71,16 +76,54 @@ class Snapshot:
     def _readers(self) -> dict[str, Snapshot]:
         return {}
 
+    def after(self, revision: tuple[Hashable, ...], names: frozenset[str], items: Sequence[Listed]) -> Snapshot:
+        """The library when only skills of these names have changed, `items` being all there are of them now.
+
+        What has been made of the whole is not made anew.
+        """
+        kept = list(self.listing)
+        for name in names:
+            at = bisect_left(kept, name, key=_name)
+            kept[at : bisect_right(kept, name, key=_name)] = [item for item in items if item.name == name]
+        made = Snapshot(revision=revision, listing=tuple(kept), changes=self.changes.then(self.revision, names))
+        made.__dict__["by_name"] = _without(self.by_name, names) | {item.name: item for item in reversed(items)}
+        loadable = {item.name: item.tree_hash for item in items if item.summary is not None}
+        made.__dict__["hashes"] = _without(self.hashes, names) | loadable
+        for user, seen in self._readers.items():
+            theirs = [for_reader(item, user) for item in items]
+            is_same = seen is self and all(one is item for one, item in zip(theirs, items, strict=True))
+            made._readers[user] = made if is_same else seen.after(revision, names, theirs)
+        return made
+
+
+def _name(item: Listed) -> str:
+    return item.name
+
+
+def _without(known: Mapping[str, T], names: Iterable[str]) -> dict[str, T]:
+    left = dict(known)
+    for name in names:
+        left.pop(name, None)
+    return left
+
 
 def composed(
-    layers: Iterable[tuple[Layer, Contents]], outside: OutsideContent, context: GateContext, fill: Mapping[str, str]
+    layers: Iterable[tuple[Layer, Contents]],
+    outside: OutsideContent,
+    context: GateContext,
+    fill: Mapping[str, str],
+    *,
+    only: Collection[str] | None = None,
 ) -> tuple[Listed, ...]:
-    """The listing of layers, lowest first, as they are; `fill` is what placeholders become for every reader."""
+    """The listing of layers, lowest first, as they are, or what they have of only some names.
+
+    `fill` is what placeholders become for every reader.
+    """
     found: dict[str, Listed] = {}
     trusted: dict[str, bool] = {}
     broken: list[Listed] = []
     for layer, contents in layers:
-        for summary in contents.summaries:
+        for summary in contents.summaries if only is None else filter(None, map(contents.summary, only)):
             name, digest, lower = summary.name, contents.hashes[summary.name], found.get(summary.name)
             is_trusted = outside.is_trusted(layer, name, digest)
             if lower is not None and trusted[name] and not is_trusted and lower.tree_hash != digest:
@@ -97,6 +140,7 @@ def composed(
                 diagnostics=item.diagnostics,
             )
             for item in contents.broken
+            if only is None or item.name in only
         ]
     return tuple(sorted([*found.values(), *broken], key=lambda item: (item.name, item.state is State.BROKEN)))
 

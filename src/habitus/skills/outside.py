@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeVar
@@ -55,13 +55,11 @@ class OutsideContent:
         self._engine = engine
         self._names: dict[str, frozenset[str]] = {}
 
-    def revision(self) -> Hashable:
-        """Changes when somebody trusts something, or no longer."""
-        return self._trust.revision()
-
-    def look(self) -> None:
-        """Skills have changed: what is known of where they come from may have, too."""
-        self._names = {}
+    def look(self) -> frozenset[str]:
+        """Skills have changed: what is known of where they come from may have, too; of which names it has."""
+        before = self._names
+        self._names = {layer: frozenset(origins(self._engine, layer)) for layer in before}
+        return frozenset[str]().union(*(before[layer] ^ names for layer, names in self._names.items()))
 
     def objection(self, layer: Layer, name: str, tree_hash: str) -> str:
         """Why a project's skill may not be used at all."""

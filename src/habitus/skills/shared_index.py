@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from habitus.search.model import SHAPE
@@ -25,7 +25,7 @@ class SharedIndex:
         self._above = above
         self._open = open_server
         self._server: ServerIndex | None = None
-        self._filled: Mapping[str, str] = {}  # the skills as they were when this process last saw all of them there
+        self._filled_at: int | None = None  # the revision of the layer when this process last saw all of it there
         self.is_complete = True  # or another host is still at it
 
     def bring_up(self, contents: Contents, embedder: Embedder, read: Read, progress: Progress) -> ServerIndex | None:
@@ -38,29 +38,27 @@ class SharedIndex:
         if count <= self._above and not complete_at:
             return None  # once it is there it stays until half of it is gone: a few skills make no host start anew
         if complete_at < contents.revision:
-            hashes = {summary.name: mark(contents.hashes[summary.name]) for summary in contents.summaries}
-            self.is_complete = self._fill(server, hashes, read, progress)
+            self.is_complete = self._fill(server, contents, read, progress)
             if self.is_complete:
                 server.is_complete_at(contents.revision)
-                self._filled = hashes
             server.refresh()
+        if self.is_complete:
+            self._filled_at = contents.revision
         return server
 
-    def _fill(self, server: ServerIndex, hashes: Mapping[str, str], read: Read, progress: Progress) -> bool:
-        known = {**self._filled, **server.known(self._differing(hashes))}
+    def _fill(self, server: ServerIndex, contents: Contents, read: Read, progress: Progress) -> bool:
+        """Put there what has changed since this process saw everything there; if it never did, anything may have."""
+        names = None if self._filled_at is None else contents.changes.since(self._filled_at)
+        found = contents.summaries if names is None else filter(None, map(contents.summary, names))
+        hashes = {summary.name: mark(contents.hashes[summary.name]) for summary in found}
+        known = server.known(names)
         changed = [name for name in hashes if known.get(name) != hashes[name]]
-        for done, names in enumerate(chunks(changed)):
+        for done, some in enumerate(chunks(changed)):
             progress(done * CHUNK)
-            if not server.put({name: hashes[name] for name in names}, read):
+            if not server.put({name: hashes[name] for name in some}, read):
                 return False
         gone = known.keys() - hashes.keys()
         return not gone or server.remove(gone)
-
-    def _differing(self, hashes: Mapping[str, str]) -> list[str] | None:
-        """What may have to be done since this process saw everything there; if it never did, anything may."""
-        if not self._filled:
-            return None
-        return [name for name, digest in hashes.items() if self._filled.get(name) != digest]
 
 
 def mark(tree_hash: str) -> str:

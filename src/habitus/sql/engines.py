@@ -114,11 +114,13 @@ def _begin_postgresql(connection: sa.Connection) -> None:
     if workspace := workspace_of(connection.engine):
         statement += ", set_config('search_path', %(path)s, true)"
         told["path"] = f'"{workspace}"'
+    if options.get("habitus_writing"):
+        bounded = f"SELECT set_config('lock_timeout', '{int(how_patient.get() * 1000)}', true)"
+        shared = f", pg_advisory_xact_lock_shared({MIGRATING})" if "habitus_schema" in options else ""
+        connection.exec_driver_sql(bounded + shared)
     if "habitus_schema" not in options:
         connection.exec_driver_sql(statement, told)
         return
-    if options.get("habitus_writing"):
-        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock_shared({MIGRATING})")
     table = f'"{workspace}".{COMPATIBILITY}' if workspace else COMPATIBILITY
     statement += f", (SELECT MAX(oldest_reader) FROM {table})"
     refuse_if_newer(connection, connection.exec_driver_sql(statement, told).one()[-1])

@@ -111,7 +111,7 @@ class _Listening(threading.Thread):
             try:
                 self._listen()
             except (StorageFailed, sa.exc.SQLAlchemyError, of_driver) as error:
-                log.info("no news from the database, so it is asked each time: %s", error)
+                log.debug("no news from the database, so it is asked each time: %s", error)
             finally:
                 self.hears = False
             self._stopped.wait(_RETRY_AFTER)

@@ -39,17 +39,17 @@ def patience(seconds: float) -> Iterator[None]:
 def writing(engine: sa.Engine, *, durable: bool = False, lock: str = "") -> Iterator[sa.Connection]:
     """A transaction with the write lock; it joins one that is open in this context.
 
-    SQLite has one write lock; PostgreSQL takes the one called `lock`. `durable` survives a power cut, not only a
-    killed process.
+    SQLite has one write lock; PostgreSQL takes the one called `lock`, and no transaction has two. `durable` survives
+    a power cut, not only a killed process.
     """
     if is_writing(engine):
+        held = _open_transactions.get()[id(engine)].get_execution_options()["habitus_lock"]
+        assert lock in ("", held), f"'{lock}' is wanted while '{held}' is held: two locks may be taken in two orders"
         yield _open_transactions.get()[id(engine)]
         return
     with storage_errors(engine), engine.connect() as plain, _waiting(plain):
-        connection = plain.execution_options(habitus_writing=True)
+        connection = plain.execution_options(habitus_writing=True, habitus_lock=lock)
         with _synchronous(connection, durable), connection.begin(), _announced(engine, connection):
-            if how_patient.get() < BUSY_SECONDS and engine.dialect.name == "postgresql":
-                connection.execute(sa.text(f"SET LOCAL lock_timeout = {int(how_patient.get() * 1000)}"))
             if lock and engine.dialect.name == "postgresql":
                 name = {"name": f"{workspace_of(engine)} {lock}".strip()}
                 connection.execute(sa.text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"), name)

@@ -13,7 +13,7 @@ from habitus.web.api import declared, requests, sessions, skills
 from habitus.web.api import jobs as jobs_api
 from habitus.web.api import settings as settings_api
 from habitus.web.api import trying as trying_api
-from habitus.web.desks import Desks
+from habitus.web.desks import Desks, Rereading
 from habitus.web.pages import activity, chat, entering, jobs, more, new, settings, today, trying
 from habitus.web.pages import lessons as lesson_pages
 from habitus.web.pages import review as review_pages
@@ -36,7 +36,7 @@ def make_app(
     app.state.desks, app.state.keys = desks, keys
     web = desks.own.settings.web
     proxy = Proxy(header=web.proxy_header, addresses=web.proxies)
-    return Guard(app, keys, hosts, proxy, open_reading=open_reading)
+    return Guard(Rereading(app, desks), keys, hosts, proxy, open_reading=open_reading)
 
 
 def doors() -> FastAPI:

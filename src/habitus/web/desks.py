@@ -1,21 +1,40 @@
-"""Desks: the home as each person who is signed in works on it, so that every change names them."""
+"""Desks: the home as each person who is signed in works on it, so that every change names them.
+
+While the shared database is away, reads are answered from the copy that this host has of it, and say so.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
+import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from fastapi import Request
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from habitus.agent.background import in_thread
+from habitus.agent.outage import ANSWERS_S
 from habitus.app import Habitus
 from habitus.app.conversations.talking import Talks
+from habitus.app.home_directory import STAND_IN
 from habitus.app.operation import configuring
 from habitus.app.operation.configuring import Configured
 from habitus.app.operation.people import Person, Role
 from habitus.app.review import taking_back
 from habitus.app.review.taking_back import TakenBack
 from habitus.app.sharing.carrying import Serving
+from habitus.app.sharing.reaching import absence
+from habitus.errors import HabitusError
+
+log = logging.getLogger(__name__)
+
+READS = frozenset({"GET", "HEAD"})
+AS_OF = "Habitus-As-Of"  # the header of an answer from the copy: when the copy was made
+_ASKED_EVERY_S = 1.0
 
 
 class Desks:
@@ -23,7 +42,10 @@ class Desks:
 
     def __init__(self, own: Habitus) -> None:
         self.own = own
-        self._serving = Serving(own)
+        self._serving = Serving(own, keeps_copy=True)
+        self._copy: Desks | None = None  # on what this host last saw, while the database is away
+        self._asked_at = time.monotonic()
+        self.as_of: datetime | None = None  # of a copy
         self._opened: dict[Person, Habitus] = {}
         self._left: list[Habitus] = []  # what was opened with settings that have changed since
         self._talks: dict[Habitus, Talks] = {}
@@ -37,6 +59,41 @@ class Desks:
             if person not in self._opened:
                 self._opened[person] = self.own.as_user(person.name, is_admin=person.role is Role.ADMIN)
             return self._opened[person]
+
+    def copy_while_away(self, *, is_away: bool = False) -> Desks | None:
+        """Desks on the copy that this host has of its database, while that is away; it is asked once a second."""
+        with self._lock:
+            if self.own.shared.dialect.name != "postgresql":
+                return None
+            if is_away or time.monotonic() - self._asked_at >= _ASKED_EVERY_S:
+                is_away = is_away or bool(absence(self.own.shared.url, ANSWERS_S))
+                self._asked_at = time.monotonic()
+                if is_away != (self._copy is not None):
+                    self._change_sides(is_away)
+            return self._copy
+
+    def _change_sides(self, is_away: bool) -> None:
+        if self._copy is not None:
+            log.info("The database is back.")
+            self._close_copy(self._copy)
+            self._copy = None
+        if not is_away:
+            return
+        try:
+            opened = Habitus.open(self.own.settings, clock=self.own.clock)
+        except HabitusError:  # there is no copy
+            return
+        if not opened.is_stand_in:  # it is there again
+            opened.close()
+            return
+        self._copy = Desks(opened)
+        file = opened.settings.home / STAND_IN
+        self._copy.as_of = datetime.fromtimestamp(int(file.stat().st_mtime), UTC)
+
+    @staticmethod
+    def _close_copy(copy: Desks) -> None:
+        copy.close()
+        copy.own.close()
 
     def put(self, habitus: Habitus, key: str, text: str | None) -> Configured:
         """Change a setting in the file, or take it out; everybody works on with it, what runs ends as it began."""
@@ -69,6 +126,8 @@ class Desks:
             return self._talks[habitus]
 
     def close(self) -> None:
+        if self._copy is not None:
+            self._close_copy(self._copy)
         self._serving.close()
         for talks in self._talks.values():
             talks.close()
@@ -83,9 +142,42 @@ def desks_of(request: Request) -> Desks:
 
 def habitus_of(request: Request) -> Habitus:
     """The home as whoever asks has it. Opens it where they are new, so never on the event loop."""
-    return desks_of(request).of(request.state.person)
+    desks = desks_of(request)
+    if request.method in READS and (copy := desks.copy_while_away()) is not None:
+        request.state.as_of = copy.as_of
+        return copy.of(request.state.person)
+    return desks.of(request.state.person)
 
 
 def talks_of(request: Request) -> Talks:
     """The conversations that whoever asks has open."""
     return desks_of(request).talks(habitus_of(request))
+
+
+class Rereading:
+    """Stands before an application: a read that finds the database away is answered once more, from the copy."""
+
+    def __init__(self, app: ASGIApp, desks: Desks) -> None:
+        self._app = app
+        self._desks = desks
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        state = scope.setdefault("state", {})
+        state["is_away"] = False
+
+        async def mark(message: Message) -> None:
+            if message["type"] == "http.response.start" and state.get("as_of") is not None:
+                MutableHeaders(scope=message)[AS_OF] = state["as_of"].isoformat()
+            await send(message)
+
+        async def mark_unless_away(message: Message) -> None:
+            if not state["is_away"]:
+                await mark(message)
+
+        if scope["type"] != "http" or scope["method"] not in READS:
+            await self._app(scope, receive, send)
+            return
+        await self._app(dict(scope), receive, mark_unless_away)
+        if state["is_away"]:
+            await in_thread(lambda: self._desks.copy_while_away(is_away=True))
+            await self._app(scope, receive, mark)

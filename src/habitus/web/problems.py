@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from habitus.errors import Invalid, NotFound, Refused, Stale, StorageFailed, ToolFailed, UserError
+from habitus.errors import DatabaseAway, Invalid, NotFound, Refused, Stale, StorageFailed, ToolFailed, UserError
 from habitus.web.rendering import is_swap, notice, page_of_problem
 
 log = logging.getLogger(__name__)
@@ -88,6 +88,7 @@ def handle(app: FastAPI) -> None:
 
     async def of_user(request: Request, error: Exception) -> Response:
         assert isinstance(error, (UserError, ToolFailed))
+        request.state.is_away = isinstance(error, DatabaseAway)
         what, mend = (error.message, error.mend) if isinstance(error, UserError) else (str(error), "")
         return answered(request, status_of(error), what, mend)
 

@@ -49,6 +49,7 @@ def page(
         "said": said,
         "waiting_count": habitus.waiting_count(),
         "is_paused": habitus.pause.state() is not None,
+        "as_of": getattr(request.state, "as_of", None),
         "now": habitus.clock(),
     }
     return HTMLResponse(encodable(_templates().get_template(template).render(around | values)))

@@ -34,6 +34,7 @@ from habitus.app.home_directory import PADS, WAITING
 from habitus.app.library import packages
 from habitus.app.library.layers import may_have_tools
 from habitus.app.sharing import standing_in
+from habitus.app.sharing.carrying import catch_up
 from habitus.app.sharing.reaching import silence
 from habitus.errors import NotFound, Refused
 from habitus.events import TurnObserver
@@ -206,6 +207,7 @@ def open_conversation(
         given=given,
         project=home.project,
         source_type=source_type,
+        before_turn=partial(catch_up, home),
         ready=calls.ready,
     )
     parts.closing.push_async_callback(calls.close)

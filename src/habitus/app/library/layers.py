@@ -35,15 +35,15 @@ CHANGELOG = "CHANGELOG.md"  # beside the skill folders of a layer that is the pe
 def open_library(home: Home, *, only: str = "") -> Library:
     """The library of a home, or what it knows of only one name: as if there were no other skills."""
     local, shared = home.local, home.shared
-    with sql.reading(local):  # one transaction for all layers
-        layers = _layers(home, only)
+    own = _user_store(home, only)  # first: it may lie in another database, and nobody holds two connections
+    with sql.reading(local):  # one transaction for all other layers
+        layers = _layers(home, own, only)
     return Library(
         layers,
         gate_context=home.gates(home.user()),
         fill=home.fill,
         allow=home.allow,
-        newest=partial(_newest, local, shared),
-        reading=partial(sql.reading, local),
+        newest=partial(_newest, home),
         outside=OutsideContent(home.trust, shared),
     )
 
@@ -55,19 +55,20 @@ def may_have_tools(shared: sa.Engine, local: sa.Engine) -> bool:
 
 def revision(home: Home) -> Hashable:
     """Changes with every change to a skill and to what somebody trusts; it costs no look either."""
-    newest = _newest(home.local, home.shared)
-    is_one = home.local is home.shared
-    return newest, home.trust.revision(), None if is_one else home.approvals.revision()
+    return _newest(home), None if home.local is home.shared else home.approvals.revision()
 
 
-def _newest(local: sa.Engine, shared: sa.Engine) -> Hashable:
-    here = newest_generation(local)
+def _newest(home: Home) -> tuple[Hashable, Hashable]:
+    """Changes with what somebody trusts, and with any layer that a database knows of."""
+    local, shared = home.local, home.shared
+    with sql.reading(local):
+        trusted, here = home.trust.revision(), newest_generation(local)
     if local is shared:
-        return here
-    return here, news_of(shared).fresh(Topic.SKILLS, partial(newest_generation, shared))
+        return trusted, here
+    return trusted, (here, news_of(shared).fresh(Topic.SKILLS, partial(newest_generation, shared)))
 
 
-def _layers(home: Home, only: str) -> list[Layer]:
+def _layers(home: Home, own: SkillStore, only: str) -> list[Layer]:
     """Lowest first; a higher layer wins."""
     settings, opened = home.settings, partial(_open_store, home, only=only)
     bundled = opened("bundled", Path(package.__file__).parent / "bundled", can_write=False)
@@ -91,7 +92,7 @@ def _layers(home: Home, only: str) -> list[Layer]:
     layers.append(
         Layer(
             name=USER,
-            store=_user_store(home, only),
+            store=own,
             changelog=settings.home / "skills" / CHANGELOG,
             allow_removal=partial(refuse_unless_admin, home, "remove a skill that everybody uses"),
         )
@@ -131,7 +132,10 @@ def _open_store(
     follow_links: bool = False,
     inspect: Inspect = lambda tree: (),
 ) -> SkillStore:
-    settings = home.settings
+    settings, place = home.settings, (layer, root, key)
+    known = {} if only else home.stores
+    if place in known:
+        return known[place]
     shelf = DirectoryShelf(
         root,
         settings.home / "archive",
@@ -141,7 +145,7 @@ def _open_store(
         is_private=root.is_relative_to(settings.home),
         only=only,
     )
-    return SkillStore(
+    store = SkillStore(
         shelf,
         home.local,
         layer=layer,
@@ -151,6 +155,7 @@ def _open_store(
         look_every=settings.look_every,
         inspect=inspect,
     )
+    return known.setdefault(place, store)
 
 
 class Whose(StrEnum):

@@ -24,10 +24,10 @@ def due(home: Home) -> int:
     """How many changes and lessons to remind the person of; none when that was done within a day."""
     user, now = home.settings.user, home.clock()
     mine = switches.c.name == f"reminded {user}"
+    count = home.waiting_count()
+    if not count or home.is_read_only:
+        return count
     with sql.reading(home.local) as connection:
-        count = home.waiting_count()
-        if not count or home.is_read_only:
-            return count
         last = connection.execute(sa.select(switches.c.set_on).where(mine)).scalar()
     if last is not None and now - last < _A_DAY:
         return 0

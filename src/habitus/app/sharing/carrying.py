@@ -1,19 +1,22 @@
 """Carrying out what was approved for a directory of this host, whoever approved it on which host, once.
 
-When a home is opened, and in a process that serves within seconds: it is told of changes, or asks.
+When a home is opened, before each turn of a conversation, and in a process that serves within seconds: it is told of
+changes, or asks.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from habitus.errors import HabitusError, UserError
+from habitus.app.sharing import standing_in
+from habitus.errors import DatabaseAway, HabitusError, UserError
 from habitus.locks import lock
 from habitus.settings import CLAIMED
 from habitus.skills.review import Proposal, ProposalState
@@ -26,6 +29,7 @@ log = logging.getLogger(__name__)
 
 _LOCK = "carrying.lock"
 _LOOK_S = 1.0
+_COPY_EVERY_S = 60.0
 
 
 def catch_up(home: Home) -> None:
@@ -73,10 +77,14 @@ def _carry_all(home: Home, due: Sequence[Proposal]) -> None:
 
 
 class Serving:
-    """A process that serves hears what others change, and does what they approve for its directories."""
+    """A process that serves hears what others change, and does what they approve for its directories.
 
-    def __init__(self, home: Home, *, listens: bool = True) -> None:
+    With `keeps_copy` it brings the copy that stands in for the database up to date, when something has changed.
+    """
+
+    def __init__(self, home: Home, *, listens: bool = True, keeps_copy: bool = False) -> None:
         self._home = home
+        self._copy_at = 0.0 if keeps_copy else float("inf")
         self._news = news_of(home.shared) if listens else None
         if self._news is not None:
             self._news.start()
@@ -98,8 +106,18 @@ class Serving:
         while not self._closed.wait(_LOOK_S):
             try:
                 _carry_all(self._home, ask())
+                self._keep_copy()
+            except DatabaseAway as error:
+                log.debug("What was approved for this host waits: %s", error)  # whoever is asked something says it
             except HabitusError as error:
                 log.info("What was approved for this host waits: %s", error)
+
+    def _keep_copy(self) -> None:
+        began = time.monotonic()
+        if began >= self._copy_at:
+            standing_in.keep(self._home)
+            now = time.monotonic()
+            self._copy_at = now + max(_COPY_EVERY_S, 20 * (now - began))  # a large one less often
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -27,6 +28,30 @@ class Broken:
     diagnostics: tuple[Diagnostic, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The last few steps by which something large became what it is, so that whoever knows it before need not read
+    all of it again: (revision before, names that differ) each, oldest first."""
+
+    steps: tuple[tuple[Hashable, frozenset[str]], ...] = ()
+
+    def then(self, before: Hashable, names: Collection[str]) -> Changes:
+        return Changes((*self.steps[1 - _STEPS :], (before, frozenset(names))))
+
+    def since(self, revision: Hashable) -> frozenset[str] | None:
+        """The names that differ from a revision; None where that is too long ago, or never was."""
+        found: frozenset[str] = frozenset()
+        for before, names in reversed(self.steps):
+            found |= names
+            if before == revision:
+                return found
+        return None
+
+
+_STEPS = 8
+NO_CHANGES = Changes()
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contents:
     """A layer at one moment, to be read without asking anybody again."""
@@ -36,6 +61,11 @@ class Contents:
     broken: Sequence[Broken]
     hashes: Mapping[str, str]  # name → hash over all files, of what is there, broken or not
     diagnostics: Mapping[str, tuple[Diagnostic, ...]]  # of what has any
+    changes: Changes = NO_CHANGES  # how it came from the revisions before it
+
+    def summary(self, name: str) -> Summary | None:
+        at = bisect_left(self.summaries, name, key=lambda summary: summary.name)
+        return next((summary for summary in self.summaries[at : at + 1] if summary.name == name), None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from bisect import bisect_left, bisect_right, insort
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -17,6 +19,7 @@ from habitus.skills.stores.base import Broken, Contents, Shelf
 from habitus.skills.stores.recording import Recorder
 
 CHUNK = 500  # folders written down in one transaction
+_REST = 20  # times as long as a look took nobody looks again: looking at a large shelf is never what all wait for
 _FEW = 20  # folders that are read to see whether they differ at all, before anybody waits for the write lock
 
 
@@ -35,14 +38,14 @@ class KnownLayer:
         monotonic: Callable[[], float],
     ) -> None:
         self.rows: dict[int, Row] = {}  # by id
-        self.index = RowIndex()
+        self.index = RowIndex(ledger.layer)
         self._lock = threading.RLock()
         self._engine = engine
         self._shelf = shelf
         self._ledger = ledger
         self._recorder = recorder
         self._generation = 0
-        self._look_every = look_every
+        self._look_every = self._look_again_after = look_every
         self._looked_at: float | None = None
         self._heard = heard  # changes when somebody has touched the shelf; None where nobody would tell
         self._heard_of: Hashable = None
@@ -58,7 +61,8 @@ class KnownLayer:
 
     def look(self, *, now: bool = False) -> bool:
         with self._lock:
-            is_due = self._looked_at is None or self._monotonic() - self._looked_at >= self._look_every
+            began = self._monotonic()
+            is_due = self._looked_at is None or began - self._looked_at >= self._look_again_after
             heard = self._heard()
             if not now and (not is_due or (heard is not None and heard == self._heard_of)):
                 return False
@@ -68,6 +72,8 @@ class KnownLayer:
             changed = [folder for folder, stamp in stamps.items() if not stamp or known.get(folder) != stamp]
             changed += [folder for folder in known if folder not in stamps]
             self._looked_at = self._monotonic()
+            if self._look_every:
+                self._look_again_after = max(self._look_every, _REST * (self._looked_at - began))
             return self.look_at(changed)
 
     def look_at(self, folders: Sequence[str]) -> bool:
@@ -112,36 +118,79 @@ class KnownLayer:
         with self._lock:
             if changes.generation <= self._generation:  # another thread has taken over more
                 return
-            for identity in changes.gone:
-                self.rows.pop(identity, None)
+            old = [self.rows.pop(id) for id in (*changes.gone, *(row.id for row in changes.present)) if id in self.rows]
             self.rows |= {row.id: row for row in changes.present}
             self._generation = changes.generation
-            self.index = RowIndex(self._ledger.layer, self.rows.values(), changes.generation)
+            self.index = self.index.after(old, changes.present, changes.generation)
 
 
 class RowIndex:
     """Of two folders that spell one name, the first by sort loads; the other is broken."""
 
-    def __init__(self, layer: str = "", rows: Iterable[Row] = (), revision: int = 0) -> None:
+    def __init__(self, layer: str) -> None:
+        self._layer = layer
+        self._spellings: dict[str, tuple[Row, ...]] = {}  # by folder
         self.taken: dict[str, Row] = {}
         self.loadable: dict[str, Row] = {}
-        summaries: list[Summary] = []
-        broken: list[Broken] = []
-        for row in sorted(rows, key=lambda item: (item.name, item.folder)):
-            first = self.taken.setdefault(row.name, row)
-            if first is row and row.summary is not None:
-                self.loadable[row.name] = row
-                summaries.append(row.summary)
-            else:
-                found = row.diagnostics if first is row else (*row.diagnostics, _second_spelling(row, first))
-                broken.append(Broken(name=row.name, folder=row.folder, layer=layer, diagnostics=found))
-        self.contents = Contents(
+        self.contents = Contents(revision=0, summaries=(), broken=(), hashes={}, diagnostics={})
+
+    def after(self, gone: Sequence[Row], present: Sequence[Row], revision: int) -> RowIndex:
+        """The index after these rows have gone and those have come; what stays is not looked at."""
+        made, before = RowIndex(self._layer), self.contents
+        made._spellings, made.taken, made.loadable = {**self._spellings}, {**self.taken}, {**self.loadable}
+        hashes, diagnostics = {**before.hashes}, {**before.diagnostics}
+        left, came = {row.id for row in gone}, defaultdict[str, list[Row]](list)
+        for row in present:
+            came[row.name].append(row)
+        names = {row.name for row in gone} | came.keys()
+        for name in names:
+            for known in (made._spellings, made.taken, made.loadable, hashes, diagnostics):
+                known.pop(name, None)  # type: ignore[attr-defined]  # each is a dict
+            stays = [row for row in self._spellings.get(name, ()) if row.id not in left]
+            if rows := sorted([*stays, *came[name]], key=lambda row: row.folder):
+                made._spellings[name], first = tuple(rows), rows[0]
+                made.taken[name], hashes[name] = first, first.tree_hash
+                if first.summary is not None:
+                    made.loadable[name] = first
+                if first.diagnostics:
+                    diagnostics[name] = first.diagnostics
+        made.contents = Contents(
             revision=revision,
-            summaries=summaries,
-            broken=broken,
-            hashes={name: row.tree_hash for name, row in self.taken.items()},
-            diagnostics={name: row.diagnostics for name, row in self.taken.items() if row.diagnostics},
+            summaries=_replaced(before.summaries, names, made.loadable),
+            broken=made._broken(before.broken, names),
+            hashes=hashes,
+            diagnostics=diagnostics,
+            changes=before.changes.then(before.revision, names) if before.revision else before.changes,
         )
+        return made
+
+    def _broken(self, before: Sequence[Broken], names: Collection[str]) -> list[Broken]:
+        broken = [one for one in before if one.name not in names]
+        for name in names:
+            for row in self._spellings.get(name, ()):
+                first = self.taken[name]
+                if first is not row or row.summary is None:
+                    found = row.diagnostics if first is row else (*row.diagnostics, _second_spelling(row, first))
+                    broken.append(Broken(name=name, folder=row.folder, layer=self._layer, diagnostics=found))
+        return sorted(broken, key=lambda one: (one.name, one.folder))
+
+
+def _replaced(before: Sequence[Summary], names: Collection[str], now: Mapping[str, Row]) -> list[Summary]:
+    """The summaries, sorted by name, with those of these names as they are now."""
+    new = [row.summary for name in names if (row := now.get(name)) is not None and row.summary is not None]
+    if len(names) > _FEW:
+        return sorted([*(one for one in before if one.name not in names), *new], key=_name)
+    kept = list(before)
+    for name in names:
+        at = bisect_left(kept, name, key=_name)
+        del kept[at : bisect_right(kept, name, key=_name)]
+    for summary in new:
+        insort(kept, summary, key=_name)
+    return kept
+
+
+def _name(summary: Summary) -> str:
+    return summary.name
 
 
 def _second_spelling(row: Row, first: Row) -> Diagnostic:

@@ -1,0 +1,51 @@
+"""One connection each: a thread that holds one and asks for another would wait for itself when there are no more."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import sqlalchemy as sa
+
+import habitus
+
+_OURS = str(Path(habitus.__file__).parent)
+# They copy one database into another, or prove on one connection that they hear on another; nobody waits for them.
+_MAY_HOLD_TWO = tuple(f"{_OURS}/{name}" for name in ("app/sharing/copying", "app/sharing/standing_in", "sql/news"))
+
+_held: dict[int, dict[int, str]] = defaultdict(dict)  # by thread
+
+
+def one_connection_each() -> None:
+    """From now on code of ours fails that asks for a connection in a thread which holds one, to whatever database."""
+    sa.event.listen(sa.pool.Pool, "checkout", _take)
+    sa.event.listen(sa.pool.Pool, "checkin", _give_back)
+
+
+def _take(driver: Any, record: Any, proxy: Any) -> None:
+    asked = next((where for where in _places() if "sqlalchemy" not in where and "contextlib" not in where), "")
+    if not asked.startswith(_OURS):
+        return  # a test looks by itself
+    held = _held[threading.get_ident()]
+    places = list(_places())
+    if held and not any(where.startswith(_MAY_HOLD_TWO) for where in places):
+        ours = [where for where in places if where.startswith(_OURS)]
+        raise AssertionError(f"holds a connection since {list(held.values())} and asks for another at {ours}")
+    record.info["holder"] = threading.get_ident()
+    held[id(record)] = next((where for where in places if where.startswith(_OURS) and "/sql/" not in where), asked)
+
+
+def _give_back(driver: Any, record: Any) -> None:
+    _held[record.info.pop("holder", 0)].pop(id(record), None)
+
+
+def _places() -> Iterator[str]:
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        yield f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        frame = frame.f_back
