@@ -28,11 +28,11 @@ def one_connection_each() -> None:
 
 
 def _take(driver: Any, record: Any, proxy: Any) -> None:
-    asked = next((where for where in _places() if "sqlalchemy" not in where and "contextlib" not in where), "")
+    places = list(_places(sys._getframe(1)))
+    asked = next((where for where in places if "sqlalchemy" not in where and "contextlib" not in where), "")
     if not asked.startswith(_OURS):
         return  # a test looks by itself
     held = _held[threading.get_ident()]
-    places = list(_places())
     if held and not any(where.startswith(_MAY_HOLD_TWO) for where in places):
         ours = [where for where in places if where.startswith(_OURS)]
         raise AssertionError(f"holds a connection since {list(held.values())} and asks for another at {ours}")
@@ -44,8 +44,7 @@ def _give_back(driver: Any, record: Any) -> None:
     _held[record.info.pop("holder", 0)].pop(id(record), None)
 
 
-def _places() -> Iterator[str]:
-    frame: FrameType | None = sys._getframe(2)
+def _places(frame: FrameType | None) -> Iterator[str]:
     while frame is not None:
         yield f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
