@@ -52,7 +52,7 @@ WORDS = ("reconcile", "ledger", "region", "invoice", "export", "mail", "archive"
 
 def main() -> None:
     if sys.argv[1:2] == ["clients"]:
-        asyncio.run(ask(*sys.argv[2:5], float(sys.argv[5])))
+        asyncio.run(ask(sys.argv[2], sys.argv[3], sys.argv[4], float(sys.argv[5])))
         return
     given = sys.argv[1:4]
     skills, clients, seconds = map(int, (*given, *SIZES[len(given) :]))

@@ -160,10 +160,10 @@ class Finder:
         with sql.reading(self._engine) as connection:
             known = {row.name: row.tree_hash for row in connection.execute(query)}
         changed = [name for name in here if known.get(name) != now[name]]
-        for done, names in enumerate(chunks(changed)):
+        for done, some in enumerate(chunks(changed)):
             progress(done * CHUNK)
-            index.put(self._documents([seen.by_name[name] for name in names]))
-            self._remember(names, now)
+            index.put(self._documents([seen.by_name[name] for name in some]))
+            self._remember(some, now)
         moved = (known.keys() & now.keys()).difference(here)
         if moved:
             index.remove(moved, forget=False)

@@ -145,7 +145,7 @@ class RowIndex:
         names = {row.name for row in gone} | came.keys()
         for name in names:
             for known in (made._spellings, made.taken, made.loadable, hashes, diagnostics):
-                known.pop(name, None)  # type: ignore[attr-defined]  # each is a dict
+                known.pop(name, None)
             stays = [row for row in self._spellings.get(name, ()) if row.id not in left]
             if rows := sorted([*stays, *came[name]], key=lambda row: row.folder):
                 made._spellings[name], first = tuple(rows), rows[0]
