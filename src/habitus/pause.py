@@ -42,7 +42,7 @@ class Pause:
         """Pause; when already paused, the first pause stays."""
         with sql.writing(self._engine) as connection:
             sql.insert_missing(connection, switches, [{"name": _PAUSED, "set_on": self._clock(), "set_by": by}])
-        state = self.state()
+            state = self.state()  # before somebody else may resume
         assert state is not None
         return state
 
