@@ -124,7 +124,7 @@ async def test_what_a_cell_can_open_is_previewed(
 ) -> None:
     (tmp_path / name).write_bytes(content)
     session, model = talk([opens(code), says("ok")])
-    await session.turn("look", [tmp_path / name])
+    await session.turn("look", [str(tmp_path / name)])
     assert result(model.asked[1]) == printed
     told = said(model.asked[0])
     assert [line for line in preview if line not in told] == [], told

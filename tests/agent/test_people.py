@@ -51,7 +51,8 @@ async def test_nobody_changes_in_a_session_what_its_user_may_not(habitus: Habitu
     ]
     async with habitus.session(ScriptedModel(script), user="bob", ask=yes) as session:
         await session.turn("pay me")
-        assert all(content.startswith("Error: ") for content in results(session)), results(session)
+        refused = [content for content in results(session) if content != '{"deleted": false}']
+        assert (len(refused), [content[:7] for content in refused]) == (4, ["Error: "] * 4)
     assert habitus.skills.load("payroll").body.strip() == "1. Pay."
     async with habitus.session(ScriptedModel([calls("update_skill", edit), says("ok")]), ask=yes) as session:
         await session.turn("pay him")

@@ -162,6 +162,32 @@ async def test_without_a_person_changes_of_the_agent_are_proposals(talk: Talk, h
     assert json.loads(proposed) == {"name": "write-a-skill", "enabled": True, "status": "proposed", "proposal": 1}
 
 
+@pytest.mark.req("AG-06", "SK-21")
+async def test_what_waits_is_found_marked_and_taken_back_in_the_conversation_that_wrote_it(
+    talk: Talk, habitus: Habitus
+) -> None:
+    tea = {"name": "tea", "title": "Tea", "description": "Brews green tea", "content": "1. Boil.", "tags": ["kitchen"]}
+    look = [
+        calls("list_skills", {"tag": "kitchen"}),
+        calls("search_skills", {"query": "brew some tea"}),
+        calls("read_skill", {"name": "tea"}),
+        calls("delete_skill", {"name": "tea"}),
+        calls("delete_skill", {"name": "tea"}),
+    ]
+    session, _ = talk([calls("create_skill", tea), *look, says("ok")])
+    await session.turn("keep how tea is made")
+    other, _ = talk([calls("list_skills", {"tag": "kitchen"}), says("ok")])
+    shown = [message.content for message in session.history.messages if isinstance(message, Returned)]
+    listed, found, read, deleted, unknown = shown[1:]
+    assert [(skill["name"], skill["status"]) for skill in json.loads(listed)["skills"]] == [("tea", "waiting")]
+    assert "- tea — Brews green tea [kitchen] (waits for a person)" in found
+    assert json.loads(read)["status"] == "waiting"
+    assert (json.loads(deleted), json.loads(unknown)) == ({"deleted": True}, {"deleted": False})
+    assert habitus.review.list() == []
+    await other.turn("what is there for the kitchen?")
+    assert '"skills": []' in repr(other.history.messages)
+
+
 @pytest.mark.req("SE-09")
 async def test_an_empty_library_says_so(habitus: Habitus) -> None:
     outside = OutsideContent(habitus.trust, habitus.shared)

@@ -57,10 +57,10 @@ def test_a_lesson_is_made_a_skill_by_hand_from_the_facts_or_by_a_model(direct: D
     assert direct.json("lessons", "promote", id, "--dry-run")["proposal"] is None
     assert direct.json("review", "list")["proposals"] == []
     said = direct("lessons", "promote", id).out
-    assert "check both keys for blanks first." in said
+    assert "When rows of two tables are joined:\n\n    1. Check both keys for blanks first." in said
     (waiting,) = direct.json("review", "list")["proposals"]
     assert said.splitlines()[-1] == f"It waits for you: habitus review show {waiting['id']}"
-    assert (waiting["name"], waiting["by"]["name"]) == ("when-rows-of-two-tables-are", "climb")
+    assert (waiting["name"], waiting["by"]["name"]) == ("when-rows-of-two-tables-are-joined", "climb")
     assert "drafted from the facts alone" in waiting["reasons"]
     direct.ok("review", "reject", str(waiting["id"]), "--reason", "too short")
 
@@ -80,6 +80,14 @@ def test_a_lesson_is_made_a_skill_by_hand_from_the_facts_or_by_a_model(direct: D
 
     again = direct("lessons", "promote", id, "--model", script(direct, draft))
     assert (again.code, "near-duplicate of join-tables" in again.out) == (1, True)
+
+
+def test_the_title_of_a_long_lesson_ends_with_a_phrase(direct: Direct) -> None:
+    trigger = "When the monthly figures of all our stores are written into the shared workbook by hand, late"
+    id = taught(direct, verified=False, body=replace(BODY, trigger=trigger))
+    direct("lessons", "promote", id)
+    (waiting,) = direct.json("review", "list")["proposals"]
+    assert waiting["name"] == "when-the-monthly-figures-of-all-our-stores-are-written"
 
 
 def test_only_a_lesson_that_a_trial_verified_climbs_by_itself_and_once(direct: Direct) -> None:

@@ -32,7 +32,7 @@ def checks(direct: Direct, **more: object) -> dict[str, tuple[str, str]]:
 @pytest.mark.req("OP-02")
 def test_what_is_in_use_has_a_line_and_what_is_not_has_none(direct: Direct) -> None:
     before = checks(direct)
-    assert {"shared database", "spool", "jobs", "hooks", "vault", "proxy", "backups", "telemetry"} & set(
+    assert {"shared database", "spool", "jobs", "hooks", "vault", "command lines", "backups", "telemetry"} & set(
         before
     ) == set()
     assert {"python", "home", "database", "search", "model", "sandbox: bubblewrap"} <= set(before)
@@ -56,7 +56,7 @@ def test_what_is_in_use_has_a_line_and_what_is_not_has_none(direct: Direct) -> N
     )
     assert found["backups"][1].startswith("1 in the home, the last of ")
     assert found["telemetry"][0] == "ok"
-    assert found["proxy"][1].startswith("1 of 1 skills with a command line can be called")
+    assert found["command lines"][1].startswith("1 of 1 can be called: greeter")
 
 
 @pytest.mark.req("OP-02", "OP-03")

@@ -54,6 +54,16 @@ def test_a_recipe_is_listed_shown_run_and_counted(desk: Direct) -> None:
     assert "it runs code" in desk("recipes", "run", "say-twice", '{"what": "hi"}').err
 
 
+def test_an_optional_step_that_fails_last_is_a_line_and_not_the_result(desk: Direct) -> None:
+    file = desk.skill_file("speaking").with_name("chunks.md")
+    optional = "  - tool: read_skill\n    params: {name: nowhere-at-all}\n    optional: true\n"
+    file.write_text(CHUNKS.replace("    params: {query: $query}\n", "    params: {query: $query}\n" + optional))
+    ran = desk("recipes", "run", "look_around", '{"query": "write a skill"}')
+    steps, _, result = ran.out.partition("\n\n")
+    assert (ran.code, result.startswith("Load one with recall_skill:")) == (0, True), ran
+    assert "2. read_skill: failed, There is no skill 'nowhere-at-all'" in steps
+
+
 def test_the_turn_that_ran_it_is_written_down_with_every_step(desk: Direct) -> None:
     desk.ok("recipes", "run", "look-around", '{"query": "tea"}')
     session = desk.json("sessions", "list")["sessions"][0]["id"]

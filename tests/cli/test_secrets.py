@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from keyring.backends.fail import Keyring as NoKeyring
 
 from habitus.app import Habitus, read_settings
 from habitus.app.conversations.command_lines import CommandLines
@@ -96,9 +97,37 @@ def test_a_value_goes_in_by_standard_input_and_never_comes_out(direct: Direct) -
 @pytest.mark.req("SB-11")
 def test_the_doctor_says_whether_the_key_of_the_vault_is_at_hand(direct: Direct) -> None:
     keep(direct)
-    for key, told in ((KEY, ("ok", "1 kept in the vault")), ({}, ("missing", f"{direct.home}/vault.json is locked."))):
-        checks = {check["name"]: check for check in json.loads(direct("doctor", "--json", env=key).out)["checks"]}
-        assert (checks["secrets"]["state"], checks["secrets"]["detail"]) == told
+    wrong = {"HABITUS_VAULT_KEY": "another-long-random-text"}
+    for key, told in (
+        (KEY, ("ok", "1 secrets, and its key is at hand")),
+        ({}, ("missing", f"{direct.home}/vault.json is locked.")),
+        (wrong, ("missing", f"That is not the key of {direct.home}/vault.json.")),
+    ):
+        assert checked(direct, key)["vault"] == told
+
+
+@pytest.mark.req("SB-11", "OP-02")
+def test_the_doctor_says_which_command_line_would_be_refused_and_that_secrets_have_no_key(
+    mailer: Direct, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("keyring.core._keyring_backend", NoKeyring())
+    mailer.ok("trust", "pdf-mailer", "--yes")
+    before = checked(mailer, {})
+    assert before["vault"] == ("missing", "There is no keyring here, and no key for the vault.")
+    assert before["command lines"][1].endswith("'pdf-mailer' asks for secrets, and was granted none.")
+    keep(mailer)
+    mailer.ok("secrets", "grant", "email.password", "pdf-mailer", env=KEY)
+    assert "1 of 1 can be called: pdf-mailer" in checked(mailer, KEY)["command lines"][1]
+    mailer.ok("skills", "edit", "pdf-mailer", "--append", "It is polite.")
+    mailer.ok("trust", "pdf-mailer", "--yes")
+    state, detail = checked(mailer, KEY)["command lines"]
+    refused = "0 of 1 can be called; 'pdf-mailer' has changed since it was granted email.password."
+    assert (state, detail) == ("missing", refused)
+
+
+def checked(direct: Direct, env: dict[str, str]) -> dict[str, tuple[str, str]]:
+    ran = direct("doctor", "--json", env=env)
+    return {check["name"]: (check["state"], check["detail"]) for check in json.loads(ran.out)["checks"]}
 
 
 @pytest.mark.req("SB-11")

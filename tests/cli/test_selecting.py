@@ -138,7 +138,10 @@ def test_triggers_are_shown_and_never_select(direct: Direct, run_cli: Cli) -> No
     assert "csv, totals" in direct.ok("skills", "show", "sum-up")
     (direct.cli.cwd / "model.json").write_text(json.dumps([{"say": "one"}]))
     asked = direct.ok("ask", "csv totals", "--model", "script:model.json", "--json")
-    assert direct.json("why", "sum-up", "--turn", _done(asked)[0]["turn"])["selected"][0]["place"] == "menu"
+    turn = _done(asked)[0]["turn"]
+    last = direct.json("why", "sum-up")
+    assert (last["turn"], last["selected"][0]["place"]) == (turn, "menu")
+    assert direct.json("why", "sum-up", "--turn", turn) == last
     listed = run_cli("chat", "--model", "script:model.json", stdin="/skills\n").out
     assert "(triggers: csv, totals)" in " ".join(listed.split())
 

@@ -111,12 +111,13 @@ def test_a_new_one_runs_as_it_is_and_its_exit_code_and_input_are_passed_on(direc
     assert "Try it: habitus skill run shouter -- greet you\n" in direct.ok("skills", "new", "--cli", "shouter")
     assert json.loads(direct.ok("skill", "run", "shouter", "--", "greet", "you"))["greeting"] == "Hello, you!"
     checks = {check["name"]: check["detail"] for check in json.loads(direct("doctor", "--json").out)["checks"]}
-    assert checks["command lines"].startswith("1 can be called: shouter")
+    assert checks["command lines"].startswith("1 of 1 can be called: shouter")
     (direct.home / "skills/shouter/scripts/cli.py").write_text(CLI)
     loud = direct("skill", "run", "shouter", "--input", "-", "--", "3", stdin="hello")
     assert (loud.code, loud.out) == (3, "HELLO")
     told = direct("skill", "run", "shouter", "--", "fail", "0")
-    assert (told.code, told.err) == (0, "habitus: shouter failed: It reports an error: no such box\n")
+    assert (told.code, json.loads(told.out)["error"]) == (1, "no such box")
+    assert direct("skill", "run", "shouter", "--", "fail", "3").code == 3
 
 
 @pytest.mark.parametrize(

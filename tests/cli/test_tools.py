@@ -40,8 +40,11 @@ def test_a_tool_is_made_run_shown_tested_removed_and_brought_back(direct: Direct
     assert direct.ok("tools", "test") == "shout: 1 of 1 case passed.\n"
     assert direct.json("tools", "test", "shout")["tested"][0]["passed"] is True
     assert "Undo: habitus tools restore shout@user" in direct.ok("tools", "remove", "shout")
-    assert direct.json("tools", "list") == {"tools": []}
+    restoring = {"name": "shout", "reason": "tool retired", "undo": ["tools", "restore", "shout"]}
+    assert direct.json("tools", "list") == {"tools": [], "retired": [restoring]}
+    assert "shout retired tool retired; habitus tools restore shout" in " ".join(direct.ok("tools", "list").split())
     assert "is back (active)" in direct.ok("tools", "restore", "shout")
+    assert direct.json("tools", "list")["retired"] == []
 
 
 @pytest.mark.full
@@ -60,7 +63,7 @@ def test_what_does_not_work_is_told_in_one_line_and_leaves_nothing(direct: Direc
     ran = direct(*NEW, stdin="raise ValueError('bad day')")
     assert ran.err == "habitus: It failed on its test payload: ValueError: bad day\n"
     assert json.loads(direct(*NEW, "--json", stdin="print()").out)["error"].startswith("It printed nothing.")
-    assert direct.json("tools", "list") == {"tools": []}
+    assert direct.json("tools", "list")["tools"] == []
     assert direct("tools", "run", "shuot").err == "habitus: There is no tool 'shuot'. See 'habitus tools list'.\n"
 
 
@@ -140,7 +143,7 @@ def test_a_tool_that_reports_an_error_fails_its_gate_and_its_call(direct: Direct
     ran = direct(*NEW, "-p", '{"text": "Ys"}', stdin=code)
     expected = "habitus: It failed on its test payload: It reports an error: no such city\n"
     assert (ran.code, ran.err) == (1, expected)
-    assert direct.json("tools", "list") == {"tools": []}
+    assert direct.json("tools", "list")["tools"] == []
     direct.ok(*NEW, stdin=code)
     for _ in range(3):
         ran = direct("tools", "run", "shout", '{"text": "Ys"}')

@@ -174,7 +174,7 @@ async def test_an_error_that_it_reports_is_a_failure_whatever_its_exit_code(open
     caller, _ = opened(command_line("print(json.dumps({'status': 'error', 'error': 'no such mailbox'}))"))
     answer = await caller.call("mailer", ["x"])
     assert (answer.code, answer.outcome.kind, answer.outcome.reason) == (
-        0,
+        1,
         "failed",
         "It reports an error: no such mailbox",
     )

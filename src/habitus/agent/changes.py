@@ -16,6 +16,7 @@ from habitus.skills.diffing import diff_trees
 from habitus.skills.gates import GateContext
 from habitus.skills.listing import Listed
 from habitus.skills.model import Actor, Author
+from habitus.skills.proposals import Proposal
 from habitus.skills.review import Action, Change, Review
 
 T = TypeVar("T")
@@ -88,12 +89,19 @@ class Changes:
 
     def waiting_tree(self, name: str) -> tuple[str, str, Tree] | None:
         """Where a skill that waits and was written in this conversation would go, with its files."""
-        for proposal in reversed(self.review.list()):
-            change = proposal.change
-            is_ours = proposal.conversation == self.conversation and change.action is Action.WRITE
-            if is_ours and change.name == names.canonical(name):
-                return change.layer, change.name, change.tree
-        return None
+        found = self._waiting(name)
+        return (found[-1].change.layer, found[-1].change.name, found[-1].change.tree) if found else None
+
+    def withdraw(self, name: str) -> bool:
+        """Take back what this conversation wrote under this name and nobody has let in; False where it did not."""
+        found = [] if self.view.library.is_taken(names.canonical(name)) else self._waiting(name)
+        for proposal in found:
+            self.review.withdraw(proposal.id, self.agent("the agent wants it gone"))
+        return bool(self.done(found))
+
+    def _waiting(self, name: str) -> list[Proposal]:
+        wanted = (self.conversation, names.canonical(name), Action.WRITE)
+        return [p for p in self.review.list() if (p.conversation, p.change.name, p.change.action) == wanted]
 
     async def submit(self, change: Change, reason: str, question: Question) -> Changed:
         """Ask the person; without an answer it is the agent's own idea, and waits."""

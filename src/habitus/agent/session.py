@@ -35,7 +35,7 @@ class Session:
     async def turn(
         self,
         text: str,
-        attach: Sequence[Path] = (),
+        attach: Sequence[str | Path] = (),
         *,
         caller_id: str = "",
         reply_to: str = "",
@@ -66,7 +66,7 @@ class Session:
     async def turn_stream(
         self,
         text: str,
-        attach: Sequence[Path] = (),
+        attach: Sequence[str | Path] = (),
         *,
         caller_id: str = "",
         reply_to: str = "",
@@ -85,7 +85,7 @@ class Session:
             raise Invalid("A turn of this session is running.", mend="Wait for it, or cancel it first.")
         asking = Asking(
             text=text,
-            attach=attach,
+            attach=[Path(path) for path in attach],
             caller_id=caller_id,
             reply_to=reply_to,
             paths=paths,

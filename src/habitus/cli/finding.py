@@ -116,7 +116,7 @@ def why(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="A skill.", autocompletion=completion.skill_names)],
     request: Annotated[str | None, typer.Option("--request", "-r", help="A request to explain it for.")] = None,
-    turn: Annotated[str | None, typer.Option("--turn", help="A past turn to explain.")] = None,
+    turn: Annotated[str | None, typer.Option("--turn", help="A past turn to explain; the last one without.")] = None,
     source: Source = "repl",
     attach: Attach = None,
     path: Paths = None,
@@ -126,11 +126,11 @@ def why(
     all_users: AllUsers = False,
     as_json: AsJson = False,
 ) -> None:
-    """Why a skill did, or did not, reach the prompt."""
-    if (request is None) == (turn is None):
-        raise typer.BadParameter("Give --request TEXT or --turn ID.")
+    """Why a skill did, or did not, reach the prompt: of the last turn, of a past one or of a request."""
+    if request is not None and turn is not None:
+        raise typer.BadParameter("Give --request TEXT or --turn ID, not both.")
     with opened(context) as habitus:
-        if turn is not None:
+        if request is None:
             past = explaining.why_in_turn(
                 habitus.skills, habitus.journal, name, turn, user=whose(habitus.settings, all_users)
             )
@@ -138,7 +138,7 @@ def why(
             return
         asked = _request(
             habitus,
-            request or "",
+            request,
             user=user,
             source=source,
             attach=attach,

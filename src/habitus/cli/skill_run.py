@@ -24,7 +24,8 @@ def run(
     file: Annotated[str, typer.Option("--input", help="A file for its standard input ('-' passes ours on).")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Call a skill's command line with what you granted it. Its exit code is ours; 126 when it may not run."""
+    """Call a skill's command line with what you granted it. Its exit code is ours: 126 when it may not run, 1 when it
+    ends with 0 and reports an error."""
     stdin = given.read_bytes(file) if file else b""
     with opened(context) as habitus, habitus.vault.asking(password):
         answer = asyncio.run(calling.run(habitus, name, arguments or [], stdin))
@@ -33,7 +34,5 @@ def run(
     else:
         output.write(output.clean(answer.stdout))
         sys.stderr.write(output.clean(answer.stderr))
-        if answer.code == 0 and not answer.outcome.is_ok:
-            output.complain(f"habitus: {name} failed: {answer.outcome.reason}")
     if answer.code:
         raise typer.Exit(answer.code)

@@ -92,13 +92,22 @@ def _ask_for(wanted: Permissions, *, yes: bool, as_json: bool) -> None:
 
 
 def list_tools(context: typer.Context, wide: Wide = False, as_json: AsJson = False) -> None:
-    """Every tool with its status."""
+    """Every tool with its status, and those that were retired, with the command that restores them."""
     with opened(context) as habitus:
-        found = habitus.tools.all()
-        rows = [(t.name, t.status, t.layer, f"v{t.version}", t.reason or t.description) for t in found]
+        found, retired = habitus.tools.all(), habitus.tools.retired()
+        rows = [(t.name, t.status.value, t.layer, f"v{t.version}", t.reason or t.description) for t in found]
+        rows += [(t.name, "retired", "", "", f"{t.reason}; habitus {' '.join(t.undo)}") for t in retired]
         columns = ("name", "status", "layer", "version", "what it does")
         empty = "There are no tools yet. Make one: habitus tools new NAME --description … --code FILE"
-        output.listed(as_json, {"tools": found}, columns, rows, wide="what it does", is_cut=not wide, empty=empty)
+        output.listed(
+            as_json,
+            {"tools": found, "retired": retired},
+            columns,
+            rows,
+            wide="what it does",
+            is_cut=not wide,
+            empty=empty,
+        )
 
 
 def show(context: typer.Context, name: Name, as_json: AsJson = False) -> None:

@@ -36,8 +36,9 @@ class RecipeRun:
 
     @property
     def content(self) -> str:
-        """What the last call said."""
-        return self.steps[-1].content if self.steps else ""
+        """The result: of the last call that went well, or where the run failed, of the last there was."""
+        said = [step.content for step in self.steps if step.outcome.is_ok or not self.outcome.is_ok]
+        return said[-1] if said else ""
 
 
 class _Stopped(Exception):

@@ -345,6 +345,10 @@ class Review:
         """A later proposal of the same author says what this one said, and more."""
         self._decide(number, ProposalState.STALE, author, f"replaced by proposal {by}")
 
+    def withdraw(self, number: int, author: Author) -> None:
+        """Its author does not want it any more."""
+        self._decide(number, ProposalState.STALE, author, "taken back by its author")
+
     def edit(self, number: int, path: str, content: bytes) -> Proposal:
         """Change a file of a waiting proposal before it is approved."""
         proposal = self._waiting(number)

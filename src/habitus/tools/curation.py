@@ -94,6 +94,26 @@ class ToolCurator:
             self._library.write_tree(item.layer, item.name, without_tool(tree), author)
         return Retired(name=item.name, reason=author.reason, undo=("tools", "restore", address))
 
+    def retired(self) -> list[Retired]:
+        """Tools that left and can be restored, by name: of a skill in the archive, or of one that lost its code."""
+        items, archived = self._catalogue.all(), {}
+        for old in reversed(self._library.archived()):
+            archived[old.name] = old.author.reason
+        gone = sorted({name for _, name in self._health.all()} - {tool.name for tool in items})
+        found = []
+        for name in gone:
+            item = self._catalogue.skill(name)
+            reason = archived.get(name) if item is None else self._why_lost(item)
+            if reason is not None:
+                found.append(Retired(name=name, reason=reason, undo=("tools", "restore", name)))
+        return found
+
+    def _why_lost(self, item: Listed) -> str | None:
+        """Why the code of a skill was taken out; None where it never had any."""
+        history = self._library.layer(item.layer).store.history(item.name)
+        with_code = [number for number, version in enumerate(history) if trees.TOOL_CODE in version.paths]
+        return history[with_code[-1] + 1].author.reason if with_code and with_code[-1] + 1 < len(history) else None
+
     def restore(self, name: str, author: Author) -> CodeTool:
         """Bring a tool back as it was; what was counted against it is forgotten."""
         wanted = names.parse_address(name)

@@ -79,7 +79,7 @@ class Tools:
         self.run, self.run_again, self.test = runner.run, runner.run_again, runner.test
         self.waiting, self.run_waiting = runner.waiting, runner.run_waiting
         self.curate, self.renew = curator.curate, curator.renew
-        self.retire, self.restore = curator.retire, curator.restore
+        self.retire, self.restore, self.retired = curator.retire, curator.restore, curator.retired
 
     async def __aenter__(self) -> Self:
         return self

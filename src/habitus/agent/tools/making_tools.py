@@ -101,7 +101,9 @@ class ManageSkills(Arguments):
 def manage_skills(tools: Tools, changes: Changes) -> Tool:
     async def run(given: ManageSkills, running: Running) -> ToolResult:
         if given.action == "list":
-            return returned({"tools": [_line(tool) for tool in await in_thread(tools.all)]})
+            there, gone = await in_thread(tools.all), await in_thread(tools.retired)
+            retired = [{"name": names.callable_name(t.name), "status": "retired", "reason": t.reason} for t in gone]
+            return returned({"tools": [*map(_line, there), *retired]})
         if not given.name:
             raise ToolFailed(f"Say which tool to {given.action} in 'name'.")
         match given.action:

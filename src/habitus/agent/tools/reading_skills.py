@@ -13,10 +13,11 @@ from habitus.agent.tools.registry import Arguments, Reach, Running, Tool, return
 from habitus.agent.view import View
 from habitus.errors import ToolFailed
 from habitus.events import Image, ToolResult
+from habitus.search.words import content_words
 from habitus.skills import names
 from habitus.skills.finding import Finder
 from habitus.skills.menu import line
-from habitus.skills.model import Skill, State
+from habitus.skills.model import Skill, State, Summary
 from habitus.skills.selection import companions_of
 from habitus.text import block, one_line
 
@@ -101,12 +102,13 @@ def search_skills(finder: Finder, view: View) -> Tool:
             raise ToolFailed("The query is empty. Say in a sentence what is to be done.")
         seen = view.snapshot
         results = finder.search(given.query, k=given.limit or 5, among=view.may_load(), at=seen)
-        if not results.hits:
+        waiting = _waiting_for(given.query, view)
+        if not results.hits and not waiting:
             return ToolResult(content="No skill matches. Work it out, and save it with create_skill if it is worth it.")
-        head = "Load one with recall_skill:" if results.fits else "Nothing fits well; the nearest:"
+        head = "Load one with recall_skill:" if results.fits or waiting else "Nothing fits well; the nearest:"
         known = [summary for hit in results.hits if (summary := seen.by_name[hit.id].summary) is not None]
-        found = [summary for summary in known if view.may_name(summary)]
-        return ToolResult(content="\n".join([head, *map(line, found)]))
+        found = [line(summary) for summary in known if view.may_name(summary) and summary.name not in waiting]
+        return ToolResult(content="\n".join([head, *waiting.values(), *found]))
 
     return Tool(
         name="search_skills",
@@ -119,6 +121,16 @@ def search_skills(finder: Finder, view: View) -> Tool:
         is_default=True,
         is_pinned=True,
     )
+
+
+def _waiting_for(query: str, view: View) -> dict[str, str]:
+    """Lines for those that wait in this conversation and share a word with the query; the index does not know them."""
+    wanted = set(content_words(query))
+    return {
+        name: f"{line(skill)} (waits for a person)"
+        for name, skill in view.waiting().items()
+        if wanted & set(content_words(f"{name} {skill.title} {skill.cue}"))
+    }
 
 
 class ListSkills(Arguments):
@@ -134,20 +146,14 @@ def list_skills(view: View) -> Tool:
             item.summary
             for item in view.snapshot.listing
             if item.summary is not None
+            and item.name not in view.waiting()
             and (item.name in allowed or (item.state in others and not item.summary.manifest.admin_only))
         ]
         return returned(
             {
                 "skills": [
-                    {
-                        "name": skill.name,
-                        "title": skill.title,
-                        "description": skill.description,
-                        "tags": list(skill.tags),
-                        "source": skill.source.value,
-                        "version": skill.version,
-                    }
-                    for skill in found
+                    _facts(view, skill)
+                    for skill in (*found, *view.waiting().values())
                     if (given.tag is None or given.tag in skill.tags) and not skill.manifest.disable_model_invocation
                 ]
             }
@@ -161,6 +167,19 @@ def list_skills(view: View) -> Tool:
         is_parallel=True,
         reach=Reach.NOTHING,
     )
+
+
+def _facts(view: View, skill: Summary) -> dict[str, object]:
+    """One skill as a line of data; one that was written in this conversation and waits is marked."""
+    facts: dict[str, object] = {
+        "name": skill.name,
+        "title": skill.title,
+        "description": skill.description,
+        "tags": list(skill.tags),
+        "source": skill.source.value,
+        "version": skill.version,
+    }
+    return {**facts, "status": "waiting"} if skill.name in view.waiting() else facts
 
 
 PAGE = 16_000  # characters
@@ -184,18 +203,7 @@ def read_skill(view: View, files: OtherFiles) -> Tool:
             return _other_file(view, files, name, given.path, given.offset, running)
         skill = waiting.get(name) or view.load(name)
         view.note_loaded(skill)
-        return returned(
-            {
-                "name": skill.name,
-                "title": skill.title,
-                "description": skill.description,
-                "content": skill.body,
-                "tags": list(skill.tags),
-                "source": skill.source.value,
-                "version": skill.version,
-                "files": files.paths(name),
-            }
-        )
+        return returned({**_facts(view, skill), "content": skill.body, "files": files.paths(name)})
 
     return Tool(
         name="read_skill",

@@ -75,7 +75,7 @@ async def _step(call: ToolCall, registry: Registry, running: Running) -> ToolRes
 
 
 def shown(done: RecipeRun) -> str:
-    """What ran and what it came to, a line a step, and below what the last one said."""
+    """What ran and what it came to, a line a step, and below the result."""
     lines = [
         f"{step.number}. {step.tool}: {step.outcome.kind.value}"
         + (f", {one_line(step.outcome.reason)}" if step.outcome.reason else "")
@@ -85,5 +85,5 @@ def shown(done: RecipeRun) -> str:
 
 
 def last_said(told: str) -> str:
-    """What the last call said, of a run as it is shown."""
+    """The result, of a run as it is shown."""
     return told.partition("\n\n")[2]

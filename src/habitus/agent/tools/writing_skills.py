@@ -12,7 +12,7 @@ from habitus.agent.changes import Changes
 from habitus.agent.consent import Question
 from habitus.agent.identity import NAME, identity_skill
 from habitus.agent.tools.registry import Arguments, Running, Tool, returned
-from habitus.errors import ToolFailed
+from habitus.errors import NotFound, ToolFailed
 from habitus.events import ToolResult
 from habitus.files import Tree
 from habitus.skills import edits, names, trees
@@ -149,7 +149,12 @@ class DeleteSkill(Arguments):
 
 def delete_skill(changes: Changes) -> Tool:
     async def run(given: DeleteSkill, running: Running) -> ToolResult:
-        item = changes.find(given.name)
+        if await in_thread(lambda: changes.withdraw(given.name)):
+            return returned({"deleted": True})
+        try:
+            item = changes.find(given.name)
+        except NotFound:
+            return returned({"deleted": False})
         if not changes.view.library.layer(item.layer).can_write:
             raise ToolFailed(f"'{item.name}' is in the read-only layer '{item.layer}'. Use disable_skill instead.")
         change = Change(action=Action.REMOVE, name=item.name, layer=item.layer)

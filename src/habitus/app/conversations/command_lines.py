@@ -43,13 +43,8 @@ class CommandLines:
 
     def command_line(self, name: str) -> CommandLine:
         item = self._find(name)
-        if reason := self._closed(item):
-            raise Refused(f"'{item.name}' can't be called: {reason}.", mend="")
-        files = self._home.skills.files(item)
-        if CLI_CODE not in files.tree or CLI_CODE in files.untrusted:
-            raise Refused(f"'{item.name}' has no {CLI_CODE} that a person stands behind.", mend="")
-        digest = tree_hash(files.tree)
-        granted = self._granted(item, files, digest)
+        files, digest = self._files(item)
+        granted = self._granted(item, digest, self._values(item, files))
         for value in granted.sensitive:
             self._home.vault.keep_out_of_sight(value)
         return CommandLine(
@@ -61,6 +56,34 @@ class CommandLines:
             granted=granted,
             dependencies=_dependencies(item, files),
         )
+
+    def refusals(self) -> dict[str, Refused | None]:
+        """Each with a command line, and why a call would be refused. No secret is opened for that and no file made."""
+        items = [item for item in self._home.skills.listing() if _has_cli(item)]
+        return {item.name: self._refusal(item) for item in items}
+
+    def _refusal(self, item: Listed) -> Refused | None:
+        try:
+            files, digest = self._files(item)
+            kept = self._home.vault.names()
+            unopened = replace(
+                self._values(item, files),
+                secret=lambda name: "" if name in kept else None,
+                file=lambda path: Path(path) if path in files.tree else None,
+            )
+            self._granted(item, digest, unopened)
+        except Refused as refusal:
+            return refusal
+        return None
+
+    def _files(self, item: Listed) -> tuple[SkillFiles, str]:
+        """Its files with their hash, if every gate is open."""
+        if reason := self._closed(item):
+            raise Refused(f"'{item.name}' can't be called: {reason}.", mend="")
+        files = self._home.skills.files(item)
+        if CLI_CODE not in files.tree or CLI_CODE in files.untrusted:
+            raise Refused(f"'{item.name}' has no {CLI_CODE} that a person stands behind.", mend="")
+        return files, tree_hash(files.tree)
 
     def _find(self, name: str) -> Listed:
         item = self._home.skills.snapshot().by_name.get(names.canonical(name))
@@ -92,17 +115,19 @@ class CommandLines:
         address = f"{item.name}@{item.layer}"
         return approvals.objection(APPROVED, item.name, item.tree_hash, lambda: self._home.skills.tree(address))
 
-    def _granted(self, item: Listed, files: SkillFiles, digest: str) -> Granted:
-        assert item.summary is not None
-        grants = open_grants(self._home.local, self._home.clock).of(item.name, self._user.name)
-        _refuse_if_changed(item.name, grants, digest)
-        values = Values(
+    def _values(self, item: Listed, files: SkillFiles) -> Values:
+        return Values(
             user=self._user.name,
             config=self._home.settings.skill_config,
             secret=self._secret,
             environ=os.environ,
             file=lambda path: self._own_file(item.name, path, files),
         )
+
+    def _granted(self, item: Listed, digest: str, values: Values) -> Granted:
+        assert item.summary is not None
+        grants = open_grants(self._home.local, self._home.clock).of(item.name, self._user.name)
+        _refuse_if_changed(item.name, grants, digest)
         declared = env_specs.read(item.summary.manifest.env)
         granted = resolve(item.name, declared.specs, grants, values)
         if granted.waiting and not any(grant.kind is GrantKind.SECRET for grant in grants):

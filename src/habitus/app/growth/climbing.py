@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -42,8 +43,13 @@ from habitus.text import one_line
 from habitus.tools.model import Case, CouldNotTest, Grounds
 
 _CLIMB = "climb"  # where a proposal keeps what climbed
-_FACTS_TITLE = 6  # words
 _NOT_ITS_OWN = (CapReached, CouldNotTest, NoUsableAnswer, ProviderFault, Refused, TimeoutError)
+_LONGEST_TITLE = 10  # words
+_PHRASE_BEGINS = re.compile(
+    "after|and|as|at|because|before|but|by|for|from|if|in|into|of|on|or|since|so|that|the|then|to|until|when|where|"
+    "which|while|with|without",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -295,19 +301,34 @@ def _from_facts(lesson: Engram, is_taken: Callable[[str], bool]) -> Skill:
         (body.trigger, body.correct_pattern, body.anti_pattern) if body is not None else ("", lesson.text, "")
     )
     steps = [f"1. {_sentence(do)}", *([f"2. Do not do this instead: {_sentence(instead_of)}"] if instead_of else [])]
-    title = " ".join((when or do).rstrip(".:").split()[:_FACTS_TITLE])
+    title = _heading(when or do)
     return Skill(
         name=names.unique_name(title, is_taken),
         title=title,
         description=_sentence(lesson.text),
         when_to_use=_sentence(when or lesson.text),
         tags=body.domains if body is not None else (),
-        body="\n".join([*([f"{_sentence(when)}", ""] if when else []), *steps, ""]),
+        body="\n".join([*([f"{_sentence(when).rstrip('.')}:", ""] if when else []), *steps, ""]),
     )
 
 
+def _heading(text: str) -> str:
+    """The first phrase of a text: up to its first stop, or where that is long, up to where another phrase begins."""
+    words = re.split(r"[.,;:!?](?=\s|$)", one_line(text).strip(), maxsplit=1)[0].split()
+    if len(words) <= _LONGEST_TITLE:
+        return " ".join(words)
+    ends = [end for end in range(3, _LONGEST_TITLE + 1) if _PHRASE_BEGINS.fullmatch(words[end])]
+    end = ends[-1] if ends else _LONGEST_TITLE
+    while end > 3 and _PHRASE_BEGINS.fullmatch(words[end - 1]):
+        end -= 1
+    return " ".join(words[:end])
+
+
 def _sentence(text: str) -> str:
-    return f"{one_line(text).strip().rstrip('.')}."
+    """A text as a sentence of its own; what may be code keeps its first letter."""
+    line = one_line(text).strip()
+    line = line if re.search(r"[`_=/\\$(){}<>|]|--", line) else line[:1].upper() + line[1:]
+    return line if line.endswith((".", "!", "?")) else f"{line}."
 
 
 def _with_case(tree: Tree, skill: Skill, lesson: Engram) -> Tree:

@@ -90,9 +90,14 @@ def why(home: Home, name: str, request: Request) -> Why:
     return _why(home.skills, home.finder, home.skills.find(name), request.text, seen.selection, seen.menu)
 
 
-def why_in_turn(skills: Library, journal: Journal, name: str, turn: str, *, user: str | None) -> PastWhy:
-    """Why a skill did, or did not, reach the prompt of a turn of this user; None is anybody's."""
+def why_in_turn(skills: Library, journal: Journal, name: str, turn: str | None, *, user: str | None) -> PastWhy:
+    """Why a skill did, or did not, reach the prompt of a turn of this user, by default the last; None is anybody's."""
     item = skills.find(name)
+    if turn is None:
+        last = journal.latest(limit=1, user=user)
+        if not last:
+            raise Invalid("There was no turn yet.", mend=f"Try: habitus why {item.name} --request TEXT")
+        turn = last[0].id
     found = tuple(entry for entry in journal.turn(turn, user=user).selected if entry.name == item.name)
     return PastWhy(name=item.name, turn=turn, selected=found)
 

@@ -15,7 +15,6 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.agent.budget import EAGER_SHARE
-from habitus.app.conversations.command_lines import CommandLines
 from habitus.app.home import Home
 from habitus.app.home_directory import why_read_only
 from habitus.app.library import recipes
@@ -28,7 +27,6 @@ from habitus.files import Tree
 from habitus.learning.spending import Spending
 from habitus.llm.agents import programs_here
 from habitus.memory.cortex import Cortex
-from habitus.sandbox.credentials.vault import Vault
 from habitus.sandbox.protections import describe
 from habitus.screening.policy import Policy
 from habitus.settings import AccMode, MemoryMode, Settings, account_name
@@ -85,8 +83,6 @@ def doctor(home: Home) -> tuple[Check, ...]:
         _git(),
         *_sandbox(home),
         _runtime(home),
-        _command_lines(home),
-        *_vault(home.vault),
         *_screening(home.screening),
     )
 
@@ -231,26 +227,6 @@ def _sandbox(home: Home) -> list[Check]:
         detail = "off; needed to run code." if protection.required and not is_open else detail
         checks.append(Check(name=name, state=state, detail=detail, mend=protection.mend))
     return checks
-
-
-def _command_lines(home: Home) -> Check:
-    found = CommandLines(home, home.user()).names()
-    detail = f"{len(found)} can be called" + (f": {', '.join(found[:5])}{', …' * (len(found) > 5)}" if found else "")
-    if home.machine.bubblewrap is not None:
-        return Check(name="command lines", state=CheckState.OK, detail=detail)
-    detail += "; none reaches a host, and code has skills.run and no habitus-skill"
-    return Check(name="command lines", state=CheckState.MISSING, detail=detail, mend="Install bubblewrap.")
-
-
-def _vault(vault: Vault) -> list[Check]:
-    """Whether its key is at hand, where there is a vault."""
-    try:
-        names = vault.names()
-        if names:
-            vault.unlock()
-    except UserError as error:
-        return [Check(name="secrets", state=CheckState.MISSING, detail=error.message, mend=error.mend)]
-    return [Check(name="secrets", state=CheckState.OK, detail=f"{len(names)} kept in the vault")] if names else []
 
 
 def _runtime(home: Home) -> Check:

@@ -1,4 +1,5 @@
-"""Operation as the doctor sees it: the shared database, what waits on disk, jobs, hooks, vault, proxy and telemetry."""
+"""Operation as the doctor sees it: the shared database, what waits on disk, jobs, hooks, vault, command lines
+and telemetry."""
 
 from __future__ import annotations
 
@@ -19,14 +20,12 @@ from habitus.app.home import AWAY, Home
 from habitus.app.operation import backing_up
 from habitus.app.operation.check_state import Check, CheckState
 from habitus.app.sharing.reaching import silence
-from habitus.errors import UserError
+from habitus.errors import StorageFailed, UserError
 from habitus.hosts.hook import SOCKET, SPOOL
 from habitus.jobs.model import JobState
 from habitus.jobs.tables import jobs
 from habitus.journal.spool import Spool
 from habitus.redact import Redactor
-from habitus.sandbox.credentials.vault import FILE as VAULT
-from habitus.sandbox.credentials.vault import Vault
 from habitus.settings import Settings
 
 
@@ -37,8 +36,8 @@ def operation(home: Home) -> Iterator[Check]:
     yield from _spool(home.place, home.redactor)
     yield from _jobs(home)
     yield from _hooks(home.settings)
-    yield from _vault(home.settings, home.vault)
-    yield from _proxy(home)
+    yield from _vault(home)
+    yield from _command_lines(home)
     yield from _backups(home.settings)
     if os.environ.get(tracing.ENDPOINT):
         yield _telemetry()
@@ -104,32 +103,38 @@ def _answers(settings: Settings) -> bool:
     return True
 
 
-def _vault(settings: Settings, vault: Vault) -> Iterator[Check]:
-    if not (settings.home / VAULT).exists():
-        return
+def _vault(home: Home) -> Iterator[Check]:
+    """Whether its key is at hand: of the vault there is, or of one that a skill which asks for secrets would need."""
     try:
-        names = vault.names()
-        detail = f"{len(names)} secrets" + (", locked" if vault.is_locked() else "")
+        names = home.vault.names()
+        if not names and not secrets.askers(home.skills, home.skills.snapshot().by_name):
+            return
+        home.vault.unlock()
     except UserError as error:
-        yield Check(name="vault", state=CheckState.BROKEN, detail=error.message, mend=error.mend)
+        state = CheckState.BROKEN if isinstance(error, StorageFailed) else CheckState.MISSING
+        yield Check(name="vault", state=state, detail=error.message, mend=error.mend)
         return
-    mend = "Give HABITUS_VAULT_KEY, or a keyring, to those who run skills." if vault.is_locked() else ""
-    yield Check(name="vault", state=CheckState.MISSING if mend else CheckState.OK, detail=detail, mend=mend)
+    yield Check(name="vault", state=CheckState.OK, detail=f"{len(names)} secrets, and its key is at hand")
 
 
-def _proxy(home: Home) -> Iterator[Check]:
+def _command_lines(home: Home) -> Iterator[Check]:
     """Command lines of skills: whether they can be called, with what they ask for, and be held to their hosts."""
-    items = [item for item in home.skills.listing() if item.summary is not None and item.summary.manifest.cli]
-    if not items:
+    refusals = CommandLines(home, home.user()).refusals()
+    if not refusals:
         return
-    callable_ones = len(CommandLines(home, home.user()).names())
-    detail = f"{callable_ones} of {len(items)} skills with a command line can be called"
-    mends = [f"Run: {request.mend}" for request in secrets.overview(home).requests if request.mend]
+    fine = [name for name, refusal in refusals.items() if refusal is None]
+    detail = f"{len(fine)} of {len(refusals)} can be called"
+    detail += f": {', '.join(fine[:5])}{', …' * (len(fine) > 5)}" if fine else ""
+    refused = [refusal for refusal in refusals.values() if refusal is not None]
+    mends = [refusal.mend for refusal in refused if refusal.mend]
+    mends += [f"Run: {request.mend}" for request in secrets.overview(home).requests if request.mend]
     if home.machine.bubblewrap is None:
-        detail += "; none is let out to its hosts only, so none has a network"
+        detail += "; none reaches a host, and code has skills.run and no habitus-skill"
         mends.append("Install bubblewrap (Debian, Ubuntu: apt-get install bubblewrap).")
+    detail += "".join(f"; {refusal.message.rstrip('.')}" for refusal in refused[:5])
     state = CheckState.MISSING if mends else CheckState.OK
-    yield Check(name="proxy", state=state, detail=f"{detail}." if mends else detail, mend=mends[0] if mends else "")
+    detail = f"{detail}." if mends else detail
+    yield Check(name="command lines", state=state, detail=detail, mend=mends[0] if mends else "")
 
 
 def _backups(settings: Settings) -> Iterator[Check]:

@@ -216,7 +216,7 @@ def _fit_to_be_seen(line: CommandLine, run: ToolRun, egress: Egress) -> Answer:
         before = f"{stderr.rstrip()}\n" if stderr.strip() else ""
         stderr = before + "".join(f"{COMMAND}: {remark}\n" for remark in remarks)
         outcome = replace(outcome, reason=" ".join([outcome.reason, *remarks]).strip())
-    return Answer(stdout=stdout, stderr=stderr, code=_exit_code(run), outcome=outcome)
+    return Answer(stdout=stdout, stderr=stderr, code=_exit_code(run, outcome), outcome=outcome)
 
 
 def _judged(run: ToolRun, redactor: Redactor) -> Outcome:
@@ -234,9 +234,12 @@ def _remarks(line: CommandLine, outcome: Outcome, egress: Egress, *, has_leaked:
     return remarks if outcome.is_ok else [*remarks, *line.granted.missing]
 
 
-def _exit_code(run: ToolRun) -> int:
+def _exit_code(run: ToolRun, outcome: Outcome) -> int:
+    """Its own, but never 0 where it reports an error itself."""
     if run.timed_out:
         return TIMED_OUT
     if run.exit_code is None or run.outcome.kind is OutcomeKind.INFRA:
         return NO_SANDBOX
-    return run.exit_code if run.exit_code >= 0 else _SIGNALLED - run.exit_code
+    if run.exit_code == 0:
+        return 0 if outcome.is_ok else 1
+    return run.exit_code if run.exit_code > 0 else _SIGNALLED - run.exit_code

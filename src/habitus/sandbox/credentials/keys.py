@@ -72,6 +72,15 @@ class VaultKey:
             return None
 
 
+def check_sources(sources: KeySources) -> None:
+    """Refuse where a new vault would have no key: no variable, no keyring, and nobody who types."""
+    given = sources.given()
+    if given is not None:
+        _long_enough(given)
+    elif sources.keyring() is None:
+        _typed_anew(sources)
+
+
 def made(vault_id: str, sources: KeySources) -> tuple[VaultKey, dict[str, Any]]:
     """A key for a new vault, and what must be kept to find it again."""
     given = sources.given()

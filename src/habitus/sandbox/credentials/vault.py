@@ -62,7 +62,11 @@ class Vault:
         return is_typed and (self._key is None or self._key[0] != kept["id"])
 
     def unlock(self) -> None:
-        self._key_of(self._read(), asks=True)
+        """Find its key, or where there is no vault yet, one that it could be made with; `UserError`: there is none."""
+        if kept := self._read():
+            self._key_of(kept, asks=True)
+        else:
+            keys.check_sources(self._sources)
 
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(self._read().get("secrets", {})))
