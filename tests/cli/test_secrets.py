@@ -110,7 +110,7 @@ def test_the_doctor_says_whether_the_key_of_the_vault_is_at_hand(direct: Direct)
 def test_the_doctor_says_which_command_line_would_be_refused_and_that_secrets_have_no_key(
     mailer: Direct, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("keyring.core._keyring_backend", NoKeyring())
+    monkeypatch.setattr("keyring.core._keyring_backend", NoKeyring())  # type: ignore[no-untyped-call]  # the library has no types
     mailer.ok("trust", "pdf-mailer", "--yes")
     before = checked(mailer, {})
     assert before["vault"] == ("missing", "There is no keyring here, and no key for the vault.")

@@ -101,8 +101,8 @@ class ManageSkills(Arguments):
 def manage_skills(tools: Tools, changes: Changes) -> Tool:
     async def run(given: ManageSkills, running: Running) -> ToolResult:
         if given.action == "list":
-            there, gone = await in_thread(tools.all), await in_thread(tools.retired)
-            retired = [{"name": names.callable_name(t.name), "status": "retired", "reason": t.reason} for t in gone]
+            there, left = await in_thread(tools.all), await in_thread(tools.retired)
+            retired = [{"name": names.callable_name(t.name), "status": "retired", "reason": t.reason} for t in left]
             return returned({"tools": [*map(_line, there), *retired]})
         if not given.name:
             raise ToolFailed(f"Say which tool to {given.action} in 'name'.")
