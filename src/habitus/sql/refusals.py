@@ -24,7 +24,7 @@ _KNOWN = (
     ),
     (r"readonly|read-only", "{where} can't be written.", "Check the permissions of its directory."),
     (r"unable to open", "{where} can't be opened.", "Check that its directory exists and is yours."),
-    (r"malformed|not a database", "{where} is damaged ({said}).", "{way_back}"),
+    (r"malformed|not a database|could not decode", "{where} is damaged ({said}).", "{way_back}"),
     (r"^55P03|locked", "{where} has been busy for {waited:g} s.", "Look for a stuck habitus process, then retry."),
     (
         r"^42501|^3F000|permission denied",
