@@ -94,7 +94,7 @@ def test_lint_tells_of_what_has_no_effect_and_what_is_risky(direct: Direct) -> N
             "Add that skill, or take its name out.",
         ),
     ]
-    assert [severity for severity, *_ in found["risky"]] == ["risk"]
+    assert {severity for severity, *_ in found["risky"]} == {"risk"}
     assert direct.json("skills", "lint", "odd")["skills"][0]["diagnostics"] == report["skills"][1]["diagnostics"]
     folder = str(direct.skill_file("odd").parent.parent)
     assert [one["diagnostics"] for one in direct.json("skills", "lint", folder)["skills"]] == [

@@ -239,7 +239,7 @@ def test_every_host_with_the_address_has_the_same_skills_and_the_same_pause(tmp_
 @pytest.mark.req("SK-08", "OP-01")
 def test_many_skills_are_taken_in_with_few_statements(tmp_path: Path, url: str) -> None:
     """A server is a round trip away: with a statement or more for every skill it is that which takes the time."""
-    names = [f"skill-{number}" for number in range(120)]
+    names = [f"skill-{number}" for number in range(150)]
 
     def import_all(habitus: Habitus, text: str) -> int:
         for name in names:

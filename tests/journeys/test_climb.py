@@ -32,7 +32,7 @@ LESSON = LessonBody(
     correct_pattern="load the order first, and print its id",
     domains=("data_analysis",),
 )
-SKILL = "when-a-label-for-an-order"
+SKILL = "when-a-label-for-an-order-is-printed"
 RECIPE = "load_order_then_print_label"
 RIGHT = (
     "import json, sys\n"

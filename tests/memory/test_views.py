@@ -167,7 +167,7 @@ def test_who_keeps_the_database_busy_does_not_wait_for_the_pages(
     cortex.encode(lesson("Dates are day-first."))
     with (pages(".lock")).open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        with sql.writing(engine):
+        with sql.writing(engine, lock="memory"):
             cortex.encode(lesson("The log is long."))
     assert "The log is long." not in pages("lessons.md").read_text()
     cortex.encode(lesson("The report is short."))

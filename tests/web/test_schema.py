@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import schemathesis
 import sqlalchemy as sa
-from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
 from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
@@ -35,7 +34,7 @@ from habitus.web.api import jobs, sessions, skills
 from habitus.web.pages import chat
 from habitus.web.pages import jobs as jobs_page
 from habitus.web.security import Keys
-from tests.web.conftest import HOST
+from tests.web.conftest import HOST, standing
 from tests.web.furnished import furnish_with_life
 
 
@@ -76,9 +75,9 @@ def off_the_loop(habitus: Habitus) -> Iterator[None]:
 
 
 @pytest.mark.req("CL-03")
-def test_what_works_in_a_handler_works_in_a_thread(standing: FastAPI) -> None:
+def test_what_works_in_a_handler_works_in_a_thread() -> None:
     """A handler is a plain function, which runs in a thread; those that wait on the event loop are known."""
-    handlers = {door.endpoint for door in iter_route_contexts(standing.routes)}
+    handlers = {door.endpoint for door in iter_route_contexts(standing().routes)}
     ours = {one for one in handlers if one is not None and one.__module__.startswith("habitus.")}
     assert len(ours) > 100
     assert {one for one in ours if iscoroutinefunction(one)} == {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -48,6 +48,7 @@ class Library:
         gate_context: GateContext,
         fill: Mapping[str, str],
         allow: Callable[[Author], None] = lambda author: None,
+        reading: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         self.layers = tuple(layers)
         self._outside = outside
@@ -56,6 +57,7 @@ class Library:
         self._fill = {name: value for name, value in fill.items() if name != "USER"}
         self._allow = allow
         self._newest = newest  # changes with what somebody trusts, and with any layer that a database knows of
+        self._reading = reading  # one transaction for all that a snapshot asks of one database
         self._lock = threading.RLock()
         self._mark: Hashable = None
         self.last = Snapshot(revision=(), listing=())  # as it was looked at last
@@ -68,12 +70,14 @@ class Library:
         Without a look the directories are not read, so what somebody changed there by hand is not noticed.
         """
         with self._lock:
-            mark = self._newest()
-            if mark != self._mark:
-                self._compose(mark[0])
-                self._mark = mark
+            with self._reading():
+                mark = self._newest()
+                if mark != self._mark:
+                    self._compose(mark[0])
+                    self._mark = mark
             if look and [layer for layer in self.layers if layer.store.look()]:
-                self._compose(mark[0])
+                with self._reading():
+                    self._compose(mark[0])
             return self.last.for_reader(user or self._reader)
 
     def _compose(self, trust: Hashable) -> None:

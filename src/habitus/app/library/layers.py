@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -44,6 +45,7 @@ def open_library(home: Home, *, only: str = "") -> Library:
         fill=home.fill,
         allow=home.allow,
         newest=partial(_newest, home),
+        reading=partial(sql.reading, local) if local is shared else nullcontext,
         outside=OutsideContent(home.trust, shared),
     )
 

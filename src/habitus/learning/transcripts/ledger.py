@@ -49,7 +49,7 @@ class TurnLedger:
     def first_time(self, digests: Iterable[str], how: How) -> Iterator[list[str]]:
         """Those of the turns that are new. What is done inside and the note of it are one transaction."""
         try:
-            with sql.writing(self._engine, lock="learned_turns") as connection:
+            with sql.writing(self._engine, lock="memory") as connection:
                 new = self._new(connection, digests, how)
                 yield new
                 rows = [{"digest": digest, "how": how.value, "learned_on": self._clock()} for digest in new]
@@ -60,7 +60,7 @@ class TurnLedger:
     @contextmanager
     def attempt(self) -> Iterator[None]:
         """Inside `first_time`: what fails in here leaves no trace, and the rest holds."""
-        with sql.writing(self._engine, lock="learned_turns") as connection, connection.begin_nested():
+        with sql.writing(self._engine, lock="memory") as connection, connection.begin_nested():
             yield
 
     def _new(self, connection: sa.Connection, digests: Iterable[str], how: How) -> list[str]:

@@ -95,7 +95,7 @@ def _found(archive: tarfile.TarFile, limits: ArchiveLimits) -> Iterator[Member]:
                 raise limits.too_many(f"more than {limits.members:,}")
             if header.name not in (".", "./"):
                 yield _member(archive, header)
-    except BROKEN as error:
+    except (*BROKEN, OSError) as error:
         raise CantTake(f"It can't be read to its end: {error}.") from None
 
 
