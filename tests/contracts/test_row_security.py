@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -71,7 +72,7 @@ def test_rows_of_a_user_do_not_exist_for_another_whatever_they_call_themselves(t
         leave(habitus.settings, open_queue(habitus), "curate")
         with at_work(habitus, queue := open_queue(habitus, for_worker=True), starts_due=False):
             while queue.left():
-                pass
+                time.sleep(0.1)
         anns = rows(habitus)
     assert min(anns.values()) >= 1, anns
     for user in HOSTILE:

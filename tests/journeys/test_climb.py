@@ -107,7 +107,7 @@ async def test_a_lesson_climbs_to_code_degrades_falls_back_retires_and_is_restor
     )
     assert lesson.id in " ".join(approve(habitus))
     assert habitus.skills.load(SKILL).body.startswith(
-        "When a label for an order is printed.\n\n1. load the order first, and print its id."
+        "When a label for an order is printed:\n\n1. Load the order first, and print its id."
     )
 
     # What is done with the skill again and again becomes its recipe.

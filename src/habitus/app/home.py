@@ -6,7 +6,7 @@ import functools
 import os
 import secrets
 from collections.abc import Callable, Hashable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -247,9 +247,14 @@ class Home:
         """The text without secrets, fit to be kept and shown."""
         return self.redactor.redact(text).text
 
+    def reading(self) -> AbstractContextManager[object]:
+        """One transaction for all that is read inside, where there is one database: nobody holds two connections."""
+        return sql.reading(self.local) if self.local is self.shared else nullcontext()
+
     def waiting_count(self) -> int:
         """How many changes and lessons wait for a person."""
-        return self.review.waiting_count() + waiting_lessons(self.shared, self.settings.user)
+        with self.reading():
+            return self.review.waiting_count() + waiting_lessons(self.shared, self.settings.user)
 
     @property
     def is_stand_in(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -36,16 +35,17 @@ CHANGELOG = "CHANGELOG.md"  # beside the skill folders of a layer that is the pe
 def open_library(home: Home, *, only: str = "") -> Library:
     """The library of a home, or what it knows of only one name: as if there were no other skills."""
     local, shared = home.local, home.shared
-    own = _user_store(home, only)  # first: it may lie in another database, and nobody holds two connections
-    with sql.reading(local):  # one transaction for all other layers
-        layers = _layers(home, own, only)
+    with home.reading():
+        own = _user_store(home, only)
+        with sql.reading(local):
+            layers = _layers(home, own, only)
     return Library(
         layers,
         gate_context=home.gates(home.user()),
         fill=home.fill,
         allow=home.allow,
         newest=partial(_newest, home),
-        reading=partial(sql.reading, local) if local is shared else nullcontext,
+        reading=home.reading,
         outside=OutsideContent(home.trust, shared),
     )
 
