@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import unicodedata
 import zipfile
 from pathlib import Path
@@ -200,3 +201,15 @@ def test_a_skill_of_another_origin_is_never_replaced_in_silence(direct: Direct, 
     assert verdicts(direct, tmp_path / "second-vendor", "--replace") == {"tea": "updated"}
     put(tmp_path / "second-vendor", "tea", SKILL.format("tea") + "2. With sugar.\n")
     assert verdicts(direct, tmp_path / "second-vendor") == {"tea": "updated"}, "the same origin goes on being updated"
+
+
+@pytest.mark.req("SK-18", "SC-01")
+def test_a_folder_whose_name_is_no_text_is_imported_and_two_ways_at_once_are_refused(
+    direct: Direct, tmp_path: Path
+) -> None:
+    folder = tmp_path / os.fsdecode(b"odd\xff") / "tea"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text("---\nname: tea\ndescription: Brews tea.\n---\nBoil.\n")
+    refused = direct("skills", "import", str(tmp_path), "--keep-both", "--replace")
+    assert (refused.code, refused.err) == (2, "habitus: Give --keep-both or --replace, not both.\n")
+    assert verdicts(direct, folder.parent.parent) == {"tea": "imported"}

@@ -18,6 +18,7 @@ from habitus.app.library.updating import Manner, TakenIn, Updated
 from habitus.cli import output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson
+from habitus.errors import Misused
 from habitus.files import given_path
 from habitus.skills.formats.detect import FORMATS
 from habitus.skills.importing import Namesake, Result, Verdict, hold
@@ -133,6 +134,8 @@ def _manner(
     overwrite: bool, is_trusted: bool, is_quiet: bool, *, keep_both: bool = False, replace: bool = False
 ) -> Iterator[Manner]:
     """With a counter on standard error while many are taken in."""
+    if keep_both and replace:
+        raise Misused("Give --keep-both or --replace, not both.")
     with output.counting(is_quiet=is_quiet) as progress:
         choose = _always_replace if replace else hold if is_quiet or not sys.stdin.isatty() else _ask
         yield Manner(overwrite=overwrite, is_trusted=is_trusted, keep_both=keep_both, progress=progress, choose=choose)

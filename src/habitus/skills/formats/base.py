@@ -13,6 +13,7 @@ from habitus.files import Tree, tree_hash
 from habitus.skills import trees
 from habitus.skills.model import Counters, Diagnostic, Json, Severity, Skill, Stage
 from habitus.skills.names import unique_name
+from habitus.text import encodable
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,6 +39,10 @@ class Incoming:
         skill = trees.parse(self.name, self.tree).skill
         assert skill is not None
         return skill
+
+    def __post_init__(self) -> None:
+        """A folder's name may hold bytes that are no text, and where it lay is written down."""
+        object.__setattr__(self, "origin", encodable(self.origin))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
