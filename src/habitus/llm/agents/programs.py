@@ -7,12 +7,21 @@ with is linked there, so that a program which renews it renews the person's.
 from __future__ import annotations
 
 import json
-import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from habitus.llm.agents.formats import (
+    as_count,
+    as_dollars,
+    as_table,
+    link,
+    read_json,
+    read_objects,
+    read_toml,
+    toml_value,
+    write_text,
+)
 from habitus.llm.model import Usage
 
 
@@ -30,7 +39,7 @@ class Question:
     @property
     def system_file(self) -> str:
         """The system prompt in a file, where other users of the machine don't see it."""
-        return str(_write(self.room / "system.md", self.system or "Answer the request."))  # none may be empty
+        return str(write_text(self.room / "system.md", self.system or "Answer the request."))  # none may be empty
 
     @property
     def both(self) -> str:
@@ -92,18 +101,18 @@ def _ask_claude(question: Question) -> Call:
 
 
 def _read_claude(written: str, question: Question) -> Output:
-    for said in _events(written):
+    for said in read_objects(written):
         if said.get("type") != "result":
             continue
-        text, used = str(said.get("result") or ""), _table(said.get("usage"))
+        text, used = str(said.get("result") or ""), as_table(said.get("usage"))
         if said.get("is_error"):
             return Output(problem=text or str(said.get("subtype")))
         read = ("cache_creation_input_tokens", "cache_read_input_tokens", "input_tokens")
         usage = Usage(
-            input_tokens=sum(_count(used, each) for each in read),
-            output_tokens=_count(used, "output_tokens"),
-            cached_tokens=_count(used, "cache_read_input_tokens"),
-            cost=_dollars(said.get("total_cost_usd")),
+            input_tokens=sum(as_count(used, each) for each in read),
+            output_tokens=as_count(used, "output_tokens"),
+            cached_tokens=as_count(used, "cache_read_input_tokens"),
+            cost=as_dollars(said.get("total_cost_usd")),
         )
         return Output(text=text, usage=usage)
     return Output()
@@ -121,8 +130,8 @@ _CODEX_OFF = (
 
 def _ask_codex(question: Question) -> Call:
     theirs, own = question.folder("CODEX_HOME", ".codex"), question.room / "codex"
-    _link(theirs, own, "auth.json", "auth.lock")
-    config = {key: value for key, value in _toml(theirs / "config.toml").items() if key in _CODEX_KEPT}
+    link(theirs, own, "auth.json", "auth.lock")
+    config = {key: value for key, value in read_toml(theirs / "config.toml").items() if key in _CODEX_KEPT}
     config |= {
         "model_instructions_file": question.system_file,
         "web_search": "disabled",
@@ -132,7 +141,7 @@ def _ask_codex(question: Question) -> Call:
         "skills": {"bundled": {"enabled": False}},
         "features": dict.fromkeys(_CODEX_OFF, False),
     }
-    _write(own / "config.toml", "\n".join(f"{key} = {_toml_value(value)}" for key, value in config.items()))
+    write_text(own / "config.toml", "\n".join(f"{key} = {toml_value(value)}" for key, value in config.items()))
     alone = ("--ephemeral", "--skip-git-repo-check", "--ignore-rules", "--sandbox", "read-only")
     return Call(
         arguments=("exec", "--json", *alone, *question.options(), "-"),
@@ -143,27 +152,27 @@ def _ask_codex(question: Question) -> Call:
 
 def _read_codex(written: str, question: Question) -> Output:
     text, usage, problem = "", None, ""
-    for said in _events(written):
+    for said in read_objects(written):
         match said:
             case {"type": "item.completed", "item": {"type": "agent_message", "text": str(message)}}:
                 text = message
             case {"type": "turn.completed", "usage": dict(used)}:
                 usage = Usage(
-                    input_tokens=_count(used, "input_tokens"),
-                    output_tokens=_count(used, "output_tokens"),
-                    cached_tokens=_count(used, "cached_input_tokens"),
+                    input_tokens=as_count(used, "input_tokens"),
+                    output_tokens=as_count(used, "output_tokens"),
+                    cached_tokens=as_count(used, "cached_input_tokens"),
                 )
             case {"type": "turn.failed", "error": {"message": message}} | {"type": "error", "message": message}:
                 problem = str(message)
-    model = str(_toml(question.room / "codex" / "config.toml").get("model", ""))
+    model = str(read_toml(question.room / "codex" / "config.toml").get("model", ""))
     return Output(text=text, usage=usage, model=model, problem="" if usage is not None else problem)
 
 
 def _ask_gemini(question: Question) -> Call:
     theirs, own = question.folder("GEMINI_CLI_HOME", "") / ".gemini", question.room / ".gemini"
-    _link(theirs, own, "oauth_creds.json", "google_accounts.json", "gemini-credentials.json", "installation_id", ".env")
-    _link(question.person / ".config", question.room / ".config", "gcloud")
-    auth = _table(_table(_json(theirs / "settings.json").get("security")).get("auth"))
+    link(theirs, own, "oauth_creds.json", "google_accounts.json", "gemini-credentials.json", "installation_id", ".env")
+    link(question.person / ".config", question.room / ".config", "gcloud")
+    auth = as_table(as_table(read_json(theirs / "settings.json").get("security")).get("auth"))
     if not auth and question.environ.get("GEMINI_API_KEY"):
         auth = {"selectedType": "gemini-api-key"}
     settings = {
@@ -174,7 +183,7 @@ def _ask_gemini(question: Question) -> Call:
         "general": {"enableAutoUpdate": False},
         "privacy": {"usageStatisticsEnabled": False},
     }
-    _write(own / "settings.json", json.dumps(settings))
+    write_text(own / "settings.json", json.dumps(settings))
     alone = ("--skip-trust", "--approval-mode", "plan", "-e", "none")
     return Call(
         arguments=("-p", "", "-o", "json", *alone, *question.options("-m")),
@@ -188,15 +197,15 @@ def _ask_gemini(question: Question) -> Call:
 
 
 def _read_gemini(written: str, question: Question) -> Output:
-    said = next(iter(_events(written)), {})
-    if problem := _table(said.get("error")):
+    said = next(iter(read_objects(written)), {})
+    if problem := as_table(said.get("error")):
         return Output(problem=f"{problem.get('message')} ({problem.get('code')})")
-    models = _table(_table(said.get("stats")).get("models"))
-    used = [_table(_table(each).get("tokens")) for each in models.values()]
+    models = as_table(as_table(said.get("stats")).get("models"))
+    used = [as_table(as_table(each).get("tokens")) for each in models.values()]
     usage = Usage(
-        input_tokens=sum(_count(each, "prompt") for each in used),
-        output_tokens=sum(_count(each, "candidates") + _count(each, "thoughts") for each in used),
-        cached_tokens=sum(_count(each, "cached") for each in used),
+        input_tokens=sum(as_count(each, "prompt") for each in used),
+        output_tokens=sum(as_count(each, "candidates") + as_count(each, "thoughts") for each in used),
+        cached_tokens=sum(as_count(each, "cached") for each in used),
     )
     return Output(text=str(said.get("response") or ""), usage=usage if used else None, model=next(iter(models), ""))
 
@@ -206,8 +215,8 @@ _OPENCODE_AGENT = "answer"
 
 def _ask_opencode(question: Question) -> Call:
     places = {f"XDG_{kind.upper()}_HOME": str(question.room / kind) for kind in ("config", "data", "state")}
-    _link(question.folder("XDG_DATA_HOME", ".local/share") / "opencode", question.room / "data/opencode", "auth.json")
-    theirs = _json(question.folder("XDG_CONFIG_HOME", ".config") / "opencode" / "opencode.json")
+    link(question.folder("XDG_DATA_HOME", ".local/share") / "opencode", question.room / "data/opencode", "auth.json")
+    theirs = read_json(question.folder("XDG_CONFIG_HOME", ".config") / "opencode" / "opencode.json")
     kept = ("model", "provider", "enabled_providers", "disabled_providers")
     config = {key: value for key, value in theirs.items() if key in kept} | {
         "snapshot": False,
@@ -215,7 +224,7 @@ def _ask_opencode(question: Question) -> Call:
         "autoupdate": False,
         "agent": {_OPENCODE_AGENT: {"mode": "primary", "prompt": question.system, "permission": {"*": "deny"}}},
     }
-    given = _write(question.room / "opencode.json", json.dumps(config))
+    given = write_text(question.room / "opencode.json", json.dumps(config))
     return Call(
         arguments=(
             *("run", "--pure", "--format", "json", "--agent", _OPENCODE_AGENT, "--title", "habitus"),
@@ -234,28 +243,28 @@ def _ask_opencode(question: Question) -> Call:
 
 def _read_opencode(written: str, question: Question) -> Output:
     texts, usage, problem = [], None, ""
-    for said in _events(written):
+    for said in read_objects(written):
         match said:
             case {"type": "text", "part": {"text": str(text)}}:
                 texts.append(text)
             case {"type": "step_finish", "part": {"tokens": dict(used)} as part}:
-                cache = _table(used.get("cache"))
+                cache = as_table(used.get("cache"))
                 usage = Usage(
-                    input_tokens=_count(used, "input") + _count(cache, "read") + _count(cache, "write"),
-                    output_tokens=_count(used, "output") + _count(used, "reasoning"),
-                    cached_tokens=_count(cache, "read"),
-                    cost=_dollars(part.get("cost")) or None,  # 0 where it does not know the price
+                    input_tokens=as_count(used, "input") + as_count(cache, "read") + as_count(cache, "write"),
+                    output_tokens=as_count(used, "output") + as_count(used, "reasoning"),
+                    cached_tokens=as_count(cache, "read"),
+                    cost=as_dollars(part.get("cost")) or None,  # 0 where it does not know the price
                 )
             case {"type": "error", "error": dict(error)}:
-                problem = str(_table(error.get("data")).get("message") or error.get("name"))
+                problem = str(as_table(error.get("data")).get("message") or error.get("name"))
     return Output(text="".join(texts), usage=usage, problem=problem)
 
 
 def _ask_copilot(question: Question) -> Call:
     own = question.room / "copilot"
-    theirs = _json(question.folder("COPILOT_HOME", ".copilot") / "config.json")
+    theirs = read_json(question.folder("COPILOT_HOME", ".copilot") / "config.json")
     kept = {key: value for key, value in theirs.items() if "logged" in key.lower() or "token" in key.lower()}
-    _write(own / "config.json", json.dumps(kept))
+    write_text(own / "config.json", json.dumps(kept))
     alone = ("--available-tools", "none", "--disable-builtin-mcps", "--no-custom-instructions", "--no-ask-user")
     return Call(
         arguments=(
@@ -268,18 +277,18 @@ def _ask_copilot(question: Question) -> Call:
 
 def _read_copilot(written: str, question: Question) -> Output:
     texts, problem = [], ""
-    for said in _events(written):
+    for said in read_objects(written):
         match said:
             case {"type": "assistant.message", "data": {"content": str(text)}}:
                 texts.append(text)
             case {"type": "session.error", "data": {"message": message}}:
                 problem = str(message)
-    metrics = _table(_json(question.room / "usage.json").get("modelMetrics"))
-    used = [_table(_table(each).get("usage")) for each in metrics.values()]
+    metrics = as_table(read_json(question.room / "usage.json").get("modelMetrics"))
+    used = [as_table(as_table(each).get("usage")) for each in metrics.values()]
     usage = Usage(
-        input_tokens=sum(_count(each, "inputTokens") for each in used),
-        output_tokens=sum(_count(each, "outputTokens") for each in used),
-        cached_tokens=sum(_count(each, "cacheReadTokens") for each in used),
+        input_tokens=sum(as_count(each, "inputTokens") for each in used),
+        output_tokens=sum(as_count(each, "outputTokens") for each in used),
+        cached_tokens=sum(as_count(each, "cacheReadTokens") for each in used),
     )
     return Output(
         text="".join(texts),
@@ -302,19 +311,19 @@ def _ask_pi(question: Question) -> Call:
 
 
 def _read_pi(written: str, question: Question) -> Output:
-    for said in _events(written):
-        message = _table(said.get("message"))
+    for said in read_objects(written):
+        message = as_table(said.get("message"))
         if said.get("type") != "message_end" or message.get("role") != "assistant":
             continue
-        used = _table(message.get("usage"))
-        cost = _dollars(_table(used.get("cost")).get("total"))
+        used = as_table(message.get("usage"))
+        cost = as_dollars(as_table(used.get("cost")).get("total"))
         usage = Usage(
-            input_tokens=sum(_count(used, each) for each in ("input", "cacheRead", "cacheWrite")),
-            output_tokens=_count(used, "output"),
-            cached_tokens=_count(used, "cacheRead"),
+            input_tokens=sum(as_count(used, each) for each in ("input", "cacheRead", "cacheWrite")),
+            output_tokens=as_count(used, "output"),
+            cached_tokens=as_count(used, "cacheRead"),
             cost=cost,
         )
-        parts = [str(_table(part).get("text") or "") for part in message.get("content") or ()]
+        parts = [str(as_table(part).get("text") or "") for part in message.get("content") or ()]
         problem = str(message.get("errorMessage") or "") if message.get("stopReason") == "error" else ""
         return Output(text="".join(parts), usage=usage, problem=problem)
     return Output()
@@ -323,7 +332,7 @@ def _read_pi(written: str, question: Question) -> Output:
 def _ask_cursor(question: Question) -> Call:
     own = question.room / "cursor"
     denied = {"permissions": {"allow": [], "deny": ["Read(**)", "Write(**)", "Shell(*)", "Mcp(*:*)"]}, "version": 1}
-    _write(own / "cli-config.json", json.dumps(denied))
+    write_text(own / "cli-config.json", json.dumps(denied))
     return Call(
         arguments=("-p", "--output-format", "json", "--trust", "--mode", "ask", *question.options()),
         stdin=question.both,
@@ -332,7 +341,7 @@ def _ask_cursor(question: Question) -> Call:
 
 
 def _read_cursor(written: str, question: Question) -> Output:
-    for said in _events(written):
+    for said in read_objects(written):
         if said.get("type") == "result":
             text = str(said.get("result") or "")
             return Output(problem=text or "no reason given") if said.get("is_error") else Output(text=text)
@@ -429,66 +438,3 @@ PROGRAMS: Mapping[str, Program] = {
         ),
     )
 }
-
-
-def _events(written: str) -> Iterator[dict[str, Any]]:
-    """One object, or one on each line; whatever else a program says beside them is passed over."""
-    for text in (written, *written.splitlines()):
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(value, dict):
-            yield value
-            if text is written:
-                return
-
-
-def _table(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _count(used: Mapping[str, Any], key: str) -> int:
-    value = used.get(key)
-    return value if isinstance(value, int) else 0
-
-
-def _dollars(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
-
-
-def _write(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, "utf-8")
-    return path
-
-
-def _link(theirs: Path, own: Path, *names: str) -> None:
-    own.mkdir(parents=True, exist_ok=True)
-    for name in names:
-        if theirs.is_dir():
-            (own / name).symlink_to(theirs / name)
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        return _table(json.loads(path.read_bytes()))
-    except (OSError, ValueError, RecursionError):
-        return {}
-
-
-def _toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-
-
-def _toml_value(value: object) -> str:
-    match value:
-        case dict():
-            return f"{{{', '.join(f'{json.dumps(key)} = {_toml_value(each)}' for key, each in value.items())}}}"
-        case list():
-            return f"[{', '.join(map(_toml_value, value))}]"
-        case _:
-            return json.dumps(value, default=str)
