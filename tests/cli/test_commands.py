@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from habitus.app import Habitus, read_settings
+from habitus.cli.commands import FIRST, commands
 from habitus.settings import account_name
 from tests.cli.conftest import Direct
 from tests.homes import furnish
@@ -24,20 +27,47 @@ COMMANDS = [
 ]
 
 
-def test_habitus_alone_explains_itself_in_three_groups(direct: Direct) -> None:
-    ran = direct()
+@pytest.mark.parametrize("asked", [(), ("--help",)])
+def test_habitus_alone_explains_itself_on_one_screen_the_five_that_matter_first(
+    direct: Direct, asked: tuple[str, ...]
+) -> None:
+    ran = direct(*asked)
     assert (ran.code, ran.err) == (0, "")
-    for word in ("Everyday", "Curate", "Operate", "skills", "habitus tour"):
-        assert word in ran.out
+    lines = ran.out.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    places = [ran.out.index(f"\n  {name} ") for name in (*FIRST, "Use", "Operate")]
+    assert places == sorted(places)
+    shown = set(re.findall(r"[a-z]+", ran.out))
+    assert shown >= {command.name for command in commands() if not command.hidden}
 
 
-@pytest.mark.full
-def test_every_command_has_help_and_json(direct: Direct) -> None:
-    for command in COMMANDS:
-        ran = direct(*command, "--help", env={"COLUMNS": "200", "TERMINAL_WIDTH": "200"})
-        assert (ran.code, ran.err) == (0, "")
-        assert "Usage: habitus" in ran.out
-        assert "--json" in ran.out or command == ("skills",)
+def test_every_command_explains_itself(direct: Direct) -> None:
+    def explain(command: Any, *words: str) -> Iterator[tuple[str, ...]]:
+        yield words
+        for name, below in getattr(command, "commands", {}).items():
+            yield from explain(below, *words, name)
+
+    for command in commands():
+        for words in explain(command, command.name or ""):
+            ran = direct(*words, "--help")
+            assert (ran.code, ran.err) == (0, ""), words
+            assert ran.out.startswith(f"Usage: habitus {' '.join(words)}"), words
+            assert "--json" in ran.out or words not in COMMANDS or words == ("skills",), words
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("review approve zzz", "There is no proposal or lesson 'zzz'. See 'habitus review list'."),
+        ("skills new a --description ''", "A skill needs a description. Say in one sentence what it does."),
+        ("tools run NOSUCH x", "There is no tool 'NOSUCH'. See 'habitus tools list'."),
+        ("recipes run NOSUCH x", "There is no recipe 'NOSUCH'. See 'habitus recipes list'."),
+    ],
+)
+def test_an_error_names_the_thing_that_is_missing(direct: Direct, words: str, said: str) -> None:
+    ran = direct(*shlex.split(words))
+    assert (ran.code, ran.err) == (1, f"habitus: {said}\n")
 
 
 def test_a_new_skill_is_listed_with_name_and_state(stocked: Direct) -> None:

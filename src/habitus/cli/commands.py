@@ -12,7 +12,8 @@ from habitus.cli.lazy import DeclaredCommand as Declared
 from habitus.cli.lazy import LazyCommand as Command
 from habitus.cli.lazy import group
 
-_EVERYDAY, _CURATE, _OPERATE = "Everyday", "Curate", "Operate"
+FIRST = ("check", "connect", "chat", "up", "skills")
+_USE, _LEARN, _DECIDE, _OPERATE = "Use", "Learn", "Decide", "Operate"
 _OfSkill = partial(Command, completes=skill_names)
 _OfLesson = partial(Command, completes=lesson_ids)
 _DeclaredSkill = partial(Declared, completes=skill_names)
@@ -34,22 +35,22 @@ def _exemplify(command: TyperCommand | TyperGroup, words: str) -> None:
 
 def _commands() -> list[TyperCommand | TyperGroup]:
     return [
-        Command("chat", "chat:chat", panel=_EVERYDAY),
-        Command("ask", "chat:ask", panel=_EVERYDAY),
-        _OfSkill("why", "finding:why", panel=_EVERYDAY),
-        _OfSkill("trust", "trust:trust", panel=_CURATE),
-        Command("identity", "identity:identity", panel=_CURATE),
-        Command("tour", "tour:tour", panel=_EVERYDAY),
-        Command("check", "check:check", panel=_EVERYDAY),
-        Command("learn", "learn:learn", panel=_EVERYDAY),
-        Command("outcome", "judging:outcome", panel=_EVERYDAY),
-        Command("dream", "dream:dream", panel=_EVERYDAY),
-        Command("curate", "curate:curate", panel=_CURATE),
-        Command("undo", "going_back:undo", panel=_CURATE),
-        Command("rollback", "going_back:rollback", panel=_CURATE),
-        Declared("pause", "pausing:pause", panel=_CURATE),
-        Declared("resume", "pausing:resume", panel=_CURATE),
-        Command("up", "up:up", panel=_EVERYDAY),
+        Command("chat", "chat:chat", panel=_USE),
+        Command("ask", "chat:ask", panel=_USE),
+        _OfSkill("why", "finding:why", panel=_USE),
+        _OfSkill("trust", "trust:trust", panel=_DECIDE),
+        Command("identity", "identity:identity", panel=_DECIDE),
+        Command("tour", "tour:tour", panel=_USE),
+        Command("check", "check:check", panel=_USE),
+        Command("learn", "learn:learn", panel=_LEARN),
+        Command("outcome", "judging:outcome", panel=_USE),
+        Command("dream", "dream:dream", panel=_LEARN),
+        Command("curate", "curate:curate", panel=_LEARN),
+        Command("undo", "going_back:undo", panel=_DECIDE),
+        Command("rollback", "going_back:rollback", panel=_DECIDE),
+        Declared("pause", "pausing:pause", panel=_DECIDE),
+        Declared("resume", "pausing:resume", panel=_DECIDE),
+        Command("up", "up:up", panel=_USE),
         Command("run", "run:run", hidden=True),
         Command("mcp", "mcp:mcp", panel=_OPERATE),
         Command("connect", "connecting:connect", panel=_OPERATE),
@@ -139,12 +140,12 @@ def _skills() -> TyperGroup:
         _OfSkill("climb", "climb:skill"),
     ]
     help = "List, read, write and undo skills. NAME may be 'name' or 'name@layer'."
-    return group("skills", help, below, panel=_EVERYDAY)
+    return group("skills", help, below, panel=_USE)
 
 
 def _skill() -> TyperGroup:
     below = [_OfSkill("run", "skill_run:run")]
-    return group("skill", "The command line that a skill brings along.", below, panel=_EVERYDAY)
+    return group("skill", "The command line that a skill brings along.", below, panel=_USE)
 
 
 def _tools() -> TyperGroup:
@@ -158,7 +159,7 @@ def _tools() -> TyperGroup:
         _OfSkill("restore", "tools:restore"),
     ]
     help = "Make, run and test tools: code that passed its test, in the sandbox."
-    return group("tools", help, below, panel=_EVERYDAY)
+    return group("tools", help, below, panel=_USE)
 
 
 def _recipes() -> TyperGroup:
@@ -170,7 +171,7 @@ def _recipes() -> TyperGroup:
         Command("mine", "mining:mine"),
     ]
     help = "Recipes: named sequences of tool calls that skills bring along."
-    return group("recipes", help, below, panel=_EVERYDAY)
+    return group("recipes", help, below, panel=_USE)
 
 
 def _pads() -> TyperGroup:
@@ -183,7 +184,7 @@ def _pads() -> TyperGroup:
         Command("keep", "pads:keep", hidden=True),
     ]
     help = "Scratchpads: named, isolated Python processes that remember, cell by cell."
-    return group("pad", help, below, panel=_EVERYDAY)
+    return group("pad", help, below, panel=_USE)
 
 
 def _lessons() -> TyperGroup:
@@ -198,7 +199,7 @@ def _lessons() -> TyperGroup:
         _OfLesson("promote", "climb:lesson"),
         Declared("archive", "lessons:list_archive"),
     ]
-    return group("lessons", "Facts, rules and lessons that reach every fitting prompt.", below, panel=_EVERYDAY)
+    return group("lessons", "Facts, rules and lessons that reach every fitting prompt.", below, panel=_LEARN)
 
 
 def _sessions() -> TyperGroup:
@@ -207,7 +208,7 @@ def _sessions() -> TyperGroup:
         Declared("show", "sessions:show"),
         Command("export", "sessions:export"),
     ]
-    return group("sessions", "Look at past conversations, and take them along.", below, panel=_EVERYDAY)
+    return group("sessions", "Look at past conversations, and take them along.", below, panel=_USE)
 
 
 def _review() -> TyperGroup:
@@ -220,13 +221,13 @@ def _review() -> TyperGroup:
         Declared("reopen", "review:reopen"),
         Command("edit", "review:edit"),
     ]
-    return group("review", "Decide about changes that wait for you.", below, panel=_CURATE)
+    return group("review", "Decide about changes that wait for you.", below, panel=_DECIDE)
 
 
 def _evidence() -> TyperGroup:
     below = [_OfSkill("show", "evidence:show"), Command("plan", "evidence:plan")]
     help = "What helps, and how sure that is: 'habitus evidence NAME' shows one item."
-    return group("evidence", help, below, panel=_CURATE, otherwise="show")
+    return group("evidence", help, below, panel=_LEARN, otherwise="show")
 
 
 def _secrets() -> TyperGroup:

@@ -42,7 +42,7 @@ def connect(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Wire our server, and hooks where there are any, into an agent's own config. Shows the difference first."""
+    """Give an agent our server, and our hooks where it has any. Shows the difference in its settings first."""
     settings = read_settings(context.find_root().obj)
     asks = not (yes or dry_run or as_json) and sys.stdin.isatty()
     hooks = use_case.offered_hooks(settings, os.environ, agent, scope, no_hook or ())

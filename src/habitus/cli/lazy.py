@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import functools
 import importlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -41,6 +42,12 @@ class Group(_FlagsAsFlags, TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         is_named = bool(args) and (args[0] in self.commands or args[0] in self.get_help_option_names(ctx))
         return list(super().parse_args(ctx, args if is_named or not self.otherwise else [self.otherwise, *args]))
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Each with its first sentence, whole."""
+        shown = [command for command in self.commands.values() if not command.hidden]
+        with formatter.section("Commands"):
+            formatter.write_dl([(command.name or "", first_sentence(command.help or "")) for command in shown])
 
 
 class _Command(_FlagsAsFlags, TyperCommand):
@@ -124,7 +131,7 @@ def group(
     otherwise: str = "",
 ) -> TyperGroup:
     """Commands under one name, which alone explains them, or does what is meant `otherwise`."""
-    made = typer.Typer(help=help, cls=Group, invoke_without_command=True, add_completion=False)
+    made = typer.Typer(help=help, cls=Group, invoke_without_command=True, add_completion=False, rich_markup_mode=None)
     made.callback()(_explain)
     whole = typer.main.get_group(made)
     assert isinstance(whole, Group)
@@ -132,6 +139,11 @@ def group(
     for command in commands:
         whole.add_command(command)
     return whole
+
+
+def first_sentence(text: str) -> str:
+    first = " ".join(text.split("\n\n")[0].split())
+    return re.split(r"(?<=[.!?])\s", first, maxsplit=1)[0].removesuffix(".")
 
 
 def _explain(context: typer.Context) -> None:
@@ -155,7 +167,7 @@ def _words(completes: Complete) -> TyperCommand:
 
 
 def _made(name: str, function: Callable[..., None]) -> TyperCommand:
-    made = typer.Typer(add_completion=False)
+    made = typer.Typer(add_completion=False, rich_markup_mode=None)  # a help text is no markup
     made.command(name, cls=_Command)(function)
     command = typer.main.get_command(made)
     assert isinstance(command, TyperCommand)

@@ -14,8 +14,8 @@ import typer
 
 from habitus import tracing
 from habitus.cli import completion, logs, output
-from habitus.cli.commands import commands
-from habitus.cli.lazy import Group
+from habitus.cli.commands import FIRST, commands
+from habitus.cli.lazy import Group, first_sentence
 from habitus.errors import Misused, NoModel, ToolFailed, UserError, did_you_mean
 
 
@@ -27,6 +27,27 @@ class Commands(Group):
         for command in commands():
             self.add_command(command)
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """One screen: the five that matter first, in words, then the rest by what they are for."""
+        formatter.write(f"{self.help}\n\nUsage: habitus [OPTIONS] COMMAND [ARGS]...\n")
+        with formatter.section("Start with"):
+            formatter.write_dl([(name, first_sentence(self.commands[name].help or "")) for name in FIRST])
+        with formatter.section("More"):
+            formatter.write_dl([(title, ", ".join(names)) for title, names in self._rest().items()])
+        records = [
+            option.get_help_record(ctx) for option in self.get_params(ctx) if "completion" not in (option.name or "")
+        ]
+        with formatter.section("Options"):
+            formatter.write_dl([record for record in records if record])
+        formatter.write(f"{self.epilog}\n")
+
+    def _rest(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for name, command in self.commands.items():
+            if name not in FIRST and not command.hidden:
+                found.setdefault(getattr(command, "rich_help_panel", None) or "", []).append(name)
+        return found
+
 
 app = typer.Typer(
     name="habitus",
@@ -34,10 +55,10 @@ app = typer.Typer(
     help="Procedural memory for AI agents: skills that an agent learns, proves and keeps.",
     invoke_without_command=True,
     add_completion=True,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Start with 'habitus tour'. Every command has -h. Example: habitus skills list",
+    epilog="'habitus COMMAND -h' explains a command. Example: habitus tour",
 )
 
 

@@ -60,10 +60,11 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run a recipe through the tools of a session. Exit code 1 when it fails."""
-    values = given.read_json(params, "parameters")
-    if not isinstance(values, dict):
-        raise Invalid("The parameters are no JSON object.", mend='Write {"name": value, …}.')
     with opened(context) as habitus:
+        habitus.recipes.get(name)  # a wrong name is said before wrong parameters
+        values = given.read_json(params, "parameters")
+        if not isinstance(values, dict):
+            raise Invalid("The parameters are no JSON object.", mend='Write {"name": value, …}.')
         if dry_run:
             steps = recipes.planned(habitus.recipes, name, values)
             rows = [(s.number, s.tool, json.dumps(s.arguments, ensure_ascii=False, default=str)) for s in steps]

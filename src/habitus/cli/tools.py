@@ -156,8 +156,9 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Call a tool and print what it prints. Exit code 1 when it fails."""
-    arguments = given.read_json(payload, "payload")
     with opened(context) as habitus:
+        habitus.tools.get(name)  # a wrong name is said before a wrong payload
+        arguments = given.read_json(payload, "payload")
         done = _run(habitus, lambda: habitus.tools.run(name, arguments))
         if as_json:
             output.print_json(done)

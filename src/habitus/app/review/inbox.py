@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from habitus.app.home import Home
 from habitus.app.whose import memory_of
+from habitus.errors import NotFound
 from habitus.memory.model import Engram
 from habitus.skills import trees
 from habitus.skills.finding import Finder, document_of
@@ -84,7 +85,10 @@ def get(home: Home, id: str, *, all_users: bool = False) -> InboxItem:
     """By a proposal's number, or a lesson's id, which begins with a letter."""
     if (number := number_of(id)) is not None:
         return of_proposal(home.review.get(number))
-    return of_lesson(memory_of(home, all_users).get(id))
+    try:
+        return of_lesson(memory_of(home, all_users).get(id))
+    except NotFound:
+        raise NotFound(f"There is no proposal or lesson '{id}'.", mend="See 'habitus review list'.") from None
 
 
 def number_of(id: str) -> int | None:

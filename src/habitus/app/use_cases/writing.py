@@ -174,7 +174,8 @@ def _drafted(wanted: SkillDraft) -> Skill:
         else:
             given = replace(given, body=wanted.body)
     drafted = fields.applied(given)
-    return replace(drafted, description=drafted.description or f"{heading}.")
+    has_description = drafted.description or "description" in fields.values
+    return drafted if has_description else replace(drafted, description=f"{heading}.")
 
 
 @dataclass(frozen=True, kw_only=True)
