@@ -9,7 +9,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -115,11 +115,19 @@ def aside_of(path: Path) -> Path:
     return path.with_name(f"{ASIDE}{secrets.token_hex(6)}")
 
 
-def write_whole(path: Path, content: bytes, *, mode: int | None = None, durable: bool = True) -> None:
+def write_whole(
+    path: Path,
+    content: bytes,
+    *,
+    mode: int | None = None,
+    durable: bool = True,
+    check: Callable[[], None] = lambda: None,
+) -> None:
     """Put a file in place: whoever reads it sees the old one or the new one, also after a kill or a power cut.
 
     Without a mode it keeps mode and owner of the file it replaces, and a new one is for its owner alone. What need
-    not be `durable` may be lost in a power cut, never in a kill.
+    not be `durable` may be lost in a power cut, never in a kill. A `check` that raises, at the last moment, leaves
+    the old one.
     """
     with put_in_place(path, durable=durable) as aside:
         write_new(aside, content, 0o600 if mode is None else mode, durable=durable)
@@ -128,6 +136,7 @@ def write_whole(path: Path, content: bytes, *, mode: int | None = None, durable:
             aside.chmod(stat.S_IMODE(there.st_mode))
             with suppress(PermissionError):
                 os.chown(aside, there.st_uid, there.st_gid)
+        check()
 
 
 def append(path: Path, data: bytes) -> None:

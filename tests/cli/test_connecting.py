@@ -16,6 +16,7 @@ import pytest
 from habitus.app import read_settings
 from habitus.app.other_agents import connecting
 from habitus.app.other_agents.connecting import Wishes
+from habitus.files import ASIDE
 from habitus.hosts import editing
 from habitus.hosts.table import HOSTS, Scope
 from tests.cli.conftest import Direct
@@ -212,14 +213,42 @@ def test_two_connects_at_once_leave_one_entry(direct: Direct) -> None:
     assert file.read_text() == CONFIGS["claude-code"][1]
 
 
-def test_a_config_that_changes_while_somebody_is_asked_is_not_overwritten(direct: Direct) -> None:
+@pytest.mark.req("CL-06")
+def test_what_the_agent_rewrites_between_our_look_and_our_write_is_kept(direct: Direct) -> None:
+    """Also in the moment in which our own file is written beside it, and on the way back."""
+    direct.cli.user_home.joinpath(".claude").mkdir()
+    file, rewriting = direct.cli.user_home / ".claude" / "settings.json", [True]
+    file.write_text("{}")
+    settings = read_settings(direct.home, direct.cli.environ())
+    rewrites = iter(range(10_000))
+
+    def rewrite(event: str, arguments: tuple[Any, ...]) -> None:
+        opens = str(arguments[0]) if event == "open" and rewriting else ""
+        if opens.startswith(str(file.parent / ASIDE)) and rewriting.pop():
+            model = f"model {next(rewrites)}"
+            file.write_text(json.dumps({**json.loads(file.read_text()), "model": model}, indent=4))
+
+    sys.addaudithook(rewrite)  # it stays, and does nothing once the list is empty
+    plan = connecting.plan(settings, direct.cli.environ(), "claude-code", Wishes(hooks=["Stop"]))
+    file.write_text('{"theme": "dark"}')
+    connecting.carry_out(settings, plan)
+    now = json.loads(file.read_text())
+    assert (now["theme"], now["model"], len(now["hooks"]["Stop"])) == ("dark", "model 0", 1)
+    back = connecting.plan_disconnect(settings, direct.cli.environ(), "claude-code", Scope.USER)
+    rewriting.append(True)
+    connecting.carry_out(settings, back)
+    assert json.loads(file.read_text()) == {"theme": "dark", "model": "model 1"}
+
+
+def test_an_entry_of_our_name_that_nobody_was_shown_is_not_overwritten(direct: Direct) -> None:
     file = put(direct, "cursor")
     settings = read_settings(direct.home, direct.cli.environ())
     plan = connecting.plan(settings, direct.cli.environ(), "cursor", Wishes())
-    file.write_text("{}")
+    theirs = '{"mcpServers": {"habitus": {"command": "mine"}}}'
+    file.write_text(theirs)
     with pytest.raises(Exception, match="was changed meanwhile"):
         connecting.carry_out(settings, plan)
-    assert file.read_text() == "{}"
+    assert file.read_text() == theirs
 
 
 def test_nothing_is_changed_unasked_and_keys_in_a_config_are_not_shown(direct: Direct) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from difflib import unified_diff
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,11 @@ from habitus.locks import lock
 
 FOLDER = "connections"  # in the home
 _LARGEST = 64 << 20
+_TRIES = 20  # where an agent rewrites its file between our look and our write
+
+
+class _Rewritten(Stale):
+    """The file is not what it was a moment ago."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,7 +96,7 @@ class Connections:
         return Change(wanted=wanted, now=now, then=then, clean=clean, was=was)
 
     def carry_out(self, change: Change) -> None:
-        """Write what was planned, unless somebody has changed the file since."""
+        """Do what was planned to the file as it is by now: an agent may have rewritten it since."""
         file = change.wanted.file
         if not change.is_one:
             if not self.knows(file):
@@ -102,17 +108,26 @@ class Connections:
             return
         made = _missing_folders(file.parent) if change.wanted.entries else ()
         with locked(file.parent):
-            again = self.planned(change.wanted)
-            if not again.is_one:
-                return  # somebody was quicker
-            if again.then != change.then:
-                raise Stale(f"{file} was changed meanwhile.", mend="Nothing was done; look at the difference again.")
-            _refuse_read_only(file)
-            if change.wanted.entries:
-                self._keep(again, made)
-            _write(file, again.then, is_private=change.wanted.is_private)
-            if not change.wanted.entries:
-                self._forget(change.wanted)
+            for left in reversed(range(_TRIES)):
+                try:
+                    self._write_change(change, made)
+                    return
+                except _Rewritten:
+                    if not left:
+                        raise
+
+    def _write_change(self, planned: Change, made: Sequence[Path]) -> None:
+        wanted, again = planned.wanted, self.planned(planned.wanted)
+        if not again.is_one:
+            return  # somebody was quicker
+        if again.was.replaced != planned.was.replaced:  # which the person was not shown
+            raise Stale(f"{wanted.file} was changed meanwhile.", mend="Nothing was done; look at the difference again.")
+        _refuse_read_only(wanted.file)
+        if wanted.entries:
+            self._keep(again, made)
+        _write(wanted.file, again.then, is_private=wanted.is_private, check=partial(_check_is, wanted.file, again.now))
+        if not wanted.entries:
+            self._forget(wanted)
 
     def knows(self, file: Path) -> bool:
         return self._record(file).exists()
@@ -227,13 +242,21 @@ def _refuse_read_only(file: Path) -> None:
         raise Refused(f"{file} is read-only.", mend=f"Nothing was changed. Allow it with: chmod u+w {file}")
 
 
-def _write(file: Path, content: bytes | None, *, is_private: bool = True) -> None:
+def _check_is(file: Path, content: bytes | None) -> None:
+    if _read(file) != content:
+        raise _Rewritten(f"{file} is rewritten all the time.", mend="Nothing was done; end the agent, and try again.")
+
+
+def _write(
+    file: Path, content: bytes | None, *, is_private: bool = True, check: Callable[[], None] = lambda: None
+) -> None:
     """Replace the file whole, or remove it."""
     if content is None:
+        check()
         with disk_errors(file):
             file.unlink()
     else:
-        write_whole(file, content, mode=None if is_private or file.exists() else 0o644)
+        write_whole(file, content, mode=None if is_private or file.exists() else 0o644, check=check)
 
 
 def _missing_folders(folder: Path) -> tuple[Path, ...]:
