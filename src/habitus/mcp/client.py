@@ -41,9 +41,12 @@ class Client:
         async with self._one_at_a_time:
             return await self._hosting.offered(self._request(""))
 
-    async def run(self, name: str, arguments: Mapping[str, object], watch: Watch) -> ToolResult:
+    async def run(self, name: str, arguments: Mapping[str, object], watch: Watch) -> ToolResult | None:
+        """The result of a call; None where there is no such tool."""
         turn = await self._begun(name, arguments)
         try:
+            if not turn.has(name):
+                return None
             result = await turn.run(name, arguments, watch=watch)
         finally:
             self._running -= 1

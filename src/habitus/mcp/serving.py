@@ -17,7 +17,7 @@ from habitus.app.library.publishing import Publisher
 from habitus.app.operation.people import People, Person, Role
 from habitus.app.operation.readiness import Readiness, readiness
 from habitus.app.review.inbox import waiting
-from habitus.errors import Refused, UserError
+from habitus.errors import Refused, UserError, did_you_mean
 from habitus.mcp.client import Client
 from habitus.mcp.prompting import prompt
 from habitus.mcp.scope import Scope
@@ -90,12 +90,14 @@ class Serving:
         try:
             known = self._known(client, session)
             if not await self._may_call(params.name, known):
-                return refusal(f"There is no tool '{params.name}' here.")
+                return await self._unknown(params.name, known)
             if self._one_look.locked() or loop.time() - self._looked_at >= self._scope.look_s:
                 await self.look()
             result = await known.run(params.name, params.arguments or {}, watch)
         except UserError as error:
             return refusal(f"{error.message} {error.mend}".strip())
+        if result is None:
+            return await self._unknown(params.name, known)
         declared = (known.listed or {}).get(params.name)
         if params.name not in BUILT_IN_TOOLS or not only_looks(declared):
             await self.look()
@@ -108,6 +110,12 @@ class Serving:
             return True
         listed = client.listed if is_built_in else None  # the built-in ones stay what they are
         return name in (listed or await self._offered(client))
+
+    async def _unknown(self, name: str, client: Client) -> types.CallToolResult:
+        """Names only what this client has."""
+        offered = list(await self._offered(client))
+        near = did_you_mean(name, offered) or f"There are: {', '.join(offered)}."
+        return refusal(f"There is no tool '{name}' here. {near}")
 
     async def prompt(self, name: str, arguments: Mapping[str, str]) -> types.GetPromptResult:
         return prompt(name, arguments, await asyncio.to_thread(waiting, self._habitus))
