@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from habitus.evidence.bounds import Bound
 from habitus.evidence.findings import Finding, findings
@@ -75,8 +77,8 @@ def test_what_is_recalled_without_a_trace_is_counted() -> None:
 def test_clear_evidence_promotes_and_retires_and_says_so() -> None:
     good, bad = (finding(list(drawn(units=600, with_it=with_it))) for with_it in (0.9, 0.1))
     assert (good.judgement.verdict, bad.judgement.verdict) == (Verdict.PROMOTE, Verdict.RETIRE)
-    assert good.sentence.startswith("Helps: surely, ")
-    assert bad.sentence.startswith("Harms: surely, ")
+    assert good.sentence.startswith("Helps: surely ")
+    assert bad.sentence.startswith("Harms: surely ")
 
 
 @pytest.mark.req("LA-05")
@@ -113,15 +115,27 @@ def test_a_worse_version_is_to_be_rolled_back() -> None:
 @pytest.mark.req("LA-05")
 def test_plain_words() -> None:
     said = "8 more of 100 (1 to 15), from 212 conversations. Costs 310 tokens a turn."
-    assert sentence(HELPS, Bound()) == f"Helps: probably, {said}"
-    assert sentence(HELPS, Bound(low=0.01)) == f"Helps: surely, {said}"
+    assert sentence(HELPS, Bound()) == f"Helps so far: {said}"
+    assert sentence(HELPS, Bound(low=0.02)) == f"Helps: surely 2 of 100 or more. So far {said}"
+    assert sentence(HELPS, Bound(high=-0.03)) == f"Harms: surely 3 of 100 or more. So far {said}"
     harms = replace(HELPS, offering=Effect(value=-0.08, low=-0.15, high=0.02), tokens=0)
-    assert sentence(harms, Bound()) == "Not known yet, 8 fewer of 100 (−2 to 15), from 212 conversations."
+    assert sentence(harms, Bound()) == "Not known yet: so far 8 fewer of 100 (−2 to 15), from 212 conversations."
     seen = replace(HELPS, basis=Basis.ASSOCIATIONAL, tokens=0)
     assert sentence(seen, Bound()) == (
         "Not known: it goes with 8 more of 100 (1 to 15), from 212 conversations, and none was withheld to compare."
     )
     assert sentence(replace(seen, offering=None), Bound()) == "Not known yet: nobody said how it went."
+
+
+@pytest.mark.req("LA-05")
+@given(low=st.floats(-1, 1), high=st.floats(-1, 1), ends=st.tuples(st.floats(-1, 1), st.floats(-1, 1)))
+def test_surely_is_said_of_the_bound_alone(low: float, high: float, ends: tuple[float, float]) -> None:
+    shown = Effect(value=sum(ends) / 2, low=min(ends), high=max(ends))
+    limit = Bound(low=min(low, high), high=max(low, high))
+    said = sentence(replace(HELPS, offering=shown), limit)
+    assert ("surely" in said) == (limit.low > 0 or limit.high < 0)
+    assert "so far" in said.lower()
+    assert "surely" not in sentence(replace(HELPS, offering=shown), Bound())
 
 
 @pytest.mark.req("LA-05")

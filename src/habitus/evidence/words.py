@@ -7,7 +7,7 @@ from habitus.evidence.lift import Basis, Effect, Estimate
 
 
 def sentence(estimate: Estimate, bound: Bound) -> str:
-    """`Helps: probably, 8 more of 100 (1 to 15), from 212 conversations. Costs 310 tokens a turn.`"""
+    """`Helps so far: 8 more of 100 (1 to 15), from 212 conversations. Costs 310 tokens a turn.`"""
     cost = f" Costs {estimate.tokens:,} tokens a turn." if estimate.tokens else ""
     return f"{_effect(estimate, bound)}{cost}"
 
@@ -21,15 +21,18 @@ def _effect(estimate: Estimate, bound: Bound) -> str:
     source = f"{_range(estimate.offering)}, from {units(offered.explicit + withheld.explicit)}"
     if estimate.basis is Basis.ASSOCIATIONAL:
         return f"Not known: it goes with {source}, and none was withheld to compare."
-    return f"{_claim(estimate.offering, bound)}, {source}."
+    return f"{_claim(estimate.offering, bound)} {source}."
 
 
 def _claim(effect: Effect, bound: Bound) -> str:
-    if bound.low > 0 or bound.high < 0:
-        return "Helps: surely" if bound.low > 0 else "Harms: surely"
+    """Only the bound that decides makes sure; all else is how it looks so far."""
+    if bound.low > 0:
+        return f"Helps: surely {of_100(bound.low)} or more. So far"
+    if bound.high < 0:
+        return f"Harms: surely {of_100(-bound.high)} or more. So far"
     if effect.low > 0 or effect.high < 0:
-        return "Helps: probably" if effect.low > 0 else "Harms: probably"
-    return "Not known yet"
+        return "Helps so far:" if effect.low > 0 else "Harms so far:"
+    return "Not known yet: so far"
 
 
 def _range(effect: Effect) -> str:
