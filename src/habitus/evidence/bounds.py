@@ -41,14 +41,14 @@ def bound(game: Game, *, error: float = ERROR) -> Bound:
         return Bound(offered=game.offered, withheld=game.withheld)
     enough = math.log(2 / error)  # half of the error for either side
     return Bound(
-        low=_reach(lambda effect: game.fortune(effect, up=True) >= enough),
-        high=-_reach(lambda effect: game.fortune(-effect, up=False) >= enough),
+        low=reach(lambda effect: game.fortune(effect, up=True) >= enough),
+        high=-reach(lambda effect: game.fortune(-effect, up=False) >= enough),
         offered=game.offered,
         withheld=game.withheld,
     )
 
 
-def _reach(is_refuted: Callable[[float], bool]) -> float:
+def reach(is_refuted: Callable[[float], bool]) -> float:
     """The largest effect that is refuted along with all smaller ones; -1 where none is."""
     low, high = -1.0, 1.0
     for _ in range(_HALVINGS):
