@@ -110,6 +110,7 @@ def test_a_program_gets_the_same_as_json(direct: Direct, folder: Path) -> None:
         "post_mortems": [],
         "stopped": "",
         "applied": None,
+        "spent": 0,
         "unchanged": 0,
         "own_sessions": 0,
     }

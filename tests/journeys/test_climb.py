@@ -15,6 +15,7 @@ from habitus.app.growth.curating import CuratorAction, CuratorStep
 from habitus.app.growth.verdicts import due
 from habitus.app.review import inbox
 from habitus.app.use_cases import review
+from habitus.learning.budget import Budget
 from habitus.llm.model import Returned
 from habitus.llm.scripted import ScriptedModel, Step, calls, says
 from habitus.memory.model import Draft, Kind, LessonBody, Producer
@@ -130,7 +131,7 @@ async def test_a_lesson_climbs_to_code_degrades_falls_back_retires_and_is_restor
     assert (climb.skill, climb.to) == (SKILL, Stage.CODE)
     calls_before = habitus.skills.counters("load-order")[Stage.CODE]
     model = coder(CONSTANT, RIGHT)
-    done = await climbing.carry_out(climb, model)
+    done = await climbing.carry_out(climb, Budget().model(model))
     assert (done.problem, done.proposal is not None) == ("", True)
     assert "another result than before: the whole result is label large AA0yxAA0yxAA0yx" in str(model.asked[1].messages)
     assert habitus.skills.counters("load-order")[Stage.CODE] == calls_before  # running beside a trial is no use

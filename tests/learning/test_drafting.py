@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from habitus.errors import Invalid
+from habitus.learning.budget import Budget
 from habitus.learning.drafting import SkillDraft, draft_skill
 from habitus.llm.model import Answered, Ask, Asked, Message, Returned, Text
 from habitus.llm.scripted import ScriptedModel, says
@@ -41,7 +42,9 @@ def _shown(ask: Ask) -> str:
 
 async def _drafted(model: ScriptedModel, **given: Any) -> Skill:
     taken = given.pop("taken", ())
-    return await draft_skill(model, **({"cells": (), "messages": SAID} | given), is_taken=lambda name: name in taken)
+    return await draft_skill(
+        Budget().model(model), **({"cells": (), "messages": SAID} | given), is_taken=lambda name: name in taken
+    )
 
 
 async def test_the_five_fields_become_a_skill() -> None:

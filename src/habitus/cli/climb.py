@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated
 
@@ -80,10 +81,13 @@ def _climb(
             output.say(f"Not proposed: {done.problem}", style="yellow")
         else:
             output.say(f"It waits for you: {output.command(context, 'review', 'show', str(done.proposal))}")
+        if done.spent:
+            output.say(f"{done.spent}.", style="dim")
     if done.problem:
         raise typer.Exit(1)
 
 
 async def _carried_out(habitus: Habitus, climbing: Climbing, found: Climb, model: str) -> Climb:
-    async with drafting(habitus.settings, habitus.pause, model) as drafter:
-        return await climbing.carry_out(found, drafter)
+    async with drafting(habitus, model) as drafter:
+        done = await climbing.carry_out(found, drafter)
+    return replace(done, spent=drafter.budget.line) if drafter is not None else done

@@ -27,7 +27,11 @@ def curate(
         found = asyncio.run(curating.curate(habitus, apply=apply, model=model))
     rows = [(step.action.value, step.item, step.reason, step.text) for step in found.steps]
     output.listed(as_json, found, ("what", "item", "why", "text"), rows, wide="text", empty="Nothing has aged.")
-    if as_json or not found.steps:
+    if as_json:
+        return
+    if found.spent:
+        output.say(f"{found.spent}.")
+    if not found.steps:
         return
     if not found.is_done:
         output.say("Nothing was changed; --apply does it.")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import signal
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,13 +22,16 @@ from habitus.cli.options import AsJson
 from habitus.errors import Invalid, NotFound
 from habitus.jobs.model import JobState
 from habitus.jobs.queue import JobQueue
+from habitus.learning.budget import Limits
 from habitus.learning.dream.challenge import DOMAINS
 
 
 def dream(
     context: typer.Context,
     cycles: Annotated[int, typer.Option("--cycles", "-n", min=1, help="How many challenges.")] = 1,
-    budget: Annotated[str, typer.Option("--budget", help="Stop after so many tokens (50000) or minutes (30m).")] = "",
+    budget: Annotated[
+        str, typer.Option("--budget", help="Stop at so many tokens (50k), minutes (30m), dollars ($2).")
+    ] = "",
     model: Annotated[str, typer.Option("--model", help="Who plays, as provider:model; else the settings' model.")] = "",
     domain: Annotated[str, typer.Option("--domain", help=f"Only one of {', '.join(DOMAINS)}.")] = "",
     challenges: Annotated[
@@ -58,7 +61,7 @@ def dream(
             raise NotFound(f"There is no domain '{domain}'.", mend=f"There are: {', '.join(DOMAINS)}.")
         path = str(Path(challenges).absolute()) if challenges else ""
         dreaming.challenges(habitus.settings, Path(path) if path else None)  # what can't be read is said now
-        given = {"cycles": cycles, "model": model, "domain": domain, "challenges": path, **_budget(budget)}
+        given = {"cycles": cycles, "model": model, "domain": domain, "challenges": path, **_limits(budget)}
         queue = jobs.open_queue(habitus)
         id = add(habitus.settings, queue, "dream", given)
         if later:
@@ -74,16 +77,8 @@ def _print(found: object, said: str, as_json: bool) -> None:
         output.say(said)
 
 
-def _budget(text: str) -> dict[str, int]:
-    if not text:
-        return {}
-    found = re.fullmatch(r"(\d+)\s*(k|m|min|minutes?|tokens?)?", text.strip())
-    if found is None:
-        raise Invalid(f"'{text}' is no budget.", mend="Say tokens, as 50000 or 50k, or minutes, as 30m.")
-    number, unit = int(found[1]), found[2] or "tokens"
-    if unit.startswith("m"):
-        return {"minutes": number}
-    return {"tokens": number * (1000 if unit == "k" else 1)}
+def _limits(text: str) -> dict[str, float]:
+    return {what: most for what, most in asdict(Limits.parse(text)).items() if most is not None}
 
 
 def _dreamt(habitus: Habitus, queue: JobQueue, id: str, as_json: bool) -> None:
@@ -102,7 +97,7 @@ def _dreamt(habitus: Habitus, queue: JobQueue, id: str, as_json: bool) -> None:
     else:
         _tell(results, told)
         if job.state is JobState.DONE:
-            output.say(", ".join(f"{count} {what}" for what, count in job.result.items()) + ".")
+            output.say(", ".join(f"{count:,} {what}" for what, count in job.result.items()) + ".")
         elif not job.state.is_over:
             output.say(
                 f"Interrupted after {output.counted(len(results), 'cycle')}; 'habitus worker' goes on with {id}."

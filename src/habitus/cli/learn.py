@@ -254,7 +254,7 @@ def _print_end(
 
 def _print_account(report: StudyReport) -> None:
     """What left this machine, what it cost and what was changed; nothing unless it was asked for."""
-    sent = f"{report.spent:,} tokens were spent on a model" if report.post_mortems else "nothing was sent or spent"
+    sent = f"{report.spent:,} tokens were spent on a model" if report.spent else "nothing was sent or spent"
     written = report.applied.written if report.applied else 0
     kept = f"{output.counted(written, 'lesson')} written" if written else "nothing was written"
     more = "; --apply keeps what is shown" if report.applied is None and report.teaches else ""

@@ -76,6 +76,8 @@ def _print(context: typer.Context, report: MiningReport, *, applied: bool) -> No
     output.say(f"Looked at {output.counted(report.turns, 'turn')} of your own: {found} done again and again.")
     if report.stopped:
         output.say(report.stopped, style="yellow")
+    if report.spent:
+        output.say(f"{report.spent}.", style="dim")
     if report.suggestions:
         waits = f"They wait for you: {output.command(context, 'review', 'list')}"
         output.say(waits if applied else "Nothing was kept; --apply puts it before you as proposals.")

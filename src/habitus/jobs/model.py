@@ -58,7 +58,7 @@ class Work(Protocol):
     """One kind of job. What goes in and out is JSON, because it is kept between two processes.
 
     What a person could mend (a UserError) ends the job; any other error is tried again later. A job that was given
-    `tokens` ends early when the `tokens` of its results are as many.
+    `tokens` ends early when the `tokens` of its results are as many; so does one of whose results says `is_spent`.
     """
 
     def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:

@@ -178,9 +178,11 @@ class _Hands:
 
 
 def _is_spent(given: Mapping[str, Any], results: Sequence[Any]) -> bool:
-    """Whether the parts that are done took the tokens that the job may take."""
-    most = given.get("tokens")
-    return most is not None and sum(each.get("tokens", 0) for each in results if isinstance(each, Mapping)) >= most
+    """Whether the parts that are done took the tokens that the job may take, or one says that nothing is left."""
+    told, most = [each for each in results if isinstance(each, Mapping)], given.get("tokens")
+    return any(each.get("is_spent") for each in told) or (
+        most is not None and sum(each.get("tokens", 0) for each in told) >= most
+    )
 
 
 class _Looking:

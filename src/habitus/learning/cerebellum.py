@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from habitus.events import Event, EventKind
 from habitus.learning.acc.signatures import signature
 from habitus.learning.asking import PATIENCE_S
+from habitus.learning.budget import Budget
 from habitus.learning.post_mortem import MOST_CELLS, post_mortem
 from habitus.learning.spending import CapReached, Spending
 from habitus.llm.model import Model, NoUsableAnswer, ProviderFault
@@ -125,8 +126,7 @@ class Cerebellum:
         try:
             found = await post_mortem(
                 cells,
-                model=self._model,
-                spending=self._spending,
+                model=Budget(day=self._spending).model(self._model),
                 redactor=self._redactor,
                 patience_s=self._patience_s,
             )

@@ -8,9 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from habitus.learning.asking import PATIENCE_S, ask_within
-from habitus.learning.spending import Spending
-from habitus.llm.model import Model
+from habitus.learning.asking import ask_within
+from habitus.learning.budget import BudgetedModel
 from habitus.redact import Redactor
 
 _ROOM = 4_000  # tokens of an answer
@@ -32,16 +31,11 @@ class CodeDraft(BaseModel):
     )
 
 
-async def draft_code(
-    model: Model, material: str, *, refused: str = "", spending: Spending, redactor: Redactor
-) -> CodeDraft:
+async def draft_code(model: BudgetedModel, material: str, *, refused: str = "", redactor: Redactor) -> CodeDraft:
     """`refused` says why an earlier draft did not pass its trial. Faults of the model and the cap go through."""
     again = f"\n\n# An earlier draft was not accepted\n\n{refused}" if refused else ""
     record = redactor.redact(f"{material}{again}").text
-    asked = await ask_within(
-        spending, model, CodeDraft, system=_prompt(), record=record, room=_ROOM, patience_s=PATIENCE_S
-    )
-    return asked.value
+    return await ask_within(model, CodeDraft, system=_prompt(), record=record, room=_ROOM)
 
 
 @cache

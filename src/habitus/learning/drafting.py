@@ -9,10 +9,9 @@ from importlib.resources import files
 from pydantic import BaseModel, Field
 
 from habitus.errors import Invalid
-from habitus.learning.asking import PATIENCE_S, ask_within
-from habitus.learning.spending import Spending
-from habitus.llm.model import Answered, Asked, Message, Model, Returned, Text
-from habitus.llm.structured import ask_for
+from habitus.learning.asking import ask_within
+from habitus.learning.budget import BudgetedModel
+from habitus.llm.model import Answered, Asked, Message, Returned, Text
 from habitus.redact import PATTERNS_ONLY, Redactor
 from habitus.sandbox.model import Cell
 from habitus.skills import names
@@ -41,30 +40,23 @@ class SkillDraft(BaseModel):
 
 
 async def draft_skill(
-    model: Model,
+    model: BudgetedModel,
     *,
     cells: Sequence[Cell],
     messages: Sequence[Message],
     hint: str = "",
     is_taken: Callable[[str], bool],
     redactor: Redactor = PATTERNS_ONLY,
-    spending: Spending | None = None,
+    patience_s: float | None = None,
 ) -> Skill:
-    """A skill that is not saved yet, under a name that is free. With `spending` it is not a person who asks for it."""
+    """A skill that is not saved yet, under a name that is free."""
     material = redactor.redact(_material(cells, messages)).text
     if not material:
         raise Invalid("There is nothing to save yet.", mend="Do some work first, then save how it is done.")
     if hint.strip():
         material += f"\n\n# What the person wants kept\n\n{redactor.redact(hint.strip()).text}"
-    if spending is None:
-        asked = await ask_for(
-            model, SkillDraft, system=_prompt(), messages=(Asked(parts=(Text(text=material),)),), max_tokens=_ROOM
-        )
-    else:
-        asked = await ask_within(
-            spending, model, SkillDraft, system=_prompt(), record=material, room=_ROOM, patience_s=PATIENCE_S
-        )
-    return _skill(asked.value, is_taken, redactor)
+    draft = await ask_within(model, SkillDraft, system=_prompt(), record=material, room=_ROOM, patience_s=patience_s)
+    return _skill(draft, is_taken, redactor)
 
 
 def _skill(draft: SkillDraft, is_taken: Callable[[str], bool], redactor: Redactor) -> Skill:

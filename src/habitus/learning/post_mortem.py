@@ -12,12 +12,11 @@ from importlib.resources import files
 
 from pydantic import BaseModel, Field
 
-from habitus.learning import asking
 from habitus.learning.asking import PATIENCE_S, ask_within
-from habitus.learning.spending import Spending
-from habitus.llm.model import Model
+from habitus.learning.budget import BudgetedModel
 from habitus.redact import MARKER, Redactor
 from habitus.sandbox.model import Cell
+from habitus.text import tokens
 
 log = logging.getLogger(__name__)
 
@@ -44,30 +43,27 @@ class Refusal:
 class PostMortem:
     lessons: tuple[str, ...] = ()
     refused: tuple[Refusal, ...] = ()
-    tokens: int = 0
 
 
 async def post_mortem(
     cells: Sequence[Cell],
     *,
-    model: Model,
-    spending: Spending,
+    model: BudgetedModel,
     redactor: Redactor,
     patience_s: float = PATIENCE_S,
 ) -> PostMortem:
     """One call about all the cells; `CapReached`, `ProviderFault`, `NoUsableAnswer` and `TimeoutError` go through."""
     record = written(cells, redactor)
     answer = await ask_within(
-        spending, model, PostMortemAnswer, system=_prompt(), record=record, room=ROOM, patience_s=patience_s
+        model, PostMortemAnswer, system=_prompt(), record=record, room=ROOM, patience_s=patience_s
     )
-    lessons, refused = checked(answer.value.lessons, cells, redactor)
-    used = answer.usage.input_tokens + answer.usage.output_tokens or estimate(record)
-    return PostMortem(lessons=lessons, refused=refused, tokens=used)
+    lessons, refused = checked(answer.lessons, cells, redactor)
+    return PostMortem(lessons=lessons, refused=refused)
 
 
 def estimate(record: str) -> int:
     """About the tokens that one call takes."""
-    return asking.estimate(_prompt(), record, ROOM)
+    return tokens(_prompt() + record) + ROOM // 4
 
 
 # What the model is given

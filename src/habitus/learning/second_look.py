@@ -10,9 +10,8 @@ from importlib.resources import files
 from pydantic import BaseModel, Field
 
 from habitus.files import Tree
-from habitus.learning.asking import PATIENCE_S, ask_within
-from habitus.learning.spending import Spending
-from habitus.llm.model import Model
+from habitus.learning.asking import ask_within
+from habitus.learning.budget import BudgetedModel
 from habitus.redact import Redactor
 
 _ROOM = 1_500  # tokens of an answer
@@ -40,15 +39,13 @@ class _Doubts(BaseModel):
     doubts: list[_Doubt] = Field(default_factory=list, description="At most ten; none is a good answer.")
 
 
-async def second_look(model: Model, tree: Tree, *, spending: Spending, redactor: Redactor) -> tuple[Doubt, ...]:
+async def second_look(model: BudgetedModel, tree: Tree, *, redactor: Redactor) -> tuple[Doubt, ...]:
     """The lines that a model doubts; what it quotes and is not there is left out. Its faults and the cap go through."""
     texts = dict(_texts(tree))
     shown = "\n\n".join(f"# {path}\n\n{text}" for path, text in texts.items())[:_MOST]
     record = redactor.redact(shown).text
-    asked = await ask_within(
-        spending, model, _Doubts, system=_prompt(), record=record, room=_ROOM, patience_s=PATIENCE_S
-    )
-    return tuple(_placed(texts, asked.value.doubts, model.name))
+    asked = await ask_within(model, _Doubts, system=_prompt(), record=record, room=_ROOM)
+    return tuple(_placed(texts, asked.doubts, model.name))
 
 
 def _texts(tree: Tree) -> Iterator[tuple[str, str]]:

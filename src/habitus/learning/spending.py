@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.errors import HabitusError
+from habitus.llm.model import ProviderFault
 
 spending = sa.Table(
     "learning_spending",
@@ -21,8 +21,8 @@ spending = sa.Table(
 )
 
 
-class CapReached(HabitusError):
-    """Learning has no tokens left today for the call that it wants to make."""
+class CapReached(ProviderFault):
+    """There is nothing left for the request that learning wants to make: today, or in the budget of its run."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -133,7 +133,12 @@ class Answer:
     usage: Usage = Usage()
 
 
-Streamed = TextDelta | CallStarted | Answer
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TryingAgain:
+    """The request broke before anything was said, and is about to be made once more."""
+
+
+Streamed = TextDelta | CallStarted | TryingAgain | Answer
 
 
 class Model(Protocol):
@@ -153,6 +158,8 @@ class Model(Protocol):
 
 class ProviderFault(HabitusError):
     """The provider did not answer as it should: an `infra` outcome, nobody's mistake here."""
+
+    usage: Usage | None = None  # where it is known what was spent all the same
 
 
 class ContextOverflow(ProviderFault):

@@ -42,12 +42,12 @@ class Scripted:
 
     async def solve(self, challenge: Challenge, *, playbook: str = "", feedback: str = "") -> Attempt:
         self.playbooks.append(playbook)
-        return Attempt(outcome=self.outcomes[len(self.playbooks) - 1], record="did", tokens=10)
+        return Attempt(outcome=self.outcomes[len(self.playbooks) - 1], record="did")
 
 
 async def run(outcomes: Sequence[Outcome], lesson: LessonBody = GOOD) -> tuple[Dreamt, Scripted]:
     async def extract(challenge: Challenge, attempts: Sequence[str]) -> Extracted:
-        return Extracted(lesson=lesson, confidence=0.7, tokens=5)
+        return Extracted(lesson=lesson, confidence=0.7)
 
     solver = Scripted(list(outcomes))
     return await cycle(CHALLENGE, solver, extract), solver

@@ -10,6 +10,7 @@ import pytest
 
 from habitus.app import Habitus, read_settings
 from habitus.app.growth import dreaming
+from habitus.learning.budget import Budget
 from habitus.learning.dream.challenge import Challenge, written
 from habitus.learning.dream.cycle import DreamVerdict
 from habitus.llm.model import Ask, Asked, Text
@@ -55,7 +56,7 @@ async def test_a_lesson_that_helped_is_kept_and_stands_in_the_playbook_of_a_late
         player = ScriptedModel(_knows_only_with_its_lesson)
         teacher = ScriptedModel([says(json.dumps(LESSON))])
         solver = dreaming.SessionSolver(habitus, player)
-        dreamt = await dreaming.dream_with(habitus, CHALLENGE, solver, teacher, key="job/0")
+        dreamt = await dreaming.dream_with(habitus, CHALLENGE, solver, Budget().model(teacher), key="job/0")
 
         assert (dreamt.verdict, dreamt.attempts) == (DreamVerdict.VERIFIED, 3), dreamt
         (kept,) = habitus.memory.list_lessons("self-play")
@@ -79,7 +80,7 @@ async def test_a_candidate_is_verified_when_a_later_try_shows_that_it_helps(home
         (home / dreaming.OWN / f"{CHALLENGE.name}.toml").write_text(written(CHALLENGE))
         clumsy = dreaming.SessionSolver(habitus, ScriptedModel(lambda ask: says("I can't.")))
         teacher = ScriptedModel([says(json.dumps(LESSON))])
-        dreamt = await dreaming.dream_with(habitus, CHALLENGE, clumsy, teacher, key="job/0")
+        dreamt = await dreaming.dream_with(habitus, CHALLENGE, clumsy, Budget().model(teacher), key="job/0")
         assert dreamt.verdict is DreamVerdict.CANDIDATE
         (candidate,) = dreaming.candidates(habitus)
         still = await dreaming.verify_with(habitus, candidate, clumsy)
@@ -109,7 +110,7 @@ async def test_an_exercise_that_is_no_good_teaches_nothing_and_is_charged_to_nob
     with Habitus.open(read_settings(home)) as habitus:
         nobody = ScriptedModel([])
         solver = dreaming.SessionSolver(habitus, nobody)
-        dreamt = await dreaming.dream_with(habitus, unsound, solver, nobody, key="job/1")
+        dreamt = await dreaming.dream_with(habitus, unsound, solver, Budget().model(nobody), key="job/1")
         assert (dreamt.verdict, dreamt.reason) == (DreamVerdict.UNSOUND, "its wrong solution passes")
         assert habitus.memory.list_lessons() == ()
 
@@ -122,7 +123,7 @@ async def test_a_challenge_is_made_of_what_failed_here_and_kept_when_it_tells_ri
         evidence = Evidence(error_signature="KeyError: name")
         lesson = Draft(text="Rows may lack a name.", kind=Kind.LESSON, produced_by=Producer.DETECTOR, evidence=evidence)
         habitus.memory.encode(lesson)
-        made, sound = await dreaming.invent_with(habitus, teacher)
+        made, sound = await dreaming.invent_with(habitus, Budget().model(teacher))
         assert (made.name, sound.is_sound, sound.reason) == ("join-names", True, "")
         assert "Rows may lack a name. [KeyError: name]" in _said(teacher.asked[0])
         assert made in dreaming.challenges(habitus.settings)
@@ -135,7 +136,7 @@ async def test_a_cycle_with_a_real_model_comes_to_its_end_and_keeps_no_nonsense(
     with real_model() as address, Habitus.open(read_settings(home)) as habitus:
         model = open_model("openai:smollm2", {}, base_url=address)
         solver = dreaming.SessionSolver(habitus, model)
-        dreamt = await dreaming.dream_with(habitus, CHALLENGE, solver, model, key="job/2")
+        dreamt = await dreaming.dream_with(habitus, CHALLENGE, solver, Budget().model(model), key="job/2")
         assert not dreamt.passed
         assert dreamt.verdict in (DreamVerdict.REJECTED, DreamVerdict.CANDIDATE, DreamVerdict.INFRA), dreamt
         assert not any(lesson.verified for lesson in habitus.memory.list_lessons())

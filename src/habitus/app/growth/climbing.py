@@ -24,13 +24,12 @@ from habitus.app.library.content import near_duplicates
 from habitus.errors import HabitusError, Invalid, Refused
 from habitus.evidence.model import ItemKind
 from habitus.files import Tree, file_of
-from habitus.learning.spending import CapReached
+from habitus.learning.asking import PATIENCE_S
+from habitus.learning.budget import Budget, BudgetedModel
 from habitus.llm.agents import programs_here
-from habitus.llm.model import Asked, Message, Model, NoUsableAnswer, ProviderFault, Text
+from habitus.llm.model import Asked, Message, NoUsableAnswer, ProviderFault, Text
 from habitus.memory.model import Engram, LessonState, Scope
-from habitus.pause import Pause
 from habitus.recipes.catalogue import RecipeStatus, SkillRecipe
-from habitus.settings import Settings
 from habitus.skills import evals, names, trees
 from habitus.skills.climbs import FailedClimbs
 from habitus.skills.evals import EvalCase
@@ -43,7 +42,7 @@ from habitus.text import one_line
 from habitus.tools.model import Case, CouldNotTest, Grounds
 
 _CLIMB = "climb"  # where a proposal keeps what climbed
-_NOT_ITS_OWN = (CapReached, CouldNotTest, NoUsableAnswer, ProviderFault, Refused, TimeoutError)
+_NOT_ITS_OWN = (CouldNotTest, NoUsableAnswer, ProviderFault, Refused, TimeoutError)
 _LONGEST_TITLE = 10  # words
 _PHRASE_BEGINS = re.compile(
     "after|and|as|at|because|before|but|by|for|from|if|in|into|of|on|or|since|so|that|the|then|to|until|when|where|"
@@ -64,17 +63,18 @@ class Climb:
     text: str = ""  # what it is made of, or what would be written
     problem: str = ""
     proposal: int | None = None
+    spent: str = ""  # on a model
 
 
 @asynccontextmanager
-async def drafting(settings: Settings, pause: Pause, name: str) -> AsyncIterator[Model | None]:
-    """The model of this name, where learning may ask one; nobody where none is named."""
+async def drafting(home: Home, name: str) -> AsyncIterator[BudgetedModel | None]:
+    """The model of this name within the tokens of the day, where learning may ask one; nobody where none is named."""
     if not name:
         yield None
         return
-    models = open_models(settings, pause, name)
+    models = open_models(home.settings, home.pause, name)
     try:
-        yield models.main
+        yield Budget(day=home.spending).model(models.main)
     finally:
         await models.close()
 
@@ -202,7 +202,7 @@ class Climbing:
         ]
         return max(mine, key=lambda one: (one.counts.succeeded, one.name), default=None)
 
-    async def carry_out(self, climb: Climb, model: Model | None) -> Climb:
+    async def carry_out(self, climb: Climb, model: BudgetedModel | None) -> Climb:
         """Draft it, put it to its trial, and propose it; without a model where that can be done."""
         author = Author(actor=Actor.JOB, name="climb", reason=climb.why)
         try:
@@ -221,7 +221,7 @@ class Climbing:
             self._failed.note(climb.item, climb.to, climb.version, self._home.redacted(str(error)))
             return replace(climb, problem=str(error))
 
-    async def _as_skill(self, climb: Climb, author: Author, model: Model | None) -> Climb:
+    async def _as_skill(self, climb: Climb, author: Author, model: BudgetedModel | None) -> Climb:
         home, lesson = self._home, self._home.memory.get(climb.item)
         skill = _from_facts(lesson, self._is_taken) if model is None else await self._drafted(lesson, model)
         skill = replace(skill, source=Source.AGENT, provenance={"lesson": lesson.id})
@@ -235,12 +235,10 @@ class Climbing:
         made = home.review.propose(change, author, reasons)
         return replace(climb, skill=skill.name, text=skill.body, proposal=made.id)
 
-    async def _drafted(self, lesson: Engram, model: Model) -> Skill:
+    async def _drafted(self, lesson: Engram, model: BudgetedModel) -> Skill:
         """From the lesson and the turn that taught it, where that is still there."""
         facts = Asked(parts=(Text(text=_from_facts(lesson, lambda name: False).body),))
-        return await saving.draft(
-            self._home, model, [*self._taught(lesson), facts], lesson.text, spending=self._home.spending
-        )
+        return await saving.draft(self._home, model, [*self._taught(lesson), facts], lesson.text, patience_s=PATIENCE_S)
 
     def _taught(self, lesson: Engram) -> Sequence[Message]:
         turn = self._home.journal.brief(lesson.evidence.trace)
@@ -251,7 +249,7 @@ class Climbing:
         waiting = {proposal.change.name for proposal in self._home.review.list(with_contents=False)}
         return name in waiting or self._home.skills.is_taken(name)
 
-    async def _as_code(self, climb: Climb, author: Author, model: Model | None) -> Climb:
+    async def _as_code(self, climb: Climb, author: Author, model: BudgetedModel | None) -> Climb:
         if model is None:
             name = next((agent.name for agent in programs_here(os.environ)), "provider:model")
             mend = f"Name one: habitus skills climb {climb.skill} --model {name}"

@@ -25,8 +25,8 @@ from habitus.errors import ToolFailed
 from habitus.events import ToolCall, ToolResult
 from habitus.journal.journal import Journal
 from habitus.journal.model import Turn
+from habitus.learning.budget import BudgetedModel
 from habitus.learning.coding import draft_code
-from habitus.llm.model import Model
 from habitus.memory.model import SCRATCHPAD
 from habitus.recipes.catalogue import SkillRecipe
 from habitus.recipes.execution import execute
@@ -242,11 +242,11 @@ async def _run_once(home: Home, recipe: SkillRecipe, recorded: Recorded) -> str 
     return last_said(shown(done)) if done.outcome.is_ok else None
 
 
-async def tried(home: Home, skill: str, uses: Uses, model: Model, author: Author, grounds: Grounds) -> Created:
+async def tried(home: Home, skill: str, uses: Uses, model: BudgetedModel, author: Author, grounds: Grounds) -> Created:
     """Have it drafted, and proposed if the draft passes; `ToolFailed` says why none did."""
     refused = ""
     for _ in range(_ATTEMPTS):
-        draft = await draft_code(model, uses.told, refused=refused, spending=home.spending, redactor=home.redactor)
+        draft = await draft_code(model, uses.told, refused=refused, redactor=home.redactor)
         if not draft.code.strip():
             raise ToolFailed(f"{model.name} says that no program can do it alone.")
         try:

@@ -56,6 +56,7 @@ class CuratorStep:
 class Curation:
     is_done: bool
     steps: tuple[CuratorStep, ...]
+    spent: str = ""  # on a model
 
 
 async def curate(home: Home, *, apply: bool, model: str = "") -> Curation:
@@ -78,16 +79,17 @@ async def curate(home: Home, *, apply: bool, model: str = "") -> Curation:
         tools = _due_tools(home)
         return Curation(is_done=False, steps=(*tools, *_missed(home), *known, *same, *climbs, *aged))
     home.refuse_if_read_only()
-    async with drafting(home.settings, home.pause, model) as drafter:
+    async with drafting(home, model) as drafter:
         looked_at = await _curated_tools(home)
         due = verdicts.due(home)
-        steps = [one for one in due if one.transition is not Transition.CLIMB]
-        proposed = [_proved(one, proposal) for one, proposal in verdicts.carry_out(home, steps)]
+        others = [one for one in due if one.transition is not Transition.CLIMB]
+        proposed = [_proved(one, proposal) for one, proposal in verdicts.carry_out(home, others)]
         pairs = duplicates.found(home)
         merged = [_merged(pair, made) for pair in pairs if (made := duplicates.propose(home.skills, home.review, pair))]
         climbed = [_climb(await climbing.carry_out(one, drafter)) for one in climbing.due(due)]
     aged = tidy(home.memory, is_thorough=True)
-    return Curation(is_done=True, steps=(*looked_at, *_missed(home), *proposed, *merged, *climbed, *aged))
+    steps = (*looked_at, *_missed(home), *proposed, *merged, *climbed, *aged)
+    return Curation(is_done=True, steps=steps, spent=drafter.budget.line if drafter is not None else "")
 
 
 def _missed(home: Home) -> list[CuratorStep]:

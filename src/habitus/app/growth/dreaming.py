@@ -16,8 +16,9 @@ from habitus.app.conversations.running_code import open_scratchpads, readable
 from habitus.app.conversations.sessions import open_session
 from habitus.app.home import Home
 from habitus.app.home_directory import PADS
-from habitus.events import OK, Outcome, failed, infra
+from habitus.events import OK, Outcome, OutcomeKind, failed, infra
 from habitus.learning.acc.monitor import Mode
+from habitus.learning.budget import Budget, BudgetedModel, Limits
 from habitus.learning.cerebellum import Cerebellum
 from habitus.learning.dream.challenge import Challenge, read, starters, written
 from habitus.learning.dream.cycle import Attempt, Dreamt, DreamVerdict, Solver, cycle, verified
@@ -119,7 +120,7 @@ def _last_line(text: str) -> str:
     return text.strip().rpartition("\n")[2].strip()[:500]
 
 
-async def dream(home: Home, challenge: Challenge, *, key: str, model: str = "") -> Dreamt:
+async def dream(home: Home, challenge: Challenge, *, key: str, model: str = "", limits: Limits | None = None) -> Dreamt:
     """One cycle over one challenge, its lesson kept; under a key whose lesson is kept already, only that is told."""
     home.refuse_if_read_only()
     home.pause.refuse_if_paused()
@@ -127,18 +128,30 @@ async def dream(home: Home, challenge: Challenge, *, key: str, model: str = "") 
         return Dreamt(challenge=challenge.name, verdict=DreamVerdict.NOTHING, reason="it was dreamt already")
     opened = models.models_named(home.settings, model) if model else home.models
     try:
-        return await dream_with(home, challenge, SessionSolver(home, opened.main), opened.main, key=key)
+        player = Budget(limits, day=home.spending).model(opened.main)
+        dreamt = await dream_with(home, challenge, SessionSolver(home, player), player, key=key)
+        return _with_spent(dreamt, player.budget)
     finally:
         await opened.close()
 
 
-async def dream_with(home: Home, challenge: Challenge, solver: Solver, model: Model, *, key: str) -> Dreamt:
+def _with_spent(dreamt: Dreamt, budget: Budget) -> Dreamt:
+    return replace(
+        dreamt,
+        tokens=budget.tokens,
+        requests=budget.requests,
+        dollars=budget.usage.cost or 0.0,
+        is_spent=budget.is_reached,
+    )
+
+
+async def dream_with(home: Home, challenge: Challenge, solver: Solver, model: BudgetedModel, *, key: str) -> Dreamt:
     """The same with any solver; `model` draws the lesson."""
     if challenge not in starters():
         sound = await checked(home, challenge)
         if not sound.is_sound:
             return Dreamt(challenge=challenge.name, verdict=DreamVerdict.UNSOUND, reason=sound.reason)
-    draw = partial(extract, model=model, spending=home.spending, redactor=home.redactor)
+    draw = partial(extract, model=model, redactor=home.redactor)
     try:
         dreamt = await cycle(challenge, solver, draw)
     except (NoUsableAnswer, ProviderFault, TimeoutError) as fault:
@@ -182,7 +195,8 @@ async def verify(home: Home, id: str, *, model: str = "") -> Dreamt:
     home.pause.refuse_if_paused()
     opened = models.models_named(home.settings, model) if model else home.models
     try:
-        return await verify_with(home, id, SessionSolver(home, opened.main))
+        player = Budget(day=home.spending).model(opened.main)
+        return _with_spent(await verify_with(home, id, SessionSolver(home, player)), player.budget)
     finally:
         await opened.close()
 
@@ -218,19 +232,19 @@ class SessionSolver:
                 return Attempt(outcome=arena.laid)
             try:
                 async with asyncio.timeout(self._longest_s):
-                    record, tokens = await self._asked(
+                    record, outcome = await self._asked(
                         arena.session, challenge, _request(challenge, playbook, feedback)
                     )
-            except ProviderFault as fault:
-                return Attempt(outcome=infra(str(fault)))
             except TimeoutError:
                 return Attempt(outcome=failed(f"it was not done after {self._longest_s:.0f} s"))
+            if outcome.kind is OutcomeKind.INFRA:
+                return Attempt(outcome=outcome)
             judged = await arena.judge()
-        return Attempt(outcome=judged, record=f"{record}\n\nJudged: {judged.reason or 'passed'}", tokens=tokens)
+        return Attempt(outcome=judged, record=f"{record}\n\nJudged: {judged.reason or 'passed'}")
 
-    async def _asked(self, session: str, challenge: Challenge, request: str) -> tuple[str, int]:
-        """What was done, in words, and the tokens it took."""
-        home, done = self._home, []
+    async def _asked(self, session: str, challenge: Challenge, request: str) -> tuple[str, Outcome]:
+        """What was done, in words, and how the turn went."""
+        home, done, went = self._home, [], OK
         quiet = Cerebellum(None, home.memory.encode, spending=home.spending, redactor=home.redactor)
         learner = Learner(home.memory, quiet, mode=Mode.OFF, redactor=home.redactor)
         read = _programs(home.settings, challenge)
@@ -243,10 +257,10 @@ class SessionSolver:
                         done.append(f"{tool} {arguments}")
                     case ToolFinished(content=content, outcome=outcome):
                         done.append(f"came to ({outcome.kind.value}): {content[-_RESULT_CHARS:]}")
-                    case Done(reply=reply):
+                    case Done(reply=reply, outcome=outcome):
                         done.append(f"said: {reply[-_RESULT_CHARS:]}")
-            used = opened.usage
-        return "\n".join(done), used.input_tokens + used.output_tokens
+                        went = outcome
+        return "\n".join(done), went
 
 
 def _request(challenge: Challenge, playbook: str, feedback: str) -> str:
@@ -266,15 +280,15 @@ async def invent(home: Home, *, model: str = "") -> tuple[Challenge, Soundness]:
     home.pause.refuse_if_paused()
     opened = models.models_named(home.settings, model) if model else home.models
     try:
-        return await invent_with(home, opened.main)
+        return await invent_with(home, Budget(day=home.spending).model(opened.main))
     finally:
         await opened.close()
 
 
-async def invent_with(home: Home, model: Model) -> tuple[Challenge, Soundness]:
+async def invent_with(home: Home, model: BudgetedModel) -> tuple[Challenge, Soundness]:
     """The same with any model."""
     failures = await asyncio.to_thread(_failures, home)
-    made = await propose(failures, model=model, spending=home.spending, redactor=home.redactor)
+    made = await propose(failures, model=model, redactor=home.redactor)
     sound = await checked(home, made)
     if sound.is_sound:
         folder = home.settings.home / OWN

@@ -23,10 +23,11 @@ from habitus.app.library.content import near_duplicates
 from habitus.errors import HabitusError
 from habitus.files import Tree, file_of
 from habitus.journal.model import Turn
+from habitus.learning.asking import PATIENCE_S
+from habitus.learning.budget import Budget
 from habitus.learning.requests import alike
-from habitus.learning.spending import CapReached
 from habitus.learning.transcripts.study import Studied, study
-from habitus.llm.model import Message, Model, NoUsableAnswer, ProviderFault
+from habitus.llm.model import Message, Model
 from habitus.recipes.mining import Mined, as_steps, mine
 from habitus.recipes.observed import ObservedTurn
 from habitus.recipes.plan import called
@@ -74,6 +75,7 @@ class MiningReport:
     turns: int  # that were looked at
     suggestions: tuple[Suggestion, ...]
     stopped: str = ""  # why no model drafted
+    spent: str = ""  # on a model
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,6 +98,7 @@ class Mining:
         self._elsewhere: dict[str, ObservedTurn] = {}
         self._drafts: list[_Draft] = []
         self._stopped = ""
+        self._budget = Budget(day=home.spending)
         self._earlier = [
             proposal
             for proposal in home.review.list(None, with_contents=False)
@@ -253,6 +256,7 @@ class Mining:
 
     async def draft(self, model: Model) -> None:
         """Have the skills of requests written by a model, within the tokens of the day."""
+        paid = self._budget.model(model)
         for number, draft in enumerate(self._drafts):
             if draft.labels or self._stopped:
                 continue
@@ -261,8 +265,8 @@ class Mining:
             asked = [observing.quoted(self._turns[id]) for id in draft.suggestion.turns[-_LISTED:]]
             hint = f"How to serve requests like these: {'; '.join(asked)}"
             try:
-                skill = await saving.draft(self._home, model, messages, hint, spending=self._home.spending)
-            except (CapReached, ProviderFault, NoUsableAnswer, TimeoutError, HabitusError) as error:
+                skill = await saving.draft(self._home, paid, messages, hint, patience_s=PATIENCE_S)
+            except (TimeoutError, HabitusError) as error:
                 self._stopped = str(error) or f"{model.name} took too long"
                 continue
             turns = [self._turns[id] for id in draft.suggestion.turns]
@@ -297,7 +301,8 @@ class Mining:
 
     def report(self) -> MiningReport:
         found = tuple(draft.suggestion for draft in self._drafts)
-        return MiningReport(turns=len(self._turns), suggestions=found, stopped=self._stopped)
+        spent = self._budget.line if self._budget.requests else ""
+        return MiningReport(turns=len(self._turns), suggestions=found, stopped=self._stopped, spent=spent)
 
 
 def _of_skill(skill: Skill, turns: Sequence[Turn], evidence: tuple[str, ...], labels: tuple[str, ...] = ()) -> _Draft:

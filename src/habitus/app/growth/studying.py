@@ -18,6 +18,7 @@ from habitus.app.home import Home
 from habitus.errors import Invalid, NotFound, Refused
 from habitus.files import given_path
 from habitus.hosts.table import STUDIED
+from habitus.learning.budget import Budget
 from habitus.learning.post_mortem import Refusal, estimate, post_mortem, written
 from habitus.learning.remedies.calls import moment
 from habitus.learning.spending import CapReached
@@ -74,6 +75,7 @@ class StudyReport:
     post_mortems: tuple[FileLessons | FileFault, ...]
     stopped: str  # why the model was not asked about everything
     applied: Applied | None
+    spent: int = 0  # tokens
     unchanged: int = 0  # files that the last run had read already
     own_sessions: int = 0  # of ours, from the journal
 
@@ -83,11 +85,6 @@ class StudyReport:
         drawn = any(isinstance(told, FileLessons) and told.lessons for told in self.post_mortems)
         told = self.remedies.lessons or self.remedies.rules or self.procedures
         return bool(self.detectors or self.skills or drawn or told)
-
-    @property
-    def spent(self) -> int:
-        """Tokens."""
-        return sum(told.tokens for told in self.post_mortems if isinstance(told, FileLessons))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -185,6 +182,7 @@ class Study:
         self._post_mortems: list[FileLessons | FileFault] = []
         self._tokens_to_send = 0
         self._stopped = ""
+        self._budget = Budget(day=home.spending)
 
     def read(self, path: Path, turn_done: Callable[[], None] = lambda: None) -> None:
         """Study one file, a turn at a time."""
@@ -247,10 +245,11 @@ class Study:
 
     async def ask(self, model: Model) -> None:
         """One call per file. A file whose call fails is left for another time; the cap ends it all."""
+        paid = self._budget.model(model)
         for failures in self._failures:
-            cells = list(failures.cells.values())
+            cells, before = list(failures.cells.values()), self._budget.tokens
             try:
-                found = await post_mortem(cells, model=model, spending=self._home.spending, redactor=self._redactor)
+                found = await post_mortem(cells, model=paid, redactor=self._redactor)
             except CapReached as reached:
                 self._stopped = str(reached)
                 return
@@ -258,8 +257,9 @@ class Study:
                 why = str(fault) or f"{model.name} took too long"
                 self._post_mortems.append(FileFault(file=failures.file, error=why))
                 continue
+            took = self._budget.tokens - before
             self._post_mortems.append(
-                FileLessons(file=failures.file, lessons=found.lessons, refused=found.refused, tokens=found.tokens)
+                FileLessons(file=failures.file, lessons=found.lessons, refused=found.refused, tokens=took)
             )
             if self._applier is not None:
                 self._applier.apply_post_mortem(failures, found)
@@ -291,6 +291,7 @@ class Study:
             post_mortems=tuple(self._post_mortems),
             stopped=self._stopped,
             applied=self._applier.applied if self._applier is not None else None,
+            spent=self._budget.tokens,
             unchanged=self._unchanged,
             own_sessions=self._own,
         )

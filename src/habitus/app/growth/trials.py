@@ -18,6 +18,7 @@ from habitus.errors import Invalid
 from habitus.events import Outcome, OutcomeKind
 from habitus.evidence.assignment import Fixed
 from habitus.evidence.model import ItemKind
+from habitus.learning.budget import BudgetedModel
 from habitus.llm.model import Model, Usage
 from habitus.skills import evals
 from habitus.skills.library import Library
@@ -137,12 +138,15 @@ def own_cases(skills: Library, name: str) -> tuple[TrialCase, ...]:
     return read_cases(json.dumps(named), about=f"{evals.FILE} of '{name}'")
 
 
-async def run(home: Home, trial: Trial, model: Model) -> AsyncIterator[TrialRun]:
-    """One conversation after another, pair by pair, the arms in turn; each is judged and kept at once."""
+async def run(home: Home, trial: Trial, model: BudgetedModel) -> AsyncIterator[TrialRun]:
+    """One conversation after another, pair by pair, the arms in turn, while the budget of the model lasts; each is
+    judged and kept at once."""
     home.refuse_if_read_only()
     for number, (_, case) in enumerate(itertools.product(range(trial.runs), trial.cases)):
         for is_offered in (True, False) if number % 2 else (False, True):
             yield await _converse(home, trial.skill, case, is_offered, model)
+            if model.budget.is_reached:
+                return
 
 
 async def _converse(home: Home, skill: Summary, case: TrialCase, is_offered: bool, model: Model) -> TrialRun:

@@ -10,8 +10,8 @@ from habitus.agent.consent import Consent
 from habitus.agent.prompt import is_context
 from habitus.app.home import Home
 from habitus.errors import Refused
+from habitus.learning.budget import Budget
 from habitus.learning.drafting import draft_skill
-from habitus.learning.spending import Spending
 from habitus.llm.model import Answered, Asked, Message, Model, Returned, Text
 from habitus.sandbox.model import Cell
 from habitus.skills import names, trees
@@ -32,18 +32,18 @@ class Saved:
 
 
 async def draft(
-    home: Home, model: Model, messages: Sequence[Message], hint: str, *, spending: Spending | None = None
+    home: Home, model: Model, messages: Sequence[Message], hint: str, *, patience_s: float | None = None
 ) -> Skill:
     """A skill of what the messages worked out, saved by nobody yet."""
     waiting = {proposal.change.name for proposal in home.review.list(with_contents=False)}
     return await draft_skill(
-        model,
+        Budget().model(model),
         cells=_cells(messages),
         messages=_conversation(messages),
         hint=hint,
         is_taken=lambda name: name in waiting or home.skills.is_taken(name),
         redactor=home.redactor,
-        spending=spending,
+        patience_s=patience_s,
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from habitus.app.home import Home
 from habitus.errors import Invalid
 from habitus.files import Tree, file_of, given_path
+from habitus.learning.budget import Budget
 from habitus.learning.second_look import Doubt, second_look
 from habitus.llm.model import Model
 from habitus.screening.findings import Finding, is_clean
@@ -60,8 +61,9 @@ def look_at(screening: Policy, path: str, *, most: int | None = None) -> ScanRep
 
 async def look_again(home: Home, path: str, model: Model) -> list[LookedAgain]:
     """Ask a model about the same skills, within the tokens of the day."""
+    paid = Budget(day=home.spending).model(model)
     return [
-        LookedAgain(name=name, doubts=await second_look(model, tree, spending=home.spending, redactor=home.redactor))
+        LookedAgain(name=name, doubts=await second_look(paid, tree, redactor=home.redactor))
         for name, _, tree in _skills_at(path)[0]
     ]
 

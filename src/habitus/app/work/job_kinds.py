@@ -23,8 +23,8 @@ from habitus.files import given_path
 from habitus.jobs.model import Priority, Work
 from habitus.jobs.queue import JobQueue
 from habitus.jobs.rules import Lanes
+from habitus.learning.budget import Limits
 from habitus.learning.dream.challenge import Challenge
-from habitus.learning.dream.cycle import Dreamt, DreamVerdict
 from habitus.settings import Settings
 from habitus.skills.formats import detect
 from habitus.skills.formats.base import Incoming
@@ -163,7 +163,16 @@ class _Played(_Kind):
     asks_model = True
 
     def sum_up(self, results: Sequence[Any]) -> Any:
-        return {**Counter(each["verdict"] for each in results), "tokens": sum(each["tokens"] for each in results)}
+        spent = {what: _total(results, what) for what in ("tokens", "requests", "dollars")}
+        return {
+            **Counter(each["verdict"] for each in results),
+            **{what: n for what, n in spent.items() if n or what == "tokens"},
+        }
+
+
+def _total(results: Sequence[Any], what: str) -> float:
+    total: float = sum(each.get(what, 0) for each in results)
+    return round(total, 4)
 
 
 class Verify(_Played):
@@ -197,16 +206,19 @@ class Dream(_Played):
         times = -(-cycles // len(wanted)) if wanted else 0
         chosen = [each for _ in range(times) for each in random.sample(wanted, len(wanted))][:cycles]
         until = time.time() + 60 * given["minutes"] if given.get("minutes") else None
-        common = {"model": given.get("model", ""), "until": until}
+        common = {"model": given.get("model", ""), "until": until, **{k: given.get(k) for k in ("tokens", "dollars")}}
         return [{"challenge": asdict(each), **common} for each in chosen]
 
     def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
+        tokens, dollars, until = (part.get(what) for what in ("tokens", "dollars", "until"))
+        limits = Limits(
+            tokens=None if tokens is None else max(tokens - int(_total(before, "tokens")), 0),
+            dollars=None if dollars is None else max(dollars - _total(before, "dollars"), 0.0),
+            minutes=None if until is None else max(until - time.time(), 0.0) / 60,
+        )
         challenge = Challenge(**part["challenge"])
-        if part["until"] is not None and time.time() >= part["until"]:
-            dreamt = Dreamt(challenge=challenge.name, verdict=DreamVerdict.INFRA, reason="its time is up")
-        else:
-            dreamt = self._loop.wait(dreaming.dream(self._home, challenge, key=key, model=part["model"]))
-        return asdict(dreamt)
+        dreamt = dreaming.dream(self._home, challenge, key=key, model=part["model"], limits=limits)
+        return asdict(self._loop.wait(dreamt))
 
 
 _Any = Curate | Dream | Import | Index | Learn | Mine | Verify

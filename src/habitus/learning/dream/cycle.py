@@ -22,7 +22,6 @@ class Attempt:
 
     outcome: Outcome
     record: str = ""  # what was done and what came of it
-    tokens: int = 0
 
 
 class Solver(Protocol):
@@ -50,6 +49,9 @@ class Dreamt:
     attempts: int = 0  # until it passed, or all of them
     passed: bool = False
     tokens: int = 0
+    requests: int = 0
+    dollars: float = 0.0
+    is_spent: bool = False  # a request was not made for lack of budget
 
     @property
     def is_kept(self) -> bool:
@@ -69,18 +71,16 @@ async def cycle(challenge: Challenge, solver: Solver, extract: Extract) -> Dream
         reason="it was solved at once",
         attempts=len(tried),
         passed=last.is_ok,
-        tokens=sum(each.tokens for each in tried),
     )
     if last.kind is OutcomeKind.INFRA:
         return replace(dreamt, verdict=DreamVerdict.INFRA, reason=last.reason)
     if last.is_ok and len(tried) == 1:
         return dreamt
     drawn = await extract(challenge, [each.record for each in tried])
-    lesson, tokens = drawn.lesson, dreamt.tokens + drawn.tokens
-    dreamt = replace(dreamt, lesson=lesson, confidence=drawn.confidence, tokens=tokens)
-    if reason := objection(lesson, challenge):
+    dreamt = replace(dreamt, lesson=drawn.lesson, confidence=drawn.confidence)
+    if reason := objection(drawn.lesson, challenge):
         return replace(dreamt, verdict=DreamVerdict.REJECTED, reason=reason)
-    return await verified(challenge, solver, lesson, dreamt)
+    return await verified(challenge, solver, drawn.lesson, dreamt)
 
 
 async def _solved(challenge: Challenge, solver: Solver) -> list[Attempt]:
@@ -96,13 +96,12 @@ async def _solved(challenge: Challenge, solver: Solver) -> list[Attempt]:
 async def verified(challenge: Challenge, solver: Solver, lesson: LessonBody, dreamt: Dreamt) -> Dreamt:
     """Once with the lesson, and once without: what passes anyway was luck."""
     with_it = await solver.solve(challenge, playbook=f"{PLAYBOOK}\n- {lesson.text}")
-    candidate = replace(dreamt, verdict=DreamVerdict.CANDIDATE, tokens=dreamt.tokens + with_it.tokens)
+    candidate = replace(dreamt, verdict=DreamVerdict.CANDIDATE)
     if with_it.outcome.kind is OutcomeKind.INFRA:
         return replace(candidate, reason=f"it could not be tried: {with_it.outcome.reason}")
     if not with_it.outcome.is_ok:
         return replace(candidate, reason="it went no better with it")
     control = await solver.solve(challenge)
-    candidate = replace(candidate, tokens=candidate.tokens + control.tokens)
     if control.outcome.kind is OutcomeKind.INFRA:
         return replace(candidate, reason=f"there is no control: {control.outcome.reason}")
     if control.outcome.is_ok:

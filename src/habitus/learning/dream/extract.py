@@ -11,9 +11,8 @@ from importlib.resources import files
 from pydantic import BaseModel, Field
 
 from habitus.learning.asking import ask_within
+from habitus.learning.budget import BudgetedModel
 from habitus.learning.dream.challenge import Challenge
-from habitus.learning.spending import Spending
-from habitus.llm.model import Model
 from habitus.memory.model import LessonBody
 from habitus.redact import Redactor
 
@@ -36,19 +35,17 @@ class LessonAnswer(BaseModel):
 class Extracted:
     lesson: LessonBody
     confidence: float
-    tokens: int
 
 
 async def extract(
-    challenge: Challenge, attempts: Sequence[str], *, model: Model, spending: Spending, redactor: Redactor
+    challenge: Challenge, attempts: Sequence[str], *, model: BudgetedModel, redactor: Redactor
 ) -> Extracted:
     """`attempts` say what was done and what came of it. Faults of the model and the cap go through."""
     record = json.dumps(
         {"task": challenge.task, "domain": challenge.domain, "attempts": [_short(each) for each in attempts]},
         ensure_ascii=False,
     )
-    answer = await ask_within(
-        spending,
+    said = await ask_within(
         model,
         LessonAnswer,
         system=_prompt(),
@@ -56,7 +53,6 @@ async def extract(
         room=_ROOM,
         patience_s=_PATIENCE_S,
     )
-    said = answer.value
     lesson = LessonBody(
         trigger=_line(said.trigger),
         anti_pattern=_line(said.anti_pattern),
@@ -64,8 +60,7 @@ async def extract(
         domains=tuple(dict.fromkeys(said.domains)),
         source_challenge_hash=challenge.hash,
     )
-    tokens = answer.usage.input_tokens + answer.usage.output_tokens
-    return Extracted(lesson=lesson, confidence=said.confidence, tokens=tokens)
+    return Extracted(lesson=lesson, confidence=said.confidence)
 
 
 def _line(text: str) -> str:

@@ -9,9 +9,8 @@ from importlib.resources import files
 from pydantic import BaseModel
 
 from habitus.learning.asking import ask_within
+from habitus.learning.budget import BudgetedModel
 from habitus.learning.dream.challenge import Challenge
-from habitus.learning.spending import Spending
-from habitus.llm.model import Model
 from habitus.redact import Redactor
 from habitus.skills import names
 
@@ -32,13 +31,13 @@ class ChallengeAnswer(BaseModel):
     wrong: str
 
 
-async def propose(about: Sequence[str], *, model: Model, spending: Spending, redactor: Redactor) -> Challenge:
+async def propose(about: Sequence[str], *, model: BudgetedModel, redactor: Redactor) -> Challenge:
     """A challenge that nobody has checked yet; `about` are errors and lessons."""
     record = redactor.redact("\n".join(about)).text[:_RECORD_CHARS] or "(nothing yet: choose a common mistake)"
     answer = await ask_within(
-        spending, model, ChallengeAnswer, system=_prompt(), record=record, room=_ROOM, patience_s=_PATIENCE_S
+        model, ChallengeAnswer, system=_prompt(), record=record, room=_ROOM, patience_s=_PATIENCE_S
     )
-    values = answer.value.model_dump()
+    values = answer.model_dump()
     name = names.slugify(values["name"])  # it becomes that of a file
     return Challenge.of({**values, "name": name}, where=f"the challenge of {model.name}")
 

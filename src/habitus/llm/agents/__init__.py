@@ -92,7 +92,9 @@ class AgentModel:
         try:
             got = await ask_for(self, _Round, system=system, messages=ask.messages, attempts=_ATTEMPTS)
         except NoUsableAnswer as error:
-            raise ProviderFault(f"{error} Try again, or name a stronger model: {self._program.name}:MODEL.") from error
+            fault = ProviderFault(f"{error} Try again, or name a stronger model: {self._program.name}:MODEL.")
+            fault.usage = error.usage
+            raise fault from error
         return got.value.message, got.usage
 
 

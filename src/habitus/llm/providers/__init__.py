@@ -10,7 +10,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from habitus import extras
-from habitus.llm.model import Ask, Streamed
+from habitus.llm.model import Ask, Streamed, TryingAgain
 from habitus.llm.providers.naming import Dialect, ModelChoice, choose, sees_images
 from habitus.llm.providers.patience import Patience, Watch
 
@@ -93,6 +93,7 @@ class ProviderModel:
                 if pause is None:
                     raise fault.error from trouble
             await self._sleep(pause)
+            yield TryingAgain()
 
     async def close(self) -> None:
         """Lets go of the connections; asking again opens new ones."""

@@ -1,0 +1,229 @@
+"""Budgets: the tokens, dollars and minutes of a run, asked before every request to a model and told after it.
+
+A request counts whatever came back: by the provider's word, and where there is none by an estimate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Self
+
+from habitus.errors import Invalid
+from habitus.learning.spending import CapReached, Reserved, Spending
+from habitus.llm.model import Answer, Ask, Model, ProviderFault, Streamed, TextDelta, TryingAgain, Usage, message_tokens
+from habitus.llm.prices import price
+from habitus.text import tokens
+
+_ROOM = 2_000  # of an answer whose length nobody limits
+_LEAST_ROOM = 200  # an answer with less says nothing
+_LIMIT = re.compile(r"(\$?)\s*(\d+(?:\.\d+)?)\s*(k|m|min|minutes?|tokens?|\$|usd|dollars?)?")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """The most that a run may take; what is not said has no limit."""
+
+    tokens: int | None = None
+    dollars: float | None = None
+    minutes: float | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """From a person's words: 50000, 50k, 30m, $2, or several with commas."""
+        found: dict[str, float] = {}
+        for part in filter(None, (each.strip() for each in text.lower().split(","))):
+            said = _LIMIT.fullmatch(part)
+            if said is None or float(said[2]) <= 0 or (said[1] and said[3]):
+                raise Invalid(
+                    f"'{part}' is no budget.", mend="Say tokens, as 50000 or 50k, minutes, as 30m, or dollars, as $2."
+                )
+            unit = said[1] or said[3] or "tokens"
+            if unit.startswith("m"):
+                found["minutes"] = float(said[2])
+            elif unit in ("k", "token", "tokens"):
+                found["tokens"] = int(float(said[2]) * (1000 if unit == "k" else 1))
+            else:
+                found["dollars"] = float(said[2])
+        return cls(**found)  # type: ignore[arg-type]  # tokens are made an int above
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Aside:
+    """A request that may be made, with the most that it can take."""
+
+    ask: Ask
+    most: Usage
+    day: Reserved | None
+
+
+class Budget:
+    """What a run may take and has taken, within what learning may take in a day. Threads and tasks share one."""
+
+    def __init__(
+        self, limits: Limits | None = None, *, day: Spending | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.limits = limits or Limits()
+        self.usage = Usage()
+        self.requests = 0
+        self.is_reached = False  # a request was not made for lack of it
+        self._day = day
+        self._clock = clock
+        self._began = clock()
+        self._aside = Usage()
+        self._lock = threading.Lock()
+
+    def model(self, model: Model) -> BudgetedModel:
+        """The same model, whose every request is paid from this budget."""
+        if self.limits.dollars is not None and _dollars(Usage(), model.name) is None:
+            raise Invalid(
+                f"Nobody knows what {model.name} costs, so a budget in dollars can't be kept.",
+                mend="Say it in tokens or minutes.",
+            )
+        return BudgetedModel(model, self)
+
+    @property
+    def tokens(self) -> int:
+        return self.usage.input_tokens + self.usage.output_tokens
+
+    @property
+    def line(self) -> str:
+        requests = f"{self.requests} request{'s' if self.requests != 1 else ''}"
+        cost = f", about ${self.usage.cost:.2f}" if self.usage.cost else ""
+        return f"{self.tokens:,} tokens spent in {requests}{cost}"
+
+    def reserve(self, ask: Ask, model: str) -> _Aside:
+        """Put aside what a request can take; its answer gets no more room than is left. `CapReached` if none is."""
+        read = _tokens_to_read(ask) * 4 // 3 + 500
+        try:
+            with self._lock:
+                most = self._fitted(Usage(input_tokens=read, output_tokens=ask.max_tokens or _ROOM), model)
+                day = self._day.reserve(read + most.output_tokens) if self._day is not None else None
+                self._aside += most
+                self.requests += 1
+        except CapReached as reached:
+            self.is_reached = True
+            raise CapReached(f"{reached} {self.line}.") from None
+        is_shorter = most.output_tokens < (ask.max_tokens or _ROOM)
+        return _Aside(ask=replace(ask, max_tokens=most.output_tokens) if is_shorter else ask, most=most, day=day)
+
+    def _fitted(self, most: Usage, model: str) -> Usage:
+        limits, taken = self.limits, self.usage + self._aside
+        if limits.minutes is not None and self._clock() - self._began >= 60 * limits.minutes:
+            raise CapReached("Its time is up.")
+        if limits.tokens is not None:
+            left = limits.tokens - taken.input_tokens - taken.output_tokens
+            most = replace(most, output_tokens=min(most.output_tokens, left - most.input_tokens))
+            if most.output_tokens < _LEAST_ROOM:
+                least = most.input_tokens + _LEAST_ROOM
+                raise CapReached(f"The next request could take {least:,} tokens, and {max(left, 0):,} are left.")
+        if limits.dollars is None:
+            return most
+        while ((cost := _dollars(most, model)) or 0) + (taken.cost or 0) > limits.dollars:
+            most = replace(most, output_tokens=most.output_tokens // 2)
+            if most.output_tokens < _LEAST_ROOM:
+                left_over = max(limits.dollars - (taken.cost or 0), 0)
+                raise CapReached(f"The next request could take ${cost or 0:.3f}, and ${left_over:.3f} are left.")
+        return replace(most, cost=cost)
+
+    def settle(self, aside: _Aside, used: Usage, model: str) -> None:
+        """The request is over, and this is what it took."""
+        if used.cost is None and self.limits.dollars is not None:
+            used = replace(used, cost=_dollars(used, model))
+        with self._lock:
+            self.usage += used
+            self._aside = _minus(self._aside, aside.most)
+        if self._day is not None and aside.day is not None:
+            self._day.settle(aside.day, used.input_tokens + used.output_tokens)
+
+
+class BudgetedModel:
+    """A model that asks a budget before each request, and tells it what the request took."""
+
+    def __init__(self, model: Model, budget: Budget) -> None:
+        self._model = model
+        self.budget = budget
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    @property
+    def sees_images(self) -> bool:
+        return self._model.sees_images
+
+    @property
+    def context_tokens(self) -> int | None:
+        return self._model.context_tokens
+
+    async def stream(self, ask: Ask) -> AsyncGenerator[Streamed, None]:
+        aside: _Aside | None = await self._reserve(ask)
+        assert aside is not None
+        read, heard, unheard = _tokens_to_read(ask), 0, aside.most.output_tokens // 4
+        known: Usage | None = None
+        pieces = self._model.stream(aside.ask)
+        try:
+            async for piece in pieces:
+                if isinstance(piece, TextDelta):
+                    heard += len(piece.text.encode("utf-8", "replace"))
+                elif isinstance(piece, TryingAgain):
+                    paid, aside = aside, None
+                    await self._settle(paid, Usage(input_tokens=read))
+                    aside = await self._reserve(ask)
+                elif isinstance(piece, Answer):
+                    paid, aside = aside, None
+                    said = Usage(input_tokens=read, output_tokens=message_tokens(piece.message))
+                    await self._settle(paid, piece.usage if _is_told(piece.usage) else said)
+                yield piece
+        except ProviderFault as fault:
+            known, unheard = fault.usage, 0
+            raise
+        finally:
+            if aside is not None:  # nobody says what it took: a fault, or nobody waited for the answer
+                estimate = Usage(input_tokens=read, output_tokens=max(heard // 4, unheard))
+                await self._settle(aside, known or estimate)
+            if isinstance(pieces, AsyncGenerator):
+                await pieces.aclose()
+
+    # In threads: a database that somebody keeps busy must not hold up the turn that runs meanwhile.
+
+    async def _reserve(self, ask: Ask) -> _Aside:
+        reserving = asyncio.ensure_future(asyncio.to_thread(self.budget.reserve, ask, self.name))
+        try:
+            return await asyncio.shield(reserving)
+        except asyncio.CancelledError:  # nobody makes the request any more
+            with suppress(CapReached):
+                await self._settle(await reserving, Usage())
+            raise
+
+    async def _settle(self, aside: _Aside | None, used: Usage) -> None:
+        assert aside is not None
+        await asyncio.to_thread(self.budget.settle, aside, used, self.name)
+
+
+def _tokens_to_read(ask: Ask) -> int:
+    """About the tokens of a request."""
+    asked = sum(map(message_tokens, ask.messages)) + sum(tool.tokens for tool in ask.tools)
+    return tokens(ask.system) + asked + (tokens(str(ask.schema)) if ask.schema else 0)
+
+
+def _is_told(usage: Usage) -> bool:
+    return usage.input_tokens + usage.output_tokens > 0
+
+
+def _dollars(usage: Usage, model: str) -> float | None:
+    provider, _, name = model.partition(":")
+    return price(usage, name, provider=provider)
+
+
+def _minus(one: Usage, other: Usage) -> Usage:
+    return Usage(
+        input_tokens=one.input_tokens - other.input_tokens,
+        output_tokens=one.output_tokens - other.output_tokens,
+        cost=(one.cost or 0) - (other.cost or 0),
+    )

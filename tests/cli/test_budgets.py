@@ -1,0 +1,46 @@
+"""Budgets of runs, through the commands: every request counts, and what stops says what it spent."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Direct
+
+
+def script(path: Path, *steps: dict[str, str]) -> str:
+    path.write_text(json.dumps(steps))
+    return f"script:{path}"
+
+
+@pytest.mark.req("IM-06")
+def test_dreaming_with_answers_nobody_can_read_stops_within_its_budget(direct: Direct, tmp_path: Path) -> None:
+    model = script(tmp_path / "script.json", *([{"say": "I can't."}] * 40))
+    found = direct.json("dream", "--cycles", "3", "--budget", "10000", "--domain", "sql", "--model", model)
+    assert [each["is_spent"] for each in found["cycles"]] == [True]  # nothing is laid out that nobody can try
+    assert "are left. " in found["cycles"][0]["reason"]
+    spent = found["job"]["result"]
+    assert 0 < spent["tokens"] <= 10_000
+    assert spent["requests"] > 0
+    assert f"{spent['tokens']:,} of 200,000 tokens spent today" in direct("doctor").out
+
+    said = direct("dream", "--budget", "1", "--model", model).out
+    assert "The next request could take " in said
+    assert said.splitlines()[-1] == "1 could not be tried, 0 tokens."
+    assert "'5 miles' is no budget. Say tokens, as 50000" in direct("dream", "--budget", "5 miles").err
+    unpriced = direct("dream", "--budget", "$2", "--model", model).err
+    assert f"Nobody knows what {model} costs, so a budget in dollars can't be kept." in unpriced
+
+
+@pytest.mark.req("IM-06", "LA-05")
+def test_a_trial_stops_at_its_budget_and_says_what_it_spent(stocked: Direct, tmp_path: Path) -> None:
+    cases = tmp_path / "cases.json"
+    cases.write_text(json.dumps([{"request": "totals of a CSV file?", "expect": "sum"}]))
+    model = script(tmp_path / "script.json", {"fail": "down"}, *([{"say": "Sum it."}] * 40))
+    asked = ("skills", "trial", "csv-summary", "--cases", str(cases), "--runs", "20", "--yes", "--model", model)
+    said = stocked.ok(*asked, "--budget", "12k,5m")
+    (line,) = [line for line in said.splitlines() if line.startswith("Stopped by its budget: ")]
+    tokens = int(line.removeprefix("Stopped by its budget: ").split()[0].replace(",", ""))
+    assert 3_000 < tokens <= 12_000
