@@ -1,4 +1,4 @@
-"""Write docs/reference/ from the code: the commands, the settings, the public names and REST.
+"""Write docs/reference/ and README's table of agents from the code: commands, settings, public names, REST.
 
 `reference.py` writes the pages; `reference.py --check` only says which are out of date, and exits 1 when one is.
 """
@@ -21,28 +21,67 @@ from pydantic.fields import FieldInfo
 import habitus
 from habitus.cli.lazy import LazyCommand
 from habitus.cli.main import app
+from habitus.hosts.table import CONNECTED, HOSTS, STUDIED, SYNCED
+from habitus.llm.agents.programs import PROGRAMS
 from habitus.settings import Settings
 from habitus.web.app import doors
 
-DOCS = Path(__file__).resolve().parent.parent / "docs" / "reference"
+README = Path(__file__).resolve().parent.parent / "README.md"
+DOCS = README.parent / "docs" / "reference"
 MADE_BY = "<!-- Written by scripts/reference.py; change the code, then run `make docs`. -->"
 
 Command = Any  # typer brings its own copy of click, whose classes have no public name
 
 
 def main() -> int:
-    pages = {"cli.md": cli_page(), "settings.md": settings_page(), "python.md": python_page(), "rest.md": rest_page()}
-    is_check = "--check" in sys.argv[1:]
-    stale = [name for name, text in pages.items() if _read(DOCS / name) != text]
-    if is_check:
-        for name in stale:
-            print(f"docs/reference/{name} is out of date. Run 'make docs'.")
-        return 1 if stale else 0
+    pages = {
+        DOCS / "cli.md": cli_page(),
+        DOCS / "settings.md": settings_page(),
+        DOCS / "python.md": python_page(),
+        DOCS / "rest.md": rest_page(),
+        README: readme(),
+    }
+    stale = [path for path, text in pages.items() if _read(path) != text]
     DOCS.mkdir(parents=True, exist_ok=True)
-    for name in stale:
-        (DOCS / name).write_text(pages[name], encoding="utf-8")
-        print(f"wrote docs/reference/{name}")
-    return 0
+    for path in stale:
+        name = path.relative_to(README.parent)
+        if "--check" in sys.argv[1:]:
+            print(f"{name} is out of date. Run 'make docs'.")
+        else:
+            path.write_text(pages[path], encoding="utf-8")
+            print(f"wrote {name}")
+    return 1 if stale and "--check" in sys.argv[1:] else 0
+
+
+def readme() -> str:
+    """The README with its table of agents as the code has them."""
+    text = README.read_text(encoding="utf-8")
+    before, begin, rest = text.partition("<!-- agents: written by scripts/reference.py -->\n")
+    _, end, after = rest.partition("<!-- end of agents -->\n")
+    return before + begin + _agents() + "\n" + end + after
+
+
+def _agents() -> str:
+    names = {**{one.name: one.title for one in HOSTS.values()}, **{one.name: one.title for one in PROGRAMS.values()}}
+    names = {name: title for name, title in names.items() if name != "cursor-agent"}
+    models = {*PROGRAMS, *(["cursor"] if "cursor-agent" in PROGRAMS else [])}
+    rows = [
+        (
+            title,
+            _tick(name in CONNECTED, "MCP and hooks" if CONNECTED.get(name) and CONNECTED[name].hooks else "MCP"),
+            _tick(name in SYNCED),
+            _tick(name in STUDIED),
+            _tick(name in models),
+        )
+        for name, title in names.items()
+    ]
+    return _table(
+        ("agent", "`connect`", "`sync` of skills", "`check` and `learn` read its sessions", "as a model"), rows
+    )
+
+
+def _tick(is_so: bool, word: str = "yes") -> str:
+    return word if is_so else ""
 
 
 def _read(path: Path) -> str | None:

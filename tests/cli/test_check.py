@@ -14,6 +14,7 @@ import pytest
 
 from tests.cli.conftest import Direct
 from tests.cli.test_remedies import LESSON, RULE, session
+from tests.learning.hosts import WRITERS, Did
 from tests.learning.logs import asked, came, used, write
 
 SECRET = "ghp_" + "aB3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0xYzCaa"
@@ -184,3 +185,42 @@ def test_it_works_where_nothing_can_be_written(direct: Direct, person: Path) -> 
     )
     assert ran.returncode == 0, ran.stderr
     assert LESSON in ran.stdout
+
+
+_PLACES = {  # where each agent keeps a session
+    "copilot": ".copilot/session-state/1/events.jsonl",
+    "cursor": ".cursor/projects/shop/agent-transcripts/1/1.jsonl",
+    "pi": ".pi/agent/sessions/--srv-shop--/1.jsonl",
+    "goose": ".local/share/goose/sessions/sessions.db",
+    "amp": ".local/share/amp/threads/T-1.json",
+    "cline": ".config/Code/User/globalStorage/saoudrizwan.claude-dev/tasks/1/api_conversation_history.json",
+    "roo": ".config/Code/User/globalStorage/rooveterinaryinc.roo-cline/tasks/1/api_conversation_history.json",
+    "vscode": ".config/Code/User/workspaceStorage/1/chatSessions/s.jsonl",
+    "zed": ".local/share/zed/threads/threads.db",
+}
+
+
+@pytest.mark.req("EL-08")
+@pytest.mark.skipif(sys.platform == "darwin", reason="VS Code's profile lies elsewhere")
+def test_sessions_of_every_agent_are_found_where_it_keeps_them(direct: Direct, tmp_path: Path) -> None:
+    deeds = [
+        Did(said="run the tests"),
+        Did(command="pytest -q", code=127, said="bash: line 1: pytest: command not found"),
+        Did(command="uv run pytest -q", said="3 passed"),
+    ]
+    for agent, place in _PLACES.items():
+        made, target = tmp_path / agent, direct.cli.user_home / place
+        made.mkdir()
+        target.parent.mkdir(parents=True)
+        if agent == "cursor":  # which tells no results
+            target.write_text('{"role": "user", "message": {"content": [{"type": "text", "text": "run the tests"}]}}\n')
+            continue
+        WRITERS["cline" if agent == "roo" else agent](made / "s", deeds)
+        (written,) = [path for path in made.rglob("*") if path.is_file() and path.name != "workspace.json"]
+        shutil.copy(written, target)
+    reports = {each["agent"]: each for each in direct.json("check")["agents"]}
+    assert {agent: (each["sessions"], each["calls"]) for agent, each in reports.items()} == {
+        agent: (1, 0 if agent == "cursor" else 2) for agent in _PLACES
+    }
+    files = direct.json("learn")["files"]
+    assert {Path(each["path"]) for each in files} >= {direct.cli.user_home / place for place in _PLACES.values()}

@@ -29,6 +29,11 @@ CONFIGS: Mapping[str, tuple[str, str]] = {
     "gemini-cli": (".gemini/settings.json", '{\n  // mine\n  "theme": "dark",\n  "mcpServers": {}\n}\n'),
     "opencode": (".config/opencode/opencode.json", '{\n\t"$schema": "https://opencode.ai/config.json"\n}\n'),
     "vscode": (".config/Code/User/mcp.json", '{\r\n    "servers": {\r\n    },\r\n    "inputs": []\r\n}'),
+    "copilot": (".copilot/mcp-config.json", '{"mcpServers": {}}'),
+    "goose": (
+        ".config/goose/config.yaml",
+        "# mine\nGOOSE_MODEL: 'gpt'\nextensions:\n  docs:  # theirs\n    cmd: docs\n",
+    ),
 }
 
 
@@ -59,7 +64,8 @@ def test_an_agent_is_connected_once_and_disconnected_byte_for_byte(direct: Direc
     assert everything_below(direct.cli.user_home) == before
     direct.ok("connect", agent, "--yes")
     server = said(agent, file)[HOSTS[agent].servers]["habitus"]
-    command = server["command"] if agent == "opencode" else [server["command"], *server["args"]]
+    word = HOSTS[agent].command_key
+    command = server[word] if agent == "opencode" else [server[word], *server["args"]]
     assert Path(command[0]).is_absolute()
     assert os.access(command[0], os.X_OK)
     assert command[1:] == ["--home", str(direct.home), "mcp"]
@@ -91,7 +97,7 @@ def test_keys_of_other_servers_are_not_shown_and_what_is_rewritten_meanwhile_is_
 @pytest.mark.req("CL-06")
 def test_what_is_written_is_in_the_shape_and_the_units_of_each_agent(direct: Direct) -> None:
     shapes = {}
-    for agent in CONFIGS:
+    for agent in (name for name in CONFIGS if Scope.PROJECT in HOSTS[name].config):
         direct.ok("connect", agent, "--yes", "--scope", "project")
         planned = connecting.plan(
             read_settings(direct.home, direct.cli.environ()).model_copy(update={"cwd": direct.cli.cwd}),
@@ -115,6 +121,13 @@ def test_what_is_written_is_in_the_shape_and_the_units_of_each_agent(direct: Dir
     hooks = json.loads((direct.cli.cwd / ".claude/settings.local.json").read_text())["hooks"]
     assert {group["hooks"][0]["timeout"] <= 15 for (group,) in hooks.values()} == {True}  # seconds
     assert {"matcher" in group for (group,) in hooks.values()} == {False}  # an agent that runs them ignores it
+
+
+@pytest.mark.req("CL-06")
+def test_where_there_is_nothing_to_connect_to_that_is_said(direct: Direct) -> None:
+    assert "no way to do that with Pi. There are: claude-code" in direct("connect", "pi", "--yes").err
+    ran = direct("connect", "goose", "--yes", "--scope", "project")
+    assert (ran.code, ran.err) == (1, "habitus: Goose has no settings for a project. It has them for a user.\n")
 
 
 @pytest.mark.req("CL-06")

@@ -16,6 +16,7 @@ import pytest
 from habitus.app import Habitus, read_settings
 from habitus.app.conversations import models
 from habitus.cli import main
+from habitus.learning.transcripts import FORMATS
 from habitus.llm.model import Answered, Ask, ProviderFault
 from habitus.llm.roles import Models
 from habitus.llm.scripted import ScriptedModel, says
@@ -139,7 +140,7 @@ def test_a_file_that_is_no_transcript_is_an_error_alone_and_counted_among_others
     path = direct.cli.cwd / "odd.jsonl"
     path.write_bytes(content)
     ran = direct("learn", str(path))
-    known = "Known formats: rows, habitus, codex, gemini, claude_code, openai, opencode."
+    known = f"Known formats: {', '.join(FORMATS)}."
     assert (ran.code, ran.out, ran.err) == (1, "", f"habitus: '{path}' is no transcript that can be read. {known}\n")
     (folder / "odd.jsonl").write_bytes(content)
     told = direct.json("learn", str(folder))

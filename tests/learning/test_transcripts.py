@@ -557,7 +557,8 @@ def test_a_session_shows_the_same_whoever_wrote_it_down(tmp_path: Path, host: st
             Did(command="git push", said="ok"),
         ],
     )
-    files = [path for path in tmp_path.rglob("*") if path.is_file() and not {"message", "part"} & {*path.parts}]
+    beside = {"message", "part", "workspace.json"}
+    files = [path for path in tmp_path.rglob("*") if path.is_file() and not beside & {*path.parts}]
     (transcript,) = [found for path in files for found in read(path)]
     assert (transcript.source, transcript.project, transcript.unread) == (host.split(",")[0], "/srv/shop", {})
     reader = SessionReader(session=transcript.id, project=transcript.project)
@@ -571,6 +572,24 @@ def test_a_session_shows_the_same_whoever_wrote_it_down(tmp_path: Path, host: st
         ("Don't ever force-push to main.", "refused")
     ]
     assert (told.coverage.calls, told.coverage.failures) == (4, 1)
+
+
+@pytest.mark.req("EL-08")
+def test_cursor_tells_requests_and_corrections_and_no_calls(tmp_path: Path) -> None:
+    def row(role: str, *parts: object) -> dict[str, object]:
+        return {"role": role, "message": {"content": list(parts)}}
+
+    use = {"type": "tool_use", "name": "Shell", "input": {"command": "git push --force"}}
+    rows = [
+        row("user", {"type": "text", "text": "<now>1</now><user_query>push it</user_query>"}),
+        row("assistant", use),
+        {"type": "turn_ended", "status": "aborted"},
+        row("user", {"type": "text", "text": "<user_query>Never force-push.</user_query>"}),
+    ]
+    transcript = only(write(tmp_path / "1.jsonl", rows))
+    assert (transcript.source, transcript.unread, transcript.event_count) == ("cursor", {}, 0)
+    said = [(said.words, said.after) for turn in transcript.turns for said in turn.said]
+    assert said == [("push it", None), ("Never force-push.", "interrupted")]
 
 
 @pytest.mark.req("EL-08")

@@ -17,6 +17,7 @@ from habitus.cli.check_page import page
 from habitus.cli.options import AsJson
 from habitus.errors import StorageFailed
 from habitus.files import given_path
+from habitus.hosts.table import STUDIED
 from habitus.sandbox.credentials.vault import open_redactor
 from habitus.screening.policy import read_policy
 
@@ -27,7 +28,7 @@ def check(
     context: typer.Context,
     agent: Annotated[
         str,
-        typer.Option("--agent", help="Only this one: claude-code, codex, gemini-cli, opencode.", show_default=False),
+        typer.Option("--agent", help=f"Only this one: {', '.join(STUDIED)}.", show_default=False),
     ] = "",
     html: Annotated[
         Path | None, typer.Option("--html", help="Write a page to send to a colleague.", show_default=False)

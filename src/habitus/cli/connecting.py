@@ -16,11 +16,11 @@ from habitus.cli.opening import opened
 from habitus.cli.options import AsJson, Yes
 from habitus.errors import Refused
 from habitus.hosts.hooks import Hook
-from habitus.hosts.table import HOSTS, Scope
+from habitus.hosts.table import CONNECTED, Scope
 from habitus.sandbox.credentials.vault import open_redactor
 from habitus.settings import Settings
 
-Agent = Annotated[str, typer.Argument(help=f"One of: {', '.join(HOSTS)}.", autocompletion=lambda: list(HOSTS))]
+Agent = Annotated[str, typer.Argument(help=f"One of: {', '.join(CONNECTED)}.", autocompletion=lambda: list(CONNECTED))]
 Where = Annotated[Scope, typer.Option("--scope", help="In your own config, or in the project's.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be changed.")]
 

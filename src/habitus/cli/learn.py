@@ -51,9 +51,9 @@ def learn(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before sending to the model.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Find what failed in transcripts of agents and what worked next: Claude Code, Codex, Gemini CLI, opencode, ours.
+    """Find what failed in sessions of agents, and what worked next: Claude Code, Codex, Copilot, Cursor and others.
 
-    Without files, those of the agents on this machine and our own sessions.
+    Without files, those of the agents on this machine (see 'habitus check -h') and our own sessions.
     """
     paths = studying.found_files(files or ())
     with opened(context) as habitus:

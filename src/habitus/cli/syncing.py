@@ -17,15 +17,15 @@ from habitus.cli.opening import opened
 from habitus.cli.options import AsJson, Yes
 from habitus.errors import Refused
 from habitus.hosts.syncing import Manner, Step
-from habitus.hosts.table import HOSTS, Scope, host
+from habitus.hosts.table import SYNCED, Scope, host
 
 _STYLES = {Step.CONFLICT: "red", Step.LEAVE_OUT: "yellow", Step.SAME: "dim", Step.FORGET: "yellow"}
-_ALL = ", ".join(HOSTS)
+_ALL = ", ".join(SYNCED)
 
 
 def sync(
     context: typer.Context,
-    agents: Annotated[list[str], typer.Argument(help=f"Of: {_ALL}.", autocompletion=lambda: list(HOSTS))],
+    agents: Annotated[list[str], typer.Argument(help=f"Of: {_ALL}.", autocompletion=lambda: list(SYNCED))],
     only: Annotated[list[str] | None, typer.Option("--only", help="Only this skill; may be repeated.")] = None,
     link: Annotated[bool, typer.Option("--link/--copy", help="Links to your own folders, or copies.")] = False,
     remove: Annotated[bool, typer.Option("--remove", help="Take out what was put there.")] = False,
@@ -37,7 +37,7 @@ def sync(
     """Put your own skills into agents' folders, and take edits made there back. Nothing is overwritten."""
     manner = Manner.LINK if link else Manner.COPY
     wishes = [
-        Wish(agent=host(name).name, scope=scope, only=tuple(only or ()), manner=manner, removes=remove)
+        Wish(agent=host(name, SYNCED).name, scope=scope, only=tuple(only or ()), manner=manner, removes=remove)
         for name in agents
     ]
     with opened(context) as habitus:

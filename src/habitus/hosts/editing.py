@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, assert_never
 
 from habitus.errors import Invalid
-from habitus.hosts import json_text, marked, toml_text
+from habitus.hosts import json_text, marked, toml_text, yaml_text
 
 Path = tuple[str, ...]
 
@@ -18,6 +18,7 @@ class Format(StrEnum):
     JSON = "json"
     JSONC = "jsonc"  # with comments
     TOML = "toml"
+    YAML = "yaml"
     BLOCK = "block"  # a marked block in a text
 
 
@@ -45,6 +46,8 @@ def data(text: str, format: Format) -> Any:
             return json_text.data(text, comments=format is Format.JSONC)
         case Format.TOML:
             return toml_text.data(text)
+        case Format.YAML:
+            return yaml_text.data(text)
         case Format.BLOCK:
             return marked.data(text)
         case _:
@@ -96,6 +99,8 @@ def _put(text: str, format: Format, entry: Entry) -> str:
             return change(text, entry.path, entry.value, comments=comments)
         case Format.TOML:
             return toml_text.put(text, entry.path, entry.value)
+        case Format.YAML:
+            return yaml_text.put(text, entry.path, entry.value)
         case Format.BLOCK:
             return marked.put(text, entry.value)
         case _:
@@ -108,6 +113,8 @@ def _take(text: str, format: Format, path: Sequence[str | int]) -> str:
             return json_text.take(text, path, comments=format is Format.JSONC)
         case Format.TOML:
             return toml_text.take(text, [str(name) for name in path])
+        case Format.YAML:
+            return yaml_text.take(text, [str(name) for name in path])
         case Format.BLOCK:
             return marked.take(text)
         case _:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from habitus.errors import NotFound, did_you_mean
+from habitus.errors import Invalid, NotFound, did_you_mean
 from habitus.hosts.editing import Format
 
 NAME = "habitus"  # of our server, in every agent's config
@@ -27,17 +27,18 @@ class Host:
 
     name: str
     title: str
-    format: Format
-    config: Mapping[Scope, tuple[str, ...]]
-    servers: str  # the key that holds the servers
-    entry: Mapping[str, Any]  # beside the command: what else a server's entry says
+    format: Format = Format.JSON
+    config: Mapping[Scope, tuple[str, ...]] = field(default_factory=dict)  # none where it speaks no MCP that we know
+    servers: str = ""  # the key that holds the servers
+    entry: Mapping[str, Any] = field(default_factory=dict)  # beside the command: what else a server's entry says
+    command_key: str = "command"
     is_one_list: bool = False  # the command and its arguments together
     versions: tuple[str, tuple[int, ...]] = ("version", (1,))  # a key, and which of its values we know
     variable: str = ""  # that moves its folder elsewhere,
     moves: Mapping[str, str] = field(default_factory=dict)  # and what then lies where below it
     instructions: Mapping[Scope, str] = field(default_factory=dict)
     skills: Mapping[Scope, str] = field(default_factory=dict)  # its own folder
-    reads: Mapping[Scope, tuple[str, ...]] = field(default_factory=dict)  # all that it reads; the first wins
+    reads: Mapping[Scope, tuple[str, ...]] = field(default_factory=dict)  # more than that: all, the first wins
     listing_chars: int = 0  # of all descriptions together; 0 where nobody knows a limit
     description_chars: int = 0
     marks: tuple[str, ...] = ()  # one of these is there where it is used
@@ -50,7 +51,12 @@ class Host:
 
     def server(self, command: Sequence[str]) -> dict[str, Any]:
         given: dict[str, Any] = {"command": list(command)} if self.is_one_list else {}
-        return {**self.entry, **(given or {"command": command[0], "args": list(command[1:])})}
+        return {**self.entry, **(given or {self.command_key: command[0], "args": list(command[1:])})}
+
+    def folders(self, scope: Scope) -> tuple[str, ...]:
+        """Where it looks for skills; the first wins."""
+        own = (self.skills[scope],) if scope in self.skills else ()
+        return self.reads.get(scope, own)
 
     def is_used(self, environ: Mapping[str, str], user_home: Path) -> bool:
         return any(self.path(mark, environ, user_home, user_home).is_dir() for mark in self.marks)
@@ -71,6 +77,9 @@ class Host:
         return user_home / written[2:] if written.startswith("~/") else root / written
 
     def config_file(self, scope: Scope, environ: Mapping[str, str], user_home: Path, root: Path) -> Path:
+        if scope not in self.config:
+            there = ", ".join(self.config)
+            raise Invalid(f"{self.title} has no settings for a {scope}.", mend=f"It has them for a {there}.")
         places = [self.path(one, environ, user_home, root) for one in self.config[scope]]
         return next((place for place in places if place.exists()), places[0])
 
@@ -80,6 +89,7 @@ def _both(text: str) -> dict[Scope, str]:
 
 
 _CODE = "~/Library/Application Support/Code/User" if sys.platform == "darwin" else "~/.config/Code/User"
+_CLINE, _ROO = "globalStorage/saoudrizwan.claude-dev", "globalStorage/rooveterinaryinc.roo-cline"
 _IN_GIT = "The file belongs to the project, and names a path of this machine: think before you commit it."
 
 HOSTS: Mapping[str, Host] = {
@@ -98,7 +108,6 @@ HOSTS: Mapping[str, Host] = {
             skills={Scope.USER: "~/.claude/skills", Scope.PROJECT: ".claude/skills"},
             listing_chars=8_000,
             description_chars=1_536,
-            reads={Scope.USER: ("~/.claude/skills",), Scope.PROJECT: (".claude/skills",)},
             marks=("~/.claude",),
             transcripts_in="~/.claude/projects",
             # What is the person's own does not go into the file that a team shares.
@@ -137,6 +146,9 @@ HOSTS: Mapping[str, Host] = {
             instructions={Scope.PROJECT: "AGENTS.md"},
             skills={Scope.USER: "~/.cursor/skills", Scope.PROJECT: ".cursor/skills"},
             follows_links=False,
+            marks=("~/.cursor",),
+            transcripts_in="~/.cursor/projects",
+            patterns=("*/agent-transcripts/**/*.jsonl",),
             doubts=_both(_UNSEEN),
             notes=_both("Switch the server on in Cursor's settings."),
         ),
@@ -194,21 +206,96 @@ HOSTS: Mapping[str, Host] = {
             instructions={Scope.PROJECT: "AGENTS.md"},
             skills={Scope.USER: "~/.copilot/skills", Scope.PROJECT: ".github/skills"},
             description_chars=1_024,
+            marks=(f"{_CODE}/workspaceStorage",),
+            transcripts_in=f"{_CODE}/workspaceStorage",
+            patterns=("*/chatSessions/*.json*",),
             doubts={Scope.USER: "where its profiles lie is known from third parties only"},
             notes={
                 Scope.USER: "VS Code asks whether you trust the server.",
                 Scope.PROJECT: f"{_IN_GIT} VS Code asks whether you trust the server.",
             },
         ),
+        Host(
+            name="copilot",
+            title="Copilot CLI",
+            config={Scope.USER: ("~/.copilot/mcp-config.json",)},
+            servers="mcpServers",
+            entry={"type": "local", "tools": ["*"]},
+            variable="COPILOT_HOME",
+            moves={"~/.copilot": "."},
+            skills={Scope.USER: "~/.copilot/skills", Scope.PROJECT: ".github/skills"},
+            description_chars=1_024,
+            marks=("~/.copilot/session-state",),
+            transcripts_in="~/.copilot/session-state",
+            patterns=("*/events.jsonl",),
+            doubts={Scope.USER: "its settings are known from its documentation only"},
+        ),
+        Host(
+            name="goose",
+            title="Goose",
+            format=Format.YAML,
+            config={Scope.USER: ("~/.config/goose/config.yaml",)},
+            servers="extensions",
+            entry={"enabled": True, "name": NAME, "type": "stdio", "envs": {}, "timeout": 300},
+            command_key="cmd",
+            variable="GOOSE_PATH_ROOT",
+            moves={"~/.config/goose": "config", "~/.local/share/goose": "data"},
+            skills={Scope.USER: "~/.config/goose/skills", Scope.PROJECT: ".goose/skills"},
+            marks=("~/.config/goose", "~/.local/share/goose"),
+            transcripts_in="~/.local/share/goose/sessions",
+            patterns=("sessions.db",),
+            doubts={Scope.USER: "its settings are known from its source only"},
+        ),
+        Host(
+            name="pi",
+            title="Pi",
+            variable="PI_CODING_AGENT_DIR",
+            moves={"~/.pi/agent": "."},
+            skills={Scope.USER: "~/.pi/agent/skills", Scope.PROJECT: ".pi/skills"},
+            marks=("~/.pi/agent",),
+            transcripts_in="~/.pi/agent/sessions",
+        ),
+        Host(
+            name="amp",
+            title="Amp",
+            marks=("~/.local/share/amp",),
+            transcripts_in="~/.local/share/amp/threads",
+            patterns=("*.json",),
+        ),
+        Host(
+            name="cline",
+            title="Cline",
+            marks=(f"{_CODE}/{_CLINE}",),
+            transcripts_in=f"{_CODE}/{_CLINE}/tasks",
+            patterns=("*/api_conversation_history.json",),
+        ),
+        Host(
+            name="roo",
+            title="Roo Code",
+            marks=(f"{_CODE}/{_ROO}",),
+            transcripts_in=f"{_CODE}/{_ROO}/tasks",
+            patterns=("*/api_conversation_history.json",),
+        ),
+        Host(
+            name="zed",
+            title="Zed",
+            marks=("~/.local/share/zed/threads",),
+            transcripts_in="~/.local/share/zed/threads",
+            patterns=("threads.db",),
+        ),
     )
 }
 
 STUDIED: Mapping[str, Host] = {name: one for name, one in HOSTS.items() if one.transcripts_in}  # we read what they did
+CONNECTED: Mapping[str, Host] = {name: one for name, one in HOSTS.items() if one.config}  # they take our server
+SYNCED: Mapping[str, Host] = {name: one for name, one in HOSTS.items() if one.skills}  # they read folders of skills
 
 
-def host(name: str) -> Host:
-    try:
-        return HOSTS[name]
-    except KeyError:
-        near = did_you_mean(name, HOSTS)
-        raise NotFound(f"There is no agent '{name}'.", mend=near or f"There are: {', '.join(HOSTS)}.") from None
+def host(name: str, among: Mapping[str, Host] = HOSTS) -> Host:
+    """An agent of the table, or of those `among` its agents with which something can be done."""
+    if name in among:
+        return among[name]
+    there = f"There are: {', '.join(among)}."
+    if name in HOSTS:
+        raise Invalid(f"We know no way to do that with {HOSTS[name].title}.", mend=there)
+    raise NotFound(f"There is no agent '{name}'.", mend=did_you_mean(name, among) or there)

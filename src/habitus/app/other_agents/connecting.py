@@ -16,7 +16,7 @@ from habitus.errors import Invalid, NotFound, did_you_mean
 from habitus.hosts import hooks
 from habitus.hosts.connections import Change, Connections, Wanted
 from habitus.hosts.editing import Entry, Format
-from habitus.hosts.table import NAME, Host, Scope, host
+from habitus.hosts.table import CONNECTED, NAME, Host, Scope, host
 from habitus.resident import end_soon
 from habitus.settings import Settings
 from habitus.skills.layers import project_root
@@ -66,7 +66,7 @@ def offered_hooks(
             near = did_you_mean(name, [one.event for one in hooks.HOOKS])
             there = ", ".join(one.event for one in hooks.HOOKS)
             raise NotFound(f"There is no hook '{name}'.", mend=near or f"There are: {there}.")
-    unwanted, found = {name.lower() for name in refused}, host(agent)
+    unwanted, found = {name.lower() for name in refused}, host(agent, CONNECTED)
     if not found.hooks or "all" in unwanted:
         return ()
     others = [_hooks(settings, environ, found, Wishes(scope=other)) for other in Scope if other is not scope]
@@ -79,7 +79,7 @@ def plan(settings: Settings, environ: Mapping[str, str], agent: str, wishes: Wis
     """What connecting would do; nothing is written."""
     if not home_directory.can_write(settings.home):
         home_directory.refuse_to_write(settings.home)
-    found, scope = host(agent), wishes.scope
+    found, scope = host(agent, CONNECTED), wishes.scope
     wanted = [_server(settings, environ, found, scope)]
     if found.hooks:
         wanted.append(_hooks(settings, environ, found, wishes))
@@ -90,7 +90,7 @@ def plan(settings: Settings, environ: Mapping[str, str], agent: str, wishes: Wis
 
 def plan_disconnect(settings: Settings, environ: Mapping[str, str], agent: str, scope: Scope) -> Plan:
     """What taking everything of ours out again would do."""
-    found = host(agent)
+    found = host(agent, CONNECTED)
     every = [
         _server(settings, environ, found, scope),
         *([_hooks(settings, environ, found, Wishes(scope=scope))] if found.hooks else []),

@@ -167,8 +167,10 @@ class Examiner:
         """In the order in which the agent takes them: the first of a name wins."""
         root = project_root(self.cwd)
         upwards = [place for place in (self.cwd, *self.cwd.parents) if place == root or root in place.parents]
-        folders = [agent.path(folder, self.environ, self.home, root) for folder in agent.reads[Scope.USER]]
-        folders += [place / folder for place in upwards if place != self.home for folder in agent.reads[Scope.PROJECT]]
+        folders = [agent.path(folder, self.environ, self.home, root) for folder in agent.folders(Scope.USER)]
+        folders += [
+            place / folder for place in upwards if place != self.home for folder in agent.folders(Scope.PROJECT)
+        ]
         for folder in dict.fromkeys(folders):
             if folder.is_dir():
                 yield from read_skills(folder)

@@ -9,7 +9,23 @@ from pathlib import Path
 from typing import Protocol
 
 from habitus.errors import NotFound
-from habitus.learning.transcripts import claude_code, codex, gemini, habitus, openai, opencode, rows
+from habitus.learning.transcripts import (
+    amp,
+    claude_code,
+    cline,
+    codex,
+    copilot,
+    cursor,
+    gemini,
+    goose,
+    habitus,
+    openai,
+    opencode,
+    pi,
+    rows,
+    vscode,
+    zed,
+)
 from habitus.learning.transcripts.lines import objects
 from habitus.learning.transcripts.model import Transcript, joined
 from habitus.redact import PATTERNS_ONLY, Redactor
@@ -27,8 +43,15 @@ class Reader(Protocol):
     def read(self, path: Path, redactor: Redactor) -> Iterator[Transcript]: ...
 
 
-_READERS: tuple[Reader, ...] = (rows, habitus, codex, gemini, claude_code, openai, opencode)
-FORMATS: Mapping[str, Reader] = {reader.SOURCE: reader for reader in _READERS}
+class FileReader(Reader, Protocol):
+    """One that knows its files by their name or make."""
+
+    def owns(self, path: Path) -> bool: ...
+
+
+_BY_FILE: tuple[FileReader, ...] = (cline, goose, zed, opencode)
+_BY_ROWS: tuple[Reader, ...] = (rows, habitus, codex, gemini, claude_code, copilot, pi, vscode, amp, cursor, openai)
+FORMATS: Mapping[str, Reader] = {reader.SOURCE: reader for reader in (*_BY_ROWS, *_BY_FILE)}
 
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY, *, source: str = "") -> Iterator[Transcript]:
@@ -56,8 +79,8 @@ def pieces(path: Path, redactor: Redactor = PATTERNS_ONLY, *, source: str = "") 
 
 def format_of(path: Path) -> str:
     """The format that most of the first lines look like; `unknown` when none does."""
-    if opencode.is_database(path):
-        return opencode.SOURCE
+    if owner := next((reader for reader in _BY_FILE if reader.owns(path)), None):
+        return owner.SOURCE
     votes: Counter[str] = Counter()
     for row in islice(objects(path, Counter()), _LINES_TRIED):
         votes.update(name for name, known in FORMATS.items() if known.looks_like(row))

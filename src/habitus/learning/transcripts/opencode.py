@@ -6,26 +6,21 @@ They lie in its database, which is opened read-only and read one session at a ti
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 
-from habitus.learning.transcripts.model import Stop, Transcript, TranscriptDraft, TurnDraft
-from habitus.learning.transcripts.refusals import said_no
-from habitus.learning.transcripts.results import Reading, came_to
+from habitus.learning.transcripts.model import Transcript
+from habitus.learning.transcripts.talk import Talk, is_database, moment, open_database, parsed
 from habitus.learning.transcripts.values import mapping, string
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "opencode"
-_MAGIC = b"SQLite format 3\x00"
 _FAILED = {"completed": False, "error": True}
 
 
-def is_database(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(len(_MAGIC)) == _MAGIC
+def owns(path: Path) -> bool:
+    return is_database(path)
 
 
 def looks_like(row: Mapping[str, object]) -> bool:
@@ -39,7 +34,7 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
         yield _stored(path, redactor)
         return
     try:
-        with _opened(path) as database:
+        with open_database(path) as database:
             sessions = database.execute("SELECT * FROM session ORDER BY rowid").fetchall()
             for row in sessions:
                 yield _session(database, row, redactor)
@@ -47,92 +42,46 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
         yield Transcript(id=path.stem, source=SOURCE, unread={f"database: {error}": 1})
 
 
-def _opened(path: Path) -> sqlite3.Connection:
-    database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
-    database.row_factory = sqlite3.Row
-    return database
-
-
 def _session(database: sqlite3.Connection, row: sqlite3.Row, redactor: Redactor) -> Transcript:
-    draft = TranscriptDraft(id=str(row["id"]), source=SOURCE, redactor=redactor)
     keys = row.keys()
-    place = row["directory"] if "directory" in keys else ""
-    draft.project = redactor.redact(string(place)[:1000]).text
-    is_side = "parent_id" in keys and bool(row["parent_id"])
-    reader = _Parts(draft, is_side=is_side)
+    talk = Talk(str(row["id"]), SOURCE, redactor, is_side="parent_id" in keys and bool(row["parent_id"]))
+    talk.locate(string(row["directory"]) if "directory" in keys else "")
     query = (
         "SELECT message.data AS message, part.data AS part FROM part JOIN message ON message.id = part.message_id "
         "WHERE message.session_id = ? ORDER BY message.id, part.id"
     )
     for found in database.execute(query, (row["id"],)):
-        reader.take(_parsed(found["message"]), _parsed(found["part"]))
-    return draft.finished()
+        _take(talk, mapping(parsed(found["message"])), mapping(parsed(found["part"])))
+    return talk.finished()
 
 
 def _stored(path: Path, redactor: Redactor) -> Transcript:
     """The session of one file, with the messages and parts that lie beside it."""
-    session = _parsed(path.read_bytes())
+    session = mapping(parsed(path.read_bytes()))
     storage = next((place.parent for place in path.parents if place.name == "session"), path.parent)
-    draft = TranscriptDraft(id=string(session.get("id")) or path.stem, source=SOURCE, redactor=redactor)
-    draft.project = redactor.redact(string(session.get("directory"))[:1000]).text
-    reader = _Parts(draft, is_side=bool(session.get("parentID")))
+    talk = Talk(string(session.get("id")) or path.stem, SOURCE, redactor, is_side=bool(session.get("parentID")))
+    talk.locate(string(session.get("directory")))
     for message in sorted((storage / "message" / path.stem).glob("*.json")):
         for part in sorted((storage / "part" / message.stem).glob("*.json")):
-            reader.take(_parsed(message.read_bytes()), _parsed(part.read_bytes()))
-    return draft.finished()
+            _take(talk, mapping(parsed(message.read_bytes())), mapping(parsed(part.read_bytes())))
+    return talk.finished()
 
 
-class _Parts:
-    def __init__(self, draft: TranscriptDraft, *, is_side: bool) -> None:
-        self._draft = draft
-        self._is_side = is_side
-        self._stopped: Stop | None = None
-
-    def take(self, message: Mapping[str, object], part: Mapping[str, object]) -> None:
-        at = _at(mapping(message.get("time")).get("created"))
-        match part.get("type"):
-            case "text" if message.get("role") == "user" and not part.get("synthetic"):
-                turn = self._draft.open(is_sidechain=self._is_side)
-                self._draft.hear(turn, string(part.get("text")), after=self._stopped, at=at)
-                self._stopped = None
-            case "tool":
-                self._call(part, at)
-
-    def _call(self, part: Mapping[str, object], at: str) -> None:
-        turn, state = self._turn(), mapping(part.get("state"))
-        turn.round_idx += 1
-        name, id, args = string(part.get("tool")) or "unknown", string(part.get("callID")), state.get("input")
-        when = mapping(state.get("time"))
-        began, ended = _at(when.get("start")) or at, _at(when.get("end")) or at
-        made = self._draft.call(turn, id, name, args, at=began)
-        reading, text = _reading(args, state)
-        if reading.success is None and said_no(texts=(text,))[0]:
-            self._stopped = Stop.REFUSED
-        self._draft.answer(made, reading, text, at=ended)
-
-    def _turn(self) -> TurnDraft:
-        return self._draft.turns[-1] if self._draft.turns else self._draft.open(is_sidechain=self._is_side)
+def _take(talk: Talk, message: Mapping[str, object], part: Mapping[str, object]) -> None:
+    at = moment(mapping(message.get("time")).get("created"))
+    match part.get("type"):
+        case "text" if message.get("role") == "user" and not part.get("synthetic"):
+            talk.hear(string(part.get("text")), at=at)
+        case "tool":
+            _call(talk, part, at)
 
 
-def _reading(args: object, state: Mapping[str, object]) -> tuple[Reading, str]:
+def _call(talk: Talk, part: Mapping[str, object], at: str) -> None:
     """A command that ended badly is `completed` all the same; its exit code stands beside."""
-    text = string(state.get("error")) or string(state.get("output"))
-    status, code = string(state.get("status")), mapping(state.get("metadata")).get("exit")
+    state, id = mapping(part.get("state")), string(part.get("callID"))
+    when = mapping(state.get("time"))
+    talk.call(id, string(part.get("tool")), state.get("input"), at=moment(when.get("start")) or at)
+    text, code = string(state.get("error")) or string(state.get("output")), mapping(state.get("metadata")).get("exit")
     fields = {"exit_code": code, "output": text} if isinstance(code, int) else {}
-    return came_to(args, text, fields=(fields,), has_failed=None if fields else _FAILED.get(status)), text
-
-
-def _at(milliseconds: object) -> str:
-    if not isinstance(milliseconds, int | float) or isinstance(milliseconds, bool):
-        return ""
-    try:
-        return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat()
-    except (ValueError, OverflowError, OSError):
-        return ""
-
-
-def _parsed(text: object) -> Mapping[str, object]:
-    try:
-        return mapping(json.loads(text)) if isinstance(text, str | bytes) else {}
-    except (ValueError, RecursionError):
-        return {}
+    has_failed = None if fields else _FAILED.get(string(state.get("status")))
+    talk.answer(id, text, fields=(fields,), has_failed=has_failed, at=moment(when.get("end")) or at)

@@ -1,0 +1,37 @@
+"""Cursor: messages a line, without times and without what came of calls: requests and corrections are all it tells."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from habitus.learning.transcripts.lines import objects
+from habitus.learning.transcripts.model import Transcript
+from habitus.learning.transcripts.talk import Talk
+from habitus.learning.transcripts.values import mapping, string, text_of
+from habitus.redact import PATTERNS_ONLY, Redactor
+
+SOURCE = "cursor"
+_QUERY = re.compile(r"<user_query>(.*?)</user_query>", re.DOTALL)
+
+
+def looks_like(row: dict[str, object]) -> bool:
+    if row.get("type") == "turn_ended":
+        return True
+    return isinstance(row.get("role"), str) and "content" in mapping(row.get("message")) and "type" not in row
+
+
+def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
+    """One transcript per file."""
+    unread: Counter[str] = Counter()
+    talk = Talk(path.stem, SOURCE, redactor)
+    for row in objects(path, unread):
+        if row.get("role") == "user":
+            text = text_of(mapping(row.get("message")).get("content"))
+            asked = _QUERY.findall(text)
+            talk.hear("\n".join(asked) if asked else text)
+        elif row.get("type") == "turn_ended" and string(row.get("status")) in ("aborted", "cancelled"):
+            talk.stop()
+    yield talk.finished(unread)

@@ -1,0 +1,63 @@
+"""Goose: a database of sessions and their messages, whose parts are texts, requests for tools and their responses."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from habitus.learning.transcripts.model import Transcript
+from habitus.learning.transcripts.talk import Talk, has_tables, listed, moment, open_database, parsed
+from habitus.learning.transcripts.values import mapping, string, text_of
+from habitus.redact import PATTERNS_ONLY, Redactor
+
+SOURCE = "goose"
+
+
+def owns(path: Path) -> bool:
+    return has_tables(path, ("sessions", "messages"))
+
+
+def looks_like(row: dict[str, object]) -> bool:
+    return False
+
+
+def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
+    """One transcript per session."""
+    try:
+        with open_database(path) as database:
+            for row in database.execute("SELECT * FROM sessions ORDER BY rowid").fetchall():
+                yield _session(database, row, redactor)
+    except sqlite3.Error as error:
+        yield Transcript(id=path.stem, source=SOURCE, unread={f"database: {error}": 1})
+
+
+def _session(database: sqlite3.Connection, row: sqlite3.Row, redactor: Redactor) -> Transcript:
+    talk, columns = Talk(str(row["id"]), SOURCE, redactor), row.keys()
+    talk.locate(string(row["working_dir"]) if "working_dir" in columns else "")
+    query = (
+        "SELECT role, content_json, created_timestamp FROM messages WHERE session_id = ? ORDER BY created_timestamp, id"
+    )
+    for message in database.execute(query, (row["id"],)):
+        at = moment(message["created_timestamp"])
+        parts = [mapping(part) for part in listed(parsed(message["content_json"]))]
+        said = "\n".join(string(part.get("text")) for part in parts if part.get("type") == "text")
+        if message["role"] == "user" and not any(part.get("type") == "toolResponse" for part in parts):
+            talk.hear(said, at=at)
+        for part in parts:
+            _take(talk, part, at)
+    return talk.finished()
+
+
+def _take(talk: Talk, part: Mapping[str, object], at: str) -> None:
+    id = string(part.get("id"))
+    match part.get("type"):
+        case "toolRequest":
+            wanted = mapping(mapping(part.get("toolCall")).get("value"))
+            talk.call(id, string(wanted.get("name")), wanted.get("arguments"), at=at)
+        case "toolResponse":
+            result = mapping(part.get("toolResult"))
+            value = result.get("value")
+            content = mapping(value).get("content") if isinstance(value, Mapping) else value
+            has_failed = True if result.get("status") == "error" or mapping(value).get("isError") is True else None
+            talk.answer(id, string(result.get("error")) or text_of(content), has_failed=has_failed, at=at)

@@ -1,0 +1,98 @@
+"""VS Code's Copilot Chat: a document of requests, or the log of operations that makes one.
+
+An operation sets (1), adds to a list (2) or deletes (3) what stands at a path of keys; 0 is the state to begin with.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from habitus.learning.transcripts.lines import objects
+from habitus.learning.transcripts.model import Transcript
+from habitus.learning.transcripts.talk import Talk, listed, moment, parsed
+from habitus.learning.transcripts.values import mapping, string, text_of
+from habitus.redact import PATTERNS_ONLY, Redactor
+
+SOURCE = "vscode"
+_SET, _ADD, _DELETE = 1, 2, 3
+
+
+def looks_like(row: dict[str, object]) -> bool:
+    if isinstance(row.get("requests"), list):
+        return "sessionId" in row or "requesterUsername" in row
+    return row.get("kind") in (0, _SET, _ADD, _DELETE) and ("v" in row or "k" in row)
+
+
+def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
+    """One transcript per file."""
+    unread: Counter[str] = Counter()
+    state: Any = {}
+    for row in objects(path, unread):
+        if "kind" not in row:
+            state = row
+        elif row["kind"] == 0:
+            state = row.get("v")
+        elif not _apply(state, row):
+            unread["operation that does not fit"] += 1
+    talk = Talk(path.stem, SOURCE, redactor)
+    talk.locate(_project(path))
+    for number, request in enumerate(map(mapping, listed(mapping(state).get("requests")))):
+        _take(talk, request, str(number))
+        yield from talk.pieces()
+    yield talk.finished(unread)
+
+
+def _apply(state: Any, row: Mapping[str, object]) -> bool:
+    keys = listed(row.get("k"))
+    try:
+        for key in keys[:-1]:
+            state = state[key]
+        key = keys[-1]
+        match row.get("kind"):
+            case 1:
+                state[key] = row.get("v")
+            case 2:
+                held = state.setdefault(key, []) if isinstance(state, dict) else state[key]
+                at = row.get("i")
+                held[at if isinstance(at, int) else len(held) :] = listed(row.get("v"))
+            case 3:
+                del state[key]
+    except (KeyError, IndexError, TypeError, AttributeError):
+        return False
+    return True
+
+
+def _project(path: Path) -> str:
+    beside = path.parent.parent / "workspace.json"
+    return unquote(string(mapping(parsed(beside.read_bytes())).get("folder"))) if beside.is_file() else ""
+
+
+def _take(talk: Talk, request: Mapping[str, object], number: str) -> None:
+    at = moment(request.get("timestamp"))
+    if not request.get("isSystemInitiated"):
+        talk.hear(string(mapping(request.get("message")).get("text")), at=at)
+    for place, part in enumerate(map(mapping, listed(request.get("response")))):
+        if part.get("kind") == "toolInvocationSerialized":
+            _call(talk, part, string(part.get("toolCallId")) or f"{number}.{place}", at)
+    if request.get("isCanceled"):
+        talk.stop()
+
+
+def _call(talk: Talk, part: Mapping[str, object], id: str, at: str) -> None:
+    details, data = mapping(part.get("resultDetails")), mapping(part.get("toolSpecificData"))
+    line = data.get("commandLine")
+    command = string(mapping(line).get("toolEdited")) or string(mapping(line).get("original")) or string(line)
+    args = {"command": command} if command else parsed(details.get("input")) or details.get("input")
+    talk.call(id, string(part.get("toolId")), args, at=at)
+    code = mapping(data.get("terminalCommandState")).get("exitCode")
+    text = string(mapping(data.get("terminalCommandOutput")).get("text"))
+    text = text or "\n".join(string(mapping(one).get("value")) for one in listed(details.get("output")))
+    fields: list[Mapping[str, object]] = [{"exit_code": code, "output": text}] if isinstance(code, int) else []
+    if part.get("isConfirmed") is False or mapping(part.get("isConfirmed")).get("type") == 0:
+        fields.append({"status": "rejected"})
+    has_failed = True if details.get("isError") is True else None
+    talk.answer(id, text or text_of(part.get("pastTenseMessage")), has_failed=has_failed, fields=fields, at=at)

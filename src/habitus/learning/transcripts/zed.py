@@ -1,0 +1,78 @@
+"""Zed: a database of threads, each a JSON document, mostly compressed."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from habitus.learning.transcripts.model import Transcript
+from habitus.learning.transcripts.talk import Talk, has_tables, listed, open_database, parsed
+from habitus.learning.transcripts.values import mapping, string
+from habitus.redact import PATTERNS_ONLY, Redactor
+
+SOURCE = "zed"
+_LARGEST = 64 << 20
+
+
+def owns(path: Path) -> bool:
+    return has_tables(path, ("threads",))
+
+
+def looks_like(row: dict[str, object]) -> bool:
+    return False
+
+
+def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
+    """One transcript per thread."""
+    try:
+        with open_database(path) as database:
+            keys = {row["name"] for row in database.execute("PRAGMA table_info(threads)")}
+            side = "parent_id" if "parent_id" in keys else "NULL"
+            query = f"SELECT id, {side} AS parent, data_type, data FROM threads ORDER BY rowid"
+            for row in database.execute(query):
+                yield _thread(row, redactor)
+    except sqlite3.Error as error:
+        yield Transcript(id=path.stem, source=SOURCE, unread={f"database: {error}": 1})
+
+
+def _thread(row: sqlite3.Row, redactor: Redactor) -> Transcript:
+    talk = Talk(str(row["id"]), SOURCE, redactor, is_side=bool(row["parent"]))
+    thread = mapping(_unpacked(row["data_type"], row["data"]))
+    trees = listed(mapping(thread.get("initial_project_snapshot")).get("worktree_snapshots"))
+    talk.locate(next((string(mapping(tree).get("worktree_path")) for tree in trees), ""))
+    for message in map(mapping, listed(thread.get("messages"))):
+        if said := mapping(message.get("User")):
+            talk.hear("\n".join(string(mapping(part).get("Text")) for part in listed(said.get("content"))))
+        _take(talk, mapping(message.get("Agent")))
+    return talk.finished({} if thread else {"thread that can't be unpacked": 1})
+
+
+def _take(talk: Talk, message: Mapping[str, object]) -> None:
+    for part in map(mapping, listed(message.get("content"))):
+        if use := mapping(part.get("ToolUse")):
+            talk.call(string(use.get("id")), string(use.get("name")), use.get("input"))
+    for id, result in mapping(message.get("tool_results")).items():
+        fields = mapping(result)
+        content = fields.get("content")
+        text = string(mapping(content).get("Text")) or string(content)
+        text = text or "\n".join(string(mapping(part).get("Text")) for part in listed(content))
+        failed = fields.get("is_error")
+        talk.answer(id, text, has_failed=True if failed is True else None)
+
+
+def _unpacked(kind: object, data: object) -> object:
+    if kind != "zstd" or not isinstance(data, bytes):
+        return parsed(data)
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+
+    unpacking = zstd.ZstdDecompressor()
+    try:
+        return json.loads(unpacking.decompress(data, max_length=_LARGEST))
+    except (zstd.ZstdError, EOFError, ValueError, RecursionError):
+        return None
