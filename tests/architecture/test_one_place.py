@@ -151,7 +151,7 @@ def browse():
 
     host, pages = "127.0.0.1:8765", {}
     with Habitus.open() as habitus:
-        desks, keys = Desks(habitus), keys_of(habitus.settings.home)
+        desks, keys = Desks(habitus), keys_of(habitus)
         client = TestClient(make_app(desks, keys, {host}), base_url=f"http://{host}")
         cookie = keys.entered(keys.new_link())
         client.cookies.set(keys.cookie, cookie)

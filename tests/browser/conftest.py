@@ -48,7 +48,7 @@ def site(home: Path, tmp_path: Path) -> Iterator[Site]:
         door.bind(("127.0.0.1", 0))
         door.listen()  # who comes before the server accepts waits, and is not turned away
         host = f"127.0.0.1:{door.getsockname()[1]}"
-        keys, desks = keys_of(home), Desks(habitus)
+        keys, desks = keys_of(habitus), Desks(habitus)
         server = uvicorn.Server(uvicorn.Config(make_app(desks, keys, [host]), log_level="warning", lifespan="off"))
         serving = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[door])))
         serving.start()

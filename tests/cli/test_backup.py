@@ -24,12 +24,17 @@ from tests.journeys.crash import Killer
 def test_a_backup_brings_everything_back_and_can_itself_be_undone(stocked: Direct) -> None:
     stocked.ok("lessons", "add", "Water has to boil.")
     (stocked.home / "web.key").write_bytes(b"k" * 32)
+    with closing(sqlite3.connect(stocked.home / DATABASE)) as database, database:
+        database.execute("INSERT INTO signing_keys VALUES ('people', 'opens-every-door')")
     with closing(sqlite3.connect(stocked.home / DATABASE)) as reader:  # as somebody does who is in the midst of it
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM skills").fetchone()
         made = stocked.json("backup", "create")
     with tarfile.open(made["file"]) as archive:
         names = archive.getnames()
+        copy = archive.extractfile(DATABASE)
+        assert copy is not None
+        assert b"opens-every-door" not in copy.read()
     assert {"backup.json", DATABASE, "skills/csv-summary/SKILL.md"} <= set(names)
     assert not [name for name in names if name.startswith(("web.key", "backups", "cache"))]
     assert Path(made["file"]).stat().st_mode & 0o077 == 0

@@ -120,7 +120,7 @@ def through_commands(direct: Direct, home: Path, env: Mapping[str, str], ids: Id
 
 
 def through_rest(habitus: Habitus, ids: Ids) -> set[str]:
-    desks, keys = Desks(habitus), keys_of(habitus.settings.home)
+    desks, keys = Desks(habitus), keys_of(habitus)
     try:
         headers = {"Authorization": f"Bearer {keys.bearer}"}
         api = TestClient(make_app(desks, keys, {HOST}, app=standing()), base_url=f"http://{HOST}", headers=headers)

@@ -155,7 +155,7 @@ def test_a_command_and_its_route_give_the_same_json(direct: Direct, tmp_path: Pa
 
 
 def _requested(habitus: Habitus, case: UseCase[Any, Any], wanted: object) -> Any:
-    keys, desks = keys_of(habitus.settings.home), Desks(habitus)
+    keys, desks = keys_of(habitus), Desks(habitus)
     headers = {"Authorization": f"Bearer {keys.bearer}"}
     given = {one.name: getattr(wanted, one.name) for one in case.fields()}
     for one in case.fields():

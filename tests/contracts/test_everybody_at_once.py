@@ -17,7 +17,7 @@ from fastapi.testclient import TestClient
 
 from habitus.app import Habitus, read_settings
 from habitus.app.declaring import tag_of
-from habitus.app.operation.people import People, Role
+from habitus.app.operation.people import Role, open_people
 from habitus.app.use_cases import jobs, lessons, review, writing
 from habitus.journal.model import Turn
 from habitus.skills.model import Actor, Author, Skill
@@ -246,8 +246,8 @@ def world(place: Path, database: str | None) -> Iterator[World]:
     settings = read_settings(furnish(place), {"HOME": str(place), "USER": "ann", "HABITUS_DURABLE": "false"})
     changed = {"cwd": place, "database": database, "look_every": 60.0}
     with Habitus.open(settings.for_many().model_copy(update=changed)) as habitus:
-        keys, desks = keys_of(place), Desks(habitus)
-        tokens = {"ann": keys.bearer} | {who: People(place).add(who, Role.ADMIN).token for who in PEOPLE[1:]}
+        keys, desks = keys_of(habitus), Desks(habitus)
+        tokens = {"ann": keys.bearer} | {who: open_people(habitus).add(who, Role.ADMIN).token for who in PEOPLE[1:]}
         try:
             yield World(habitus, make_app(desks, keys, {HOST}, app=_doors()), tokens)
         finally:

@@ -27,7 +27,7 @@ def api(request: pytest.FixtureRequest, home: Path, tmp_path: Path) -> Iterator[
     database = request.getfixturevalue("url") if request.param == "postgresql" else None
     settings = read_settings(home, {"HOME": str(tmp_path), "USER": "ann"})
     with Habitus.open(settings.model_copy(update={"cwd": tmp_path, "database": database})) as habitus:
-        keys, desks = keys_of(home), Desks(habitus)
+        keys, desks = keys_of(habitus), Desks(habitus)
         headers = {"Authorization": f"Bearer {keys.bearer}"}
         with TestClient(
             make_app(desks, keys, {HOST}, app=standing()), base_url=f"http://{HOST}", headers=headers

@@ -265,7 +265,7 @@ def test_the_page_says_which_host_it_is_about_and_takes_an_approval_back_until_t
     here = hosts.open("here")
     number = proposed(here).id
     there = hosts.open("there")
-    desks, keys = Desks(there), keys_of(there.settings.home)
+    desks, keys = Desks(there), keys_of(there)
     hosts.stack.callback(desks.close)
     browser = TestClient(make_app(desks, keys, {PAGE}, app=standing()), base_url=f"http://{PAGE}")
     cookie = keys.entered(keys.new_link()) or ""

@@ -29,7 +29,7 @@ def test_pages_and_rest_are_read_from_the_copy_and_the_log_says_it_once(
     with Habitus.open(settings.model_copy(update={"cwd": tmp_path})) as habitus:
         tea = Skill(name="brew-tea", description="How tea is brewed", body="1. Boil water.")
         habitus.skills.create(tea, habitus.person())
-        desks, keys = Desks(habitus), keys_of(home)
+        desks, keys = Desks(habitus), keys_of(habitus)
         headers = {"Authorization": f"Bearer {keys.bearer}"}
         api = TestClient(make_app(desks, keys, {HOST}), base_url=f"http://{HOST}", headers=headers)
         paths = ("/api/v1/skills/brew-tea", "/api/v1/skills", "/api/v1/lessons", "/api/v1/search?q=brew+tea")

@@ -143,7 +143,7 @@ async def _over_mcp(home: Path) -> object:
 
 
 def _on_pages(habitus: Habitus) -> Iterator[str]:
-    keys, desks = keys_of(habitus.settings.home), Desks(habitus)
+    keys, desks = keys_of(habitus), Desks(habitus)
     browser = TestClient(make_app(desks, keys, {HOST}, app=standing()), base_url=f"http://{HOST}")
     browser.cookies.set(keys.cookie, keys.entered(keys.new_link()) or "")
     sessions = [f"/activity/{turn.session}" for turn in habitus.journal.latest(limit=9)]

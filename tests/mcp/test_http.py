@@ -16,7 +16,7 @@ from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from habitus.app import Habitus
-from habitus.app.operation.people import People, Role
+from habitus.app.operation.people import Role, open_people
 from habitus.errors import Invalid
 from habitus.journal.model import Turn
 from habitus.mcp.http import serve_http
@@ -80,7 +80,7 @@ async def test_a_client_with_the_token_works_and_its_turn_ends_when_it_leaves(
 @pytest.mark.full
 @pytest.mark.req("CL-04", "CL-05")
 async def test_people_use_their_tokens_within_their_roles_and_are_named(place: Path, habitus: Habitus) -> None:
-    tokens = {role: People(place).add(role.value, role).token for role in Role}
+    tokens = {role: open_people(habitus).add(role.value, role).token for role in Role}
     new = {"name": "make-soup", "title": "Soup", "description": "How soup is made", "content": "1. Cut leeks."}
     async with served(place) as server:
         for role, more in ((Role.VIEWER, set()), (Role.REVIEWER, {"report_outcome"})):
@@ -93,7 +93,7 @@ async def test_people_use_their_tokens_within_their_roles_and_are_named(place: P
             assert "proposed" in text_of(await client.call_tool("create_skill", new))
         (proposal,) = habitus.review.list()
         assert (proposal.change.name, proposal.author.name) == ("make-soup", "admin")
-        People(place).remove("admin")
+        open_people(habitus).remove("admin")
         assert await status_of(server, {"Authorization": f"Bearer {tokens[Role.ADMIN]}"}) == 401
     assert {turn.user for turn in turns(habitus)} == {"viewer", "reviewer", "admin"}
 
@@ -105,7 +105,7 @@ async def status_of(server: Served, headers: dict[str, str]) -> int:
 
 @pytest.mark.req("CL-04")
 async def test_a_session_is_continued_by_nobody_but_who_began_it(place: Path, habitus: Habitus) -> None:
-    ben = {"Authorization": f"Bearer {People(place).add('ben', Role.VIEWER).token}"}
+    ben = {"Authorization": f"Bearer {open_people(habitus).add('ben', Role.VIEWER).token}"}
     greeting = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
     async with served(place) as server, httpx2.AsyncClient() as http:
         own = {**JSON, "Authorization": f"Bearer {server.token}"}

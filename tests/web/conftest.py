@@ -38,7 +38,7 @@ def habitus(home: Path, tmp_path: Path) -> Iterator[Habitus]:
 
 @pytest.fixture
 def keys(habitus: Habitus) -> Keys:
-    return keys_of(habitus.settings.home)
+    return keys_of(habitus)
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ def talking(home: Path, tmp_path: Path) -> Iterator[Callable[[Steps], tuple[Test
         model = f"script:{script}" if steps else ""
         settings = read_settings(home, environ).model_copy(update={"cwd": tmp_path, "model": model})
         habitus = Habitus.open(settings)
-        desks, keys = Desks(habitus), keys_of(home)
+        desks, keys = Desks(habitus), keys_of(habitus)
         opened.append(desks)
         client = TestClient(make_app(desks, keys, [HOST], app=standing()), base_url=f"http://{HOST}")
         cookie = keys.entered(keys.new_link()) or ""

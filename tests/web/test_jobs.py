@@ -7,7 +7,7 @@ from fastapi.testclient import TestClient
 from starlette.types import ASGIApp
 
 from habitus.app import Habitus
-from habitus.app.operation.people import People, Role
+from habitus.app.operation.people import Role, open_people
 from habitus.app.work import jobs
 from habitus.jobs.model import JobState
 from tests.web.conftest import HOST
@@ -39,7 +39,7 @@ def test_a_job_is_left_followed_ended_and_tried_again(browser: TestClient, habit
 def test_which_files_and_databases_are_read_is_not_for_an_admin_of_the_page(
     app: ASGIApp, habitus: Habitus, kind: str, source: str
 ) -> None:
-    token = People(habitus.settings.home).add("eve", Role.ADMIN).token
+    token = open_people(habitus).add("eve", Role.ADMIN).token
     eve = TestClient(app, base_url=f"http://{HOST}", headers={"Authorization": f"Bearer {token}"})
     refused = eve.post("/api/v1/jobs", json={"kind": kind, "words": [source]})
     assert (refused.status_code, "owner" in refused.json()["title"]) == (409, True), refused.text

@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 
 from habitus.app import Habitus
 from habitus.app.library import explaining
-from habitus.app.operation.people import People, Role
+from habitus.app.operation.people import Role, open_people
 from habitus.app.review import inbox, replaying
 from habitus.app.use_cases import review
 from habitus.journal.model import Turn
@@ -109,7 +109,7 @@ def test_a_program_takes_one_of_several_and_nothing_is_half_done(
     )
     listed = api.get("/api/v1/review", params={"limit": 1}).json()
     assert (listed["groups"], listed["total"]) == ([[first, second]], 3)
-    tokens = {role: People(habitus.settings.home).add(role, role).token for role in (Role.VIEWER, Role.REVIEWER)}
+    tokens = {role: open_people(habitus).add(role, role).token for role in (Role.VIEWER, Role.REVIEWER)}
     viewer, reviewer = ({"Authorization": f"Bearer {token}"} for token in tokens.values())
     door, wanted = f"/api/v1/review/{second}/choose", {"others": [str(first)]}
     assert stranger.post(door, json=wanted, headers=viewer).status_code == 403

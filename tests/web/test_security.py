@@ -9,13 +9,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
 from fastapi.testclient import TestClient
 
+from habitus import sql
 from habitus.app import Habitus
-from habitus.app.operation.people import People, Role
+from habitus.app.operation.people import People, Role, open_people
 from habitus.journal.model import Turn
+from habitus.private_json import PrivateJson
 from habitus.web.app import make_app
 from habitus.web.desks import Desks
 from habitus.web.security import DECIDING, OWNER, SAFE, SIGNED_IN_FOR, Keys, keys_of
@@ -71,7 +74,8 @@ def test_who_is_signed_in_and_on_our_page_may_change_things(browser: TestClient,
 @pytest.mark.req("CL-04")
 def test_a_cookie_is_ours_unchanged_and_not_for_ever(tmp_path: Path) -> None:
     now = 1_000.0
-    keys = Keys(b"k" * 32, People(tmp_path), clock=lambda: now)
+    people = People(sql.create_all_in_memory(), PrivateJson(tmp_path / "people.json"))
+    keys = Keys(b"k" * 32, people, clock=lambda: now)
     link = keys.new_link()
     cookie = keys.entered(link)
     assert cookie is not None
@@ -80,17 +84,18 @@ def test_a_cookie_is_ours_unchanged_and_not_for_ever(tmp_path: Path) -> None:
     until, rest = cookie.split(".", 1)
     forged = [f"{int(until) + 1}.{rest}", cookie[:-1], "", ".", "..", f"{until}.x.", "é", cookie + "x"]
     assert [other for other in forged if keys.by_cookie(other)] == []
-    assert Keys(b"other" * 8, People(tmp_path)).by_cookie(cookie) is None
+    assert Keys(b"other" * 8, people).by_cookie(cookie) is None
     now += SIGNED_IN_FOR
     assert keys.by_cookie(cookie) is None
 
 
 @pytest.mark.req("CL-04")
-def test_the_key_is_kept_for_its_owner_and_survives_a_restart(tmp_path: Path) -> None:
-    first = keys_of(tmp_path)
-    assert stat.S_IMODE((tmp_path / "web.key").stat().st_mode) == 0o600
-    assert keys_of(tmp_path).bearer == first.bearer
-    assert keys_of(tmp_path / "missing").bearer != first.bearer
+def test_the_key_is_kept_for_its_owner_and_survives_a_restart(habitus: Habitus) -> None:
+    first = keys_of(habitus)
+    assert stat.S_IMODE((habitus.settings.home / "web.key").stat().st_mode) == 0o600
+    assert keys_of(habitus).bearer == first.bearer
+    habitus.settings = habitus.settings.model_copy(update={"home": habitus.settings.home / "missing"})
+    assert keys_of(habitus).bearer != first.bearer
 
 
 @pytest.mark.req("CL-04")
@@ -128,7 +133,7 @@ def test_no_answer_lets_a_browser_run_what_is_written_in_it(stranger: TestClient
 def test_everybody_does_what_their_role_allows_and_is_named(
     stranger: TestClient, habitus: Habitus, role: Role, statuses: list[int]
 ) -> None:
-    people = People(habitus.settings.home)
+    people = open_people(habitus)
     invited = people.add("ben", role)
     habitus.journal.record(Turn(id="t1", session="s1", request="tea", started_on=habitus.clock(), user="ben"))
     program = {"Authorization": f"Bearer {invited.token}"}
@@ -153,7 +158,7 @@ def test_everybody_does_what_their_role_allows_and_is_named(
 @pytest.mark.req("CL-04")
 def test_what_somebody_else_teaches_stays_out_of_the_owners_pages(stranger: TestClient, habitus: Habitus) -> None:
     habitus.memory.add("The owner drinks coffee.")
-    invited = People(habitus.settings.home).add("ben", Role.ADMIN)
+    invited = open_people(habitus).add("ben", Role.ADMIN)
     program = {"Authorization": f"Bearer {invited.token}"}
     made = stranger.post("/api/v1/lessons", json={"text": "Ben drinks tea."}, headers=program)
     assert made.status_code == 201
@@ -182,7 +187,7 @@ def test_with_open_reading_anybody_looks_and_no_more(habitus: Habitus, keys: Key
 
 @pytest.mark.req("CL-04")
 def test_a_trusted_proxy_says_who_asks_and_nobody_else_does(habitus: Habitus, keys: Keys) -> None:
-    People(habitus.settings.home).add("ben", Role.ADMIN)
+    open_people(habitus).add("ben", Role.ADMIN)
     web = habitus.settings.web.model_copy(update={"proxy_header": "X-User", "proxies": ("10.0.0.0/8",)})
     habitus.settings = habitus.settings.model_copy(update={"web": web})
     desks = Desks(habitus)
@@ -205,13 +210,16 @@ def test_a_trusted_proxy_says_who_asks_and_nobody_else_does(habitus: Habitus, ke
 
 @pytest.mark.req("CL-04")
 def test_of_links_and_tokens_only_hashes_are_kept(habitus: Habitus, stranger: TestClient) -> None:
-    invited = People(habitus.settings.home).add("ben", Role.VIEWER)
-    file = habitus.settings.home / "people.json"
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert invited.link not in file.read_text()
-    assert invited.token not in file.read_text()
-    file.write_text("{")
-    broken = stranger.get("/api/v1/skills", headers={"Authorization": f"Bearer {invited.token}"})
+    invited = open_people(habitus).add("ben", Role.VIEWER)
+    program = {"Authorization": f"Bearer {invited.token}"}
+    assert stranger.get("/api/v1/skills", headers=program).status_code == 200
+    with sql.writing(habitus.shared) as connection:
+        kept = repr(connection.execute(sa.text("SELECT * FROM sign_ins")).all())
+        connection.execute(sa.text("ALTER TABLE sign_ins RENAME TO gone"))
+    assert "ben" in kept
+    assert invited.link not in kept
+    assert invited.token not in kept
+    broken = stranger.get("/api/v1/skills", headers=program)
     assert (broken.status_code, broken.headers["content-type"]) == (503, "application/problem+json")
 
 
@@ -224,7 +232,7 @@ def unsafe_doors(app: FastAPI) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.req("CL-04")
 def test_every_door_that_changes_something_refuses_who_may_not(stranger: TestClient, habitus: Habitus) -> None:
-    people = People(habitus.settings.home)
+    people = open_people(habitus)
     viewer, reviewer = (
         {"Authorization": f"Bearer {people.add(role.value, role).token}"} for role in (Role.VIEWER, Role.REVIEWER)
     )
@@ -262,7 +270,7 @@ def test_nobody_is_made_somebody_else_by_another_site(
     assert stranger.get("/activity").status_code == 401
     entered = stranger.get(f"/enter?key={keys.new_link()}")
     assert planted not in entered.headers["set-cookie"]
-    theirs = People(habitus.settings.home).add("eve", Role.VIEWER).link
+    theirs = open_people(habitus).add("eve", Role.VIEWER).link
     led = browser.get(f"/enter?key={theirs}", headers={"Sec-Fetch-Site": "cross-site"})
     assert (led.status_code, "set-cookie" in led.headers) == (403, False)
     assert browser.post(SWITCH).status_code == 200
@@ -297,7 +305,7 @@ def test_no_id_in_an_address_leads_anywhere_else(api: TestClient, habitus: Habit
 def test_a_cookie_ends_with_the_role_or_the_membership_it_was_given_for(
     stranger: TestClient, keys: Keys, habitus: Habitus, is_removed: bool
 ) -> None:
-    people = People(habitus.settings.home)
+    people = open_people(habitus)
     old = keys.entered(people.add("eve", Role.VIEWER).link) or ""
     assert keys.by_cookie(old) is not None
     if is_removed:

@@ -18,11 +18,12 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from habitus.app import Habitus
-from habitus.app.operation.people import People
+from habitus.app.operation.people import open_people
 from habitus.app.work.jobs_beside import jobs_beside
 from habitus.cli import output
 from habitus.cli.opening import opened
 from habitus.cli.secrets import unlock
+from habitus.cli.users import describe_left
 from habitus.errors import Refused
 from habitus.mcp import http as mcp_http
 from habitus.mcp.scope import Scope as McpScope
@@ -75,7 +76,10 @@ class Place:
 
 
 def _refuse_strangers(habitus: Habitus, place: Place) -> None:
-    if place.is_public and not People(habitus.place).list():
+    people = open_people(habitus)
+    if left := people.left_in_file():
+        output.say(describe_left(people.file.path, left))
+    if place.is_public and not people.list():
         raise Refused(
             f"Others reach {place.host}, and nobody can sign in there yet.",
             mend="Run 'habitus users add NAME --role admin' first, or leave --host out.",
@@ -92,7 +96,7 @@ def _is_here(host: str) -> bool:
 
 async def serve(habitus: Habitus, home: Path | None, place: Place, say: Callable[[str], None]) -> None:
     """Serve until somebody stops it; `say` tells the address and the link that signs in."""
-    keys, scope = keys_of(habitus.place), McpScope(home=home)
+    keys, scope = keys_of(habitus), McpScope(home=home)
     behind, desks = Behind(scope), Desks(habitus)
     with mcp_http.listening(place.host, place.port) as door:
         port = door.getsockname()[1]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from habitus.app.operation.people import People, Role
+from habitus.app.operation.people import Role, open_people
 from habitus.app.whose import refuse_unless_admin
 from habitus.cli import output
 from habitus.cli.opening import opened
@@ -24,9 +26,9 @@ def add(
 ) -> None:
     """Let somebody sign in; for one who is known, a new role, link and token."""
     with opened(context) as habitus:
-        habitus.refuse_if_read_only()
+        habitus.refuse_unless_kept()
         refuse_unless_admin(habitus, "let people in")
-        invited = People(habitus.settings.home).add(name, role)
+        invited = open_people(habitus).add(name, role)
         link = f"{at.rstrip('/')}/enter?key={invited.link}"
         data = {"name": name, "role": role, "link": link, "token": invited.token}
         lines = [
@@ -39,16 +41,29 @@ def add(
 def list_users(context: typer.Context, as_json: AsJson = False) -> None:
     """Who may sign in."""
     with opened(context) as habitus:
-        found = People(habitus.settings.home).list()
+        people = open_people(habitus)
+        found, left = people.list(), people.left_in_file()
         rows = [(person.name, person.role.value) for person in found]
         empty = "Nobody but you. Let somebody in: habitus users add NAME --role viewer"
-        output.listed(as_json, {"users": found}, ("name", "role"), rows, empty=empty)
+        data = {"users": found, "left_in_file": left}
+        output.listed(as_json, data, ("name", "role"), rows, empty=empty)
+        if left and not as_json:
+            output.say(describe_left(people.file.path, left))
 
 
 def remove(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """Let somebody in no longer, from their next request on; what they did stays, with their name."""
     with opened(context) as habitus:
-        habitus.refuse_if_read_only()
+        habitus.refuse_unless_kept()
         refuse_unless_admin(habitus, "shut people out")
-        People(habitus.settings.home).remove(name)
+        open_people(habitus).remove(name)
         output.done(context, as_json, {"removed": name}, f"{name} can no longer sign in.")
+
+
+def describe_left(file: Path, left: Mapping[str, str]) -> str:
+    """A line for the people of a home that was not the first to bring its own into a shared database."""
+    names = ", ".join(f"{name} ({role})" for name, role in left.items())
+    return (
+        f"Not taken over from {file}, because another host came first: {names}. "
+        "Let them in with 'habitus users add NAME --role ROLE', or drop them with 'habitus users remove NAME'."
+    )

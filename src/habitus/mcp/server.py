@@ -57,11 +57,8 @@ class Behind:
     async def person(self, token: str) -> Person | None:
         """Whose token it is, of the home's people."""
 
-        def look() -> Person | None:
-            found: Person | None = importlib.import_module("habitus.mcp.serving").person_with(token, self._scope)
-            return found
-
-        return await asyncio.to_thread(look)
+        serving = await self()
+        return await asyncio.to_thread(serving.people.with_token, token)
 
     async def readiness(self) -> Readiness:
         def look() -> Readiness:

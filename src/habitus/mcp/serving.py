@@ -14,7 +14,7 @@ from mcp.server.subscriptions import ResourcesListChanged, SubscriptionBus, Tool
 from habitus.app import Habitus, read_settings
 from habitus.app.library.layers import revision
 from habitus.app.library.publishing import Publisher
-from habitus.app.operation.people import People, Person, Role
+from habitus.app.operation.people import Person, Role, open_people
 from habitus.app.operation.readiness import Readiness, readiness
 from habitus.app.review.inbox import waiting
 from habitus.errors import Refused, UserError, did_you_mean
@@ -46,16 +46,13 @@ def readiness_of(scope: Scope) -> Readiness:
     return readiness(read_settings(scope.home))
 
 
-def person_with(token: str, scope: Scope) -> Person | None:
-    return People(read_settings(scope.home).home).with_token(token)
-
-
 class Serving:
     def __init__(self, habitus: Habitus, scope: Scope, bus: SubscriptionBus) -> None:
         self._habitus = habitus
         self._scope = scope
         self._bus = bus
         self._user = habitus.user(scope.user or None)
+        self.people = open_people(habitus)
         self.skills = SkillResources(Publisher(habitus, self._user))
         self._clients: dict[str, Client] = {}
         self._mark: Hashable = None

@@ -36,6 +36,7 @@ class Topic(StrEnum):
     ROWS = "agent_skills"
     LESSONS = "memory_revision"
     PROPOSALS = "skill_proposals"
+    PEOPLE = "sign_ins"
 
 
 class News:

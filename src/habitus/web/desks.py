@@ -98,7 +98,7 @@ class Desks:
     def put(self, habitus: Habitus, key: str, text: str | None) -> Configured:
         """Change a setting in the file, or take it out; everybody works on with it, what runs ends as it began."""
         done = configuring.put_from_afar(habitus.settings, os.environ, key, text)
-        name = key.partition(".")[0]
+        name = done.now.key.partition(".")[0]  # however it was spelled
         with self._lock:
             known = self.own.settings
             new = configuring.read_again(known, os.environ)

@@ -13,18 +13,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
-from pathlib import Path
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from habitus.agent.background import in_thread
-from habitus.app.operation.people import People, Person, Role
+from habitus.app.home import Home
+from habitus.app.operation.people import People, Person, Role, open_people
 from habitus.errors import Refused, StorageFailed
 from habitus.web.api.declared import role_for
 from habitus.web.problems import refusal
 
 KEY_FILE = "web.key"
+COOKIE = "habitus-"
 SIGNED_IN_FOR = 30 * 24 * 3600  # seconds
 SMALL, LARGE = 2 * 1024 * 1024, 20 * 1024 * 1024  # bytes of a request, and of one that uploads
 UPLOADS = ("/api/v1/uploads", "/api/v1/sessions", "/new/", "/chat")
@@ -67,15 +68,16 @@ def _asker(person: Person | None) -> Asker | None:
 
 
 class Keys:
-    """What signs people in: a key that only the home's owner can read, so that a restart signs nobody out."""
+    """What signs in: for the owner a key that lies in this home alone, for people the one that all hosts share."""
 
     def __init__(self, key: bytes, people: People, clock: Callable[[], float] = time.time) -> None:
-        self._key = key
+        self._own = key
+        self._shared = b""
         self._people = people
         self._clock = clock
         self._links: set[str] = set()
-        self.cookie = f"habitus-{self._sign('name')[:8]}"  # one browser may know several homes
-        self.bearer = self._sign("bearer")
+        self.cookie = f"{COOKIE}{_sign(key, 'name')[:8]}"  # one browser may know several homes
+        self.bearer = _sign(key, "bearer")
 
     def new_link(self) -> str:
         """A word that lets one browser in, once."""
@@ -86,25 +88,28 @@ class Keys:
     def entered(self, link: str) -> str | None:
         """The cookie that a link gives, if it is one that nobody has used."""
         key = name = ""
+        signing = self._own
         try:
             self._links.remove(link)  # at once: of two who bring it, one comes in
         except KeyError:
             if (person := self._people.entered(link)) is None:
                 return None
-            key, name = person.key, person.name
+            key, name, signing = person.key, person.name, self._for_people()
         told = f"{int(self._clock()) + SIGNED_IN_FOR}.{secrets.token_hex(8)}.{key}.{name}"
-        return f"{told}.{self._sign(told)}"
+        return f"{told}.{_sign(signing, told)}"
 
     def by_cookie(self, cookie: str) -> Asker | None:
         """Whose cookie it is, as long as they may sign in."""
         told, _, signature = cookie.rpartition(".")
         until, _, rest = told.partition(".")
-        is_ours = hmac.compare_digest(signature.encode("utf-8", "replace"), self._sign(told).encode())
-        if not is_ours or not until.isdecimal() or int(until) <= self._clock():
+        if not until.isdecimal() or int(until) <= self._clock():
             return None
+        is_own = _is_signed(self._own, told, signature)
         _, key, name = rest.split(".", 2) if rest.count(".") > 1 else ("", "", rest)
         if not name:
-            return OWNER
+            return OWNER if is_own else None
+        if not is_own and not _is_signed(self._for_people(), told, signature):
+            return None
         person = self._people.get(name)
         return _asker(person) if person is not None and hmac.compare_digest(person.key, key) else None
 
@@ -121,23 +126,32 @@ class Keys:
 
     def csrf(self, cookie: str) -> str:
         """What only a page that we gave to this browser can say."""
-        return self._sign(f"csrf {cookie}")
+        return _sign(self._for_people(), f"csrf {cookie}")
 
-    def _sign(self, text: str) -> str:
-        return hmac.new(self._key, text.encode("utf-8", "replace"), hashlib.sha256).hexdigest()[:40]
+    def _for_people(self) -> bytes:
+        self._shared = self._shared or self._people.signing_key()
+        return self._shared or self._own
 
 
-def keys_of(home: Path) -> Keys:
-    """The keys of a home; where it can't be written they last as long as the process."""
-    file = home / KEY_FILE
+def _sign(key: bytes, text: str) -> str:
+    return hmac.new(key, text.encode("utf-8", "replace"), hashlib.sha256).hexdigest()[:40]
+
+
+def _is_signed(key: bytes, text: str, signature: str) -> bool:
+    return hmac.compare_digest(signature.encode("utf-8", "replace"), _sign(key, text).encode())
+
+
+def keys_of(home: Home) -> Keys:
+    """The keys of a home; where it can't be written the owner's lasts as long as the process."""
+    file, people = home.settings.home / KEY_FILE, open_people(home)
     with suppress(OSError):
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as made:
             made.write(secrets.token_bytes(32))
     with suppress(OSError):
         if len(key := file.read_bytes()) >= 32:
-            return Keys(key, People(home))
-    return Keys(secrets.token_bytes(32), People(home))
+            return Keys(key, people)
+    return Keys(secrets.token_bytes(32), people)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -202,9 +216,10 @@ class Guard:
             return self._keys.by_token(token), ""
         if name := self._proxy.named(scope, headers):
             return self._keys.by_name(name), self._keys.csrf(name)
-        cookie = _cookie(headers, self._keys.cookie)
-        asker = self._keys.by_cookie(cookie)
-        return asker, "" if asker is None else self._keys.csrf(cookie)
+        for cookie in _cookies(headers):
+            if (asker := self._keys.by_cookie(cookie)) is not None:
+                return asker, self._keys.csrf(cookie)
+        return None, ""
 
     def _objection(self, scope: Scope, headers: Headers, asker: Asker | None, csrf: str) -> ASGIApp | None:
         method, path = scope["method"], scope["path"]
@@ -243,12 +258,12 @@ def _stranger(path: str, what: str) -> ASGIApp:
     return refusal(path, HTTPStatus.UNAUTHORIZED, what, mend, {"WWW-Authenticate": "Bearer"})
 
 
-def _cookie(headers: Headers, name: str) -> str:
+def _cookies(headers: Headers) -> list[str]:
+    """Those that Habitus gave, on whichever host behind this address."""
     try:
-        found = SimpleCookie(headers.get("cookie", "")).get(name)
+        return [one.value for name, one in SimpleCookie(headers.get("cookie", "")).items() if name.startswith(COOKIE)]
     except CookieError:
-        return ""
-    return "" if found is None else found.value
+        return []
 
 
 class _Bounded:

@@ -39,6 +39,8 @@ def open_library(home: Home, *, only: str = "") -> Library:
         own = _user_store(home, only)
         with sql.reading(local):
             layers = _layers(home, own, only)
+    for layer in layers:
+        layer.store.complete()
     return Library(
         layers,
         gate_context=home.gates(home.user()),
@@ -120,6 +122,7 @@ def _user_store(home: Home, only: str) -> SkillStore:
         clock=home.clock,
         look_every=settings.look_every,
         heard=partial(news_of(shared).heard, Topic.ROWS),
+        completes=False,
     )
 
 
@@ -156,6 +159,7 @@ def _open_store(
         clock=home.clock,
         look_every=settings.look_every,
         inspect=inspect,
+        completes=False,
     )
     return known.setdefault(place, store)
 

@@ -1,6 +1,6 @@
 """Backups of a home: one file with its databases, skills and settings, made while it is in use, and put back whole.
 
-What can be made anew (caches) and what opens doors (the key of the web page) is not in it; the key of the vault never
+What can be made anew (caches) and what opens doors (the keys of the web page) is not in it; the key of the vault never
 lies in a home. A shared database is its server's to back up.
 """
 
@@ -26,6 +26,7 @@ from typing import Any
 from habitus import sql
 from habitus.app.home_directory import BACKUPS, DATABASE, PADS, can_write, refuse_to_write
 from habitus.app.operation import replacing, tombstones
+from habitus.app.operation.people import signing_keys
 from habitus.app.wiring import open_home
 from habitus.errors import Invalid, NotFound, StorageFailed
 from habitus.files import put_in_place
@@ -184,6 +185,10 @@ def _copied(database: Path, copy: Path) -> Path:
         with closing(sqlite3.connect(database)) as source, closing(sqlite3.connect(copy)) as target:
             source.backup(target)
             target.execute("PRAGMA journal_mode = DELETE")
+            if target.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (signing_keys.name,)).fetchone():
+                target.execute("PRAGMA secure_delete = ON")
+                target.execute(f"DELETE FROM {signing_keys.name}")
+                target.commit()
     except sqlite3.DatabaseError:
         shutil.copyfile(database, copy)
     copy.chmod(0o600)

@@ -18,11 +18,11 @@ from habitus.app.conversations.command_lines import FILES
 from habitus.app.growth.spool import TAKEN
 from habitus.app.home_directory import BACKUPS, CHAT_HISTORY, DATABASE, PADS, STAND_IN, WAITING
 from habitus.app.operation import tombstones
-from habitus.app.operation.people import People
+from habitus.app.operation.people import open_people
 from habitus.app.operation.personal import ROWS, Person
 from habitus.app.operation.remains import remains
 from habitus.app.operation.tombstones import Tombstone
-from habitus.errors import Refused
+from habitus.errors import NotFound, Refused
 from habitus.files import Tree, file_of
 from habitus.hosts.hook import LOG, SPOOL
 from habitus.jobs.queue import JobQueue
@@ -111,7 +111,8 @@ def _person(settings: Settings, shared: sa.Engine, user: str) -> Person:
 
 
 def _known_users(home: Home) -> set[str]:
-    found = {home.settings.user, *(person.name for person in People(home.place).list())}
+    people = open_people(home)
+    found = {home.settings.user, *(person.name for person in people.list()), *people.left_in_file()}
     with sql.reading(home.shared) as connection:
         for table in _USERS:
             found.update(connection.execute(sa.select(table.c.user).distinct()).scalars())
@@ -147,7 +148,8 @@ def _counted(home: Home, person: Person) -> Mapping[str, int]:
     count["learned requests"] = len(_learned(home.shared, home.finder, person))
     count["files"] = len(_files(home.shared, home.place, person))
     count["jobs"] = _jobs(home, person, dry_run=True)
-    count["sign-in"] = int(People(home.place).get(person.name) is not None)
+    people = open_people(home)
+    count["sign-in"] = int(people.get(person.name) is not None or person.name in people.left_in_file())
     return {place: number for place, number in count.items() if number}
 
 
@@ -177,9 +179,8 @@ def _erase(home: Home, person: Person) -> None:
             _remove(home.settings.home / _ARCHIVE / folder)
     home.memory.forget_user(person.name)
     _jobs(home, person)
-    people = People(home.place)
-    if people.get(person.name) is not None:
-        people.remove(person.name)
+    with suppress(NotFound):
+        open_people(home).remove(person.name)
 
 
 def _tools_with_cases(home: Home, person: Person) -> list[tuple[Listed, int]]:

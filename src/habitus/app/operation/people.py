@@ -1,20 +1,49 @@
-"""People who may sign in besides the home's owner, each with a role: kept in a file that only the owner can read."""
+"""People who may sign in besides a home's owner, each with a role, and the key that signs for them.
+
+They are in the database that hosts share, so that every host knows them.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
 import secrets
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from habitus.errors import Invalid, NotFound, did_you_mean
+import sqlalchemy as sa
+
+from habitus import sql
+from habitus.errors import DatabaseAway, Invalid, NotFound, StorageFailed, did_you_mean
 from habitus.private_json import PrivateJson
+from habitus.sql.news import Topic, news_of
 
-FILE = "people.json"
+if TYPE_CHECKING:
+    from habitus.app.home import Home
+
+FILE = "people.json"  # where a home kept them before
+_KEY = "people"
+_ASK_AGAIN_S = 1.0  # after the database was found to be away
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+
+sign_ins = sa.Table(
+    "sign_ins",
+    sql.metadata,
+    sa.Column("name", sa.String, primary_key=True),
+    sa.Column("role", sa.String, nullable=False),
+    sa.Column("link", sa.String, nullable=False),  # a hash, and empty once it was used
+    sa.Column("token", sa.String, nullable=False),  # a hash
+)
+
+signing_keys = sa.Table(
+    "signing_keys",
+    sql.metadata,
+    sa.Column("name", sa.String, primary_key=True),
+    sa.Column("key", sa.String, nullable=False),
+)
 
 
 class Role(StrEnum):
@@ -45,49 +74,123 @@ class Invited:
     token: str
 
 
-class People:
-    """What is kept of links and tokens are hashes; every look sees what another process has written."""
+def open_people(home: Home) -> People:
+    """The people of the home's shared database; those of a file that the home has from before are taken over."""
+    people = People(sql.acting_as(home.shared, "", is_admin=True), PrivateJson(home.settings.home / FILE))
+    is_copy = home.is_stand_in or (home.is_read_only and home.shared is not home.local)
+    if people.file.path.exists() and not is_copy:
+        people.take_over(keep_file=home.is_read_only)
+    return people
 
-    def __init__(self, home: Path) -> None:
-        self._file = PrivateJson(home / FILE)
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Known:
+    people: Mapping[str, Mapping[str, str]]
+    key: str
+
+
+class People:
+    """Of links and tokens, hashes are kept. Every look sees what another host has written; while the database is away,
+    what was seen last."""
+
+    def __init__(self, engine: sa.Engine, file: PrivateJson) -> None:
+        self.file = file
+        self._engine = engine
+        self._news = news_of(engine)
+        self._last: _Known | None = None
+        self._away_until = 0.0
 
     def list(self) -> tuple[Person, ...]:
-        return tuple(_person(name, kept) for name, kept in sorted(self._file.read().items()))
+        return tuple(_person(name, row) for name, row in sorted(self._known().people.items()))
 
     def get(self, name: str) -> Person | None:
-        return next((person for person in self.list() if person.name == name), None)
+        row = self._known().people.get(name)
+        return None if row is None else _person(name, row)
+
+    def left_in_file(self) -> Mapping[str, str]:
+        """Name and role of whom this home let in before, and the database doesn't know: another host was first."""
+        known = self._known().people
+        return {name: row["role"] for name, row in sorted(self.file.read().items()) if name not in known}
 
     def add(self, name: str, role: Role) -> Invited:
         """Let somebody in, or give somebody who is known a new link, a new token and this role."""
         if not _NAME.fullmatch(name):
             raise Invalid(f"'{name}' is no name to sign in with.", mend="Use lower-case letters, digits and hyphens.")
         link, token = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
-        with self._file.changing() as kept:
-            kept[name] = {"role": role.value, "link": _hash(link), "token": _hash(token)}
-            person = _person(name, kept[name])
-        return Invited(person=person, link=link, token=token)
+        row = {"name": name, "role": role.value, "link": _hash(link), "token": _hash(token)}
+        with sql.writing(self._engine) as connection:
+            sql.upsert(connection, sign_ins, [row], lambda new: {key: new[key] for key in ("role", "link", "token")})
+        return Invited(person=_person(name, row), link=link, token=token)
 
     def remove(self, name: str) -> None:
-        """From the next request on they are nobody here."""
-        with self._file.changing() as kept:
-            if kept.pop(name, None) is None:
-                raise NotFound(f"'{name}' can't sign in.", mend=did_you_mean(name, kept) or "See 'habitus users list'.")
+        """From the next request on they are nobody, on any host."""
+        with sql.writing(self._engine) as connection:
+            is_gone = connection.execute(sign_ins.delete().where(sign_ins.c.name == name)).rowcount > 0
+        if self.file.path.exists():
+            with self.file.changing() as kept:
+                is_gone = kept.pop(name, None) is not None or is_gone
+        if not is_gone:
+            known = self._known().people
+            raise NotFound(f"'{name}' can't sign in.", mend=did_you_mean(name, known) or "See 'habitus users list'.")
 
     def entered(self, link: str) -> Person | None:
         """Whose link it is; it works no more."""
-        if not any(one.get("link") == _hash(link) for one in self._file.read().values()):
+        wanted = _hash(link)
+        name = next((name for name, row in self._known().people.items() if row["link"] == wanted), "")
+        if not name:
             return None
-        with self._file.changing() as kept:
-            for name, one in kept.items():
-                if one.get("link") == _hash(link):
-                    one["link"] = ""
-                    return _person(name, one)
-        return None
+        with sql.writing(self._engine) as connection:
+            use = sign_ins.update().where(sign_ins.c.name == name, sign_ins.c.link == wanted).values(link="")
+            is_first = connection.execute(use).rowcount > 0
+        return self.get(name) if is_first else None
 
     def with_token(self, token: str) -> Person | None:
         wanted = _hash(token)
-        found = [name for name, one in self._file.read().items() if secrets.compare_digest(one["token"], wanted)]
-        return self.get(found[0]) if found else None
+        known = self._known().people.items()
+        return next((_person(name, row) for name, row in known if secrets.compare_digest(row["token"], wanted)), None)
+
+    def signing_key(self) -> bytes:
+        """The key that signs for people on every host, made by the first; empty where it can't be had now."""
+        try:
+            if not self._known().key:
+                with sql.writing(self._engine) as connection:
+                    made = {"name": _KEY, "key": secrets.token_hex(32)}
+                    sql.insert_missing(connection, signing_keys, [made])
+            return bytes.fromhex(self._known().key)
+        except StorageFailed:
+            return b""
+
+    def take_over(self, *, keep_file: bool) -> None:
+        """The people of the file become those of the database where that knows nobody: the first host's are taken."""
+        try:
+            rows = [
+                {"name": name, "role": Role(row["role"]).value, "link": row.get("link", ""), "token": row["token"]}
+                for name, row in self.file.read().items()
+            ]
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise StorageFailed(f"{self.file.path} does not say who has which role.", mend="Move it away.") from None
+        with sql.writing(self._engine, durable=True, lock="people") as connection:
+            if rows and not connection.execute(sa.select(sign_ins.c.name).limit(1)).first():
+                connection.execute(sign_ins.insert(), rows)
+        if not keep_file and not self.left_in_file():
+            self.file.path.unlink(missing_ok=True)
+
+    def _known(self) -> _Known:
+        if self._last is not None and time.monotonic() < self._away_until:
+            return self._last
+        try:
+            self._last = self._news.fresh(Topic.PEOPLE, self._read)
+        except DatabaseAway:
+            if self._last is None:
+                raise
+            self._away_until = time.monotonic() + _ASK_AGAIN_S
+        return self._last
+
+    def _read(self) -> _Known:
+        with sql.reading(self._engine) as connection:
+            rows = connection.execute(sa.select(sign_ins)).mappings().all()
+            key = connection.execute(sa.select(signing_keys.c.key).where(signing_keys.c.name == _KEY)).scalar()
+        return _Known(people={row["name"]: dict(row) for row in rows}, key=key or "")
 
 
 def _person(name: str, kept: Mapping[str, str]) -> Person:

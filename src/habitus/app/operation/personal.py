@@ -117,6 +117,7 @@ ELSEWHERE: Mapping[str, str] = {
     **dict.fromkeys(("turn_messages", "turn_events", "turn_selections", "turn_outcomes"), "goes with its turn"),
     **dict.fromkeys(("engrams", "memory_views"), "memory erases it"),
     **dict.fromkeys(("jobs", "job_parts"), "the queue of jobs erases it"),
+    "sign_ins": "people.py erases it",
     **dict.fromkeys(("search_documents", "search_vectors", "search_learned"), "search erases it"),
     **dict.fromkeys(
         ("skills", "skill_versions", "skill_switches", "skill_counters", "skill_proposals", "blobs"),
@@ -131,5 +132,6 @@ NOBODYS: Mapping[str, str] = {
     **dict.fromkeys(("skill_imports", "indexed_skills"), "where skills came from, and hashes"),
     **dict.fromkeys(("recipe_counts", "learning_spending"), "counts"),
     **dict.fromkeys(("sequences", "memory_revision", "search_collections", "evidence_seed"), "numbers"),
+    "signing_keys": "random",
     "learned_turns": "hashes, without which an old transcript would teach the same again",
 }

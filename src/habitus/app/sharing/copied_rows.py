@@ -26,6 +26,7 @@ OF_ONE_MACHINE = frozenset(
         "search_collections",
         "search_documents",
         "search_vectors",
+        "signing_keys",
         "skill_calls",
         "studied_files",
     )

@@ -6,6 +6,7 @@ would write to the spool.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from datetime import datetime
 from pathlib import Path
@@ -18,6 +19,7 @@ from habitus import sql
 from habitus.agent.outage import ANSWERS_S
 from habitus.app import home_directory
 from habitus.app.home import AWAY, Home
+from habitus.app.operation.people import sign_ins
 from habitus.app.sharing.reaching import absence
 from habitus.errors import DatabaseAway
 from habitus.files import put_in_place
@@ -96,7 +98,9 @@ def _mark(connection: sa.Connection) -> str:
     columns = (sequences.c.value, memory_revision.c.revision, collections.c.generation)
     numbers = [int(connection.execute(sa.select(sa.func.sum(column))).scalar() or 0) for column in columns]
     trusted = connection.execute(sa.select(sa.func.count(), sa.func.max(switches.c.set_on))).one()
-    return f"{_MARK}{sql.HEAD} {numbers} {tuple(trusted)}"
+    people = connection.execute(sa.select(sign_ins).order_by(sign_ins.c.name)).all()
+    digest = hashlib.sha256(repr(people).encode()).hexdigest()
+    return f"{_MARK}{sql.HEAD} {numbers} {tuple(trusted)} {digest}"
 
 
 def _copy(connection: sa.Connection, file: Path, mark: str, now: datetime) -> None:

@@ -59,6 +59,7 @@ class SkillStore:
         inspect: Inspect = lambda tree: (),
         heard: Callable[[], Hashable] = lambda: None,
         monotonic: Callable[[], float] = time.monotonic,
+        completes: bool = True,
     ) -> None:
         self.layer = layer
         self.can_write = shelf.can_write
@@ -77,10 +78,16 @@ class SkillStore:
         )
         self._clock = clock
         with sql.reading(engine) as connection:
-            is_unfinished = bool(self._ledger.intended(connection))
-        if is_unfinished:
+            self._is_unfinished = bool(self._ledger.intended(connection))
+        if completes:
+            self.complete()
+
+    def complete(self) -> None:
+        """Complete what a killed process had begun before this was opened. It writes, so no reader may be open."""
+        if self._is_unfinished:
             with self._known.writing() as connection:
                 self._recorder.recover(connection)
+            self._is_unfinished = False
 
     # Reading
 

@@ -1,0 +1,140 @@
+"""People who may sign in are those of the shared database: two hosts know the same, also while it is away."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from fastapi.testclient import TestClient
+
+from habitus import sql
+from habitus.app import Habitus, read_settings
+from habitus.app.home_directory import STAND_IN
+from habitus.app.operation.forgetting import forget
+from habitus.app.operation.people import Role, open_people
+from habitus.app.sharing import standing_in
+from habitus.errors import Refused, StorageFailed
+from habitus.web.app import make_app
+from habitus.web.desks import Desks
+from habitus.web.security import OWNER, keys_of
+from tests.contracts import postgres
+from tests.contracts.lines import Line
+from tests.homes import furnish
+from tests.web.conftest import HOST
+
+
+def open_host(place: Path, url: str) -> Habitus:
+    settings = read_settings(furnish(place), {"HOME": str(place), "USER": "ann", "HABITUS_DATABASE": url})
+    return Habitus.open(settings.model_copy(update={"cwd": place}))
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def hosts(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Habitus, Habitus]]:
+    with ExitStack() as stack:
+        url = f"sqlite:///{tmp_path / 'shared.db'}"
+        if request.param == "postgresql":
+            url = stack.enter_context(postgres.schema(request.getfixturevalue("postgres_server")))
+        one, two = (stack.enter_context(open_host(tmp_path / name, url)) for name in ("one", "two"))
+        yield one, two
+
+
+@contextmanager
+def page_of(habitus: Habitus) -> Iterator[TestClient]:
+    desks = Desks(habitus)
+    app = make_app(desks, keys_of(habitus), {HOST})
+    yield TestClient(app, base_url=f"http://{HOST}", follow_redirects=False)
+    desks.close()
+
+
+@pytest.mark.req("CL-04", "OP-01")
+def test_who_is_let_in_on_one_host_signs_in_on_every_one_and_is_out_on_all(hosts: tuple[Habitus, Habitus]) -> None:
+    one, two = hosts
+    with page_of(one) as first, page_of(two) as second:
+        invited = open_people(one).add("ben", Role.VIEWER)
+        token = {"Authorization": f"Bearer {invited.token}"}
+        assert [page.get("/api/v1/skills", headers=token).status_code for page in (first, second)] == [200, 200]
+        assert second.get(f"/enter?key={invited.link}").status_code == 303
+        assert first.get(f"/enter?key={invited.link}").status_code == 403  # used up there, too
+        first.cookies.update(second.cookies)
+        assert [page.get("/activity").status_code for page in (first, second)] == [200, 200]
+        open_people(two).add("ben", Role.VIEWER)  # another link: the old cookie and token are over
+        assert [page.get("/activity").status_code for page in (first, second)] == [401, 401]
+        assert first.get("/api/v1/skills", headers=token).status_code == 401
+
+
+@pytest.mark.req("CL-04", "SC-04")
+def test_the_owner_of_one_host_is_not_that_of_another(hosts: tuple[Habitus, Habitus]) -> None:
+    one, two = (keys_of(host) for host in hosts)
+    cookie = one.entered(one.new_link()) or ""
+    assert (one.by_cookie(cookie), two.by_cookie(cookie)) == (OWNER, None)
+    assert (one.by_token(one.bearer), two.by_token(one.bearer)) == (OWNER, None)
+
+
+@pytest.mark.req("CL-04", "OP-04")
+def test_the_first_hosts_file_is_taken_over_and_the_others_names_are_listed(hosts: tuple[Habitus, Habitus]) -> None:
+    one, two = hosts
+    files = [host.settings.home / "people.json" for host in hosts]
+    row = {"link": "", "token": "0" * 64}
+    files[0].write_text(json.dumps({"ben": {"role": "viewer", **row}}))
+    files[1].write_text(json.dumps({"ben": {"role": "admin", **row}, "eve": {"role": "admin", **row}}))
+    for host in (one, two):
+        people = open_people(host)
+        assert [(person.name, person.role) for person in people.list()] == [("ben", Role.VIEWER)]
+    assert people.left_in_file() == {"eve": "admin"}
+    assert [file.exists() for file in files] == [False, True]
+    assert "sign-in" in forget(two, "eve").erased
+    assert not files[1].exists()  # nobody was left in it
+    files[1].write_text('{"ben": 7}')
+    with pytest.raises(StorageFailed, match="does not say who"):
+        open_people(two)
+
+
+@pytest.mark.req("CL-04", "OP-03")
+def test_while_the_database_is_away_people_are_known_and_nobody_new_is_let_in(tmp_path: Path, line: Line) -> None:
+    with open_host(tmp_path / "one", line.url) as habitus, page_of(habitus) as page:
+        people = open_people(habitus)
+        invited, late = people.add("ben", Role.VIEWER), people.add("eve", Role.VIEWER)
+        token = {"Authorization": f"Bearer {invited.token}"}
+        assert page.get("/api/v1/skills", headers=token).status_code == 200
+        standing_in.keep(habitus)
+        assert (habitus.settings.home / STAND_IN).exists()
+        line.cut()
+        assert page.get("/api/v1/skills", headers=token).status_code == 200
+        assert page.get(f"/enter?key={late.link}").status_code == 503
+        with open_host(tmp_path / "one", line.url) as started:  # while it is away
+            keys = keys_of(started)
+            assert started.is_stand_in
+            assert keys.by_token(invited.token) is not None
+            with pytest.raises(Refused, match="The database is away"):
+                started.refuse_unless_kept()
+        line.mend()
+        assert page.get(f"/enter?key={late.link}").status_code == 303
+
+
+@pytest.mark.req("SC-04", "OP-01")
+def test_on_postgresql_only_an_admins_transaction_lets_people_in(tmp_path: Path, url: str) -> None:
+    with open_host(tmp_path / "one", url) as habitus:
+        open_people(habitus).add("ben", Role.VIEWER)
+        role = "habitus_plain_people"
+        with sql.writing(habitus.as_nobody().shared) as connection:
+            connection.execute(sa.text(f"CREATE ROLE {role}"))
+            connection.execute(sa.text(f"GRANT USAGE ON SCHEMA {_schema(connection)} TO {role}"))
+            connection.execute(sa.text(f"GRANT ALL ON sign_ins TO {role}"))
+        member = sql.acting_as(habitus.shared, "bob", is_admin=False)
+        try:
+            with sql.writing(member) as connection:
+                connection.execute(sa.text(f"SET LOCAL ROLE {role}"))
+                raised = connection.execute(sa.text("UPDATE sign_ins SET role = 'admin'")).rowcount
+            assert raised == 0
+        finally:
+            with sql.writing(habitus.as_nobody().shared) as connection:
+                connection.execute(sa.text(f"DROP OWNED BY {role}"))
+                connection.execute(sa.text(f"DROP ROLE {role}"))
+
+
+def _schema(connection: sa.Connection) -> str:
+    return str(connection.execute(sa.text("SELECT current_schema()")).scalar_one())
