@@ -85,7 +85,7 @@ def serving(place: str, url: str, skills: int) -> Iterator[tuple[str, str]]:
     with listening("127.0.0.1", 0) as door, Habitus.open(settings.for_many()) as habitus:
         fill(habitus, skills)
         host = f"127.0.0.1:{door.getsockname()[1]}"
-        desks, keys = Desks(habitus), keys_of(settings.home)
+        desks, keys = Desks(habitus), keys_of(habitus)
         config = uvicorn.Config(
             make_app(desks, keys, [host]), log_level="warning", lifespan="off", timeout_keep_alive=600
         )
