@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from habitus.events import OutcomeKind
-from habitus.learning.dream.challenge import written
 from habitus.skills.climbs import FailedClimbs
+from habitus.tasks.files import write_task
 from tests.cli.conftest import Direct
 from tests.cli.pseudo_terminal import at_a_terminal
 from tests.cli.test_climb import opened, taught
@@ -148,7 +148,7 @@ def test_the_real_claude_code_dreams_a_challenge_and_says_what_went_wrong(
     direct: Direct, provider: FakeProvider, real: dict[str, str]
 ) -> None:
     file = direct.cli.cwd / "challenge.toml"
-    file.write_text(written(CHALLENGE))
+    file.write_text(write_task(CHALLENGE))
     call = {"tool": "scratchpad", "arguments": {"action": "exec", "name": "challenge", "code": _RIGHT}}
     provider.gives(anthropic_text(json.dumps({"calls": [call]})), anthropic_text('{"text": "Done."}'))
     options = ("--model", "claude-code:claude-sonnet-4-5", "--challenges", str(file))

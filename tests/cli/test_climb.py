@@ -228,7 +228,7 @@ def test_a_draft_that_gives_other_values_is_refused_and_the_reviewer_sees_the_ta
     for a, b in ((7, 0), (5, 8)):
         direct.ok("recipes", "run", "add_both", json.dumps({"a": a, "b": b}))
     refused = drafted(direct, "42", "given['a']")
-    assert "another result than before: total is 10, and was 12" in refused["problem"]
+    assert "another result: total is 10, and should be 12" in refused["problem"]
     assert direct.json("review", "list")["proposals"] == []
 
     done = drafted(direct, "given['b'] + given['a']")
@@ -256,7 +256,7 @@ def test_what_changes_from_run_to_run_decides_nothing_and_is_listed(direct: Dire
     clock = "__import__('time').time_ns()"
     used(direct, (10, 2), (3, 4), (5, 8), (5, 8), at=clock, may=reach)
     refused = drafted(direct, "given['a'] - given['b']", "42", at=clock)
-    assert "total is 42, and was 12" in refused["problem"]
+    assert "total is 42, and should be 12" in refused["problem"]
     done = drafted(direct, "given['a'] + given['b']", at=clock)
     assert done["problem"] == ""  # where it can't be run again, the input that was asked twice tells
     (waiting,) = direct.json("review", "list")["proposals"]

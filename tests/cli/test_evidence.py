@@ -198,7 +198,7 @@ def test_a_trial_says_its_cost_first_and_keeps_both_arms(direct: Direct, tmp_pat
     script.write_text(json.dumps(replies))
     asked = ("skills", "trial", "brew-tea", "--cases", str(cases), "--runs", "2", "--model", f"script:{script}")
     unsaid = direct("skills", "trial", "brew-tea", "--model", f"script:{script}")
-    assert (unsaid.code, "'brew-tea' has no cases of its own." in unsaid.err) == (1, True)
+    assert (unsaid.code, "'brew-tea' has no tasks of its own." in unsaid.err) == (1, True)
     refused = direct(*asked, stdin="n\n")
     assert (refused.code, "4 conversations with script:" in refused.out) == (1, True)
     assert direct.json("evidence")["items"] == []
@@ -223,7 +223,7 @@ def test_a_trial_says_its_cost_first_and_keeps_both_arms(direct: Direct, tmp_pat
     ("cases", "told"),
     [
         ("[", "is not JSON"),
-        ("[]", "has no list of cases"),
+        ("[]", "has no tasks"),
         ('["x"]', "There is no 'request' in case 1"),
         ('[{"request": "x"}]', "Nobody could say how case 1"),
         ('[{"request": "x", "expect": 7}]', "'expect' of case 1"),

@@ -133,7 +133,7 @@ async def test_a_lesson_climbs_to_code_degrades_falls_back_retires_and_is_restor
     model = coder(CONSTANT, RIGHT)
     done = await climbing.carry_out(climb, Budget().model(model))
     assert (done.problem, done.proposal is not None) == ("", True)
-    assert "another result than before: the whole result is label large AA0yxAA0yxAA0yx" in str(model.asked[1].messages)
+    assert "another result: the whole result is label large AA0yxAA0yxAA0yx" in str(model.asked[1].messages)
     assert habitus.skills.counters("load-order")[Stage.CODE] == calls_before  # running beside a trial is no use
     (waiting,) = inbox.waiting(habitus)
     assert isinstance(waiting.subject, Proposal)

@@ -20,10 +20,12 @@ from habitus.sandbox.machine import Machine
 from habitus.sandbox.model import Limits, Permissions
 from habitus.sandbox.venvs import Venvs
 from habitus.sandbox.warm import Warm
+from habitus.tasks.checks import Equals
+from habitus.tasks.schema import DEEPEST, checked_payload, checked_schema
+from habitus.tasks.shape import has_shape, shape_of
+from habitus.tools.code_stage import task_of_call
 from habitus.tools.header import dependencies_of, with_header
-from habitus.tools.model import Case, Expected, ToolDraft
-from habitus.tools.schema import DEEPEST, checked_payload, checked_schema
-from habitus.tools.shape import has_shape, shape_of
+from habitus.tools.model import ToolDraft
 from habitus.tools.workshop import LONGEST_CASE, Workshop, fingerprint
 
 pytestmark = pytest.mark.req("SB-05", "SB-06")
@@ -51,7 +53,7 @@ async def test_a_tool_that_passes_its_test_is_returned_with_the_case(workshop: W
     tool = await workshop.acquire(DRAFT)
     assert tool.code.startswith("# /// script\n# requires-python")
     shape = {"type": "object", "properties": {"total": {"type": "number"}}, "required": ["total"]}
-    assert tool.cases == (Case(payload={"numbers": [1, 2]}, shape=shape, expected=Expected(value={"total": 3})),)
+    assert tool.cases == (task_of_call({"numbers": [1, 2]}, shape, Equals(value={"total": 3})),)
     run = await workshop.run(tool, {"numbers": [20, 22]})
     assert (run.outcome.is_ok, json.loads(run.stdout)) == (True, {"total": 42})
 
@@ -137,9 +139,9 @@ async def test_kept_cases_are_run_again_and_the_failing_ones_named(workshop: Wor
     report = await workshop.regress(other, proved_as=fingerprint(tool))
     assert (report.passed, report.was_stale) == (False, True)
     assert [result.payload for result in report.failed] == [{"numbers": [1, 2]}]
-    assert report.failed[0].outcome.reason == "What it prints has another shape than before: just text"
+    assert report.failed[0].outcome.reason == "it has another shape than expected: just text"
     wrong = await workshop.regress(replace(tool, code="print('{\"total\": 42}')"))
-    assert wrong.failed[0].outcome.reason == "It gives another result than before: total is 42, and was 3"
+    assert wrong.failed[0].outcome.reason == "it gives another result: total is 42, and should be 3"
 
 
 async def test_what_two_runs_do_not_agree_on_is_compared_by_its_shape_and_says_so(workshop: Workshop) -> None:

@@ -15,8 +15,8 @@ from habitus.skills.fields import Fields
 from habitus.skills.model import Actor, Author, Skill, Source
 from habitus.skills.review import Action, Change
 from habitus.skills.trees import with_skill
-from habitus.tools.code_stage import with_tool
-from habitus.tools.model import Case, ToolProgram
+from habitus.tools.code_stage import task_of_call, with_tool
+from habitus.tools.model import ToolProgram
 
 AGENT = Author(actor=Actor.AGENT, name="helper", reason="worked it out in a conversation about sales")
 
@@ -131,7 +131,7 @@ def equip(habitus: Habitus) -> None:
         description="Makes it loud.",
         parameters={"properties": {"text": {"type": "string"}}, "required": ["text"]},
         code='import json, sys\nprint(json.loads(sys.argv[1])["text"].upper())\n',
-        cases=(Case(payload={"text": "hi"}, shape={"type": "string"}),),
+        cases=(task_of_call({"text": "hi"}, {"type": "string"}),),
     )
     tree = with_tool({}, program, is_automatic=False)
     habitus.skills.write_tree("user", "shout", tree, habitus.person("made by hand"))

@@ -14,6 +14,7 @@ import typer
 
 from habitus.app import Habitus
 from habitus.app.growth import dreaming
+from habitus.app.growth.arena import Soundness, check_task
 from habitus.app.work import jobs
 from habitus.app.work.job_kinds import add
 from habitus.cli import output
@@ -23,7 +24,7 @@ from habitus.errors import Invalid, NotFound
 from habitus.jobs.model import JobState
 from habitus.jobs.queue import JobQueue
 from habitus.learning.budget import Limits
-from habitus.learning.dream.challenge import DOMAINS
+from habitus.learning.dream.exercises import DOMAINS
 
 
 def dream(
@@ -55,7 +56,7 @@ def dream(
         if invent:
             made, sound = asyncio.run(dreaming.invent(habitus, model=model))
             came_to = f"({made.domain}) is kept" if sound.is_sound else f"is no good exercise: {sound.reason}"
-            _print({"challenge": made, "soundness": sound}, f"{made.name} {came_to}.", as_json)
+            _print({"challenge": made, "soundness": sound}, f"{made.id} {came_to}.", as_json)
             return
         if domain and domain not in DOMAINS:
             raise NotFound(f"There is no domain '{domain}'.", mend=f"There are: {', '.join(DOMAINS)}.")
@@ -117,8 +118,8 @@ def _tell(results: Sequence[Mapping[str, Any]], told: int) -> int:
 
 
 def _check(habitus: Habitus, path: Path | None, as_json: bool) -> None:
-    async def all_of_them() -> list[dreaming.Soundness]:
-        return [await dreaming.checked(habitus, each) for each in dreaming.challenges(habitus.settings, path)]
+    async def all_of_them() -> list[Soundness]:
+        return [await check_task(habitus, each) for each in dreaming.challenges(habitus.settings, path)]
 
     found = asyncio.run(all_of_them())
     bad = [each for each in found if not each.is_sound]
@@ -126,7 +127,7 @@ def _check(habitus: Habitus, path: Path | None, as_json: bool) -> None:
         output.print_json({"challenges": found})
     else:
         for each in bad:
-            output.say(f"{each.challenge}: {each.reason}", style="yellow")
+            output.say(f"{each.task}: {each.reason}", style="yellow")
         output.say(f"{len(found) - len(bad)} of {output.counted(len(found), 'challenge')} tell right from wrong.")
     if bad:
         raise typer.Exit(1)

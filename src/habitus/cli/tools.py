@@ -17,7 +17,8 @@ from habitus.cli.opening import opened
 from habitus.cli.options import AsJson, Wide
 from habitus.sandbox.model import Permissions
 from habitus.skills.model import Counters, Stage
-from habitus.tools.model import SHAPE_ONLY, CodeTool, Regression, asked_for
+from habitus.tasks.model import SHAPE_ONLY
+from habitus.tools.model import CodeTool, Regression, asked_for
 
 Name = Annotated[str, typer.Argument(help="A tool.", autocompletion=completion.skill_names)]
 _NO_PARAMETERS = '{"type": "object", "properties": {}}'

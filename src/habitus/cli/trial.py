@@ -21,9 +21,7 @@ from habitus.learning.budget import Budget, BudgetedModel, Limits
 def trial(
     context: typer.Context,
     name: SkillName,
-    cases: Annotated[
-        Path | None, typer.Option("--cases", help="JSON: [{request, expect}]; else those in evals/evals.json.")
-    ] = None,
+    cases: Annotated[Path | None, typer.Option("--cases", help="Tasks as TOML or JSON; else the skill's own.")] = None,
     runs: Annotated[int, typer.Option("--runs", "-n", min=1, max=1000, help="Pairs of runs for each case.")] = 1,
     model: Annotated[str, typer.Option("--model", "-m", help="provider:model; else that of the settings.")] = "",
     budget: Annotated[
@@ -36,7 +34,7 @@ def trial(
     limits = Limits.parse(budget)
     with opened(context, model=model) as habitus:
         found = (
-            trials.own_cases(habitus.skills, name)
+            trials.own_tasks(habitus, name)
             if cases is None
             else trials.read_cases(given.read_text(str(cases)), about=str(cases))
         )

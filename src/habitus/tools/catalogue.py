@@ -12,9 +12,11 @@ from habitus.skills.library import Library
 from habitus.skills.listing import Listed, Snapshot
 from habitus.skills.model import Source, Stage, State
 from habitus.skills.trust import APPROVED, IMPORTED, Trust
+from habitus.tasks.model import Task
+from habitus.tasks.schema import Json
 from habitus.tools.code_stage import program_of
 from habitus.tools.health import Health, ToolHealth
-from habitus.tools.model import Case, CodeTool, Json, ToolProgram, ToolStatus
+from habitus.tools.model import CodeTool, ToolProgram, ToolStatus
 from habitus.tools.workshop import fingerprint
 
 
@@ -60,7 +62,7 @@ class ToolCatalogue:
         """The text of its `scripts/tool.py`."""
         return self.program(self.item(name)).code
 
-    def cases(self, name: str) -> tuple[Case, ...]:
+    def cases(self, name: str) -> tuple[Task, ...]:
         """What it has to go on doing."""
         return self.program(self.item(name)).cases
 
@@ -165,7 +167,7 @@ def code_tool(program: ToolProgram, status: ToolStatus, reason: str) -> CodeTool
     )
 
 
-def _returns(cases: Sequence[Case]) -> dict[str, Json] | None:
+def _returns(cases: Sequence[Task]) -> dict[str, Json] | None:
     """Which keys the object has that every case printed; nothing of their types, which other payloads may change."""
     if not cases or any(case.shape.get("type") != "object" for case in cases):
         return None

@@ -13,9 +13,11 @@ from habitus.skills import names, trees
 from habitus.skills.formats import skill_md, tool_json
 from habitus.skills.formats.base import CantTake
 from habitus.skills.model import Skill, Source
+from habitus.tasks.checks import Equals, Shape
+from habitus.tasks.model import Origin, OriginKind, Task, id_for
+from habitus.tasks.schema import Json, checked_schema
 from habitus.tools.header import dependencies_of
-from habitus.tools.model import Case, Expected, ToolProgram
-from habitus.tools.schema import checked_schema
+from habitus.tools.model import ToolProgram
 
 _PERMISSIONS = {"network", "read", "write", "env"}
 _COMPARED = "compared"  # false where no recorded result spoke for the code
@@ -40,30 +42,42 @@ def program_of(name: str, tree: Tree) -> ToolProgram:
         code=text,
         permissions=permissions_of(tool.permissions),
         dependencies=dependencies_of(text),
-        cases=tuple(_case(case) for case in tool.cases if "payload" in case),
+        cases=tuple(_task(case) for case in tool.cases if "payload" in case),
         is_compared=tool.extra.get(_COMPARED) is not False,
     )
 
 
-def _case(written: Mapping[str, Any]) -> Case:
+def task_of_call(
+    payload: Json, shape: Mapping[str, Json], expected: Equals | None = None, *, conversation: str = ""
+) -> Task:
+    """A call that went well, kept as a task of its tool: the shape of its result, and the result where it is steady."""
+    return Task(
+        id=id_for("", payload, {}, ""),
+        payload=payload,
+        checks=(Shape(schema=shape), *([expected] if expected is not None else [])),
+        origin=Origin(kind=OriginKind.TOOL, conversation=conversation),
+    )
+
+
+def _task(written: Mapping[str, Any]) -> Task:
     """A kept case as tool.json has it; one of an earlier release has no result to expect."""
     shape, expected = written.get("shape"), written.get("expected")
     apart = expected.get("apart") if isinstance(expected, dict) else ()
-    return Case(
-        payload=written["payload"],
-        shape=shape if isinstance(shape, dict) else {},
-        expected=Expected(value=expected["value"], apart=tuple(map(str, apart or ())))
+    return task_of_call(
+        written["payload"],
+        shape if isinstance(shape, dict) else {},
+        Equals(value=expected["value"], apart=tuple(map(str, apart or ())))
         if isinstance(expected, dict) and "value" in expected
         else None,
         conversation=str(written.get("conversation", "")),
     )
 
 
-def _written(case: Case) -> dict[str, Any]:
-    written: dict[str, Any] = {"payload": case.payload, "shape": case.shape}
-    if case.expected is not None:
-        written["expected"] = {"value": case.expected.value, "apart": list(case.expected.apart)}
-    return {**written, "conversation": case.conversation} if case.conversation else written
+def _written(task: Task) -> dict[str, Any]:
+    written: dict[str, Any] = {"payload": task.payload, "shape": task.shape}
+    if task.expected is not None:
+        written["expected"] = {"value": task.expected.value, "apart": list(task.expected.apart)}
+    return {**written, "conversation": task.origin.conversation} if task.origin.conversation else written
 
 
 def permissions_of(asked: Mapping[str, Any]) -> Permissions:

@@ -21,11 +21,12 @@ from habitus.skills.powers import brings_code
 from habitus.skills.proposals import TRIAL
 from habitus.skills.review import Action, Change, Proposal, Review
 from habitus.skills.trust import APPROVED, Scan, Trust
+from habitus.tasks.comparing import short
+from habitus.tasks.schema import Json
 from habitus.tools.catalogue import ToolCatalogue
 from habitus.tools.code_stage import with_tool
-from habitus.tools.comparing import short
 from habitus.tools.health import ToolHealth
-from habitus.tools.model import NOTHING_GRANTED, CodeTool, CouldNotTest, Created, Grounds, Json, ToolDraft, ToolProgram
+from habitus.tools.model import NOTHING_GRANTED, CodeTool, CouldNotTest, Created, Grounds, ToolDraft, ToolProgram
 from habitus.tools.skill_files import ToolFiles
 from habitus.tools.workshop import Workshops, fingerprint
 
@@ -101,7 +102,7 @@ class ToolMaker:
         )
         had_cases = () if old is None or drop_cases else old.cases
         kept = (
-            *(replace(case, expected=None) if case.payload == payload else case for case in had_cases),
+            *(case.expecting(None) if case.payload == payload else case for case in had_cases),
             *grounds.cases,
         )
         asked = services if services is not None else await asyncio.to_thread(self._services)

@@ -7,15 +7,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 from habitus.errors import ToolFailed
 from habitus.events import Outcome, OutcomeKind
 from habitus.sandbox.model import Permissions
+from habitus.tasks.model import Task
+from habitus.tasks.schema import Json
 
-Json = Any
 NOTHING_GRANTED = Permissions()
-SHAPE_ONLY = "shape only"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,35 +31,6 @@ class ToolDraft:
     given: Path | None = None  # the files that a call may read (`skill_files.py`)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Expected:
-    """A result to compare others with (`comparing.py`); fields are paths with points, the whole is the empty one."""
-
-    value: Json
-    apart: tuple[str, ...] = ()  # fields that can't be compared: they change from run to run, or were secret
-    moved: tuple[str, ...] = ()  # fields that were otherwise when they were recorded: good for a trial, not to keep
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Case:
-    """A payload that worked, the shape of what was printed for it, as JSON Schema, and the result where it is steady.
-
-    Without a result to expect, the shape is all that is compared.
-    """
-
-    payload: Json
-    shape: Mapping[str, Json] = field(default_factory=dict)
-    expected: Expected | None = None
-    conversation: str = ""  # that it was recorded in, so that it goes when its person is forgotten
-
-    @property
-    def compares(self) -> str:
-        """What of a result is compared, in words."""
-        if self.expected is None:
-            return SHAPE_ONLY
-        return f"values but {', '.join(self.expected.apart)}" if self.expected.apart else "values"
-
-
 class CouldNotTest(ToolFailed):
     """The sandbox could not run a draft, which says nothing about the draft."""
 
@@ -69,7 +39,7 @@ class CouldNotTest(ToolFailed):
 class Grounds:
     """What a tool rests on that nobody asked for: earlier uses that it must pass, and words for whoever decides."""
 
-    cases: tuple[Case, ...] = ()
+    cases: tuple[Task, ...] = ()
     recorded: tuple[str, ...] = ()  # what each of them came to when it was used
     reasons: tuple[str, ...] = ()
     details: Mapping[str, Json] = field(default_factory=dict)  # kept with the proposal
@@ -86,15 +56,15 @@ class ToolProgram:
     code: str
     permissions: Permissions = field(default_factory=Permissions)
     dependencies: tuple[str, ...] = ()
-    cases: tuple[Case, ...] = ()
+    cases: tuple[Task, ...] = ()
     given: Path | None = None  # the files that a call may read
     is_compared: bool = True  # else it was drafted from words alone, and no recorded result spoke for it
-    tried: tuple[CaseResult, ...] = field(default=(), compare=False, repr=False)  # when it was made
+    tried: tuple[TaskResult, ...] = field(default=(), compare=False, repr=False)  # when it was made
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CaseResult:
-    """How one kept case went this time; `outcome` is also failed when what was printed is another result."""
+class TaskResult:
+    """How one kept call went this time; `outcome` is also failed when what was printed is another result."""
 
     payload: Json
     outcome: Outcome
@@ -106,7 +76,7 @@ class CaseResult:
 class Regression:
     """All kept cases, run again. `was_stale`: code, dependencies or interpreter differ from when they last passed."""
 
-    results: tuple[CaseResult, ...]
+    results: tuple[TaskResult, ...]
     fingerprint: str
     was_stale: bool
 
@@ -115,7 +85,7 @@ class Regression:
         return all(result.outcome.is_ok for result in self.results)
 
     @property
-    def failed(self) -> tuple[CaseResult, ...]:
+    def failed(self) -> tuple[TaskResult, ...]:
         """The cases that count against the tool: what the sandbox itself could not do is not among them."""
         return tuple(result for result in self.results if result.outcome.kind is OutcomeKind.FAILED)
 

@@ -17,10 +17,11 @@ from habitus.skills.library import Library
 from habitus.skills.listing import Listed
 from habitus.skills.model import Stage
 from habitus.skills.review import Action, Review
+from habitus.tasks.schema import Json
 from habitus.tools.catalogue import ToolCatalogue, code_tool
 from habitus.tools.code_stage import program_of
 from habitus.tools.health import Health, ToolHealth, after_call
-from habitus.tools.model import NOTHING_GRANTED, CodeTool, Json, Regression, ToolProgram, ToolStatus
+from habitus.tools.model import NOTHING_GRANTED, CodeTool, Regression, ToolProgram, ToolStatus
 from habitus.tools.skill_files import ToolFiles
 from habitus.tools.workshop import Workshops, fingerprint
 

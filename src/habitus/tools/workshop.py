@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import hashlib
 import json
@@ -16,18 +17,22 @@ from habitus.sandbox.model import KIB, Limits, ToolRun
 from habitus.sandbox.services import NO_SERVICES, Services
 from habitus.sandbox.venvs import checked
 from habitus.sandbox.warm import Program, Warm
+from habitus.tasks.comparing import expect, lasting, short
+from habitus.tasks.judging import judge
+from habitus.tasks.model import Rollout, Task
+from habitus.tasks.schema import Json, checked_payload, checked_schema
+from habitus.tasks.shape import shape_of
 from habitus.tools.code_repair import repair
-from habitus.tools.comparing import difference, expect, lasting, reads_the_clock, short
+from habitus.tools.code_stage import task_of_call
 from habitus.tools.header import dependencies_of, with_header
-from habitus.tools.model import Case, CaseResult, CouldNotTest, Json, Regression, ToolDraft, ToolProgram
-from habitus.tools.schema import checked_payload, checked_schema
-from habitus.tools.shape import has_shape, shape_of
+from habitus.tools.model import CouldNotTest, Regression, TaskResult, ToolDraft, ToolProgram
 
 LONGEST_CODE = 512 * KIB
 LONGEST_CASE = 128 * KIB
 LONGEST_DESCRIPTION = 1024
 MOST_CASES = 20
 NO_VARIABLES: Mapping[str, str] = {}
+_CLOCKS = {"now", "today", "utcnow", "time", "time_ns", "localtime", "gmtime", "ctime", "strftime"}
 
 
 class Workshop:
@@ -55,7 +60,7 @@ class Workshop:
         self,
         draft: ToolDraft,
         *,
-        kept: Sequence[Case] = (),
+        kept: Sequence[Task] = (),
         env: Mapping[str, str] = NO_VARIABLES,
         services: Services = NO_SERVICES,
     ) -> ToolProgram:
@@ -76,22 +81,22 @@ class Workshop:
             if not result.outcome.is_ok:
                 raise ToolFailed(f"It fails a case that worked before, {short(case.payload)}: {result.outcome.reason}")
         case = await self._case(tool, payload, run, env, services)
-        steady = [replace(old, expected=lasting(old.expected)) if old.expected else old for old in kept]
+        steady = [old.expecting(lasting(old.expected)) if old.expected else old for old in kept]
         others = [old for old in steady if old.payload != payload]
         case = next((old for old in steady if old.payload == payload and old.expected), case)
         return replace(tool, cases=(*others, case)[-MOST_CASES:], tried=tuple(tried))
 
     async def _case(
         self, tool: ToolProgram, payload: Json, run: ToolRun, env: Mapping[str, str], services: Services
-    ) -> Case:
+    ) -> Task:
         """Its values, where a second run gives the same; what reaches outside is not run twice to find out."""
-        case, may = Case(payload=payload, shape=shape_of(run.stdout)), tool.permissions
+        case, may = task_of_call(payload, shape_of(run.stdout)), tool.permissions
         if may.network or may.read or may.write or reads_the_clock(tool.code):
             return case
         again = await self._run(tool, payload, env, services)
         if not again.outcome.is_ok:
             return case
-        return replace(case, expected=expect([run.stdout, again.stdout], redacted=self._redacted))
+        return case.expecting(expect([run.stdout, again.stdout], redacted=self._redacted))
 
     async def run(
         self,
@@ -121,16 +126,16 @@ class Workshop:
         now = fingerprint(tool)
         return Regression(results=tuple(results), fingerprint=now, was_stale=now != proved_as)
 
-    async def _again(self, tool: ToolProgram, case: Case, env: Mapping[str, str], services: Services) -> CaseResult:
+    async def _again(self, tool: ToolProgram, case: Task, env: Mapping[str, str], services: Services) -> TaskResult:
         try:
             payload = checked_payload(tool.parameters, case.payload)
         except ToolFailed as error:
-            return CaseResult(payload=case.payload, outcome=failed(str(error)))
+            return TaskResult(payload=case.payload, outcome=failed(str(error)))
         try:
             run = await self._run(tool, payload, env, services)
         except (ToolFailed, StorageFailed) as error:
-            return CaseResult(payload=payload, outcome=infra(str(error)))
-        return CaseResult(payload=payload, outcome=_judged(run, case), compares=case.compares, printed=run.stdout)
+            return TaskResult(payload=payload, outcome=infra(str(error)))
+        return TaskResult(payload=payload, outcome=await _judged(run, case), compares=case.compares, printed=run.stdout)
 
     async def _run(self, tool: ToolProgram, payload: Json, env: Mapping[str, str], services: Services) -> ToolRun:
         venv = await self._environments.folder_for(tool.dependencies)
@@ -229,13 +234,22 @@ def _objection(run: ToolRun) -> str:
     return ""
 
 
-def _judged(run: ToolRun, case: Case) -> Outcome:
+async def _judged(run: ToolRun, case: Task) -> Outcome:
     if not run.outcome.is_ok:
         return run.outcome
     if objection := _objection(run):
         return failed(objection)
-    if not has_shape(case.shape, run.stdout):
-        return failed(f"What it prints has another shape than before: {short(run.stdout.strip())}")
-    if case.expected is not None and (other := difference(case.expected, run.stdout)):
-        return failed(f"It gives another result than before: {other}")
-    return run.outcome
+    return (await judge(case, Rollout(reply=run.stdout))).outcome
+
+
+def reads_the_clock(code: str) -> bool:
+    """Whether a program asks what time it is: two runs in a row then prove nothing about tomorrow's."""
+    try:
+        calls = [node.func for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]
+    except (SyntaxError, ValueError, RecursionError):
+        return True
+    return any(
+        (isinstance(call, ast.Attribute) and call.attr in _CLOCKS)
+        or (isinstance(call, ast.Name) and call.id in _CLOCKS)
+        for call in calls
+    )

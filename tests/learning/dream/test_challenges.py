@@ -11,9 +11,12 @@ import pytest
 
 from habitus.app import Habitus, read_settings
 from habitus.app.conversations.running_code import open_scratchpads, readable
-from habitus.app.growth import dreaming
+from habitus.app.growth.arena import check_task
 from habitus.errors import Invalid
-from habitus.learning.dream.challenge import DOMAINS, Challenge, read, starters, written
+from habitus.learning.dream.exercises import DOMAINS, exercise_of, read, starters
+from habitus.tasks.checks import Validator
+from habitus.tasks.files import write_task
+from habitus.tasks.model import Solution, Task
 
 # Every solution in a process and a folder of its own, all of them in one sandbox.
 _DRIVER = """
@@ -42,12 +45,17 @@ print("done")
 """
 
 
+def _code(solution: Solution | None) -> str:
+    assert solution is not None
+    return solution.code
+
+
 @pytest.mark.full
 @pytest.mark.req("LP-01")
 async def test_every_starter_passes_its_reference_and_neither_its_wrong_solution_nor_none(home: Path) -> None:
     with Habitus.open(read_settings(home)) as habitus:
         pads = open_scratchpads(habitus, "pads", read=readable(habitus.settings, [Path("/usr")]))
-        steps = [[c.name, c.setup, c.reference, c.wrong, c.validator] for c in starters()]
+        steps = [[c.id, c.setup, _code(c.reference), _code(c.wrong), c.validator] for c in starters()]
         try:
             await pads.exec("all", f"open('challenges.json', 'w').write({json.dumps(json.dumps(steps))})")
             ran = await pads.exec("all", _DRIVER, estimated_s=120)
@@ -64,17 +72,18 @@ def test_there_are_three_for_every_domain() -> None:
 @pytest.mark.req("LP-01")
 def test_a_challenge_is_read_as_it_was_written(tmp_path: Path) -> None:
     for each in starters():
-        (tmp_path / f"{each.name}.toml").write_text(written(each))
-    assert read(tmp_path) == tuple(sorted(starters(), key=lambda each: each.name))
+        (tmp_path / f"{each.id}.toml").write_text(write_task(each))
+    assert read(tmp_path) == tuple(sorted(starters(), key=lambda each: each.id))
 
 
 @pytest.mark.req("LP-01")
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("task = 1", "'domain' is missing"),
+        ("task = 1", "'task' of .* is no text"),
+        ("task = 't'\nvalidator = 'v'", "'domain' is missing"),
         ("domain = [", "is no TOML"),
-        ("colour = 'red'", "unknown field 'colour'"),
+        ("colour = 'red'", "no 'colour'"),
         ("domain='knitting'\ntask='t'\nvalidator='v'\nreference='r'\nwrong='w'", "'knitting' is no domain"),
     ],
 )
@@ -87,19 +96,22 @@ def test_what_is_no_challenge_is_said_in_a_line(tmp_path: Path, text: str, told:
 @pytest.mark.full
 @pytest.mark.req("LP-01")
 async def test_an_exercise_that_can_t_tell_right_from_wrong_is_found_out(home: Path) -> None:
-    good = Challenge(
-        name="one",
-        domain="algo",
-        task="Write 1 to n.txt.",
-        setup="",
-        validator="assert open('n.txt').read() == '1'",
-        reference="open('n.txt', 'w').write('1')",
-        wrong="open('n.txt', 'w').write('2')",
-    )
+    row = {
+        "domain": "algo",
+        "task": "Write 1 to n.txt.",
+        "validator": "assert open('n.txt').read() == '1'",
+        "reference": "open('n.txt', 'w').write('1')",
+        "wrong": "open('n.txt', 'w').write('2')",
+    }
+    good = exercise_of(row, name="one", where="the test")
+
+    def judged_by(code: str) -> Task:
+        return replace(good, checks=(Validator(code=code),))
+
     with Habitus.open(read_settings(home)) as habitus:
-        always = await dreaming.checked(habitus, replace(good, validator="pass"))
-        never = await dreaming.checked(habitus, replace(good, validator="assert False, 'no'"))
-        broken = await dreaming.checked(habitus, replace(good, setup="1 / 0"))
+        always = await check_task(habitus, judged_by("pass"))
+        never = await check_task(habitus, judged_by("assert False, 'no'"))
+        broken = await check_task(habitus, replace(good, setup="1 / 0"))
     assert (always.is_sound, always.reason) == (False, "its wrong solution passes")
     assert (never.is_sound, never.reason) == (False, "its reference solution does not pass: AssertionError: no")
     assert (broken.is_sound, broken.reason) == (False, "its setup failed: ZeroDivisionError: division by zero")

@@ -10,20 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.events import OK, Outcome, OutcomeKind, failed, infra
-from habitus.learning.dream.challenge import Challenge
 from habitus.learning.dream.cycle import Attempt, Dreamt, DreamVerdict, cycle
 from habitus.learning.dream.extract import Extracted
 from habitus.learning.dream.guard import objection
 from habitus.memory.model import PLAYBOOK, LessonBody
+from habitus.tasks.checks import Validator
+from habitus.tasks.model import Task
 
-CHALLENGE = Challenge(
-    name="sum-of-prices",
+CHALLENGE = Task(
+    id="sum-of-prices",
     domain="data_analysis",
-    task="The file prices.csv has the columns item and price; write their sum to total.txt.",
+    request="The file prices.csv has the columns item and price; write their sum to total.txt.",
     setup="open('prices.csv', 'w').write('item,price\\nRose-17B,12450\\n')",
-    validator="assert open('total.txt').read() == '98765'",
-    reference="pass",
-    wrong="pass",
+    checks=(Validator(code="assert open('total.txt').read() == '98765'"),),
 )
 GOOD = LessonBody(
     trigger="When numbers are read from text",
@@ -40,13 +39,13 @@ class Scripted:
     outcomes: list[Outcome]
     playbooks: list[str] = field(default_factory=list)
 
-    async def solve(self, challenge: Challenge, *, playbook: str = "", feedback: str = "") -> Attempt:
+    async def solve(self, challenge: Task, *, playbook: str = "", feedback: str = "") -> Attempt:
         self.playbooks.append(playbook)
         return Attempt(outcome=self.outcomes[len(self.playbooks) - 1], record="did")
 
 
 async def run(outcomes: Sequence[Outcome], lesson: LessonBody = GOOD) -> tuple[Dreamt, Scripted]:
-    async def extract(challenge: Challenge, attempts: Sequence[str]) -> Extracted:
+    async def extract(challenge: Task, attempts: Sequence[str]) -> Extracted:
         return Extracted(lesson=lesson, confidence=0.7)
 
     solver = Scripted(list(outcomes))
@@ -117,6 +116,6 @@ async def test_the_guard_turns_away_what_is_empty_or_copied(changed: dict[str, o
 @pytest.mark.req("LP-02")
 @given(st.integers(0, 8))
 def test_words_in_a_row_count_as_a_copy_from_six_on(words: int) -> None:
-    copied = " ".join(CHALLENGE.task.split()[:words])
+    copied = " ".join(CHALLENGE.request.split()[:words])
     lesson = replace(GOOD, trigger=f"Whenever {copied} something")
     assert bool(objection(lesson, CHALLENGE)) is (words >= 6 or "prices.csv" in copied.split()), copied

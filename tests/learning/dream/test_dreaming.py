@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from habitus.app import Habitus, read_settings
 from habitus.app.growth import dreaming
+from habitus.app.growth.arena import PAD
 from habitus.learning.budget import Budget
-from habitus.learning.dream.challenge import Challenge, written
 from habitus.learning.dream.cycle import DreamVerdict
+from habitus.learning.dream.exercises import exercise_of
 from habitus.llm.model import Ask, Asked, Text
 from habitus.llm.providers import open_model
 from habitus.llm.scripted import ScriptedModel, Step, calls, says
 from habitus.memory.model import PLAYBOOK, Draft, Evidence, Kind, Producer, TrustLevel
+from habitus.tasks.files import write_task
 from tests.real_model import real_model
 
-CHALLENGE = Challenge(
-    name="join-the-names",
-    domain="python_general",
-    task="Write the names of names.json to joined.txt, sorted, with a comma between them.",
-    setup="open('names.json', 'w').write('[\"b\", \"a\"]')",
-    validator="assert open('joined.txt').read() == 'a,b', 'the names are not in order'",
-    reference="open('joined.txt', 'w').write('a,b')",
-    wrong="open('joined.txt', 'w').write('b,a')",
-)
+EXERCISE = {
+    "domain": "python_general",
+    "task": "Write the names of names.json to joined.txt, sorted, with a comma between them.",
+    "setup": "open('names.json', 'w').write('[\"b\", \"a\"]')",
+    "validator": "assert open('joined.txt').read() == 'a,b', 'the names are not in order'",
+    "reference": "open('joined.txt', 'w').write('a,b')",
+    "wrong": "open('joined.txt', 'w').write('b,a')",
+}
+CHALLENGE = exercise_of(EXERCISE, name="join-the-names", where="the test")
 LESSON = {
     "trigger": "When a list of texts is put together",
     "anti_pattern": "trusting the order of the input",
@@ -47,7 +48,7 @@ def _said(ask: Ask) -> str:
 def _knows_only_with_its_lesson(ask: Ask) -> Step:
     if not isinstance(ask.messages[-1], Asked) or str(LESSON["trigger"]) not in _said(ask):
         return says("I can't.")
-    return calls("scratchpad", {"action": "exec", "name": dreaming.PAD, "code": _RIGHT})
+    return calls("scratchpad", {"action": "exec", "name": PAD, "code": _RIGHT})
 
 
 @pytest.mark.req("LP-01", "LP-03", "LP-04")
@@ -77,7 +78,7 @@ async def test_a_lesson_that_helped_is_kept_and_stands_in_the_playbook_of_a_late
 async def test_a_candidate_is_verified_when_a_later_try_shows_that_it_helps(home: Path) -> None:
     with Habitus.open(read_settings(home)) as habitus:
         (home / dreaming.OWN).mkdir()
-        (home / dreaming.OWN / f"{CHALLENGE.name}.toml").write_text(written(CHALLENGE))
+        (home / dreaming.OWN / f"{CHALLENGE.id}.toml").write_text(write_task(CHALLENGE))
         clumsy = dreaming.SessionSolver(habitus, ScriptedModel(lambda ask: says("I can't.")))
         teacher = ScriptedModel([says(json.dumps(LESSON))])
         dreamt = await dreaming.dream_with(habitus, CHALLENGE, clumsy, Budget().model(teacher), key="job/0")
@@ -98,15 +99,8 @@ async def test_a_candidate_is_verified_when_a_later_try_shows_that_it_helps(home
 @pytest.mark.full
 @pytest.mark.req("LP-01")
 async def test_an_exercise_that_is_no_good_teaches_nothing_and_is_charged_to_nobody(home: Path) -> None:
-    unsound = Challenge(
-        name="anything-goes",
-        domain="algo",
-        task="Do something.",
-        setup="",
-        validator="pass",
-        reference="pass",
-        wrong="pass",
-    )
+    passes = dict.fromkeys(("validator", "reference", "wrong"), "pass")
+    unsound = exercise_of({"domain": "algo", "task": "Do something.", **passes}, name="anything-goes", where="the test")
     with Habitus.open(read_settings(home)) as habitus:
         nobody = ScriptedModel([])
         solver = dreaming.SessionSolver(habitus, nobody)
@@ -117,14 +111,14 @@ async def test_an_exercise_that_is_no_good_teaches_nothing_and_is_charged_to_nob
 
 @pytest.mark.req("LP-01")
 async def test_a_challenge_is_made_of_what_failed_here_and_kept_when_it_tells_right_from_wrong(home: Path) -> None:
-    answer = asdict(replace(CHALLENGE, name="../../Join Names"))  # whatever a model calls it, it stays in its folder
+    answer = {**EXERCISE, "name": "../../Join Names"}  # whatever a model calls it, it stays in its folder
     teacher = ScriptedModel([says(json.dumps(answer))])
     with Habitus.open(read_settings(home)) as habitus:
         evidence = Evidence(error_signature="KeyError: name")
         lesson = Draft(text="Rows may lack a name.", kind=Kind.LESSON, produced_by=Producer.DETECTOR, evidence=evidence)
         habitus.memory.encode(lesson)
         made, sound = await dreaming.invent_with(habitus, Budget().model(teacher))
-        assert (made.name, sound.is_sound, sound.reason) == ("join-names", True, "")
+        assert (made.id, sound.is_sound, sound.reason) == ("join-names", True, "")
         assert "Rows may lack a name. [KeyError: name]" in _said(teacher.asked[0])
         assert made in dreaming.challenges(habitus.settings)
         assert [path.name for path in (home / dreaming.OWN).iterdir()] == ["join-names.toml"]

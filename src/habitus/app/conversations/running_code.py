@@ -28,8 +28,9 @@ from habitus.sandbox.services import Services
 from habitus.sandbox.venvs import Venvs
 from habitus.sandbox.warm import Warm
 from habitus.settings import Settings
+from habitus.tasks.schema import Json
 from habitus.tools.health import ToolHealth
-from habitus.tools.model import Json, Regression
+from habitus.tools.model import Regression
 from habitus.tools.tools import Tools
 from habitus.tools.workshop import Workshop
 

@@ -38,8 +38,9 @@ from habitus.skills.lifecycle import Transition, above
 from habitus.skills.listing import Listed
 from habitus.skills.model import Actor, Author, Skill, Source, Stage, State
 from habitus.skills.review import Action, Change, Proposal, ProposalState
+from habitus.tasks.model import Task
 from habitus.text import one_line
-from habitus.tools.model import Case, CouldNotTest, Grounds
+from habitus.tools.model import CouldNotTest, Grounds
 
 _CLIMB = "climb"  # where a proposal keeps what climbed
 _NOT_ITS_OWN = (CouldNotTest, NoUsableAnswer, ProviderFault, Refused, TimeoutError)
@@ -271,7 +272,7 @@ class Climbing:
         return replace(climb, proposal=made.proposal)
 
 
-def _passed(cases: Sequence[Case]) -> str:
+def _passed(cases: Sequence[Task]) -> str:
     """What a draft that is proposed has shown, and what could not be compared."""
     if not cases:
         return "it was compared with nothing: no use is recorded that it could be held against"

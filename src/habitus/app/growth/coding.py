@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from habitus.agent.conversation import new_id
 from habitus.agent.tools.code_tools import code_tools
@@ -38,10 +38,12 @@ from habitus.skills import trees
 from habitus.skills.library import Library
 from habitus.skills.listing import Listed
 from habitus.skills.model import Author
-from habitus.tools.comparing import LEAST, expect, is_enough, leave_out
-from habitus.tools.model import Case, CouldNotTest, Created, Grounds, Json
-from habitus.tools.schema import fits
-from habitus.tools.shape import shape_of
+from habitus.tasks.comparing import LEAST, expect, is_enough, leave_out
+from habitus.tasks.model import Task
+from habitus.tasks.schema import Json, fits
+from habitus.tasks.shape import shape_of
+from habitus.tools.code_stage import task_of_call
+from habitus.tools.model import CouldNotTest, Created, Grounds
 from habitus.tools.workshop import LONGEST_CASE, MOST_CASES
 
 _ATTEMPTS = 2  # drafts of a model; the second knows why the first was not accepted
@@ -58,18 +60,13 @@ class Recorded:
     results: tuple[str, ...]
     conversation: str
 
-    def case(self, again: Sequence[str] = ()) -> Case:
+    def case(self, again: Sequence[str] = ()) -> Task:
         """`again` are two results of today; without, the recorded ones have to agree with each other."""
         if again:
             expected = expect(again, before=self.results[-1:])
         else:
             expected = expect(self.results)
-        return Case(
-            payload=self.payload,
-            shape=shape_of(self.results[-1]),
-            expected=expected,
-            conversation=self.conversation,
-        )
+        return task_of_call(self.payload, shape_of(self.results[-1]), expected, conversation=self.conversation)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,7 +85,7 @@ class Uses:
         return too_few([one.case() for one in self.recorded]) if self.recorded else ""
 
 
-def too_few(cases: Sequence[Case]) -> str:
+def too_few(cases: Sequence[Task]) -> str:
     expected = [case.expected for case in cases if case.expected is not None]
     if is_enough(expected):
         return ""
@@ -192,7 +189,7 @@ def _use(call: ObservedCall, result: str) -> str:
     return f"# A use that went well\n\n{call.name} {given}\n\ncame to:\n\n{result[:_LONGEST]}"
 
 
-async def trial_cases(home: Home, uses: Uses) -> tuple[Case, ...]:
+async def trial_cases(home: Home, uses: Uses) -> tuple[Task, ...]:
     """What a draft has to come to: today's results where the recipe may be run again, the recorded ones elsewhere."""
     may_run = uses.recipe is not None and _may_run_again(home, uses.recipe)
     cases = [
@@ -200,7 +197,7 @@ async def trial_cases(home: Home, uses: Uses) -> tuple[Case, ...]:
     ]
     # What changes for one input changes for the others, too, where nobody happened to ask twice.
     apart = {field for case in cases if case.expected for field in case.expected.apart}
-    return tuple(replace(case, expected=leave_out(case.expected, apart)) if case.expected else case for case in cases)
+    return tuple(case.expecting(leave_out(case.expected, apart)) if case.expected else case for case in cases)
 
 
 def _may_run_again(home: Home, recipe: SkillRecipe) -> bool:

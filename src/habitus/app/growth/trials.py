@@ -3,48 +3,36 @@
 from __future__ import annotations
 
 import itertools
-import json
-import re
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
 
 from habitus.agent.consent import nobody
 from habitus.agent.conversation import new_id
 from habitus.agent.offers import of_skill
 from habitus.app.conversations.sessions import open_conversation, open_session
+from habitus.app.growth.arena import ABOUT_PLACE, Arena, follow, laid_out, programs
 from habitus.app.growth.learning import open_learner
+from habitus.app.library.tasks import tasks_of
 from habitus.errors import Invalid
-from habitus.events import Outcome, OutcomeKind
+from habitus.events import OutcomeKind
 from habitus.evidence.assignment import Fixed
 from habitus.evidence.model import ItemKind
 from habitus.learning.budget import BudgetedModel
+from habitus.learning.rubric import judge_rubric
 from habitus.llm.model import Model, Usage
-from habitus.skills import evals
-from habitus.skills.library import Library
 from habitus.skills.model import State, Summary
 from habitus.skills.selection import Request
+from habitus.tasks.files import read_tasks, rows_of_json, task_of
+from habitus.tasks.judging import judge
+from habitus.tasks.model import Task
 from habitus.text import tokens
 
 if TYPE_CHECKING:
     from habitus.app.home import Home
 
 TRIAL = "trial"  # the source of a trial's outcomes, and how its requests come
-_FORM = 'Write [{"request": "…", "expect": "a part of a good answer"}].'
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TrialCase:
-    """A request, and what its answer must say: all of `expect`, whatever the case of its letters, and the pattern."""
-
-    request: str
-    expect: tuple[str, ...] = ()
-    matches: str = ""
-
-    def is_met_by(self, reply: str) -> bool:
-        said = " ".join(reply.casefold().split())
-        has_all = all(" ".join(part.casefold().split()) in said for part in self.expect)
-        return has_all and (not self.matches or re.search(self.matches, reply) is not None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +40,7 @@ class Trial:
     """What is to be run, and what that takes at least."""
 
     skill: Summary
-    cases: tuple[TrialCase, ...]
+    cases: tuple[Task, ...]
     runs: int
     model: str
     prompt_tokens: int  # of all conversations together, if each has one answer
@@ -66,42 +54,34 @@ class Trial:
 class TrialRun:
     """One conversation of a trial. What was nobody's mistake counts for neither arm."""
 
-    case: TrialCase
+    task: Task
     is_offered: bool
     outcome: OutcomeKind
     session: str
     usage: Usage = field(default_factory=Usage)
 
 
-def read_cases(text: str, *, about: str) -> tuple[TrialCase, ...]:
-    """A list of {request, expect} or {request, matches}; `expect` is a text or a list of them, `matches` a pattern."""
-    try:
-        rows = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise Invalid(f"{about} is not JSON: {error}.", mend=_FORM) from None
-    if not isinstance(rows, list) or not rows:
-        raise Invalid(f"{about} has no list of cases.", mend=_FORM)
-    return tuple(_case(row, f"case {number} of {about}") for number, row in enumerate(rows, 1))
+def read_cases(text: str, *, about: str) -> tuple[Task, ...]:
+    """The tasks of a file of theirs, TOML as `evals/tasks.toml` has it or a JSON list of rows such as
+    {request, expect}."""
+    if not text.lstrip().startswith(("[[", "#")) and not about.endswith(".toml"):
+        rows = rows_of_json(text, about=about)
+        if not rows:
+            raise Invalid(f"{about} has no tasks.", mend="Write some.")
+        return tuple(task_of(row, f"case {number} of {about}") for number, row in enumerate(rows, 1))
+    return read_tasks(text, about=about)
 
 
-def _case(row: Any, about: str) -> TrialCase:
-    given = row if isinstance(row, dict) else {}
-    request, expect, matches = (given.get(key) for key in ("request", "expect", "matches"))
-    parts = [expect] if isinstance(expect, str) else expect or []
-    if not isinstance(request, str) or not request.strip():
-        raise Invalid(f"There is no 'request' in {about}.", mend=_FORM)
-    if not isinstance(parts, list) or not all(isinstance(part, str) and part.strip() for part in parts):
-        raise Invalid(f"'expect' of {about} is no text and no list of texts.", mend=_FORM)
-    if not parts and not (isinstance(matches, str) and matches):
-        raise Invalid(f"Nobody could say how {about} went: it has no 'expect' and no 'matches'.", mend=_FORM)
-    try:
-        re.compile(str(matches or ""))
-    except re.error as error:
-        raise Invalid(f"'matches' of {about} is no pattern: {error}.", mend="Correct it, or use 'expect'.") from None
-    return TrialCase(request=request, expect=tuple(parts), matches=str(matches or ""))
+def own_tasks(home: Home, name: str) -> tuple[Task, ...]:
+    """The tasks of a skill that an agent can be asked."""
+    if found := tuple(task for task in tasks_of(home, name) if not task.is_for_tool):
+        return found
+    raise Invalid(
+        f"'{name}' has no tasks of its own.", mend=f"Add one with 'habitus tasks add {name}', or --cases FILE."
+    )
 
 
-async def prepare(home: Home, name: str, cases: Sequence[TrialCase], runs: int, model: Model) -> Trial:
+async def prepare(home: Home, name: str, cases: Sequence[Task], runs: int, model: Model) -> Trial:
     """What a trial would take; no model is asked yet."""
     item = home.skills.find(name)
     if item.summary is None or item.state is not State.OK:
@@ -122,22 +102,6 @@ async def _prompt_tokens(home: Home) -> int:
     return told + sum(spec.tokens for spec in specs)
 
 
-def own_cases(skills: Library, name: str) -> tuple[TrialCase, ...]:
-    """The cases that a skill carries beside it, of those that say what is expected."""
-    file = skills.tree(name).get(evals.FILE)
-    if file is None or file.content is None:
-        raise Invalid(f"'{name}' has no cases of its own.", mend="Give some with --cases FILE.")
-    try:
-        rows = json.loads(file.content)
-    except (ValueError, RecursionError):
-        rows = None
-    told = [row for row in rows if isinstance(row, dict) and (row.get("expect") or row.get("matches"))] if rows else []
-    if not told:
-        raise Invalid(f"No case of '{name}' says what is expected.", mend="Give some with --cases FILE.")
-    named = [{"request": row.get("query") or row.get("prompt"), **row} for row in told]
-    return read_cases(json.dumps(named), about=f"{evals.FILE} of '{name}'")
-
-
 async def run(home: Home, trial: Trial, model: BudgetedModel) -> AsyncIterator[TrialRun]:
     """One conversation after another, pair by pair, the arms in turn, while the budget of the model lasts; each is
     judged and kept at once."""
@@ -149,7 +113,18 @@ async def run(home: Home, trial: Trial, model: BudgetedModel) -> AsyncIterator[T
                 return
 
 
-async def _converse(home: Home, skill: Summary, case: TrialCase, is_offered: bool, model: Model) -> TrialRun:
+async def _converse(home: Home, skill: Summary, task: Task, is_offered: bool, model: BudgetedModel) -> TrialRun:
+    if not task.needs_place:
+        return await _conversed(home, skill, task, is_offered, model, None)
+    async with laid_out(home, task) as arena:
+        if not arena.laid.is_ok:
+            return TrialRun(task=task, is_offered=is_offered, outcome=OutcomeKind.INFRA, session=arena.session)
+        return await _conversed(home, skill, task, is_offered, model, arena)
+
+
+async def _conversed(
+    home: Home, skill: Summary, task: Task, is_offered: bool, model: BudgetedModel, arena: Arena | None
+) -> TrialRun:
     user = home.user()
     keeper = home.open_memory(user=user.name)
     item = of_skill(skill)
@@ -158,7 +133,7 @@ async def _converse(home: Home, skill: Summary, case: TrialCase, is_offered: boo
     session = open_session(
         home,
         model,
-        id=None,
+        id=arena.session if arena is not None else None,
         resume=False,
         user=user,
         source_type=TRIAL,
@@ -166,17 +141,13 @@ async def _converse(home: Home, skill: Summary, case: TrialCase, is_offered: boo
         observers=(),
         cheap=None,
         learner=open_learner(home, keeper, None, learns=False),
-        read=(),
+        read=programs(home.settings, task),
         fixed=fixed,
     )
+    request = task.request if arena is None else f"{task.request}\n\n{ABOUT_PLACE}"
     async with session:
-        done = await session.turn(case.request)
-        went = _went(done.outcome, case.is_met_by(done.reply))
-        session.judge(went, turn=done.turn, source=TRIAL)
-    return TrialRun(case=case, is_offered=is_offered, outcome=went, session=session.id, usage=done.usage)
-
-
-def _went(outcome: Outcome, is_met: bool) -> OutcomeKind:
-    if outcome.kind is OutcomeKind.INFRA:
-        return OutcomeKind.INFRA
-    return OutcomeKind.OK if is_met else OutcomeKind.FAILED
+        followed = await follow(session.turn_stream(request))
+        ask = partial(judge_rubric, model=model, redactor=home.redactor)
+        went = (await judge(task, replace(followed.rollout, place=arena), ask=ask)).outcome.kind
+        session.judge(went, turn=followed.done.turn, source=TRIAL)
+    return TrialRun(task=task, is_offered=is_offered, outcome=went, session=session.id, usage=followed.done.usage)

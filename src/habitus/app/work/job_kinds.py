@@ -24,10 +24,10 @@ from habitus.jobs.model import Priority, Work
 from habitus.jobs.queue import JobQueue
 from habitus.jobs.rules import Lanes
 from habitus.learning.budget import Limits
-from habitus.learning.dream.challenge import Challenge
 from habitus.settings import Settings
 from habitus.skills.formats import detect
 from habitus.skills.formats.base import Incoming
+from habitus.tasks.files import row_of_task, task_of
 
 _AT_A_TIME, _MOST_PARTS = 200, 20  # skills of an import that are one part, unless that were too many parts
 
@@ -207,7 +207,7 @@ class Dream(_Played):
         chosen = [each for _ in range(times) for each in random.sample(wanted, len(wanted))][:cycles]
         until = time.time() + 60 * given["minutes"] if given.get("minutes") else None
         common = {"model": given.get("model", ""), "until": until, **{k: given.get(k) for k in ("tokens", "dollars")}}
-        return [{"challenge": asdict(each), **common} for each in chosen]
+        return [{"challenge": row_of_task(each), **common} for each in chosen]
 
     def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
         tokens, dollars, until = (part.get(what) for what in ("tokens", "dollars", "until"))
@@ -216,7 +216,7 @@ class Dream(_Played):
             dollars=None if dollars is None else max(dollars - _total(before, "dollars"), 0.0),
             minutes=None if until is None else max(until - time.time(), 0.0) / 60,
         )
-        challenge = Challenge(**part["challenge"])
+        challenge = task_of(part["challenge"], "the job")
         dreamt = dreaming.dream(self._home, challenge, key=key, model=part["model"], limits=limits)
         return asdict(self._loop.wait(dreamt))
 

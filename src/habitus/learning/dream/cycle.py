@@ -8,10 +8,10 @@ from enum import StrEnum
 from typing import Protocol
 
 from habitus.events import Outcome, OutcomeKind
-from habitus.learning.dream.challenge import Challenge
 from habitus.learning.dream.extract import Extracted
 from habitus.learning.dream.guard import objection
 from habitus.memory.model import PLAYBOOK, LessonBody
+from habitus.tasks.model import Task
 
 ATTEMPTS = 3
 
@@ -27,7 +27,7 @@ class Attempt:
 class Solver(Protocol):
     """Somebody who solves. Each call begins in a place that is laid out anew."""
 
-    async def solve(self, challenge: Challenge, *, playbook: str = "", feedback: str = "") -> Attempt: ...
+    async def solve(self, challenge: Task, *, playbook: str = "", feedback: str = "") -> Attempt: ...
 
 
 class DreamVerdict(StrEnum):
@@ -58,15 +58,15 @@ class Dreamt:
         return self.verdict in (DreamVerdict.VERIFIED, DreamVerdict.CANDIDATE)
 
 
-Extract = Callable[[Challenge, Sequence[str]], Awaitable[Extracted]]
+Extract = Callable[[Task, Sequence[str]], Awaitable[Extracted]]
 
 
-async def cycle(challenge: Challenge, solver: Solver, extract: Extract) -> Dreamt:
+async def cycle(challenge: Task, solver: Solver, extract: Extract) -> Dreamt:
     """One challenge to its end; what is to be kept is for the caller to keep."""
     tried = await _solved(challenge, solver)
     last = tried[-1].outcome
     dreamt = Dreamt(
-        challenge=challenge.name,
+        challenge=challenge.id,
         verdict=DreamVerdict.NOTHING,
         reason="it was solved at once",
         attempts=len(tried),
@@ -83,7 +83,7 @@ async def cycle(challenge: Challenge, solver: Solver, extract: Extract) -> Dream
     return await verified(challenge, solver, drawn.lesson, dreamt)
 
 
-async def _solved(challenge: Challenge, solver: Solver) -> list[Attempt]:
+async def _solved(challenge: Task, solver: Solver) -> list[Attempt]:
     tried: list[Attempt] = []
     while len(tried) < ATTEMPTS:
         feedback = tried[-1].outcome.reason if tried else ""
@@ -93,7 +93,7 @@ async def _solved(challenge: Challenge, solver: Solver) -> list[Attempt]:
     return tried
 
 
-async def verified(challenge: Challenge, solver: Solver, lesson: LessonBody, dreamt: Dreamt) -> Dreamt:
+async def verified(challenge: Task, solver: Solver, lesson: LessonBody, dreamt: Dreamt) -> Dreamt:
     """Once with the lesson, and once without: what passes anyway was luck."""
     with_it = await solver.solve(challenge, playbook=f"{PLAYBOOK}\n- {lesson.text}")
     candidate = replace(dreamt, verdict=DreamVerdict.CANDIDATE)

@@ -12,9 +12,9 @@ from pydantic import BaseModel, Field
 
 from habitus.learning.asking import ask_within
 from habitus.learning.budget import BudgetedModel
-from habitus.learning.dream.challenge import Challenge
 from habitus.memory.model import LessonBody
 from habitus.redact import Redactor
+from habitus.tasks.model import Task
 
 _ROOM = 800  # tokens of an answer
 _ATTEMPT_CHARS = 3_000
@@ -37,12 +37,10 @@ class Extracted:
     confidence: float
 
 
-async def extract(
-    challenge: Challenge, attempts: Sequence[str], *, model: BudgetedModel, redactor: Redactor
-) -> Extracted:
+async def extract(challenge: Task, attempts: Sequence[str], *, model: BudgetedModel, redactor: Redactor) -> Extracted:
     """`attempts` say what was done and what came of it. Faults of the model and the cap go through."""
     record = json.dumps(
-        {"task": challenge.task, "domain": challenge.domain, "attempts": [_short(each) for each in attempts]},
+        {"task": challenge.request, "domain": challenge.domain, "attempts": [_short(each) for each in attempts]},
         ensure_ascii=False,
     )
     said = await ask_within(

@@ -6,15 +6,16 @@ import ast
 import re
 from collections.abc import Iterator
 
-from habitus.learning.dream.challenge import DOMAINS, Challenge
+from habitus.learning.dream.exercises import DOMAINS
 from habitus.memory.model import LessonBody
+from habitus.tasks.model import Task
 
 MOST_SHARED = 6  # so many words in a row that the exercise has, too, are a copy
 _WORD = re.compile(r"[^\W_]+")
 _PIECE = re.compile(r"[^\s,;:|'\"()\[\]{}<>=]+")
 
 
-def objection(lesson: LessonBody, challenge: Challenge) -> str:
+def objection(lesson: LessonBody, challenge: Task) -> str:
     """Why a lesson is not to be believed; nothing where there is no reason."""
     if not lesson.trigger.strip():
         return "it does not say when it holds"
@@ -25,7 +26,7 @@ def objection(lesson: LessonBody, challenge: Challenge) -> str:
     for domain in lesson.domains:
         if domain not in DOMAINS:
             return f"'{domain}' is no domain"
-    exercise = "\n".join((challenge.task, challenge.setup, challenge.validator))
+    exercise = "\n".join((challenge.request, challenge.setup, challenge.validator))
     for said in (lesson.trigger, lesson.correct_pattern, lesson.anti_pattern):
         if copied := next(_shared(said, exercise), ""):
             return f"it repeats the exercise: '{copied}'"
@@ -44,13 +45,13 @@ def _runs(text: str) -> Iterator[tuple[str, ...]]:
     return zip(*(words[start:] for start in range(MOST_SHARED)), strict=False)
 
 
-def _copied_literal(lesson: LessonBody, challenge: Challenge) -> str:
+def _copied_literal(lesson: LessonBody, challenge: Task) -> str:
     said = set(_PIECE.findall(" ".join((lesson.trigger, lesson.correct_pattern, lesson.anti_pattern))))
     said |= {piece.strip(".!?") for piece in said}
     return next((literal for literal in _literals(challenge) if literal in said), "")
 
 
-def _literals(challenge: Challenge) -> Iterator[str]:
+def _literals(challenge: Task) -> Iterator[str]:
     """What can only come from this exercise: longer numbers, and texts that are no plain words."""
     for code in (challenge.setup, challenge.validator):
         for node in ast.walk(_tree(code)):

@@ -10,9 +10,10 @@ from pydantic import BaseModel
 
 from habitus.learning.asking import ask_within
 from habitus.learning.budget import BudgetedModel
-from habitus.learning.dream.challenge import Challenge
+from habitus.learning.dream.exercises import exercise_of
 from habitus.redact import Redactor
 from habitus.skills import names
+from habitus.tasks.model import OriginKind, Task
 
 _ROOM = 3_000
 _PATIENCE_S = 180.0
@@ -31,7 +32,7 @@ class ChallengeAnswer(BaseModel):
     wrong: str
 
 
-async def propose(about: Sequence[str], *, model: BudgetedModel, redactor: Redactor) -> Challenge:
+async def propose(about: Sequence[str], *, model: BudgetedModel, redactor: Redactor) -> Task:
     """A challenge that nobody has checked yet; `about` are errors and lessons."""
     record = redactor.redact("\n".join(about)).text[:_RECORD_CHARS] or "(nothing yet: choose a common mistake)"
     answer = await ask_within(
@@ -39,7 +40,9 @@ async def propose(about: Sequence[str], *, model: BudgetedModel, redactor: Redac
     )
     values = answer.model_dump()
     name = names.slugify(values["name"])  # it becomes that of a file
-    return Challenge.of({**values, "name": name}, where=f"the challenge of {model.name}")
+    row = {key: value for key, value in values.items() if key != "name"}
+    where = f"the challenge of {model.name}"
+    return exercise_of(row, name=name, where=where, origin=OriginKind.SELF_PLAY)
 
 
 @cache

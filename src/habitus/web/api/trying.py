@@ -12,14 +12,15 @@ from habitus.app.library import recipes, trusting
 from habitus.events import ToolResult
 from habitus.recipes.catalogue import SkillRecipe
 from habitus.sandbox.model import ToolRun
-from habitus.tools.model import Case, CodeTool, Regression, ToolStatus
+from habitus.tasks.model import Task
+from habitus.tools.model import CodeTool, Regression, ToolStatus
 from habitus.web.api.answers import answer, many
 from habitus.web.api.asking import Body, Json, Opened, told
 
 router = APIRouter(prefix="/skills/{name}", tags=["skills"])
 
 
-Tool = answer("ToolWhole", CodeTool, without=("cases",), code=str, cases=tuple[Case, ...])
+Tool = answer("ToolWhole", CodeTool, without=("cases",), code=str, cases=tuple[Task, ...])
 Recipe = answer("Recipe", SkillRecipe, without=("key",), name=str)
 Trust = answer("SkillTrust", is_trusted=bool, dangers=tuple[trusting.Dangers, ...])
 

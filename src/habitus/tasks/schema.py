@@ -1,19 +1,19 @@
-"""The parameters of a tool: whether they are JSON Schema that is safe to use, and whether a payload fits them."""
+"""JSON Schema: whether that of a tool's parameters or of a result is safe to use, and whether a value fits it."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from habitus.errors import ToolFailed
 from habitus.sandbox.model import KIB, MIB
-from habitus.tools.model import Json
 
 if TYPE_CHECKING:
     from jsonschema_rs import Validator
 
+Json = Any
 LONGEST_SCHEMA = 64 * KIB
 LONGEST_PAYLOAD = 32 * MIB
 DEEPEST = 100  # levels; the validator is native code, and a document without bottom would end this process
@@ -52,8 +52,16 @@ def checked_payload(schema: Mapping[str, Json], given: Json, what: str = "The pa
     return payload
 
 
+def check_shape(schema: Json) -> None:
+    """Raise `ToolFailed` where the schema of a result can't be used."""
+    if not isinstance(schema, dict) or is_deeper(schema, DEEPEST):
+        raise ToolFailed("It is no JSON Schema object.")
+    _check_references(schema)
+    _validator(_dumped(schema, "The shape"))
+
+
 def fits(schema: Mapping[str, Json], value: Json) -> bool:
-    """Whether a value is as a schema of our own making says."""
+    """Whether a value is as a checked schema says."""
     return not is_deeper(value, DEEPEST) and _validator(_dumped(schema, "The shape")).is_valid(value)
 
 

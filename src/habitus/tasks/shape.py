@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
-from habitus.tools import schema
-from habitus.tools.comparing import result_of
-from habitus.tools.model import Json
+from habitus.tasks import schema
+from habitus.tasks.schema import Json
 
 _DEEPEST, _MOST_KEYS = 4, 40
+
+
+def result_of(printed: str) -> Json:
+    """JSON by its value, anything else as text."""
+    text = printed.strip()
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return text if schema.is_deeper(value, schema.DEEPEST) else value
 
 
 def shape_of(printed: str) -> dict[str, Json]:

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from habitus.tools.comparing import difference, expect, is_enough, lasting, reads_the_clock
-from habitus.tools.model import Expected
+from habitus.tasks.checks import Equals
+from habitus.tasks.comparing import difference, expect, is_enough, lasting
+from habitus.tools.workshop import reads_the_clock
 
 Result = dict[str, Any]
 Function = Callable[[int, int, int], Result]
@@ -90,12 +91,12 @@ def test_what_runs_do_not_agree_on_and_what_was_secret_is_apart() -> None:
     assert expected is not None
     assert (expected.apart, hidden) == (("at", "key", "rows"), json.dumps(expected.value))
     assert difference(expected, second) == ""
-    assert difference(expected, '{"total": 13}') == "total is 13, and was 12"
+    assert difference(expected, '{"total": 13}') == "total is 13, and should be 12"
     assert expect(["1", "2"]) is None
     assert expect(["x" * 100_000]) is None
     moved = expect(["[1, 5]", "[1, 5]"], before=["[1, 4]"])
-    assert moved == Expected(value=[1, 5], moved=("1",))
-    assert lasting(moved) == Expected(value=[1, 5], apart=("1",))
+    assert moved == Equals(value=[1, 5], moved=("1",))
+    assert lasting(moved) == Equals(value=[1, 5], apart=("1",))
 
 
 def test_three_results_that_differ_where_they_are_compared_are_enough() -> None:

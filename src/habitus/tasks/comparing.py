@@ -3,39 +3,39 @@ enough different ones are known to tell a right program from a wrong one."""
 
 from __future__ import annotations
 
-import ast
 import json
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from habitus.redact import MARKER
-from habitus.tools import schema
-from habitus.tools.model import Expected, Json
+from habitus.tasks.checks import Equals
+from habitus.tasks.schema import Json
+from habitus.tasks.shape import result_of
 
 LONGEST_RESULT = 16 * 1024  # characters of a result that is kept
 LEAST = 3  # different inputs whose results differ: with fewer, a constant or half a program could pass
 _TOLERANCE = 1e-9  # of numbers, relative: another order of the same sum is no other result
 _WHOLE = "the whole result"
-_CLOCKS = {"now", "today", "utcnow", "time", "time_ns", "localtime", "gmtime", "ctime", "strftime"}
 
 
-def difference(expected: Expected, printed: str) -> str:
+def difference(expected: Equals, printed: str) -> str:
     """The first field in which a result is another than expected, in words; nothing where it is the same."""
-    now = result_of(printed)
+    now = _at(result_of(printed), expected.path)
     wrong = [path for path in differing(expected.value, now) if not _is_within(path, expected.apart)]
     if not wrong:
         return ""
     had, has = (short(_at(value, wrong[0]), 80) for value in (expected.value, now))
-    return f"{wrong[0] or _WHOLE} is {has}, and was {had}"
+    where = ".".join(part for part in (expected.path, wrong[0]) if part)
+    return f"{where or _WHOLE} is {has}, and should be {had}"
 
 
-def lasting(expected: Expected) -> Expected | None:
+def lasting(expected: Equals) -> Equals | None:
     """As it is kept: what has changed since it was recorded will change again."""
     return leave_out(replace(expected, moved=()), expected.moved)
 
 
-def leave_out(expected: Expected, fields: Iterable[str]) -> Expected | None:
+def leave_out(expected: Equals, fields: Iterable[str]) -> Equals | None:
     """The same without these fields; none where nothing remains to compare."""
     apart = tuple(sorted({*expected.apart, *fields}))
     is_comparable = "" not in apart and bool(_leaves(expected.value, apart))
@@ -44,7 +44,7 @@ def leave_out(expected: Expected, fields: Iterable[str]) -> Expected | None:
 
 def expect(
     printed: Sequence[str], *, before: Iterable[str] = (), redacted: Callable[[str], str] = str
-) -> Expected | None:
+) -> Equals | None:
     """What runs on the same input agree on; `before` are earlier results that may have been overtaken since.
 
     None where it is too long to keep, or nothing in it stays the same.
@@ -56,36 +56,13 @@ def expect(
     unsteady = {path for other in printed[1:] for path in differing(result_of(printed[0]), result_of(other))}
     secret = {path for path, leaf in _leaves(value, ()) if isinstance(leaf, str) and MARKER.search(leaf)}
     moved = {path for old in before for path in differing(result_of(old), value)} - unsteady
-    return leave_out(Expected(value=value, moved=tuple(sorted(moved))), unsteady | secret)
+    return leave_out(Equals(value=value, moved=tuple(sorted(moved))), unsteady | secret)
 
 
-def is_enough(expected: Collection[Expected]) -> bool:
+def is_enough(expected: Collection[Equals]) -> bool:
     """Whether these results, each of another input, tell a right program from one that only looks so."""
     compared = (_leaves(one.value, one.apart) for one in expected)
     return len({json.dumps(leaves, sort_keys=True, ensure_ascii=False) for leaves in compared}) >= LEAST
-
-
-def reads_the_clock(code: str) -> bool:
-    """Whether a program asks what time it is: two runs in a row then prove nothing about tomorrow's."""
-    try:
-        calls = [node.func for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]
-    except (SyntaxError, ValueError, RecursionError):
-        return True
-    return any(
-        (isinstance(call, ast.Attribute) and call.attr in _CLOCKS)
-        or (isinstance(call, ast.Name) and call.id in _CLOCKS)
-        for call in calls
-    )
-
-
-def result_of(printed: str) -> Json:
-    """JSON by its value, anything else as text."""
-    text = printed.strip()
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    return text if schema.is_deeper(value, schema.DEEPEST) else value
 
 
 def differing(one: Json, other: Json, path: str = "") -> list[str]:

@@ -1,0 +1,59 @@
+"""Exercises of self-play: tasks with a domain and two solutions, one right and one wrong; a .toml file each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from habitus.errors import Invalid, NotFound
+from habitus.tasks.files import parse_toml, task_of
+from habitus.tasks.model import Origin, OriginKind, Task
+
+DOMAINS = (
+    "data_analysis",
+    "regex_parse",
+    "sql",
+    "concurrency",
+    "algo",
+    "bash",
+    "python_general",
+    "web_automation",
+)
+
+
+def exercise_of(row: Mapping[str, Any], *, name: str, where: str, origin: OriginKind = OriginKind.FILE) -> Task:
+    """The task that a file or a model says, with all that self-play needs."""
+    task = task_of(row, where, origin=Origin(kind=origin), id=name)
+    solutions = {"reference": task.reference, "wrong": task.wrong}
+    for key, value in {"request": task.request, "domain": task.domain, **solutions}.items():
+        if not value:
+            raise Invalid(f"{where}: '{key}' is missing, empty or no text.", mend="Write it.")
+    if task.domain not in DOMAINS:
+        raise Invalid(f"{where}: '{task.domain}' is no domain.", mend=f"There are: {', '.join(DOMAINS)}.")
+    return task
+
+
+def read(path: Path) -> tuple[Task, ...]:
+    """The exercises of a .toml file, or of all that lie in a folder."""
+    if not path.exists():
+        raise NotFound(f"There is no {path}.", mend="Name a .toml file with a challenge, or a folder of them.")
+    found = sorted(path.glob("*.toml")) if path.is_dir() else [path]
+    return tuple(_parsed(each.read_text("utf-8", errors="replace"), each.stem, str(each)) for each in found)
+
+
+@cache
+def starters() -> tuple[Task, ...]:
+    """Those that come with Habitus."""
+    folder = files("habitus.learning.dream").joinpath("challenges")
+    found = sorted((each for each in folder.iterdir() if each.name.endswith(".toml")), key=lambda each: each.name)
+    return tuple(
+        _parsed(each.read_text("utf-8"), each.name.removesuffix(".toml"), each.name, OriginKind.BUNDLED)
+        for each in found
+    )
+
+
+def _parsed(text: str, name: str, where: str, origin: OriginKind = OriginKind.FILE) -> Task:
+    return exercise_of(parse_toml(text, about=where), name=name, where=where, origin=origin)

@@ -1,0 +1,261 @@
+"""Tasks as files: `evals/tasks.toml`, and rows of other files that say the same, read by one set of fields."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime, time
+from typing import Any
+
+from habitus.errors import Invalid, did_you_mean
+from habitus.tasks.checks import Check, Contains, Matches, Rubric, Validator, check_of, path_problem, row_of
+from habitus.tasks.model import Origin, OriginKind, Solution, Task, id_for
+from habitus.tasks.schema import Json
+
+FILE = "evals/tasks.toml"
+LONGEST_FIELD = 20_000  # characters of one text
+MOST = 1_000  # tasks of one file
+_FIELDS = ("id", "request", "payload", "files", "setup", "check", "origin", "reviewed_by", "domain", "reference")
+_KNOWN = (*_FIELDS, "wrong", "expect", "matches", "validator", "task")
+_REQUESTS = ("request", "task", "query", "prompt")
+_FORM = 'Write [[task]] with a request and a [[task.check]], such as kind = "contains" with a text.'
+
+
+def read_tasks(text: str, *, about: str) -> tuple[Task, ...]:
+    """The tasks of a `tasks.toml`."""
+    rows = parse_toml(text, about=about)
+    unknown = sorted(rows.keys() - {"task"})
+    listed = rows.get("task", [])
+    if unknown or not isinstance(listed, list):
+        raise Invalid(f"{about} has '{unknown[0] if unknown else 'task'}' where [[task]] belongs.", mend=_FORM)
+    if len(listed) > MOST:
+        raise Invalid(f"{about} has {len(listed):,} tasks.", mend=f"{MOST:,} is the most.")
+    tasks = tuple(task_of(row, f"task {number} of {about}") for number, row in enumerate(listed, 1))
+    ids = [task.id for task in tasks]
+    if twice := next((id for id in ids if ids.count(id) > 1), ""):
+        raise Invalid(f"{about} has two tasks with the id '{twice}'.", mend="Give one of them another.")
+    return tasks
+
+
+def parse_toml(text: str, *, about: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise Invalid(f"{about} is no TOML: {error}.", mend="Correct it.") from None
+
+
+def write_tasks(tasks: Iterable[Task]) -> str:
+    """The same as `read_tasks` reads it."""
+    import tomlkit  # for those who write tasks
+
+    return tomlkit.dumps({"task": [_toml_row(task) for task in tasks]})
+
+
+def write_task(task: Task) -> str:
+    """A file with this task alone."""
+    import tomlkit
+
+    return tomlkit.dumps(_toml_row(task))
+
+
+def task_of(row: Any, where: str, *, origin: Origin | None = None, id: str = "", is_foreign: bool = False) -> Task:
+    """The task that a row says; `is_foreign` leaves fields alone that another program may have put there."""
+    given = {key: _json_of(value) for key, value in row.items()} if isinstance(row, Mapping) else {}
+    given = _with_json(given, "payload", where)
+    if not is_foreign and (unknown := sorted(given.keys() - set(_KNOWN))):
+        mend = did_you_mean(unknown[0], _KNOWN) or f"There are: {', '.join(_FIELDS)}, wrong."
+        raise Invalid(f"A task has no '{unknown[0]}', in {where}.", mend=mend)
+    request = next((_text(given, key, where) for key in _REQUESTS if given.get(key)), "")
+    payload = given.get("payload")
+    if not request.strip() and "payload" not in given:
+        raise Invalid(f"There is no 'request' in {where}.", mend=_FORM)
+    checks = _checks(given, where)
+    if not checks:
+        raise Invalid(f"Nobody could say how {where} went: it has no check.", mend=_FORM)
+    files, setup = _files(given, where, is_foreign), _text(given, "setup", where)
+    return Task(
+        id=_id(given, where) or id or id_for(request, payload, files, setup),
+        request=request,
+        payload=payload,
+        files=files,
+        setup=setup,
+        checks=checks,
+        origin=_origin(given, where) or origin or Origin(kind=OriginKind.FILE),
+        reviewed_by=_text(given, "reviewed_by", where),
+        domain=_text(given, "domain", where),
+        reference=_solution(given, "reference", where),
+        wrong=_solution(given, "wrong", where),
+    )
+
+
+def row_of_task(task: Task) -> dict[str, Json]:
+    """The row of a file that says this task; the same over REST and with --json."""
+    origin = {"kind": task.origin.kind.value, "conversation": task.origin.conversation, "user": task.origin.user}
+    row: dict[str, Json] = {
+        "id": task.id,
+        "request": task.request,
+        "payload": task.payload,
+        "files": dict(task.files),
+        "setup": task.setup,
+        "origin": {key: value for key, value in origin.items() if value},
+        "reviewed_by": task.reviewed_by,
+        "domain": task.domain,
+        "reference": _row_of_solution(task.reference),
+        "wrong": _row_of_solution(task.wrong),
+        "check": [row_of(check) for check in task.checks],
+    }
+    return {
+        key: value
+        for key, value in row.items()
+        if value not in ("", {}, None) or (key == "payload" and task.is_for_tool)
+    }
+
+
+def rows_of_json(text: str, *, about: str) -> Sequence[Any]:
+    """The rows of a JSON file: a list, or one under 'evals', 'cases' or 'tasks'."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Invalid(f"{about} is not JSON: {error}.", mend="Correct it.") from None
+    rows = (
+        next((data[key] for key in ("evals", "cases", "tasks") if key in data), None)
+        if isinstance(data, dict)
+        else data
+    )
+    if not isinstance(rows, list):
+        raise Invalid(
+            f"{about} has no list of tasks.", mend='Write [{"request": "…", "expect": "a part of a good answer"}].'
+        )
+    return rows
+
+
+def says_how_it_went(row: Any) -> bool:
+    """Whether a row of `evals/evals.json` is a task: it says what is expected, not only what brings the skill up."""
+    return isinstance(row, dict) and any(row.get(key) for key in ("expect", "matches", "check", "expectations"))
+
+
+def _checks(given: Mapping[str, Any], where: str) -> tuple[Check, ...]:
+    """Those that rows spell out, and the short forms that hold one each."""
+    rows = given.get("check", [])
+    if not isinstance(rows, list):
+        raise Invalid(f"'check' is no list in {where}.", mend=_FORM)
+    found: list[Check] = [check_of(_with_json(row, "value", where), where) for row in rows]
+    found += [Contains(text=text) for text in _texts(given, "expect", where)]
+    if matches := _text(given, "matches", where):
+        found.append(check_of({"kind": Matches.kind, "pattern": matches}, where))
+    if validator := _text(given, "validator", where):
+        found.append(Validator(code=validator))
+    return (*found, *(Rubric(text=text) for text in _texts(given, "expectations", where)))
+
+
+def _id(given: Mapping[str, Any], where: str) -> str:
+    id = given.get("id", "")
+    if isinstance(id, int) and not isinstance(id, bool):
+        return str(id)
+    if not isinstance(id, str) or len(id) > 80 or (id and not id.isprintable()):
+        raise Invalid(f"The id of {where} is no short text.", mend="Write letters, digits and hyphens.")
+    return id.strip()
+
+
+def _text(given: Mapping[str, Any], key: str, where: str) -> str:
+    value = given.get(key, "")
+    if not isinstance(value, str):
+        raise Invalid(f"'{key}' of {where} is no text.", mend="Write it in quotes.")
+    if len(value) > LONGEST_FIELD:
+        raise Invalid(f"'{key}' of {where} has {len(value):,} characters.", mend=f"Keep it below {LONGEST_FIELD:,}.")
+    return value
+
+
+def _texts(given: Mapping[str, Any], key: str, where: str) -> list[str]:
+    value = given.get(key) or []
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not all(isinstance(text, str) and text.strip() for text in texts):
+        raise Invalid(f"'{key}' of {where} is no text and no list of texts.", mend=_FORM)
+    return texts
+
+
+def _files(given: Mapping[str, Any], where: str, is_foreign: bool) -> dict[str, str]:
+    files = given.get("files", {})
+    if is_foreign and not isinstance(files, Mapping):
+        return {}
+    if not isinstance(files, Mapping) or not all(isinstance(text, str) for text in files.values()):
+        raise Invalid(f"'files' of {where} is no table of path and text.", mend='Write files = { "a.csv" = "…" }.')
+    if problem := next(filter(None, map(path_problem, files)), ""):
+        raise Invalid(f"'files' of {where}: {problem}.", mend="Name it as it lies in the folder of the task.")
+    return dict(files)
+
+
+def _origin(given: Mapping[str, Any], where: str) -> Origin | None:
+    value = given.get("origin")
+    if value is None:
+        return None
+    row = {"kind": value} if isinstance(value, str) else value
+    if not isinstance(row, Mapping) or row.get("kind") not in list(OriginKind):
+        raise Invalid(f"'origin' of {where} is unknown.", mend=f"There are: {', '.join(OriginKind)}.")
+    return Origin(
+        kind=OriginKind(row["kind"]),
+        conversation=_text(row, "conversation", where),
+        user=_text(row, "user", where),
+    )
+
+
+def _solution(given: Mapping[str, Any], key: str, where: str) -> Solution | None:
+    """A table, or the code alone."""
+    value = given.get(key)
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return Solution(code=_text(given, key, where))
+    if not isinstance(value, Mapping) or not value or (value.keys() - {"reply", "code", "calls"}):
+        raise Invalid(f"'{key}' of {where} is no solution.", mend="Give reply, code or calls.")
+    calls = tuple(_texts(value, "calls", where))
+    return Solution(reply=_text(value, "reply", where), code=_text(value, "code", where), calls=calls)
+
+
+def _row_of_solution(solution: Solution | None) -> dict[str, Json] | None:
+    if solution is None:
+        return None
+    row = {"reply": solution.reply, "code": solution.code, "calls": list(solution.calls)}
+    return {key: value for key, value in row.items() if value} or {"reply": ""}
+
+
+def _json_of(value: Any) -> Json:
+    """What TOML has beyond JSON, as text."""
+    match value:
+        case dict():
+            return {key: _json_of(item) for key, item in value.items()}
+        case list():
+            return [_json_of(item) for item in value]
+        case datetime() | date() | time():
+            return value.isoformat()
+    return value
+
+
+def _with_json(row: Any, key: str, where: str) -> Any:
+    """A row whose value was written as JSON text, with the value."""
+    if not isinstance(row, dict) or f"{key}_json" not in row:
+        return row
+    try:
+        value = json.loads(row[f"{key}_json"])
+    except (ValueError, TypeError, RecursionError):
+        raise Invalid(f"'{key}_json' of {where} is no JSON text.", mend="Correct it.") from None
+    return {**{name: item for name, item in row.items() if name != f"{key}_json"}, key: value}
+
+
+def _toml_row(task: Task) -> dict[str, Json]:
+    return {**_toml(row_of_task(task)), "check": [_toml(row_of(check)) for check in task.checks]}
+
+
+def _toml(row: Mapping[str, Json]) -> dict[str, Json]:
+    """A row as TOML can have it: a value that holds null is written as JSON text."""
+    return {
+        f"{key}_json" if _has_null(item) else key: json.dumps(item, ensure_ascii=False) if _has_null(item) else item
+        for key, item in row.items()
+        if key != "check"
+    }
+
+
+def _has_null(value: Json) -> bool:
+    below = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    return value is None or any(map(_has_null, below))
