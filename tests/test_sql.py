@@ -84,6 +84,33 @@ def test_a_home_that_was_recorded_at_the_baseline_opens_with_all_it_has(tmp_path
         assert turn.request == "Tidy my inbox"
 
 
+@pytest.mark.req("LA-05")
+def test_evidence_from_before_origins_says_where_it_came_from(database: Path) -> None:
+    for statement in (
+        *(f"ALTER TABLE {table} DROP COLUMN origin" for table in ("exposures", "lasting_outcomes")),
+        "UPDATE alembic_version SET version_num = '0021'",
+        # Of the turns only that of a person is still there.
+        "INSERT INTO turns (id, session, user, source_type, request, usage, started_on) "
+        "VALUES ('t', 'c1', 'ann', 'repl', '', '{}', '2030')",
+    ):
+        _execute(database, statement)
+    for unit, judge in (("c1", "user"), ("t1", "trial"), ("dream-7", "user")):
+        _execute(
+            database, f"INSERT INTO exposures VALUES ('{unit}', 0, 'skill', 'tea', 1, 't', '', 1, 1, '', 1, 1, 0, '')"
+        )
+        _execute(
+            database,
+            "INSERT INTO lasting_outcomes (turn, source, unit, user, caller_id, kind, weight, began_on, at) "
+            f"VALUES ('{unit}', '{judge}', '{unit}', '', '', 'ok', 1, '', '')",
+        )
+    engine = sql.open_engine(sql.sqlite_url(database))
+    with sql.reading(engine) as connection:
+        for table in ("exposures", "lasting_outcomes"):
+            found = connection.execute(sa.text(f"SELECT unit, origin FROM {table} ORDER BY unit")).all()
+            assert [tuple(row) for row in found] == [("c1", "real"), ("dream-7", "practice"), ("t1", "trial")]
+    engine.dispose()
+
+
 @pytest.mark.req("SC-01", "OP-03")
 def test_a_database_from_before_the_baseline_says_what_to_do(database: Path) -> None:
     url = sql.sqlite_url(database)

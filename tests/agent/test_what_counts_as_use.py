@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus, read_settings
+from habitus.app.growth.mining import Mining
 from habitus.app.growth.verdicts import due
 from habitus.memory.model import Draft, Kind, LessonBody, Producer
 from habitus.skills.model import Counters, Manifest, Skill, Stage
@@ -97,3 +98,30 @@ def test_practice_is_no_use_and_helps_nobody(habitus: Habitus) -> None:
     counted = habitus.memory.get(lesson.id).counters
     assert counted.retrievals == 1
     assert counted.helpful <= 1  # the credit of the real one may still be on its way
+
+
+@pytest.mark.req("LA-03", "LA-05")
+async def test_tools_and_recipes_called_in_practice_are_not_used_and_nothing_is_mined_of_it(habitus: Habitus) -> None:
+    habitus.skills.create(Skill(name="add-up", description="Adds.", body="1. Add them up."), habitus.person())
+    block = "params: {numbers: Them}\nsteps:\n- {tool: add_up, params: {numbers: $numbers}}"
+    (habitus.settings.home / "skills" / "add-up" / "chunks.md").write_text(f"## add both\n```yaml\n{block}\n```\n")
+    schema = {"type": "object", "properties": {"numbers": {"type": "array"}}, "required": ["numbers"]}
+    async with habitus.tools as tools:
+        await tools.create("add-up", "Adds.", schema, ADD, {"numbers": [1]}, habitus.person())
+    before = habitus.skills.counters("add-up")
+    for at in range(3):
+        async with habitus.turn("add these up", conversation=f"p{at}", source_type="dream") as opened:
+            for name in ("add_up", "add_both"):
+                assert "3" in (await opened.run(name, {"numbers": [1, 2]})).content
+            await opened.done("3", ok=True)
+    assert habitus.skills.counters("add-up") == before
+    assert habitus.recipes.get("add_both").counts.used == 0
+    assert habitus.evidence.findings().items == ()
+    mining = Mining(habitus)
+    mining.look()
+    assert (mining.report().turns, mining.report().suggestions) == (0, ())
+    async with habitus.turn("add these up", conversation="r", source_type="api") as opened:
+        await opened.run("add_both", {"numbers": [1, 2]})
+        await opened.done("3", ok=True)
+    assert habitus.recipes.get("add_both").counts.used == 1
+    assert habitus.skills.counters("add-up") != before

@@ -206,7 +206,14 @@ def test_a_trial_says_its_cost_first_and_keeps_both_arms(direct: Direct, tmp_pat
     assert "with it: 2 of 2 went well" in said
     assert "without it: 0 of 1 went well (1 could not be judged)" in said
     assert "All that is known of version 1:" in said
-    found = direct.json("evidence", "brew-tea")["items"][0]["estimate"]
+    (one,) = direct.json("evidence", "brew-tea")["items"]
+    assert (one["trial_offered"], one["trial_withheld"]) == (2, 2)
+    assert "4 of these conversations were trials." in one["sentence"]
+    assert "in trials   2 with it, 2 without" in direct.ok("evidence", "brew-tea")
+    told = "In trials, which count as no use: brew-tea v1: 2 with it, 2 without."
+    assert direct.ok("skills", "stats", "brew-tea").endswith(f"{told}\n")
+    assert direct.json("skills", "stats")["trials"] == [{"item": "brew-tea", "version": 1, "offered": 2, "withheld": 2}]
+    found = one["estimate"]
     own = direct.skill_file("brew-tea").parent / "evals" / "evals.json"
     own.parent.mkdir()
     own.write_text(json.dumps([{"query": "brew tea?", "should_trigger": True, "matches": "(?i)boil"}, {"query": "x"}]))

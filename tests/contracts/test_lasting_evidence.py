@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from habitus.errors import NotFound
 from habitus.events import OutcomeKind
 from habitus.journal.journal import Journal
-from habitus.journal.model import Exposure, Message, Turn, TurnOutcome
+from habitus.journal.model import Exposure, Message, Origin, Turn, TurnOutcome
 from habitus.redact import Redactor
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -86,3 +86,24 @@ def test_only_what_came_since_the_assignment_counts_and_a_forgotten_user_leaves_
 @pytest.mark.req("LA-05")
 def test_every_host_draws_from_one_seed(engine: sa.Engine) -> None:
     assert journal(engine).seed() == journal(engine).seed() != ""
+
+
+@pytest.mark.req("LA-05")
+def test_what_is_kept_says_where_it_comes_from_and_only_real_requests_and_drawn_arms_count(engine: sa.Engine) -> None:
+    book = journal(engine)
+    good = (replace(TURN.outcomes[0], weight=1.0),)
+    sure = replace(OFFER, item="milk", propensity=1.0)
+    for source in ("repl", "dream", "trial", "replay"):
+        turn = replace(TURN, id=source, session=source, source_type=source, exposures=(OFFER, sure), outcomes=good)
+        book.record(turn)
+        book.judge(source, word(OutcomeKind.OK))
+    assert {(kept.unit, kept.origin, kept.exposure.item) for kept in book.exposures()} == {
+        ("repl", Origin.REAL, "tea"),
+        ("repl", Origin.REAL, "milk"),
+        ("trial", Origin.TRIAL, "tea"),  # what else stood in its prompts was assigned by nobody
+    }
+    wanted = {("repl", "real"), ("dream", "practice"), ("trial", "trial"), ("replay", "replay")}
+    with engine.connect() as connection:
+        for table in ("exposures", "lasting_outcomes"):
+            assert {tuple(row) for row in connection.execute(sa.text(f"SELECT unit, origin FROM {table}"))} == wanted
+    assert [turn.id for turn in book.latest(limit=9)] == [turn.id for turn in book.past(limit=9)] == ["repl"]

@@ -47,7 +47,9 @@ class OfferedTools:
         services: Services = NO_SERVICES,
         steady: bool = True,
         may_have_tools: Callable[[], bool] = lambda: True,
+        counts: bool = True,
     ) -> None:
+        self._counts = counts  # a real conversation; what is tried out in others is no use of anything
         self._given = given
         self._services = services  # what their code may ask
         self.theirs: frozenset[str] = frozenset()  # names of tools that whoever runs the loop has besides these
@@ -136,7 +138,7 @@ class OfferedTools:
         gates = self._with_tools(tool.name for tool in runnable if tool.status is ToolStatus.ACTIVE)
         usable = [tool for tool in runnable if not self._is_barred(tool.name, gates)]
         active = {tool.name: tool for tool in usable if tool.status is ToolStatus.ACTIVE}
-        run = partial(self._tools.run, services=self._services, given=self._given)
+        run = partial(self._tools.run, services=self._services, given=self._given, counts=self._counts)
         self._degraded = code_tools([tool for tool in usable if tool.status is ToolStatus.DEGRADED], run, self._below)
         waiting = [tool for tool in self._tools.waiting(conversation) if tool.name not in active]
 
@@ -158,7 +160,8 @@ class OfferedTools:
             and recipe.name not in taken
             and not self._is_barred(recipe.skill, gates)
         ]
-        return recipe_tools(usable, self._recipes, lambda: Registry([*self._built_in, *self._steps]), self._below)
+        count = self._recipes.ran if self._counts else lambda recipe, outcome: None
+        return recipe_tools(usable, count, lambda: Registry([*self._built_in, *self._steps]), self._below)
 
     def _is_barred(self, name: str, gates: GateContext) -> bool:
         item = self._view.snapshot.by_name.get(name)

@@ -17,7 +17,7 @@ from habitus.events import EventKind, OutcomeKind, TurnEnded
 from habitus.evidence.request_kind import kind_of
 from habitus.evidence.traces import left_trace
 from habitus.journal.journal import Journal
-from habitus.journal.model import NOT_REAL, Exposure, Place, Turn, TurnOutcome
+from habitus.journal.model import Exposure, Origin, Place, Turn, TurnOutcome, origin_of
 from habitus.llm.model import Answered
 from habitus.skills import fingerprint
 from habitus.skills.finding import Finder
@@ -51,7 +51,7 @@ class TurnRecorder:
     @property
     def _is_practice(self) -> bool:
         """Whether it is no real request: such turns count as no use and help nobody."""
-        return self._parts.source_type in NOT_REAL
+        return origin_of(self._parts.source_type) is not Origin.REAL
 
     def begin(self, turn: TurnState) -> None:
         """Write down what was asked, so that not even a killed process loses it."""
@@ -224,8 +224,7 @@ def judge(
 ) -> None:
     """Keep what somebody says of a turn, and credit what served it where it went well. `user` None may judge all."""
     judged = journal.brief(journal.judge(turn, said, user=user))
-    is_real = judged is not None and judged.source_type not in NOT_REAL
-    if said.kind is OutcomeKind.OK and judged is not None and is_real:  # its words may have gone
+    if said.kind is OutcomeKind.OK and judged is not None and judged.is_real:  # its words may have gone
         loaded = [entry.name for entry in judged.selected if entry.place is Place.LOADED]
         credit(finder, memory, judged.request, loaded, _SAID_GOOD * said.weight)
 

@@ -81,6 +81,7 @@ def _print_one(habitus: Habitus, one: Finding) -> None:
         ("verdict", f"{one.judgement.verdict}. {one.judgement.reason}"),
         ("offered", _arm(estimate.offered)),
         ("withheld", _arm(estimate.withheld)),
+        ("in trials", f"{one.trial_offered:,} with it, {one.trial_withheld:,} without" if _is_tried(one) else ""),
         ("used", f"in {estimate.used:,}, without a trace in {estimate.ignored:,}" if estimate.used else "never"),
         ("using it", "" if estimate.using is None else f"changes {_range(estimate.using)} where it was used"),
         ("weak signs", "" if estimate.weak is None else f"{_range(estimate.weak)}; they decide nothing"),
@@ -135,6 +136,10 @@ def _named(habitus: Habitus, one: Finding) -> tuple[str, str]:
         return f"{item.name} ({item.kind})", version
     text = next((lesson.text for lesson in habitus.memory.list_lessons() if lesson.id == item.name), "")
     return f"{item.name} ({one_line(text)[:40] or 'a lesson'})", version
+
+
+def _is_tried(one: Finding) -> bool:
+    return bool(one.trial_offered or one.trial_withheld)
 
 
 def _effect(one: Finding) -> Effect | None:

@@ -21,6 +21,8 @@ class Finding:
     judgement: Judgement
     plan: Plan
     sentence: str  # what is known, in plain words
+    trial_offered: int = 0  # of its units, those of paired trials
+    trial_withheld: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,12 +48,16 @@ def findings(
 
 
 def _finding(estimate: Estimate, game: Game, mine: Iterable[Observation], withhold: float) -> Finding:
-    limit = bound(game)
+    limit, mine = bound(game), list(mine)
+    arms = [one.is_offered for one in mine if one.is_trial]
+    apart = f" {len(arms)} of these conversations were trials." if arms else ""
     return Finding(
         item=estimate.item,
         estimate=estimate,
         bound=limit,
         judgement=judge(estimate, limit),
         plan=plan(estimate, game, mine, withhold=withhold),
-        sentence=sentence(estimate, limit),
+        sentence=sentence(estimate, limit) + apart,
+        trial_offered=arms.count(True),
+        trial_withheld=arms.count(False),
     )

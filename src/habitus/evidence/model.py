@@ -40,3 +40,4 @@ class Observation:
     request_kind: str = ""  # computed from the request alone, before the assignment
     tokens: int = 0  # of the offer, in one turn
     age_days: float = 0.0
+    is_trial: bool = False  # an arm of a paired trial, not a real request

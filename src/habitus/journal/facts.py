@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.events import OutcomeKind
-from habitus.journal.model import Exposure, KeptExposure, Turn, TurnOutcome
+from habitus.journal.model import Exposure, KeptExposure, Origin, TrialArms, Turn, TurnOutcome, origin_of
 from habitus.journal.tables import evidence_seed, exposures, lasting_outcomes
 
 EXPLICIT = 1.0  # the weight from which on somebody who knows has said so
@@ -30,11 +30,13 @@ class JudgedTurn:
     user: str
     caller_id: str
     began_on: datetime
+    origin: str
 
 
 def record(connection: sa.Connection, turn: Turn, judged: Sequence[TurnOutcome], now: datetime) -> None:
     """What began or was used in a turn, and how it went; written again, it is the same."""
-    belongs = {"unit": turn.session, "turn": turn.id, "user": turn.user, "at": turn.started_on}
+    origin = origin_of(turn.source_type).value
+    belongs = {"unit": turn.session, "turn": turn.id, "user": turn.user, "at": turn.started_on, "origin": origin}
     rows = [belongs | {name: getattr(one, name) for name in _OF_EXPOSURE} for one in turn.exposures]
     sql.upsert(
         connection,
@@ -46,7 +48,12 @@ def record(connection: sa.Connection, turn: Turn, judged: Sequence[TurnOutcome],
         },
     )
     known = JudgedTurn(
-        id=turn.id, unit=turn.session, user=turn.user, caller_id=turn.caller_id, began_on=turn.started_on
+        id=turn.id,
+        unit=turn.session,
+        user=turn.user,
+        caller_id=turn.caller_id,
+        began_on=turn.started_on,
+        origin=origin,
     )
     judge(connection, known, judged, now)
 
@@ -63,6 +70,7 @@ def judge(connection: sa.Connection, turn: JudgedTurn, judged: Iterable[TurnOutc
             "kind": one.kind.value,
             "weight": one.weight,
             "began_on": turn.began_on,
+            "origin": turn.origin,
             "at": one.at or now,
         }
         for one in judged
@@ -79,7 +87,12 @@ def judged_turn(connection: sa.Connection, turn: str, user: str | None) -> Judge
     if row is None:
         return None
     return JudgedTurn(
-        id=row["turn"], unit=row["unit"], user=row["user"], caller_id=row["caller_id"], began_on=row["began_on"]
+        id=row["turn"],
+        unit=row["unit"],
+        user=row["user"],
+        caller_id=row["caller_id"],
+        began_on=row["began_on"],
+        origin=row["origin"],
     )
 
 
@@ -91,16 +104,37 @@ def of_turn(connection: sa.Connection, turn: str) -> tuple[Exposure, ...]:
 
 
 def kept(connection: sa.Connection, items: Sequence[str] | None = None) -> list[KeptExposure]:
-    """The exposures of these items, or all, oldest first, each with how its conversation went from then on."""
-    query = sa.select(exposures).order_by(exposures.c.at, exposures.c.unit)
-    rows = connection.execute(query if items is None else query.where(exposures.c.item.in_(items))).mappings().all()
+    """The exposures of these items, or all, oldest first, each with how its conversation went from then on.
+
+    Real ones, and of trials what they assigned at random: practice and replays count for nothing.
+    """
+    table = exposures.c
+    is_arm = sa.and_(table.origin == Origin.TRIAL.value, table.propensity < 1)
+    counts = sa.or_(table.origin == Origin.REAL.value, is_arm)
+    query = sa.select(exposures).where(counts).order_by(table.at, table.unit)
+    rows = connection.execute(query if items is None else query.where(table.item.in_(items))).mappings().all()
     went = _outcomes(connection, None if items is None else sorted({row["unit"] for row in rows}))
     found = []
     for row in rows:
         later = [judged for began_on, judged in went[row["unit"]].values() if began_on >= row["at"]]
         said, seemed = _scores(later)
-        found.append(KeptExposure(exposure=_exposure(row), unit=row["unit"], at=row["at"], said=said, seemed=seemed))
+        origin = Origin(row["origin"])
+        exposure = _exposure(row)
+        found.append(
+            KeptExposure(exposure=exposure, unit=row["unit"], at=row["at"], origin=origin, said=said, seemed=seemed)
+        )
     return found
+
+
+def trial_arms(connection: sa.Connection, kind: str, item: str | None = None) -> list[TrialArms]:
+    """The conversations of paired trials, by item and version."""
+    table = exposures.c
+    with_it = sa.func.sum(sa.case((table.is_offered, 1), else_=0))
+    query = sa.select(table.item, table.version, with_it, sa.func.count() - with_it)
+    query = query.where(table.origin == Origin.TRIAL.value, table.propensity < 1, table.kind == kind)
+    query = query.group_by(table.item, table.version).order_by(table.item, table.version)
+    rows = connection.execute(query if item is None else query.where(table.item == item))
+    return [TrialArms(item=name, version=number, offered=on, withheld=off) for name, number, on, off in rows]
 
 
 _Judgements = dict[str, tuple[datetime, list[Mapping[Any, Any]]]]  # by turn, with when it began

@@ -15,7 +15,18 @@ from habitus.errors import Invalid, NotFound
 from habitus.events import Event, EventKind, OutcomeKind
 from habitus.journal import facts
 from habitus.journal.facts import JudgedTurn
-from habitus.journal.model import KeptExposure, KeptSession, Message, Place, Selected, Turn, TurnOutcome
+from habitus.journal.model import (
+    NOT_REAL,
+    KeptExposure,
+    KeptSession,
+    Message,
+    Place,
+    Selected,
+    TrialArms,
+    Turn,
+    TurnOutcome,
+    origin_of,
+)
 from habitus.journal.tables import events, messages, outcomes, seen, selections, turns
 from habitus.redact import Redactor
 from habitus.text import encodable
@@ -116,8 +127,10 @@ class Journal:
         return self._brief(query.order_by(turns.c.started_on.desc(), turns.c.id.desc()).limit(limit))
 
     def latest(self, *, limit: int, user: str | None = None) -> list[Turn]:
-        """The last turns of all conversations in the same way."""
-        return self._brief(sa.select(turns).where(_of(user)).order_by(turns.c.started_on.desc()).limit(limit))
+        """The last real turns of all conversations in the same way."""
+        return self._brief(
+            sa.select(turns).where(_is_real(), _of(user)).order_by(turns.c.started_on.desc()).limit(limit)
+        )
 
     def brief(self, id: str, *, user: str | None = None) -> Turn | None:
         """One turn in the same way, by its id or the caller's own; None for one that nobody kept."""
@@ -125,8 +138,8 @@ class Journal:
         return next(iter(self._brief(query.order_by(turns.c.started_on.desc()).limit(1))), None)
 
     def past(self, *, limit: int, user: str | None = None) -> Iterator[Turn]:
-        """The latest turns that ended, oldest first: what was said and done, chosen or loaded, and how it went."""
-        query = sa.select(turns.c.id).where(turns.c.ended_on.is_not(None), _of(user))
+        """The latest real turns that ended, oldest first: what was said and done, chosen or loaded, and how it went."""
+        query = sa.select(turns.c.id).where(turns.c.ended_on.is_not(None), _is_real(), _of(user))
         with sql.reading(self._engine) as connection:
             latest = query.order_by(turns.c.started_on.desc(), turns.c.id.desc()).limit(limit)
             ids = connection.execute(latest).scalars().all()[::-1]
@@ -213,6 +226,11 @@ class Journal:
         with sql.reading(self._engine) as connection:
             return facts.kept(connection, items)
 
+    def trial_arms(self, kind: str, item: str | None = None) -> list[TrialArms]:
+        """The conversations of paired trials, by item and version, of one item or of all of a kind."""
+        with sql.reading(self._engine) as connection:
+            return facts.trial_arms(connection, kind, item)
+
     def erase_evidence(self, user: str) -> int:
         """Everything that outlives the turns of a user; how many entries went."""
         with sql.writing(self._engine) as connection:
@@ -291,7 +309,12 @@ def _judged(row: Mapping[Any, Any]) -> JudgedTurn:
         user=row["user"],
         caller_id=row["caller_id"],
         began_on=row["started_on"],
+        origin=origin_of(row["source_type"]).value,
     )
+
+
+def _is_real() -> sa.ColumnElement[bool]:
+    return turns.c.source_type.not_in(NOT_REAL)
 
 
 def _of(user: str | None) -> sa.ColumnElement[bool]:

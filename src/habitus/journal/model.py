@@ -10,8 +10,21 @@ from typing import Any
 
 from habitus.events import Event, OutcomeKind
 
-# Sources of turns that nobody needed: self-play, trials, and what is asked again to see what comes of it.
-NOT_REAL = frozenset({"dream", "trial", "replay"})
+
+class Origin(StrEnum):
+    """Where a turn comes from, and so what was offered in it and how it went."""
+
+    REAL = "real"  # somebody needed it
+    PRACTICE = "practice"  # self-play, and whatever else is done to learn
+    TRIAL = "trial"  # the arms of a paired trial: what it assigned counts for lift, and as no use
+    REPLAY = "replay"  # asked again, to see what comes of it
+
+
+NOT_REAL = {"dream": Origin.PRACTICE, "practice": Origin.PRACTICE, "trial": Origin.TRIAL, "replay": Origin.REPLAY}
+
+
+def origin_of(source_type: str) -> Origin:
+    return NOT_REAL.get(source_type, Origin.REAL)
 
 
 class Place(StrEnum):
@@ -61,8 +74,19 @@ class KeptExposure:
     exposure: Exposure
     unit: str  # the conversation
     at: datetime
+    origin: Origin = Origin.REAL
     said: tuple[float, ...] = ()  # 1 or 0 for each later turn that somebody who knows has judged
     seemed: tuple[float, ...] = ()  # the same by weak signals, where nobody said anything
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrialArms:
+    """In how many conversations of trials an item was offered, and withheld."""
+
+    item: str
+    version: int
+    offered: int
+    withheld: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,6 +124,10 @@ class Turn:
     exposures: tuple[Exposure, ...] = ()  # that began in this turn
     outcomes: tuple[TurnOutcome, ...] = ()
     usage: Mapping[str, float] = field(default_factory=dict)  # tokens and cost
+
+    @property
+    def is_real(self) -> bool:
+        return origin_of(self.source_type) is Origin.REAL
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -55,24 +55,26 @@ class ToolRunner:
         self._files = files
 
     async def run(
-        self, name: str, payload: Json, *, services: Services | None = None, given: Given | None = None
+        self,
+        name: str,
+        payload: Json,
+        *,
+        services: Services | None = None,
+        given: Given | None = None,
+        counts: bool = True,
     ) -> ToolRun:
         """Call a tool and count how it went. `ToolFailed`: the payload does not fit, which counts for nobody.
 
         `services` are what it may ask, where that differs from what the person may see; `given` is what the session
-        that calls it gives to code.
+        that calls it gives to code. What is only tried out counts neither as use nor for its health.
         """
         item, tool, program = await asyncio.to_thread(self._ready, name, given)
         asked = services if services is not None else await asyncio.to_thread(self._services)
         run = self._clean(await self._workshops.here().run(program, payload, env=self._environ, services=asked))
+        if not counts:
+            return run
         health = await asyncio.to_thread(self._count, item, fingerprint(program), run.outcome)
         return replace(run, notice=_notice(tool, health))
-
-    async def run_again(self, name: str, payload: Json) -> ToolRun:
-        """Call a tool beside a trial: the same call, and nobody's counters or health know of it."""
-        _, _, program = await asyncio.to_thread(self._ready, name, None)
-        asked = await asyncio.to_thread(self._services)
-        return self._clean(await self._workshops.here().run(program, payload, env=self._environ, services=asked))
 
     def _ready(self, name: str, given: Given | None) -> tuple[Listed, CodeTool, ToolProgram]:
         item, tool = self._catalogue.item(name), self._catalogue.get(name)

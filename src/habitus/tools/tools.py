@@ -76,7 +76,7 @@ class Tools:
         self.all, self.active, self.get, self.code = known.all, known.active, known.get, known.code
         self.cases, self.objection = known.cases, known.objection
         self.create, self.approve, self.approved = maker.create, maker.approve, maker.approved
-        self.run, self.run_again, self.test = runner.run, runner.run_again, runner.test
+        self.run, self.test = runner.run, runner.test
         self.waiting, self.run_waiting = runner.waiting, runner.run_waiting
         self.curate, self.renew = curator.curate, curator.renew
         self.retire, self.restore, self.retired = curator.retire, curator.restore, curator.retired

@@ -10,25 +10,24 @@ from typing import Any
 
 from habitus.agent.background import in_thread
 from habitus.agent.tools.registry import Reach, Registry, Running, Tool
-from habitus.events import ToolCall, ToolResult, call_returned, tool_called
+from habitus.events import Outcome, ToolCall, ToolResult, call_returned, tool_called
 from habitus.evidence.model import Item, ItemKind
-from habitus.recipes.catalogue import RecipeCatalogue, SkillRecipe
+from habitus.recipes.catalogue import SkillRecipe
 from habitus.recipes.execution import RecipeRun, execute
 from habitus.text import one_line
 
+Count = Callable[[SkillRecipe, Outcome], None]  # told how each run went
 FallBack = Callable[[str, str, Sequence[str]], str]  # skill, recipe, and the steps that ran → where to go on
 
 
 def recipe_tools(
-    recipes: Iterable[SkillRecipe], catalogue: RecipeCatalogue, others: Callable[[], Registry], fall_back: FallBack
+    recipes: Iterable[SkillRecipe], count: Count, others: Callable[[], Registry], fall_back: FallBack
 ) -> list[Tool]:
     """`others` are the tools that steps may call: no recipe is among them, so none can call another."""
-    return [_offered(recipe, catalogue, others, fall_back) for recipe in recipes]
+    return [_offered(recipe, count, others, fall_back) for recipe in recipes]
 
 
-def _offered(
-    recipe: SkillRecipe, catalogue: RecipeCatalogue, others: Callable[[], Registry], fall_back: FallBack
-) -> Tool:
+def _offered(recipe: SkillRecipe, count: Count, others: Callable[[], Registry], fall_back: FallBack) -> Tool:
     async def call(given: Any, running: Running) -> ToolResult:
         registry, numbers = await in_thread(others), itertools.count(1)
 
@@ -40,7 +39,7 @@ def _offered(
             )
 
         done = await execute(recipe.plan, run_tool, given)
-        await in_thread(partial(catalogue.ran, recipe, done.outcome))
+        await in_thread(partial(count, recipe, done.outcome))
         if done.outcome.is_ok:
             return ToolResult(content=shown(done))
         ran = [f"{step.number}. {step.tool}" for step in done.steps if step.outcome.is_ok]

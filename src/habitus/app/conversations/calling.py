@@ -14,6 +14,7 @@ from habitus.agent.view import View, loadable
 from habitus.app.conversations.command_lines import CommandLines
 from habitus.app.conversations.running_code import given_files, open_environments, open_warm
 from habitus.app.conversations.secrets import open_calls
+from habitus.journal.model import Origin, origin_of
 from habitus.sandbox.credentials.calling import COMMAND, Answer, Caller
 from habitus.sandbox.credentials.proxy import Proxy
 from habitus.sandbox.given import COMMANDS, Given
@@ -24,8 +25,6 @@ from habitus.skills.selection import User
 
 if TYPE_CHECKING:
     from habitus.app.home import Home
-
-_PRACTISING = ("dream", "trial")  # what is only tried out acts on nobody's accounts
 
 
 async def run(home: Home, skill: str, arguments: Sequence[str], stdin: bytes = b"") -> Answer:
@@ -48,7 +47,7 @@ class SessionCalls:
         self._view = view
         self._outage = outage
         self._lock = threading.Lock()
-        self._names: Collection[str] | None = () if source_type in _PRACTISING else None
+        self._names: Collection[str] | None = None if origin_of(source_type) is Origin.REAL else ()
         who = f"{user.name}, session {view.conversation}"
         self._caller = _open(home, self._directory, self.allowed, who=who)
         is_here = home.settings.sandbox.runtime == "local" and home.machine.bubblewrap is not None

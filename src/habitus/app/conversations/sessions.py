@@ -40,7 +40,7 @@ from habitus.errors import NotFound, Refused
 from habitus.events import TurnObserver
 from habitus.evidence.assignment import Fixed, Lots
 from habitus.journal.journal import Journal
-from habitus.journal.model import Turn
+from habitus.journal.model import Origin, Turn, origin_of
 from habitus.journal.spool import Spool
 from habitus.learning.observer import Learner, NotingKeeper
 from habitus.llm.model import Model
@@ -194,6 +194,7 @@ def open_conversation(
             services=services,
             steady=shows_prompt,
             may_have_tools=partial(may_have_tools, home.shared, home.local),
+            counts=origin_of(source_type) is Origin.REAL,
         ),
         observers=(learner, *observers),
         transcribe=local_transcriber(),

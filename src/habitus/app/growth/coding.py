@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from habitus.agent.conversation import new_id
 from habitus.agent.tools.code_tools import code_tools
@@ -211,7 +212,7 @@ def _may_run_again(home: Home, recipe: SkillRecipe) -> bool:
 
 
 def _harmless_tools(home: Home) -> list[Tool]:
-    made = code_tools(home.tools.active(), home.tools.run_again, lambda skill, tool: "")
+    made = code_tools(home.tools.active(), partial(home.tools.run, counts=False), lambda skill, tool: "")
     return [tool for tool in made if tool.reach is Reach.NOTHING]
 
 

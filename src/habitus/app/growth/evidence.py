@@ -11,7 +11,7 @@ from habitus.errors import NotFound, did_you_mean
 from habitus.evidence.findings import Finding, Findings, findings
 from habitus.evidence.model import Item, ItemKind, Observation
 from habitus.journal.journal import Journal
-from habitus.journal.model import KeptExposure
+from habitus.journal.model import KeptExposure, Origin
 from habitus.skills.layers import address
 from habitus.skills.listing import Listed
 
@@ -89,5 +89,6 @@ def _observation(kept: KeptExposure, now: datetime) -> Observation:
         is_explicit=bool(kept.said) or not went,
         request_kind=exposure.request_kind,
         tokens=exposure.tokens,
+        is_trial=kept.origin is Origin.TRIAL,
         age_days=max((now - kept.at).total_seconds() / 86_400, 0.0),  # a clock may have been set back
     )

@@ -107,7 +107,7 @@ class Gathering:
             if not self._is_wanted(f"{JOURNAL}{kept.id}", (kept.turns, int(kept.last_turn_on.timestamp() * 1e6))):
                 continue
             reader = self._readers[f"{JOURNAL}{kept.id}", kept.id] = SessionReader(session=kept.id, file=kept.id)
-            for turn in journal.turns_of(kept.id, user=user):
+            for turn in (one for one in journal.turns_of(kept.id, user=user) if one.is_real):
                 said = Said(words=turn.request, at=turn.started_on.isoformat())
                 reader.take(TranscriptTurn(id=turn.id, events=turn.events, said=(said,)))
         return len(sessions)

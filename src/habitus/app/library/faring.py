@@ -9,7 +9,7 @@ from statistics import fmean
 
 from habitus.app.home import Home
 from habitus.evidence.findings import Finding
-from habitus.journal.model import KeptExposure
+from habitus.journal.model import KeptExposure, Origin
 from habitus.skills.layers import address
 from habitus.skills.library import Library
 from habitus.skills.listing import Listed
@@ -49,7 +49,7 @@ def fared(home: Home, item: Listed) -> Fared:
         versions=tuple(
             (version.number, _of_version(home.skills, item, version.number)) for version in _last(home.skills, item)
         ),
-        weeks=_weeks([one for one in kept if one.exposure.is_used], home.clock()),
+        weeks=_weeks([one for one in kept if one.exposure.is_used and one.origin is Origin.REAL], home.clock()),
         findings=home.evidence.of_skill(item),
     )
 

@@ -13,7 +13,9 @@ from habitus.app.home import Home
 from habitus.app.library.layers import open_library
 from habitus.app.operation.people import Role
 from habitus.errors import NotFound, did_you_mean
+from habitus.evidence.model import ItemKind
 from habitus.files import content_of
+from habitus.journal.model import TrialArms
 from habitus.skills import gates, names, trees
 from habitus.skills.gates import Packages
 from habitus.skills.layers import address
@@ -332,15 +334,18 @@ class StageStats:
 
 @dataclass(frozen=True, kw_only=True)
 class SkillStats:
+    """`trials` are the arms of paired trials, which count as no use."""
+
     stats: Sequence[StageStats]
+    trials: Sequence[TrialArms]
 
 
 @use_case("skills stats", route="GET /stats", who=Role.VIEWER, example=StatsOf(name="csv-summary"))
 def stats(home: Home, wanted: StatsOf) -> SkillStats:
     """How often skills were recommended and used, and how that went, per stage; of one, or of all that were."""
-    if wanted.name is not None:
-        item = home.skills.find(wanted.name)
-        found = {(item.layer, item.name): home.skills.counters(wanted.name)}
+    item = home.skills.find(wanted.name) if wanted.name is not None else None
+    if item is not None:
+        found = {(item.layer, item.name): home.skills.counters(address(item.name, item.layer))}
     else:
         found = home.skills.all_counters()
     rows = [
@@ -354,7 +359,8 @@ def stats(home: Home, wanted: StatsOf) -> SkillStats:
         for (layer, skill), stages in sorted(found.items())
         for stage, counters in stages.items()
     ]
-    return SkillStats(stats=rows)
+    arms = home.journal.trial_arms(ItemKind.SKILL, address(item.name, item.layer) if item else None)
+    return SkillStats(stats=rows, trials=arms)
 
 
 @dataclass(frozen=True, kw_only=True)
