@@ -21,6 +21,7 @@ BRINGS: Mapping[str, str] = {
     "openai": "openai",
     "opentelemetry.sdk": "telemetry",
     "pocketsphinx": "audio",
+    "prometheus_client": "telemetry",
     "prompt_toolkit": "chat",
     "psycopg": "postgres",
     "pydantic_ai": "pydantic-ai",

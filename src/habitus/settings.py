@@ -127,6 +127,9 @@ class WebSettings(_Section):
     proxies: Annotated[Names, AfterValidator(_addresses)] = Field(
         default=(), description="Addresses or networks whose proxy_header is believed, such as 10.0.0.0/8."
     )
+    metrics: bool = Field(
+        default=False, description="`habitus up` answers /metrics for Prometheus, to whoever has a token of its own."
+    )
 
 
 class Encoder(StrEnum):

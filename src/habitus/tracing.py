@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import logging
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -88,7 +88,22 @@ class Stretch:
             self._span.end()
 
 
+_counters: list[Callable[[str, float, Mapping[str, str]], None]] = []
+
+
+@contextmanager
+def counting(note: Callable[[str, float, Mapping[str, str]], None]) -> Iterator[None]:
+    """What is counted inside, by whichever thread, is noted there as well."""
+    _counters.append(note)
+    try:
+        yield
+    finally:
+        _counters.remove(note)
+
+
 def count(name: str, number: float = 1, **attributes: str) -> None:
+    for note in _counters:
+        note(name, number, attributes)
     to = _sending()
     if to is None:
         return

@@ -17,6 +17,7 @@ import typer
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from habitus import tracing
 from habitus.app import Habitus
 from habitus.app.operation.people import open_people
 from habitus.app.work.jobs_beside import jobs_beside
@@ -30,6 +31,7 @@ from habitus.mcp.scope import Scope as McpScope
 from habitus.mcp.server import Behind
 from habitus.web.app import make_app
 from habitus.web.desks import Desks
+from habitus.web.metrics import PATH, Measured, Metrics
 from habitus.web.security import keys_of
 from habitus.web.streams import Ending
 
@@ -97,6 +99,7 @@ def _is_here(host: str) -> bool:
 async def serve(habitus: Habitus, home: Path | None, place: Place, say: Callable[[str], None]) -> None:
     """Serve until somebody stops it; `say` tells the address and the link that signs in."""
     keys, scope = keys_of(habitus), McpScope(home=home)
+    metrics = Metrics(habitus) if habitus.settings.web.metrics else None
     behind, desks = Behind(scope), Desks(habitus)
     with mcp_http.listening(place.host, place.port) as door:
         port = door.getsockname()[1]
@@ -106,7 +109,11 @@ async def serve(habitus: Habitus, home: Path | None, place: Place, say: Callable
         say(f"Habitus is at http://{names[0]}")
         say(f"Sign in with this link, which works once: http://{names[0]}/enter?key={keys.new_link()}")
         say(f"Programs send 'Authorization: Bearer {keys.bearer}'; agents connect to http://{names[0]}{mcp_http.PATH}")
-        ending = Ending(mcp_http.Watched(both, behind))
+        watched: ASGIApp = mcp_http.Watched(both, behind)
+        if metrics is not None:
+            watched = Measured(watched, metrics, keys.for_metrics)
+            say(f"Prometheus reads http://{names[0]}{PATH} with 'Authorization: Bearer {keys.for_metrics}'")
+        ending = Ending(watched)
         config = uvicorn.Config(
             ending,
             log_level="warning",
@@ -115,7 +122,8 @@ async def serve(habitus: Habitus, home: Path | None, place: Place, say: Callable
             timeout_graceful_shutdown=_CLOSING_S,
         )
         try:
-            await Server(config, ending).serve(sockets=[door])
+            with nullcontext() if metrics is None else tracing.counting(metrics.count):
+                await Server(config, ending).serve(sockets=[door])
         finally:
             await behind.close()
             desks.close()

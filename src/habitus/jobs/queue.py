@@ -84,6 +84,13 @@ class JobQueue:
         with sql.reading(self.engine) as connection:
             return int(connection.execute(sa.select(sa.func.count()).select_from(jobs).where(*is_left)).scalar_one())
 
+    def states(self) -> Mapping[JobState, int]:
+        """How many there are in each state, of everybody's."""
+        count = sa.select(jobs.c.state, sa.func.count()).group_by(jobs.c.state)
+        with sql.reading(self.engine) as connection:
+            found = {JobState(state): int(number) for state, number in connection.execute(count)}
+        return {state: found.get(state, 0) for state in JobState}
+
     def forget(self, before: datetime) -> int:
         """Delete what was over by then, with all that it came to; how many jobs it were."""
         is_old = (jobs.c.state.not_in(_OPEN), jobs.c.changed_on < int(before.timestamp() * 1000))

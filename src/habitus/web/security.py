@@ -78,6 +78,7 @@ class Keys:
         self._links: set[str] = set()
         self.cookie = f"{COOKIE}{_sign(key, 'name')[:8]}"  # one browser may know several homes
         self.bearer = _sign(key, "bearer")
+        self.for_metrics = _sign(key, "metrics")
 
     def new_link(self) -> str:
         """A word that lets one browser in, once."""

@@ -1,0 +1,44 @@
+"""`/metrics` as Prometheus reads it: with its token, with counts, and without the name of anybody or anything."""
+
+from __future__ import annotations
+
+import pytest
+from fastapi.testclient import TestClient
+from starlette.types import ASGIApp
+
+from habitus import tracing
+from habitus.app import Habitus
+from habitus.app.operation.people import Role, open_people
+from habitus.web.metrics import Measured, Metrics
+from habitus.web.security import Keys
+from tests.web.conftest import HOST
+
+parser = pytest.importorskip("prometheus_client.parser")  # of the extra `telemetry`
+
+
+@pytest.mark.req("OP-06", "OP-02")
+def test_metrics_are_for_whoever_has_their_token_and_name_nobody(app: ASGIApp, keys: Keys, habitus: Habitus) -> None:
+    metrics = Metrics(habitus)
+    client = TestClient(Measured(app, metrics, keys.for_metrics), base_url=f"http://{HOST}")
+    ben = {"Authorization": f"Bearer {open_people(habitus).add('benedict', Role.ADMIN).token}"}
+    reads = {"Authorization": f"Bearer {keys.for_metrics}"}
+    strangers = ({}, ben, {"Authorization": f"Bearer {keys.bearer}"}, {"Authorization": f"Basic {keys.for_metrics}"})
+    assert [client.get("/metrics", headers=given).status_code for given in strangers] == [401] * len(strangers)
+    assert client.get("/api/v1/skills", headers=reads).status_code == 401  # which opens nothing else
+    assert client.get("/api/v1/skills/brew-tea", headers=ben).status_code == 200
+    assert client.request("BREW", "/static/none", headers=ben).status_code >= 400
+    with tracing.counting(metrics.count), habitus.turn("where is the zeppelin?", user="benedict") as turn:
+        turn.done("In the shed.")
+    answer = client.get("/metrics", headers=reads)
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    found = {
+        (sample.name, *sorted(sample.labels.values())): sample.value
+        for family in parser.text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
+    assert found["habitus_requests_total", "200", "GET", "rest"] == 1
+    assert found["habitus_requests_total", "401", "GET", "rest"] == 1
+    assert sum(value for key, value in found.items() if key[0] == "habitus_turns_total") == 1
+    assert found["habitus_skills",] == len(habitus.skills.snapshot().listing)
+    assert (found["habitus_ready",], found["habitus_waiting",], found["habitus_jobs", "waiting"]) == (1, 0, 0)
+    assert not [name for name in ("benedict", "ann", "brew-tea", "zeppelin", "BREW") if name in answer.text]
