@@ -22,7 +22,12 @@ def test_metrics_are_for_whoever_has_their_token_and_name_nobody(app: ASGIApp, k
     client = TestClient(Measured(app, metrics, keys.for_metrics), base_url=f"http://{HOST}")
     ben = {"Authorization": f"Bearer {open_people(habitus).add('benedict', Role.ADMIN).token}"}
     reads = {"Authorization": f"Bearer {keys.for_metrics}"}
-    strangers = ({}, ben, {"Authorization": f"Bearer {keys.bearer}"}, {"Authorization": f"Basic {keys.for_metrics}"})
+    strangers: tuple[dict[str, str], ...] = (
+        {},
+        ben,
+        {"Authorization": f"Bearer {keys.bearer}"},
+        {"Authorization": f"Basic {keys.for_metrics}"},
+    )
     assert [client.get("/metrics", headers=given).status_code for given in strangers] == [401] * len(strangers)
     assert client.get("/api/v1/skills", headers=reads).status_code == 401  # which opens nothing else
     assert client.get("/api/v1/skills/brew-tea", headers=ben).status_code == 200
