@@ -109,3 +109,13 @@ async def test_a_real_program_answers_alone_leaves_no_transcript_and_says_what_i
     provider.gives(fails(401, {"error": {"type": "authentication_error", "message": "invalid api key", "code": 401}}))
     with pytest.raises(ProviderFault, match="is not signed in, or no longer"):
         await answer(model, Ask(system="", messages=(Asked(parts=(Text(text="x"),)),)))
+
+
+@pytest.mark.req("CL-09")
+def test_gemini_takes_our_plugin_as_an_extension(programs: Path, tmp_path: Path) -> None:
+    plugin = Path(__file__).parents[2] / "plugin"
+    command = [str(programs / "gemini"), "extensions", "validate", str(plugin)]
+    done = subprocess.run(
+        command, env={**os.environ, "HOME": str(tmp_path)}, capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert "successfully validated" in done.stdout + done.stderr

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,25 @@ def test_the_inspector(furnished: Cli, tmp_path: Path) -> None:
 def claude_code(others: Path) -> Path:
     (binary,) = others.parents[1].glob("lib/python*/site-packages/claude_agent_sdk/_bundled/claude")
     return binary
+
+
+@pytest.mark.full
+@pytest.mark.req("CL-09")
+def test_claude_code_takes_our_plugin(others: Path, tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    environ = {**os.environ, "HOME": str(tmp_path), "HABITUS_HOME": str(tmp_path / ".habitus")}
+    environ["PATH"] = f"{Path(sys.executable).parent}:{environ['PATH']}"
+
+    def claude(*words: str | Path) -> str:
+        command = [claude_code(others), *words]
+        return subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=True).stdout
+
+    for manifest in (root, root / "plugin"):
+        assert "Validation passed" in claude("plugin", "validate", manifest)
+    claude("plugin", "marketplace", "add", root)
+    claude("plugin", "install", "habitus@habitus")
+    assert "plugin:habitus:habitus" in claude("mcp", "list")
+    assert "Connected" in claude("mcp", "list")
 
 
 def answers(block: dict[str, Any]) -> Reply:

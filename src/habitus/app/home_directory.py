@@ -32,6 +32,7 @@ _LEAST_ROOM = 1 << 16  # what SQLite needs beside a database to read it, and a f
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 STAND_IN = "cache/shared.db"  # what was last seen of a shared database
 WAITING = "spool"  # turns that wait for a database that is away
+PLUGIN = "plugin"  # how the hooks of our plugin are run
 
 
 def can_write(home: Path) -> bool:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Annotated
 
 import typer
 
 from habitus.app import read_settings
 from habitus.app.other_agents.attending import IDLE_S, attend
+from habitus.app.other_agents.connecting import note_for_plugin
+from habitus.cli import output
 
 
 def hooks(
@@ -16,6 +19,11 @@ def hooks(
     idle: Annotated[
         float, typer.Option("--idle", min=0.1, help="Seconds without a hook after which it ends.")
     ] = IDLE_S,
+    note: Annotated[bool, typer.Option("--note", help="Only note for our plugin how its hooks are run.")] = False,
 ) -> None:
     """Answer the hooks of connected agents; started by the first of them, in the background."""
+    if note:
+        if said := note_for_plugin(read_settings(context.find_root().obj), os.environ):
+            output.say(said)
+        return
     asyncio.run(attend(read_settings(context.find_root().obj), idle_s=idle))

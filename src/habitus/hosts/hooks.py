@@ -47,6 +47,11 @@ def entries(events: Collection[str], python: str, home: Path) -> list[Entry]:
 
 def command(event: str, python: str, home: Path) -> str:
     """Says nothing, and blocks nothing, where Habitus is gone meanwhile: Python's own exit code would."""
-    script = str(Path(hook.__file__))
+    _, script, _ = program(python, home)
     run: Sequence[str] = (python, "-IS", script, event, str(home), python)
     return f"[ -x {shlex.quote(python)} ] && [ -r {shlex.quote(script)} ] && exec {shlex.join(run)}; exit 0"
+
+
+def program(python: str, home: Path) -> tuple[str, str, str]:
+    """Interpreter, script and home: all that running a hook takes."""
+    return python, str(Path(hook.__file__)), str(home)

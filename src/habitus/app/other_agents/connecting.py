@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -12,7 +13,8 @@ from pathlib import Path
 from habitus.agent.memory import SessionMemory
 from habitus.app import home_directory
 from habitus.app.home import Home
-from habitus.errors import Invalid, NotFound, did_you_mean
+from habitus.errors import Invalid, NotFound, Refused, did_you_mean
+from habitus.files import disk_errors, write_whole
 from habitus.hosts import hooks
 from habitus.hosts.connections import Change, Connections, Wanted
 from habitus.hosts.editing import Entry, Format
@@ -21,6 +23,8 @@ from habitus.resident import end_soon
 from habitus.settings import Settings
 from habitus.skills.layers import project_root
 from habitus.text import one_line
+
+_WITH_PLUGIN = "claude-code"  # whose plugins may bring hooks
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,6 +71,7 @@ def offered_hooks(
             there = ", ".join(one.event for one in hooks.HOOKS)
             raise NotFound(f"There is no hook '{name}'.", mend=near or f"There are: {there}.")
     unwanted, found = {name.lower() for name in refused}, host(agent, CONNECTED)
+    _refuse_beside_plugin(settings, environ, found)
     if not found.hooks or "all" in unwanted:
         return ()
     others = [_hooks(settings, environ, found, Wishes(scope=other)) for other in Scope if other is not scope]
@@ -80,6 +85,7 @@ def plan(settings: Settings, environ: Mapping[str, str], agent: str, wishes: Wis
     if not home_directory.can_write(settings.home):
         home_directory.refuse_to_write(settings.home)
     found, scope = host(agent, CONNECTED), wishes.scope
+    _refuse_beside_plugin(settings, environ, found)
     wanted = [_server(settings, environ, found, scope)]
     if found.hooks:
         wanted.append(_hooks(settings, environ, found, wishes))
@@ -103,6 +109,40 @@ def plan_disconnect(settings: Settings, environ: Mapping[str, str], agent: str, 
             f"{found.title} is not connected for this {scope}.", mend=f"See 'habitus connect {agent} --dry-run'."
         )
     return _planned(settings, found, scope, there)
+
+
+def note_for_plugin(settings: Settings, environ: Mapping[str, str]) -> str:
+    """Write down how the hooks of our plugin are run, for its script to read; nothing where the same hooks were
+    installed by `connect`, which is then said."""
+    file = settings.home / home_directory.PLUGIN
+    found = host(_WITH_PLUGIN)
+    wanted = [_hooks(settings, environ, found, Wishes(scope=scope)) for scope in Scope]
+    if any(map(Connections(settings.home).is_connected, wanted)):
+        file.unlink(missing_ok=True)
+        return f"Habitus is connected already, so its plugin rests: 'habitus disconnect {_WITH_PLUGIN}' or remove it."
+    with disk_errors(file):
+        settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_whole(file, "".join(f"{line}\n" for line in hooks.program(sys.executable, settings.home)).encode())
+    return ""
+
+
+def _refuse_beside_plugin(settings: Settings, environ: Mapping[str, str], found: Host) -> None:
+    """Both would tell the agent everything twice."""
+    if found.name != _WITH_PLUGIN:
+        return
+    place = found.path(found.hooks[Scope.USER], environ, settings.user_home, settings.user_home)
+    try:
+        plugins = json.loads(place.read_bytes()).get("enabledPlugins")
+    except (OSError, ValueError, AttributeError):
+        return
+    if name := next((name for name, is_on in _items(plugins) if name.startswith(f"{NAME}@") and is_on), ""):
+        raise Refused(
+            f"{found.title} has our plugin already.", mend=f"Remove it first: claude plugin uninstall {name}."
+        )
+
+
+def _items(value: object) -> Iterable[tuple[str, object]]:
+    return value.items() if isinstance(value, dict) else ()
 
 
 def block_text(rules: Sequence[str]) -> str:

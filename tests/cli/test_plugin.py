@@ -1,0 +1,76 @@
+"""The plugin: forms made from one source, and hooks that find Habitus once."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from habitus.hosts.hooks import HOOKS, RESIDENT
+from habitus.resident import end_soon
+from tests.cli.conftest import Direct
+
+pytestmark = pytest.mark.req("CL-09")
+
+ROOT = Path(__file__).parents[2]
+HOOK = ROOT / "plugin" / "bin" / "hook.sh"
+
+
+def test_every_form_is_made_from_one_source() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "plugin.py", "--check"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    hooks = json.loads((ROOT / "plugin/hooks/hooks.json").read_text())["hooks"]
+    assert list(hooks) == [one.event for one in HOOKS]
+
+
+def run_hook(event: str, home: Path, *, path: str) -> subprocess.CompletedProcess[str]:
+    environ = {"HOME": str(home), "HABITUS_HOME": str(home / ".habitus"), "PATH": path, "HABITUS_USER": "ann"}
+    told = json.dumps({"session_id": "1", "cwd": str(home), "prompt": "hello"})
+    return subprocess.run(
+        ["/bin/sh", HOOK, event], input=told, env=environ, capture_output=True, text=True, check=False
+    )
+
+
+def test_a_session_finds_habitus_once_and_its_hooks_use_what_was_noted(tmp_path: Path) -> None:
+    ours = tmp_path / "bin"
+    ours.mkdir()
+    (ours / "habitus").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m habitus "$@"\n')
+    (ours / "habitus").chmod(0o755)
+    began = run_hook("SessionStart", tmp_path, path=f"{ours}:{os.defpath}")
+    assert (began.returncode, began.stderr) == (0, "")
+    python, script, home = (tmp_path / ".habitus/plugin").read_text().splitlines()
+    assert (Path(script).name, home) == ("hook.py", str(tmp_path / ".habitus"))
+    assert os.access(python, os.X_OK)
+    ended = run_hook("Stop", tmp_path, path=os.defpath)  # without looking for it again
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+    (line,) = (tmp_path / ".habitus/hooks.spool").read_text().splitlines()
+    assert json.loads(line)["session"] == "1"
+    end_soon(tmp_path / ".habitus", RESIDENT)
+
+
+def test_without_habitus_one_line_says_so_and_the_agent_goes_on(tmp_path: Path) -> None:
+    began = run_hook("SessionStart", tmp_path, path=os.defpath)
+    assert (began.returncode, began.stdout) == (0, "Habitus is not installed: uv tool install 'habitus[all]'\n")
+    assert run_hook("UserPromptSubmit", tmp_path, path=os.defpath).returncode == 0
+
+
+def test_plugin_and_connect_are_never_both(direct: Direct) -> None:
+    direct.ok("hooks", "--note")
+    note = direct.home / "plugin"
+    assert note.exists()
+    direct.ok("connect", "claude-code", "--yes")
+    assert "Habitus is connected already, so its plugin rests" in direct.ok("hooks", "--note")
+    assert not note.exists()
+    direct.ok("disconnect", "claude-code", "--yes")
+    settings = direct.cli.user_home / ".claude/settings.json"
+    settings.parent.mkdir(exist_ok=True)
+    settings.write_text(json.dumps({"enabledPlugins": {"habitus@habitus": True}}))
+    ran = direct("connect", "claude-code", "--yes")
+    mend = "Remove it first: claude plugin uninstall habitus@habitus."
+    assert (ran.code, ran.out, ran.err) == (1, "", f"habitus: Claude Code has our plugin already. {mend}\n")
