@@ -54,4 +54,5 @@ def restore(
             raise typer.Abort
     done = backing_up.restore(settings, file, now=datetime.now(UTC))
     said = f"The home is as it was at {moments.shown(found.made_on)}."
+    said = f"{said} {done.note}".strip()
     output.done(context, as_json, done, said, undo=("backup", "restore", str(done.before.file), "--yes"))

@@ -1,7 +1,7 @@
 """Backups of a home: one file with its databases, skills and settings, made while it is in use, and put back whole.
 
 What can be made anew (caches) and what opens doors (the keys of the web page) is not in it; the key of the vault never
-lies in a home. A shared database is its server's to back up.
+lies in a home. A shared database goes with it for an admin, and back into one that is empty.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -27,6 +27,7 @@ from habitus import sql
 from habitus.app.home_directory import BACKUPS, DATABASE, PADS, can_write, refuse_to_write
 from habitus.app.operation import replacing, tombstones
 from habitus.app.operation.people import signing_keys
+from habitus.app.sharing import dumping
 from habitus.app.wiring import open_home
 from habitus.errors import Invalid, NotFound, StorageFailed
 from habitus.files import put_in_place
@@ -36,10 +37,8 @@ _SUFFIX = ".tar.gz"
 _MANIFEST = "backup.json"
 _DATABASES = (DATABASE,)
 _LEFT_OUT = frozenset({BACKUPS, "cache", "workers", "web.key", PADS})
-_SHARED = (
-    "The shared database is not in it: PGOPTIONS='-c habitus.role=admin' pg_dump --enable-row-security of that covers "
-    "skills, lessons, turns, evidence and jobs."
-)
+_DUMP = "habitus-shared.db"  # what hosts share; no file of a home is called so
+_NOT_IN_IT = "The shared database is not in it: only an admin backs up what is everybody's."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,10 +57,17 @@ class Restored:
 
     backup: Backup
     before: Backup
+    note: str = ""
 
 
-def create(settings: Settings, file: Path | None = None, *, now: datetime, name: str = "habitus") -> Backup:
-    """Everything as it is at one moment: nobody writes to the home meanwhile, for a moment."""
+def create(settings: Settings, file: Path | None = None, *, now: datetime) -> Backup:
+    """Everything as it is at one moment, with what hosts share: nobody writes to the home meanwhile, for a moment."""
+    shares = bool(settings.database) and settings.is_admin
+    made = _create(settings, file, now, "habitus", shares=shares)
+    return replace(made, note=_NOT_IN_IT) if settings.database and not shares else made
+
+
+def _create(settings: Settings, file: Path | None, now: datetime, name: str, *, shares: bool) -> Backup:
     if not can_write(settings.home):
         refuse_to_write(settings.home)
     if file is None:
@@ -77,11 +83,13 @@ def create(settings: Settings, file: Path | None = None, *, now: datetime, name:
         tempfile.TemporaryDirectory(prefix="habitus-backup-", dir=settings.home) as scratch,
     ):
         aside.touch(mode=0o600)
+        if shares:
+            dumping.dump(settings, Path(scratch) / _DUMP)
         _write(settings, aside, Path(scratch), now)
-    return look(file, note=_SHARED if settings.database else "")
+    return look(file)
 
 
-def look(file: Path, *, note: str = "") -> Backup:
+def look(file: Path) -> Backup:
     """What a backup says of itself."""
     try:
         with tarfile.open(file, "r:gz") as archive:
@@ -94,7 +102,6 @@ def look(file: Path, *, note: str = "") -> Backup:
                 size=file.stat().st_size,
                 schema=str(told["schema"]),
                 files=int(told["files"]),
-                note=note,
             )
     except FileNotFoundError:
         raise NotFound(f"There is no file {file}.", mend="See 'habitus backup list'.") from None
@@ -129,11 +136,26 @@ def restore(settings: Settings, file: Path, *, now: datetime) -> Restored:
         refuse_to_write(home)
     with replacing.alone(home), _disk_errors(home), replacing.staged(home) as new:
         _extract(file, new)
-        before = create(settings, now=now, name="before-restore")
+        before = _create(settings, None, now, "before-restore", shares=False)
+        note = _load(new / _DUMP, settings)
         tombstones.write(new / tombstones.FILE, tombstones.read(home / tombstones.FILE))
         replacing.replace(home, (path.name for path in _kept(home)))
     open_home(settings).close()  # which migrates it, and forgets again whom the backup brought back
-    return Restored(backup=backup, before=before)
+    return Restored(backup=backup, before=before, note=note)
+
+
+def _load(dump: Path, settings: Settings) -> str:
+    """Fill the shared database of the settings, if it is new; says what became of that."""
+    if not dump.exists():
+        return ""
+    try:
+        if not settings.database:
+            return "What hosts shared is in it, too; name an empty database (HABITUS_DATABASE) and repeat it."
+        used = dumping.load(dump, settings)
+        return f"The shared database has {used}, and was left as it is; restore into an empty one." if used else ""
+    finally:
+        for file in dump.parent.glob(f"{_DUMP}*"):
+            file.unlink()
 
 
 @contextmanager
@@ -149,6 +171,7 @@ def _write(settings: Settings, file: Path, scratch: Path, now: datetime) -> None
     home = settings.home
     with _standing_still(home / DATABASE), tarfile.open(file, "w:gz", compresslevel=3) as archive:
         databases = {name: _copied(home / name, scratch / name) for name in _DATABASES if (home / name).is_file()}
+        databases |= {_DUMP: scratch / _DUMP} if (scratch / _DUMP).is_file() else {}
         plain = [path for path in _kept(home) if not path.name.startswith(_DATABASES)]
         files = [file for path in plain for file in _files(path)]
         told = {"made_on": now.isoformat(), "schema": sql.HEAD, "files": len(files) + len(databases)}
@@ -221,7 +244,7 @@ def _extract(file: Path, target: Path) -> None:
             for member in sorted(members, key=tarfile.TarInfo.issym):
                 place = PurePosixPath(member.name)
                 is_ours = (member.isfile() or member.issym()) and not place.is_absolute() and ".." not in place.parts
-                if not is_ours or not _is_kept(place.parts[0]):
+                if not is_ours or not (_is_kept(place.parts[0]) or member.name == _DUMP):
                     raise Invalid(f"{file} holds '{member.name}', which no backup has.", mend="Nothing was changed.")
                 member.mode = stat.S_IMODE(member.mode) & 0o700
                 archive.extract(member, target, filter="tar")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import sqlalchemy as sa
@@ -46,6 +47,7 @@ _ONLY = {
     "skill_proposals": ("layer", USER),
     "trusted_skills": ("root", APPROVED),  # the rest are folders of one machine
 }
+_SAYS_IN_USE = {"skills": "skill", "engrams": "lesson", "turns": "turn", "skill_proposals": "proposal"}
 _FIXED_ID = "evidence_seed"
 # What makes two rows the same thing, whatever their numbers: of the skills that are there a folder alone does.
 TOLD_APART = {"skills": ("folder", "created_on", "archived_on"), "skill_proposals": ("name", "action", "made_on")}
@@ -56,11 +58,37 @@ Rows = list[Row]
 
 def tables(engine: sa.Engine) -> dict[str, sa.Table]:
     """What is to be copied, a table before those that point to it."""
-    apart = OF_ONE_MACHINE | _FOLLOWS | _OF_THE_SCHEMA
-    found = sa.MetaData()
+    apart = OF_ONE_MACHINE | _FOLLOWS
     with sql.storage_errors(engine), engine.connect() as connection:
-        found.reflect(connection, only=lambda name, _: name not in _OF_THE_SERVER)  # their types are not known here
-    return {table.name: table for table in found.sorted_tables if table.name not in apart}
+        return {name: table for name, table in reflect(connection).items() if name not in apart}
+
+
+def reflect(connection: sa.Connection) -> dict[str, sa.Table]:
+    """Every table with rows of its own, before those that point to it."""
+    apart = _OF_THE_SERVER | _OF_THE_SCHEMA  # the types of the former are not known here
+    found = sa.MetaData()
+    found.reflect(connection, only=lambda name, _: name not in apart)
+    return {table.name: table for table in found.sorted_tables}
+
+
+@contextmanager
+def snapshot(engine: sa.Engine) -> Iterator[sa.Connection]:
+    """One state of a database, however long it is read."""
+    with sql.storage_errors(engine), engine.connect() as connection:
+        if engine.dialect.name == "postgresql":
+            connection.execution_options(isolation_level="REPEATABLE READ")
+        with connection.begin():
+            yield connection
+
+
+def describe_use(connection: sa.Connection, there: Mapping[str, sa.Table]) -> str:
+    """How much a database holds that is shared; nothing where it is new."""
+    found = []
+    for name, word in _SAYS_IN_USE.items():
+        query = sa.select(sa.func.count()).select_from(there[name]).where(*ours(there[name]))
+        if count := connection.execute(query).scalar_one():
+            found.append(f"{count} {word}{'s' if count > 1 else ''}")
+    return ", ".join(found)
 
 
 def stays(engine: sa.Engine) -> dict[str, int]:

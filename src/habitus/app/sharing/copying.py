@@ -23,6 +23,7 @@ from habitus.app.sharing.copied_rows import (
     Rows,
     blobs_of,
     chunks,
+    describe_use,
     digest,
     identity,
     is_numbered,
@@ -30,6 +31,7 @@ from habitus.app.sharing.copied_rows import (
     keys_of,
     ours,
     rows_of,
+    snapshot,
     stays,
     tables,
     with_keys_of,
@@ -43,7 +45,6 @@ from habitus.skills.ledger import next_generation
 from habitus.skills.stores.base import Facts, Shelf, Write
 from habitus.skills.tables import blobs, sequences
 
-_SAYS_IN_USE = {"skills": "skill", "engrams": "lesson", "turns": "turn", "skill_proposals": "proposal"}
 # Numbers that hosts have seen, so a copy gets new ones; and what tells how files looked on one disk.
 _ANEW: Mapping[str, Mapping[str, Callable[[sa.Connection], object]]] = {
     "skills": {"generation": next_generation, "stamp": lambda _: "", "archived_as": lambda _: None},
@@ -103,7 +104,7 @@ def copy(
     if sql.key_of(source.engine) == sql.key_of(target.engine):
         raise Refused(f"{source.name} can't be copied onto itself.", mend="Name another database.")
     copying = _Copying(source, target, progress)
-    with _begun(copying, merge=merge) as offsets, _snapshot(source.engine) as connection:
+    with _begun(copying, merge=merge) as offsets, snapshot(source.engine) as connection:
         copying.offsets = offsets
         for table in copying.roots:
             copying.copy(connection, table)
@@ -138,14 +139,9 @@ def _begun(copying: _Copying, *, merge: bool) -> Iterator[dict[str, int]]:
 
 
 def _refuse_in_use(connection: sa.Connection, copying: _Copying) -> None:
-    found = []
-    for name, word in _SAYS_IN_USE.items():
-        query = sa.select(sa.func.count()).select_from(copying.there[name]).where(*ours(copying.there[name]))
-        if count := connection.execute(query).scalar_one():
-            found.append(f"{count} {word}{'s' if count > 1 else ''}")
-    if found:
+    if used := describe_use(connection, copying.there):
         raise Refused(
-            f"{copying.target.name} is not empty: it has {', '.join(found)}.",
+            f"{copying.target.name} is not empty: it has {used}.",
             mend="Add --merge to copy what it does not have yet; what it has stays as it is.",
         )
 
@@ -160,16 +156,6 @@ def _reserved(connection: sa.Connection, copying: _Copying, name: str) -> int:
         query = sa.text("SELECT setval(pg_get_serial_sequence(:name, 'id'), GREATEST(:last, 1))")
         connection.execute(query, {"name": name, "last": offset + needed})
     return offset
-
-
-@contextmanager
-def _snapshot(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """One state of a database, however long it is read."""
-    with sql.storage_errors(engine), engine.connect() as connection:
-        if engine.dialect.name == "postgresql":
-            connection.execution_options(isolation_level="REPEATABLE READ")
-        with connection.begin():
-            yield connection
 
 
 class _Copying:
