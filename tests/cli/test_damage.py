@@ -117,7 +117,7 @@ def test_a_path_that_can_be_none_is_one_line(direct: Direct, command: tuple[str,
 
 def test_a_lock_file_nested_deeply_is_one_line(direct: Direct) -> None:
     direct.ok("skills", "list")
-    (direct.home / "skills-lock.json").write_text("[" * 100_000)
+    (direct.home / "habitus-lock.json").write_text("[" * 100_000)
     for command in (("skills", "update"), ("doctor",), ("skills", "list")):
         ran = direct(*command)
         assert "bug in Habitus" not in ran.err

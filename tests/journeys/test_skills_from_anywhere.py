@@ -93,7 +93,7 @@ def test_skills_of_a_repository_are_added_locked_and_updated(person: Person, rep
         "alpha": "imported",
         "beta": "imported",
     }
-    lock = json.loads((person.root / "me/.habitus/skills-lock.json").read_text())
+    lock = json.loads((person.root / "me/.habitus/habitus-lock.json").read_text())
     assert lock["skills"].keys() == {"alpha", "beta"}
     assert (lock["skills"]["alpha"]["address"], lock["skills"]["alpha"]["commit"]) == (url, commit)
     assert "up to date" in person.habitus("skills", "update", "--check")
@@ -121,7 +121,7 @@ def test_one_folder_of_a_repository_is_added_by_its_short_name_or_its_web_addres
     short = f"{repository.path.parent.name}/{repository.path.name}"
     assert person.verdicts("skills", "add", f"{short}/skills/alpha") == {"alpha": "imported"}
     assert person.verdicts("skills", "add", f"{host}/{short}/tree/main/skills/beta/") == {"beta": "imported"}
-    locked = json.loads((person.root / "me/.habitus/skills-lock.json").read_text())["skills"]
+    locked = json.loads((person.root / "me/.habitus/habitus-lock.json").read_text())["skills"]
     assert {name: entry["address"] for name, entry in locked.items()} == {
         "alpha": f"{host}/{short}/tree/HEAD/skills/alpha",
         "beta": f"{host}/{short}/tree/main/skills/beta",
@@ -172,7 +172,7 @@ def test_a_password_in_an_address_is_neither_kept_nor_shown(person: Person, repo
     )
     home = person.root / "me" / ".habitus"
     said = person.habitus("skills", "add", f"{asked}upstream")
-    lock = json.loads((home / "skills-lock.json").read_text())
+    lock = json.loads((home / "habitus-lock.json").read_text())
     assert {entry["address"] for entry in lock["skills"].values()} == {"https://git.example/upstream"}
     said += person.habitus("review", "list") + person.habitus("review", "show", "1") + person.habitus("skills", "list")
     said += person.habitus("skills", "add", f"https://{login}@127.0.0.1:9/private.git", code=1)

@@ -53,6 +53,21 @@ def events(lines: Iterator[str]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 @pytest.mark.full
+@pytest.mark.req("CL-10")
+def test_published_skills_are_read_by_whoever_reaches_it_and_nothing_else_is(run_cli: Cli) -> None:
+    assert run_cli("skills", "new", "brew-tea", "-d", "How tea is brewed").code == 0
+    assert run_cli("skills", "publish", "site", "brew-tea").code == 0
+    with up(run_cli, "--publish", "site") as said, httpx2.Client() as http:
+        address = said[0].rpartition(" ")[2]
+        (row,) = http.get(f"{address}/.well-known/agent-skills/index.json").json()["skills"]
+        assert row["name"] == "brew-tea"
+        assert http.get(f"{address}/.well-known/agent-skills/{row['url']}").status_code == 200
+        assert http.get(f"{address}/.well-known/agent-skills/../../etc/passwd").status_code in (401, 404)
+        assert http.get(f"{address}/api/v1/skills").status_code == 401
+    assert any("for everybody on this machine" in line for line in said)
+
+
+@pytest.mark.full
 @pytest.mark.req("CL-04", "CL-03")
 async def test_the_link_signs_in_once_and_a_restart_signs_nobody_out(run_cli: Cli) -> None:
     assert run_cli("skills", "new", "brew-tea", "-d", "How tea is brewed").code == 0

@@ -133,6 +133,7 @@ def _skills() -> TyperGroup:
         Command("add", "sources:add"),
         _OfSkill("update", "sources:update"),
         _OfSkill("export", "sources:export"),
+        _OfSkill("publish", "sources:publish"),
         Command("search", "finding:search"),
         Command("select", "finding:select"),
         _OfSkill("eval", "finding:evaluate"),

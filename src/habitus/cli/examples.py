@@ -62,6 +62,7 @@ EXAMPLES: Mapping[str, str] = {
     "skills import": "habitus skills import ~/Downloads/skills.zip --skill csv-summary",
     "skills add": "habitus skills add owner/repo/skills/csv-summary",
     "skills update": "habitus skills update --check",
+    "skills publish": "habitus skills publish site csv-summary --tag shared",
     "skills export": "habitus skills export csv-summary --to out",
     "skills search": "habitus skills search 'total by region' --wide",
     "skills select": "habitus skills select --request 'total by region'",

@@ -1,4 +1,4 @@
-"""`habitus skills import | add | update | export`: skills from elsewhere, and to elsewhere."""
+"""`habitus skills import | add | update | export | publish`: skills from elsewhere, and to elsewhere."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ import typer
 
 from habitus.app import Habitus
 from habitus.app.conversations import secrets
-from habitus.app.library import updating
+from habitus.app.library import site, updating
 from habitus.app.library.updating import Manner, TakenIn, Updated
 from habitus.cli import output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson
 from habitus.errors import Misused
 from habitus.files import given_path
+from habitus.skills.downloading import Reach
 from habitus.skills.formats.detect import FORMATS
 from habitus.skills.importing import Namesake, Result, Verdict, hold
 
@@ -54,7 +55,7 @@ def import_skills(
 def add(
     context: typer.Context,
     source: Annotated[
-        str, typer.Argument(help="OWNER/REPO[/FOLDER], a git or web address, an archive or a directory.")
+        str, typer.Argument(help="OWNER/REPO[/FOLDER], a site, an archive or repository by address, or a path.")
     ],
     only: Annotated[list[str] | None, typer.Option("--skill", "-s", help="Only this skill; may be repeated.")] = None,
     overwrite: Overwrite = False,
@@ -129,6 +130,24 @@ def export(
         output.say(f"Wrote {output.counted(done.count, 'skill')} as '{done.format}' to {to}.")
 
 
+def publish(
+    context: typer.Context,
+    folder: Annotated[Path, typer.Argument(help="Where to write the site.")],
+    names: Annotated[list[str] | None, typer.Argument(help="The skills.")] = None,
+    tag: Annotated[str, typer.Option("--tag", help="Also all skills with this tag.")] = "",
+    remove: Annotated[bool, typer.Option("--remove", help="Take them out of the site instead.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write a static site of chosen skills, which 'habitus skills add https://…' and other tools read."""
+    with opened(context) as habitus:
+        made = site.publish(habitus, given_path(folder), names or (), tag=tag, remove=remove)
+        back = ["skills", "publish", str(folder), *made.added, "--remove"] if made.added else []
+        lines = [f"{output.counted(len(made.skills), 'skill')} in {folder}: {', '.join(made.skills) or 'none'}."]
+        if made.skills:
+            lines.append("Serve that folder at the root of an address, or: habitus up --publish " + str(folder))
+        output.done(context, as_json, made, *lines, undo=back)
+
+
 @contextmanager
 def _manner(
     overwrite: bool, is_trusted: bool, is_quiet: bool, *, keep_both: bool = False, replace: bool = False
@@ -138,7 +157,19 @@ def _manner(
         raise Misused("Give --keep-both or --replace, not both.")
     with output.counting(is_quiet=is_quiet) as progress:
         choose = _always_replace if replace else hold if is_quiet or not sys.stdin.isatty() else _ask
-        yield Manner(overwrite=overwrite, is_trusted=is_trusted, keep_both=keep_both, progress=progress, choose=choose)
+        reach = Reach() if is_quiet or not sys.stdin.isatty() else Reach(may_follow=_may_follow)
+        yield Manner(
+            overwrite=overwrite,
+            is_trusted=is_trusted,
+            keep_both=keep_both,
+            progress=progress,
+            choose=choose,
+            reach=reach,
+        )
+
+
+def _may_follow(here: str, there: str) -> bool:
+    return typer.confirm(f"{here} sends on to {there}. Follow it there?")
 
 
 def _always_replace(name: str, here: str, there: str) -> Namesake:

@@ -15,6 +15,8 @@ from typing import Annotated
 
 import typer
 import uvicorn
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from habitus import tracing
@@ -25,10 +27,11 @@ from habitus.cli import output
 from habitus.cli.opening import opened
 from habitus.cli.secrets import unlock
 from habitus.cli.users import describe_left
-from habitus.errors import Refused
+from habitus.errors import NotFound, Refused
 from habitus.mcp import http as mcp_http
 from habitus.mcp.scope import Scope as McpScope
 from habitus.mcp.server import Behind
+from habitus.skills.discovery import INDEX, PLACE
 from habitus.web.app import make_app
 from habitus.web.desks import Desks
 from habitus.web.metrics import PATH, Measured, Metrics
@@ -50,13 +53,17 @@ def up(
     open_reading: Annotated[
         bool, typer.Option("--open-reading", help="Whoever reaches it may look without signing in.")
     ] = False,
+    publish: Annotated[
+        Path | None,
+        typer.Option("--publish", help="A folder of 'skills publish': anyone who reaches this reads it.", exists=True),
+    ] = None,
     with_jobs: Annotated[bool, typer.Option("--jobs/--no-jobs", help="Do jobs too, and start what is due.")] = True,
 ) -> None:
     """Open the web page: see, edit and review what your agents learned. Ctrl-C stops it."""
     home: Path | None = context.find_root().obj
     with opened(context, serves=True) as habitus:
         unlock(habitus)
-        place = Place(host=host, port=port, names=tuple(name or ()), open_reading=open_reading)
+        place = Place(host=host, port=port, names=tuple(name or ()), open_reading=open_reading, site=publish)
         _refuse_strangers(habitus, place)
         with jobs_beside(habitus) if with_jobs else nullcontext():
             asyncio.run(serve(habitus, home, place, output.say))
@@ -71,6 +78,7 @@ class Place:
     port: int
     names: tuple[str, ...] = ()
     open_reading: bool = False  # whoever reaches it may look at what is not a person's own
+    site: Path | None = None  # of published skills, for whoever reaches it
 
     @property
     def is_public(self) -> bool:
@@ -105,9 +113,13 @@ async def serve(habitus: Habitus, home: Path | None, place: Place, say: Callable
         port = door.getsockname()[1]
         names = [*place.names, *(f"{name}:{port}" for name in dict.fromkeys((place.host, "127.0.0.1", "localhost")))]
         agents = mcp_http.guarded_app(behind, names, scope, keys.bearer)
-        both = Both(pages=make_app(desks, keys, names, open_reading=place.open_reading), agents=agents)
+        site = None if place.site is None else _published(place.site)
+        both = Both(pages=make_app(desks, keys, names, open_reading=place.open_reading), agents=agents, site=site)
         say(f"Habitus is at http://{names[0]}")
         say(f"Sign in with this link, which works once: http://{names[0]}/enter?key={keys.new_link()}")
+        if site is not None:
+            who = "whoever reaches this address" if place.is_public else "everybody on this machine"
+            say(f"Skills are published at http://{names[0]}/{INDEX}, for {who}")
         say(f"Programs send 'Authorization: Bearer {keys.bearer}'; agents connect to http://{names[0]}{mcp_http.PATH}")
         watched: ASGIApp = mcp_http.Watched(both, behind)
         if metrics is not None:
@@ -129,14 +141,24 @@ async def serve(habitus: Habitus, home: Path | None, place: Place, say: Callable
             desks.close()
 
 
+def _published(folder: Path) -> ASGIApp:
+    if not (folder / INDEX).is_file():
+        raise NotFound(f"There is no {folder / INDEX}.", mend=f"Write it: habitus skills publish {folder} NAME")
+    return Mount(f"/{PLACE}", StaticFiles(directory=folder / PLACE))
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Both:
-    """Two applications at one address."""
+    """Two applications at one address, and the site of published skills where there is one."""
 
     pages: ASGIApp
     agents: ASGIApp
+    site: ASGIApp | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.site is not None and scope["type"] == "http" and scope["path"].startswith(f"/{PLACE}/"):
+            await self.site(scope, receive, send)
+            return
         is_agents = scope["type"] == "lifespan" or scope["path"] == mcp_http.PATH
         await (self.agents if is_agents else self.pages)(scope, receive, send)
 

@@ -1,4 +1,5 @@
-"""Getting skills from where people publish them: a repository, an archive or a directory, at one exact commit."""
+"""Getting skills from where people publish them: a repository at one exact commit, a site with an index of skills, an
+archive on the web, or what lies here."""
 
 from __future__ import annotations
 
@@ -7,11 +8,14 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from habitus.errors import Invalid, NotFound, StorageFailed
+from habitus.errors import Invalid, NotFound, Refused, StorageFailed
 from habitus.files import given_path
+from habitus.skills import discovery
+from habitus.skills.downloading import Reach, download, public_address
 
 DEFAULT_HOST = "https://github.com/"
 
@@ -20,6 +24,8 @@ _IN_A_TREE = re.compile(
     r"(?P<repo>(?:https?|file)://.+?)/tree/(?P<branch>[^/]+)(?:/(?P<folder>.+))?"
 )  # as sites write it
 _NEWEST = "HEAD"
+_ARCHIVES = (".zip", ".tar.gz", ".tgz", ".skill")
+_GIT_SITES = ("github.com", "gitlab.com", "bitbucket.org", "codeberg.org")
 _LOGIN = re.compile(r"^(?P<scheme>\w[\w+.-]*://)?(?P<login>[^/\s]*)@")
 _GIT_SECONDS = 300
 
@@ -31,6 +37,7 @@ class Fetched:
     path: Path
     address: str
     commit: str = ""
+    digests: Mapping[str, str] = field(default_factory=dict)  # of what a site's index offers, by skill
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,21 +55,74 @@ class _Source:
 
 
 @contextmanager
-def fetched(wanted: str, *, cwd: Path, environ: Mapping[str, str], host: str = DEFAULT_HOST) -> Iterator[Fetched]:
+def fetched(
+    wanted: str,
+    *,
+    cwd: Path,
+    environ: Mapping[str, str],
+    host: str = DEFAULT_HOST,
+    reach: Reach = Reach(),  # noqa: B008  # frozen
+) -> Iterator[Fetched]:
     """Fetch OWNER/REPO[/FOLDER] or an address, or take what lies here; what was fetched goes at the end."""
+    if reach.is_public_only:
+        _refuse_private(wanted)
     local = (cwd / given_path(wanted)).resolve()
-    if local.exists() and not (local / ".git").exists() and not _is_bare_repository(local):
+    is_repository = (local / ".git").exists() or _is_bare_repository(local)
+    if not reach.is_public_only and local.exists() and not is_repository:
         yield Fetched(path=local, address=str(local))
         return
-    source = _source(wanted, local, host)
-    about = source.repository
     with tempfile.TemporaryDirectory(prefix="habitus-fetch-") as scratch:
+        if found := _from_web(wanted, Path(scratch), reach):
+            yield found
+            return
+        source = _source(wanted, local, host)
+        about = source.repository
         place = Path(scratch) / _repository_name(without_login(about))
         branch = () if source.branch == _NEWEST else ("--branch", source.branch)
         clone = ("clone", "--quiet", "--depth", "1", "--no-recurse-submodules", *branch, "--", about, str(place))
-        _git(*clone, about=about, environ=environ)
+        _git(*_pinned(about, reach), *clone, about=about, environ=environ)
         commit = _git("-C", str(place), "rev-parse", "HEAD", about=about, environ=environ).strip()
         yield Fetched(path=_folder_in(place, source), address=without_login(source.address), commit=commit)
+
+
+def _from_web(wanted: str, scratch: Path, reach: Reach) -> Fetched | None:
+    """An archive, or the skills of a site's index; none where the address is that of a repository."""
+    at = urlsplit(wanted)
+    if at.scheme not in ("https", "http") or at.username or _IN_A_TREE.fullmatch(wanted.rstrip("/")):
+        return None
+    name = at.path.rstrip("/").rsplit("/", 1)[-1]
+    if name.lower().endswith(_ARCHIVES):
+        path = scratch / name
+        path.write_bytes(download(wanted, reach).content)
+        return Fetched(path=path, address=wanted)
+    if name.endswith(".git") or (at.hostname in _GIT_SITES and at.path.strip("/").count("/") == 1):
+        return None
+    try:
+        offered = discovery.read_index(wanted, reach)
+    except StorageFailed:
+        return None  # git may know a way, or says what is wrong
+    if offered is None:
+        return None
+    folder = scratch / (at.hostname or "site")
+    folder.mkdir()
+    return Fetched(path=folder, address=wanted, digests=discovery.fetch(offered, folder, reach))
+
+
+def _refuse_private(wanted: str) -> None:
+    """Whoever asks over the web reaches what anybody reaches: OWNER/REPO, or https."""
+    is_plain = _OWNER_REPO.fullmatch(wanted) and not wanted.startswith((".", "-", "/", "~"))
+    if not (is_plain or wanted.startswith("https://")):
+        raise Refused("Only the owner of this home adds from there.", mend="Give https://… or OWNER/REPO.")
+
+
+def _pinned(repository: str, reach: Reach) -> tuple[str, ...]:
+    """Git goes to the address that was checked, and no further."""
+    if not reach.is_public_only:
+        return ()
+    at = urlsplit(repository)
+    host, port = at.hostname or "", at.port or 443
+    address = public_address(host, port)
+    return ("-c", f"http.curloptResolve={host}:{port}:{address}", "-c", "http.followRedirects=false")
 
 
 def without_login(address: str) -> str:
@@ -91,7 +151,7 @@ def _source(wanted: str, local: Path, host: str) -> _Source:
         return _Source(repository=f"{host.rstrip('/')}/{found['repo']}", folder=found["folder"] or "")
     raise NotFound(
         f"There is no '{without_login(wanted)}' here.",
-        mend="Give OWNER/REPO[/FOLDER], a git address, an archive or a directory.",
+        mend="Give OWNER/REPO[/FOLDER], an address, an archive or a directory.",
     )
 
 

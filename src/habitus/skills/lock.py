@@ -1,4 +1,4 @@
-"""Lockfiles for people and version control to read: `skills-lock.json` says where each added skill came from."""
+"""Lockfiles for people and version control to read: `habitus-lock.json` says where each added skill came from."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 Kept = TypeVar("Kept", bound="DataclassInstance")
 
-FILE = "skills-lock.json"
+FILE = "habitus-lock.json"
+OLD_FILE = "skills-lock.json"  # what it was called; now that name is another tool's
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,6 +30,7 @@ class Locked:
     origin: str
     tree_hash: str
     added_on: str
+    digest: str = ""  # by the index of the site that it came from
 
 
 def read(path: Path) -> dict[str, Locked]:

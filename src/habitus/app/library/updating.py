@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from habitus.app.home import Clock, Home
 from habitus.app.library.content import near_duplicates
 from habitus.app.library.undoing import of_change, of_lessons
 from habitus.errors import Invalid, NotFound
-from habitus.files import Tree, content_of
+from habitus.files import Tree, content_of, disk_errors
 from habitus.files import tree_hash as hash_of
 from habitus.memory.playbook import land
 from habitus.settings import Settings
 from habitus.skills import fetching, lock, names, trees
 from habitus.skills.diffing import diff_trees
+from habitus.skills.downloading import Reach
 from habitus.skills.finding import Finder
 from habitus.skills.formats import carried, detect
 from habitus.skills.formats.base import Entry, Incoming, NotTaken, Outgoing, PlaybookLesson, Written
@@ -38,6 +39,7 @@ class Manner:
     is_trusted: bool = False
     keep_both: bool = False  # of several skills of one name, instead of the first
     choose: Choose = hold  # asked before one takes the place of a skill from another origin
+    reach: Reach = field(default_factory=Reach)  # how far a download may go
     progress: Progress = lambda count: None
 
 
@@ -94,12 +96,17 @@ def take_in(home: Home, source: Path | str, only: Sequence[str], layer: str, man
 
 def add(home: Home, source: str, only: Sequence[str], manner: Manner) -> TakenIn:
     """Fetch skills, take them in, and lock where they came from and at which commit."""
-    with _fetched(home.settings, source) as fetched:
+    with _fetched(home.settings, source, manner.reach) as fetched:
         found = detect.read(fetched.path, origin=_origin(fetched), keep_both=manner.keep_both)
         entries = list(_chosen(found, only))
         taken = _run(home, entries, USER, manner)
         _lock(home.settings, home.clock, taken.results, entries, fetched)
     return taken
+
+
+def add_from_web(home: Home, source: str, *, overwrite: bool = False) -> TakenIn:
+    """Add for whoever asks over the web, or left it to a worker: from public addresses alone."""
+    return add(home, source, (), Manner(overwrite=overwrite, reach=Reach(is_public_only=True)))
 
 
 def update(home: Home, wanted: Sequence[str], manner: Manner, *, is_check: bool = False) -> Updated:
@@ -114,7 +121,7 @@ def update(home: Home, wanted: Sequence[str], manner: Manner, *, is_check: bool 
     gone: list[str] = []
     undo: list[str] = []
     for address in dict.fromkeys(entry.address for entry in chosen.values()):
-        with _fetched(home.settings, address) as fetched:
+        with _fetched(home.settings, address, manner.reach) as fetched:
             mine = {name for name, entry in chosen.items() if entry.address == address}
             found = detect.read(fetched.path, origin=_origin(fetched), keep_both=True)
             entries = [entry for entry in found if isinstance(entry, Incoming) and entry.name in mine]
@@ -246,9 +253,9 @@ def _is_new(result: Result) -> bool:
     return result.verdict in (Verdict.IMPORTED, Verdict.UPDATED)
 
 
-def _fetched(settings: Settings, wanted: str) -> AbstractContextManager[fetching.Fetched]:
+def _fetched(settings: Settings, wanted: str, reach: Reach) -> AbstractContextManager[fetching.Fetched]:
     host = settings.git_host or fetching.DEFAULT_HOST
-    return fetching.fetched(wanted, cwd=settings.cwd, environ=os.environ, host=host)
+    return fetching.fetched(wanted, cwd=settings.cwd, environ=os.environ, host=host, reach=reach)
 
 
 def _origin(fetched: fetching.Fetched) -> str:
@@ -258,7 +265,12 @@ def _origin(fetched: fetching.Fetched) -> str:
 
 
 def _lock_file(settings: Settings) -> Path:
-    return settings.home / lock.FILE
+    """The home's lockfile, under its old name where it has not been renamed yet."""
+    file, old = settings.home / lock.FILE, settings.home / lock.OLD_FILE
+    if old.is_file() and not file.exists():
+        with disk_errors(file):
+            old.rename(file)
+    return file
 
 
 def _lock(
@@ -275,6 +287,7 @@ def _lock(
             origin=result.origin,
             tree_hash=hashes[result.name],
             added_on=clock().isoformat(timespec="seconds"),
+            digest=fetched.digests.get(result.name, ""),
         )
         earlier = locked.get(result.name)
         is_same = earlier is not None and replace(earlier, added_on=entry.added_on) == entry

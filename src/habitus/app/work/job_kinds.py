@@ -130,8 +130,8 @@ class Import(_Kind):
 
     takes = range(1, 2)
     usage = (
-        "Say where from: a file, directory, archive or database address. A password in it is not kept: the worker "
-        "takes it from PGPASSWORD or ~/.pgpass."
+        "Say where from: a file, directory, archive, or the address of a site, an archive or a database. A password in "
+        "it is not kept: the worker takes it from PGPASSWORD or ~/.pgpass."
     )
 
     @staticmethod
@@ -143,18 +143,27 @@ class Import(_Kind):
         return {"source": sql.without_password(paths[0]) if "://" in paths[0] else paths[0]}
 
     def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
+        if _is_on_web(given):
+            return [given]
         found = [entry.name for entry in detect.read(_source(given)) if isinstance(entry, Incoming)]
         size = max(_AT_A_TIME, -(-len(found) // _MOST_PARTS))  # each reads all of it
         parts = [{**given, "only": found[start : start + size]} for start in range(0, len(found), size)]
         return [*parts, {**given, "only": []}] if given.get("is_upload") else parts
 
     def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
+        if _is_on_web(part):
+            taken = updating.add_from_web(self._home, part["source"], overwrite=part.get("overwrite", False))
+            return Counter(result.verdict.value for result in taken.results)
         if not part["only"]:  # the end of an upload
             shutil.rmtree(Path(part["source"]).parent, ignore_errors=True)
             return {}
         manner = updating.Manner(overwrite=part.get("overwrite", False), is_trusted=part.get("trust", False))
         taken = updating.take_in(self._home, _source(part), part["only"], part.get("layer", "user"), manner)
         return Counter(result.verdict.value for result in taken.results)
+
+
+def _is_on_web(given: Mapping[str, Any]) -> bool:
+    return str(given["source"]).startswith(("https://", "http://"))
 
 
 class _Played(_Kind):

@@ -48,7 +48,7 @@ def leave(
         raise NotFound(f"There are no jobs of the kind '{kind}'.", mend=f"There are: {', '.join(KINDS)}.")
     if len(words) not in KINDS[kind].takes:
         raise Invalid(f"'{kind}' can't do with {len(words)} words.", mend=KINDS[kind].usage)
-    if words and settings.is_guest:
+    if settings.is_guest and any(not word.startswith("https://") for word in words):
         what = "Which files and databases are read is for the owner of this home to say."
         raise Refused(what, mend=f"Ask them to run 'habitus jobs add {kind} …' where Habitus runs.")
     paths = [word if "://" in word else str(given_path(word).absolute()) for word in words]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response, UploadFile
+from pydantic import BaseModel, Field
 
 from habitus.agent.background import in_thread
 from habitus.app import json_of
-from habitus.app.library import uploading
+from habitus.app.library import updating, uploading
 from habitus.app.library.updating import TakenIn
 from habitus.app.operation.once import Attempt, once
 from habitus.app.use_cases.skills import file_of as file_of_skill
@@ -55,3 +56,20 @@ def upload(habitus: Opened, file: UploadFile, save: bool = False, overwrite: boo
         return once(habitus, key, ["uploads", told(sent.name), file_of(sent.content).sha256, overwrite], make)
     answer: Json = told(uploading.look(habitus.skills, habitus.screening, sent))
     return answer
+
+
+class Addition(BaseModel):
+    source: str = Field(max_length=2_000, description="https://…, or OWNER/REPO[/FOLDER].")
+    overwrite: bool = False
+
+
+@router.post("/additions", response_model=TakenIn)
+def add(habitus: Opened, wanted: Addition, key: OnceKey = "") -> Json:
+    """Fetch skills from a site, an archive or a repository on the public internet, and take them in."""
+
+    def make(attempt: Attempt) -> Json:
+        taken = updating.add_from_web(habitus, wanted.source, overwrite=wanted.overwrite)
+        answer: Json = told(json_of.result(taken))
+        return answer
+
+    return once(habitus, key, ["additions", told(wanted.source), wanted.overwrite], make)

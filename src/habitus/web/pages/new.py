@@ -7,7 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Request, UploadFile
 from fastapi.responses import HTMLResponse
 
-from habitus.app.library import uploading
+from habitus.app import Habitus
+from habitus.app.library import updating, uploading
+from habitus.app.library.updating import TakenIn
 from habitus.app.use_cases import writing
 from habitus.errors import Invalid
 from habitus.jobs.model import Job
@@ -62,6 +64,18 @@ def take(
         )
         answer.headers["HX-Push-Url"] = "/more/jobs"
         return answer
+    return _taken(request, habitus, taken)
+
+
+@router.post("/new/add")
+def add(request: Request, habitus: Opened, source: Annotated[str, Form(max_length=2_000)]) -> HTMLResponse:
+    """Fetch from an address and take in."""
+    if not source.strip():
+        raise Invalid("No address was given.", mend="Give https://… or OWNER/REPO.")
+    return _taken(request, habitus, updating.add_from_web(habitus, source.strip()))
+
+
+def _taken(request: Request, habitus: Habitus, taken: TakenIn) -> HTMLResponse:
     held = sum(result.verdict is Verdict.HELD for result in taken.results)
     refused = [result for result in taken.results if result.verdict is Verdict.REFUSED]
     told = [f"Saved: {counted(len(taken.new_skills), 'skill')}."]

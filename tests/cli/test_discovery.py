@@ -1,0 +1,164 @@
+"""Skills that a site publishes: found by its index, checked by digest, followed by `update`; and publishing them."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from habitus.errors import Refused
+from habitus.skills import discovery
+from habitus.skills.downloading import Reach, download, public_address
+from habitus.skills.fetching import fetched
+from tests.cli.conftest import Direct
+from tests.homes import furnish
+
+pytestmark = pytest.mark.req("CL-10")
+
+INDEX = ".well-known/agent-skills/index.json"
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    moved = ""  # where everything is instead
+
+    def do_GET(self) -> None:
+        if self.moved:
+            self.send_response(302)
+            self.send_header("Location", f"{self.moved}{self.path}")
+            self.end_headers()
+        else:
+            super().do_GET()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def serving(folder: Path, moved: str = "") -> Iterator[str]:
+    handler = type("Handler", (Quiet,), {"moved": moved})
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(folder))) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def other(direct: Direct, tmp_path: Path) -> Direct:
+    """Somebody with a home of their own."""
+    cli = replace(direct.cli, home=furnish(tmp_path / "elsewhere"), user_home=tmp_path / "her")
+    return replace(direct, cli=cli)
+
+
+@pytest.fixture
+def published(direct: Direct, tmp_path: Path) -> Path:
+    """A site with one skill of one file and one of two."""
+    direct.ok("skills", "new", "tidy-inbox", "--description", "Tidies an inbox.")
+    direct.ok("skills", "new", "csv-sum", "--description", "Sums a CSV file.", "--tags", "shared")
+    (direct.home / "skills/csv-sum/references").mkdir()
+    (direct.home / "skills/csv-sum/references/notes.md").write_text("Read the header first.\n")
+    said = direct.ok("skills", "publish", str(tmp_path / "site"), "tidy-inbox", "--tag", "shared")
+    assert "2 skills in" in said
+    return tmp_path / "site"
+
+
+def rows(site: Path) -> dict[str, Any]:
+    return {row["name"]: row for row in json.loads((site / INDEX).read_text())["skills"]}
+
+
+def test_what_is_published_is_added_elsewhere_locked_and_followed(
+    direct: Direct, other: Direct, published: Path
+) -> None:
+    index = rows(published)
+    assert {name: row["type"] for name, row in index.items()} == {"csv-sum": "archive", "tidy-inbox": "skill-md"}
+    with serving(published) as address:
+        taken = other.json("skills", "add", address)
+        assert {one["name"]: one["verdict"] for one in taken["results"]} == dict.fromkeys(index, "imported")
+        locked = json.loads((other.home / "habitus-lock.json").read_text())["skills"]
+        assert {name: one["digest"] for name, one in locked.items()} == {n: r["digest"] for n, r in index.items()}
+        assert {one["address"] for one in locked.values()} == {address}
+        assert (other.home / "skills/csv-sum/references/notes.md").read_text() == "Read the header first.\n"
+        direct.ok("skills", "edit", "tidy-inbox", "--append", "9. Archive what is done.")
+        direct.ok("skills", "publish", str(published))
+        (change,) = other.json("skills", "update")["changes"]
+        assert (change["name"], "+9. Archive what is done." in change["diff"]) == ("tidy-inbox", True)
+    direct.ok("skills", "publish", str(published), "csv-sum", "--remove")
+    assert list(rows(published)) == ["tidy-inbox"]
+    assert not list(published.rglob("*.tar.gz"))
+
+
+def test_what_is_not_as_the_index_says_is_not_taken(other: Direct, published: Path) -> None:
+    place = published / ".well-known/agent-skills/tidy-inbox/SKILL.md"
+    place.write_text(place.read_text() + "And one more thing.\n")
+    with serving(published) as address:
+        ran = other("skills", "add", address)
+    assert (ran.code, ran.out) == (1, "")
+    assert "'tidy-inbox' is not what the index says: its digest differs." in ran.err
+    assert other.own() == []
+
+
+def test_an_index_of_an_unknown_version_is_not_processed_and_the_first_version_is(
+    other: Direct, published: Path
+) -> None:
+    index = published / INDEX
+    said = json.loads(index.read_text())
+    index.write_text(json.dumps({**said, "$schema": "https://example.org/9.9"}))
+    with serving(published) as address:
+        assert "of a version that is not known here" in other("skills", "add", address).err
+        index.unlink()
+        old = published / ".well-known/skills"
+        (old / "greet").mkdir(parents=True)
+        (old / "greet/SKILL.md").write_text("---\nname: greet\ndescription: Greets.\n---\nSay hello.\n")
+        (old / "index.json").write_text(json.dumps({"skills": [{"name": "greet", "files": ["SKILL.md"]}]}))
+        other.ok("skills", "add", address)
+    assert [one["name"] for one in other.own()] == ["greet"]
+
+
+def test_an_archive_is_added_by_its_address(other: Direct, published: Path) -> None:
+    with serving(published) as address:
+        other.ok("skills", "add", f"{address}/.well-known/agent-skills/csv-sum.tar.gz")
+    assert [one["name"] for one in other.own()] == ["csv-sum"]
+
+
+def test_another_host_is_followed_only_after_a_yes(other: Direct, published: Path) -> None:
+    with serving(published) as address, serving(published, moved=address.replace("127.0.0.1", "localhost")) as first:
+        ran = other("skills", "add", first)
+        assert "127.0.0.1 sends on to localhost." in ran.err
+        found = download(f"{first}/{INDEX}", Reach(may_follow=lambda here, there: there == "localhost"))
+    assert discovery.digest_of(found.content) == discovery.digest_of((published / INDEX).read_bytes())
+
+
+@pytest.mark.parametrize("wanted", ["http://example.org/x.zip", "/etc", "ssh://host/x", "file:///etc", "../up"])
+def test_over_the_web_only_public_https_is_asked(tmp_path: Path, wanted: str) -> None:
+    with (
+        pytest.raises(Refused),
+        fetched(wanted, cwd=tmp_path, environ={}, reach=Reach(is_public_only=True)),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "10.1.2.3", "169.254.169.254", "::1", "localhost"])
+def test_private_addresses_are_refused(host: str) -> None:
+    with pytest.raises(Refused, match="not on the public internet"):
+        public_address(host, 443)
+
+
+def test_what_may_not_go_out_is_not_published(direct: Direct, tmp_path: Path) -> None:
+    key = "ghp_" + "aB3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0xYzCaa"
+    direct.ok("skills", "new", "deploy", "--description", "Deploys.")
+    (direct.home / "skills/deploy/notes.md").write_text(f"token {key}\n")
+    ran = direct("skills", "publish", str(tmp_path / "site"), "deploy")
+    assert (ran.code, "notes.md holds what looks like a key" in ran.err) == (1, True)
+    assert key not in ran.err
+    assert not (tmp_path / "site").exists()
