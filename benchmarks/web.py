@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import resource
 import statistics
@@ -54,8 +55,10 @@ def main() -> None:
     if sys.argv[1:2] == ["clients"]:
         asyncio.run(ask(sys.argv[2], sys.argv[3], sys.argv[4], float(sys.argv[5])))
         return
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line sets it, before anything is calculated
     given = sys.argv[1:4]
     skills, clients, seconds = map(int, (*given, *SIZES[len(given) :]))
+    rates: list[float] = []
     for kind in ("sqlite", "postgresql"):
         print(f"{kind}: {skills} skills, {clients} clients")
         with (
@@ -67,8 +70,10 @@ def main() -> None:
             for name, path in PATHS.items():
                 bare = measure(name, (*at, path), clients, bare)
             alone, _ = mixed("reads alone", (*at, "reads"), clients, seconds / 2)
-            p95, _ = mixed("the mix", (*at, "mix"), clients, seconds)
-            print(f"p95 of reads in the mix: {p95 / alone:.1f} × reads alone")
+            p95, rate = mixed("the mix", (*at, "mix"), clients, seconds)
+            rates.append(rate)
+            print(f"  p95 of reads in the mix: {p95 / alone:.1f} × reads alone")
+    print(f"postgresql answers {rates[1] / rates[0]:.2f} × as many requests a second as sqlite")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"{peak:.0f} MB at most")
 
@@ -115,7 +120,7 @@ def measure(name: str, what: tuple[str, str, str], clients: int, bare: float) ->
     """The processor's time for a request, in ms, beside that of the bare file."""
     run(what, 1, 0)  # what is made once is not counted
     began = time.process_time()
-    took = run(what, clients, 0)["read"]
+    took = run(what, clients, 0)[0]["read"]
     each = 1000 * (time.process_time() - began) / len(took)
     times = f"{each / bare:.1f} ×" if bare else "1 ×"
     print(f"  {name:<20} {each:6.1f} ms of processor each, {times:>6}; p95 {p95_of(took):7.1f} ms")
@@ -124,7 +129,7 @@ def measure(name: str, what: tuple[str, str, str], clients: int, bare: float) ->
 
 def mixed(name: str, what: tuple[str, str, str], clients: int, seconds: float) -> tuple[float, float]:
     """The p95 of reads in ms, and requests a second."""
-    took = run(what, clients, seconds)
+    took, seconds = run(what, clients, seconds)
     count = sum(map(len, took.values()))
     each = ", ".join(f"{kind} p95 {p95_of(some):.0f} ms" for kind, some in took.items() if len(some) > 1)
     print(f"  {name:<12} {count / seconds:6.1f} requests a second, {len(took['error'])} errors; {each}")
@@ -135,18 +140,20 @@ def p95_of(took: list[float]) -> float:
     return statistics.quantiles(took, n=20)[18]
 
 
-def run(what: tuple[str, str, str], clients: int, seconds: float) -> dict[str, list[float]]:
+def run(what: tuple[str, str, str], clients: int, seconds: float) -> tuple[dict[str, list[float]], float]:
+    """How many milliseconds each request took, by what it was, and how many seconds all of them together."""
     asked = [sys.executable, __file__, "clients", *what[:2], f"{clients} {what[2]}", str(seconds)]
     done = subprocess.run(asked, check=True, capture_output=True, text=True)
-    took: dict[str, list[float]] = json.loads(done.stdout)
-    return took
+    took, lasted = json.loads(done.stdout)
+    return took, lasted
 
 
 async def ask(url: str, token: str, what: str, seconds: float) -> None:
-    """All clients at once; prints how many milliseconds each request took, by what it was."""
+    """All clients at once; prints what `run` returns."""
     took: dict[str, list[float]] = {"read": [], "search": [], "write": [], "error": []}
     count, _, asked = what.partition(" ")
-    until = time.monotonic() + seconds
+    began_all = time.monotonic()
+    until = began_all + seconds
     chance = random.Random(7)
 
     async def send(http: httpx2.AsyncClient, kind: str, path: str, **sent: object) -> None:
@@ -173,7 +180,7 @@ async def ask(url: str, token: str, what: str, seconds: float) -> None:
     headers = {"Authorization": f"Bearer {token}"}
     async with httpx2.AsyncClient(timeout=600, limits=limits, headers=headers) as http:
         await asyncio.gather(*(client(http, me) for me in range(int(count))))
-    print(json.dumps(took))
+    print(json.dumps([took, time.monotonic() - began_all]))
 
 
 if __name__ == "__main__":

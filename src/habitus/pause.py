@@ -20,6 +20,7 @@ switches = sa.Table(
 )
 
 _PAUSED = "paused"
+_IS_PAUSED = sa.select(switches).where(switches.c.name == _PAUSED)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,7 +36,7 @@ class Pause:
 
     def state(self) -> Paused | None:
         with sql.reading(self._engine) as connection:
-            row = connection.execute(sa.select(switches).where(switches.c.name == _PAUSED)).first()
+            row = connection.execute(_IS_PAUSED).first()
         return None if row is None else Paused(since=row.set_on, by=row.set_by)
 
     def pause(self, by: str) -> Paused:

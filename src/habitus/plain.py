@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,8 @@ def plain(data: object, forms: Mapping[type, Callable[[Any], Any]] = _NO_FORMS) 
         return forms[kind](data)
     if isinstance(data, Enum):
         return data.value
-    if is_dataclass(data) and not isinstance(data, type):
-        return {field.name: plain(getattr(data, field.name), forms) for field in fields(data)}
+    if (names := _field_names(kind)) is not None:
+        return {name: plain(getattr(data, name), forms) for name in names}
     if isinstance(data, Mapping):
         return {str(plain(key)): plain(value, forms) for key, value in data.items()}
     if isinstance(data, (set, frozenset)):
@@ -33,6 +34,12 @@ def plain(data: object, forms: Mapping[type, Callable[[Any], Any]] = _NO_FORMS) 
     if isinstance(data, datetime):
         return data.isoformat()
     return str(data) if isinstance(data, Path) else data
+
+
+@cache
+def _field_names(kind: type) -> tuple[str, ...] | None:
+    """Of a dataclass; None of another type."""
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
 
 
 MAX_DEPTH = 50  # how far values may be nested

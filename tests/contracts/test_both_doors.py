@@ -157,8 +157,8 @@ def test_a_command_and_its_route_give_the_same_json(direct: Direct, tmp_path: Pa
 def _requested(habitus: Habitus, case: UseCase[Any, Any], wanted: object) -> Any:
     keys, desks = keys_of(habitus), Desks(habitus)
     headers = {"Authorization": f"Bearer {keys.bearer}"}
-    given = {one.name: getattr(wanted, one.name) for one in case.fields()}
-    for one in case.fields():
+    given = {one.name: getattr(wanted, one.name) for one in case.fields}
+    for one in case.fields:
         if one.is_version:
             headers["If-Match"] = given.pop(one.name)
     given = {name: _plain(value) for name, value in given.items()}
@@ -207,6 +207,6 @@ def test_a_declaration_is_whole(case: UseCase[Any, Any]) -> None:
     assert dataclasses.is_dataclass(case.input)
     assert dataclasses.is_dataclass(case.result)
     assert isinstance(case.example, case.input)
-    assert all(one.help for one in case.fields())
+    assert all(one.help for one in case.fields)
     names = set(re.findall(r"\{(\w+)\}", case.path))
-    assert names <= {one.name for one in case.fields()}
+    assert names <= {one.name for one in case.fields}

@@ -66,7 +66,8 @@ class UseCase(Generic[Wanted, Done]):
     def _hints(self) -> Mapping[str, Any]:
         return get_type_hints(self.function)
 
-    def fields(self) -> list[InputField]:
+    @cached_property
+    def fields(self) -> Sequence[InputField]:
         hints = get_type_hints(self.input)
         given = [one for one in dataclasses.fields(self.input) if not one.metadata.get("is_attempt")]  # type: ignore[arg-type]  # an input is a dataclass
         return [InputField(name=one.name, type=hints[one.name], field=one) for one in given]
@@ -198,12 +199,11 @@ def page_of(
     name: str, found: Sequence[Wanted], key: Callable[[Wanted], str], *, limit: int | None, after: str
 ) -> Page[Wanted]:
     """Those that come behind `after`, which is the key of one of them; all without a limit."""
-    keys = [key(item) for item in found]
-    start = keys.index(after) + 1 if after in keys else 0
+    start = next((at for at, item in enumerate(found, 1) if key(item) == after), 0) if after else 0
     if after and not start:
         raise Invalid(f"No page of {name} begins after '{after}'.", mend="Begin anew, without 'after'.")
     end = len(found) if limit is None else start + limit
-    return Page(items=found[start:end], next=keys[end - 1] if end < len(found) else None, total=len(found))
+    return Page(items=found[start:end], next=key(found[end - 1]) if end < len(found) else None, total=len(found))
 
 
 def limit_option(default: int | None = 100) -> Any:

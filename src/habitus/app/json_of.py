@@ -11,7 +11,8 @@ from habitus.app.use_cases.skills import ShownSkill, SkillEntry
 from habitus.memory.model import Engram
 from habitus.memory.retention import utility
 from habitus.plain import plain
-from habitus.skills.model import PLAIN_MANIFEST, Manifest
+from habitus.skills.listing import Listed
+from habitus.skills.model import PLAIN_MANIFEST, Manifest, Summary
 from habitus.skills.review import Proposal
 
 if TYPE_CHECKING:
@@ -20,21 +21,23 @@ if TYPE_CHECKING:
 
 def skill(entry: SkillEntry) -> dict[str, Any]:
     """One skill of a listing, flat."""
-    told: dict[str, Any] = plain(entry.item)
-    summary, *_ = told.pop("summary"), told.pop("tree_hash"), told.pop("fills")
-    told["counters"] = plain(entry.counters)
+    item, summary = entry.item, entry.item.summary
+    told = {name: plain(getattr(item, name)) for name in _LISTED} | {"counters": plain(entry.counters)}
     if summary is None:
         return told
-    summary.pop("stated")
-    return {**summary, **told, "manifest": _unusual(entry.manifest)}
+    return {name: plain(getattr(summary, name)) for name in _SUMMARY} | told | {"manifest": _unusual(entry.manifest)}
+
+
+_LISTED = [field.name for field in fields(Listed) if field.name not in ("summary", "tree_hash", "fills")]
+_SUMMARY = [field.name for field in fields(Summary) if field.name not in ("manifest", "stated")]
+_MANIFEST = [field.name for field in fields(Manifest)]
 
 
 def _unusual(manifest: Manifest) -> dict[str, Any]:
     """What it says that is not said anyway."""
-    names = [field.name for field in fields(Manifest)]
     return {
         name: plain(getattr(manifest, name))
-        for name in names
+        for name in _MANIFEST
         if getattr(manifest, name) != getattr(PLAIN_MANIFEST, name)
     }
 

@@ -39,10 +39,10 @@ def command_of(group: str, name: str) -> tuple[Callable[..., None], str]:
     def run(context: typer.Context, as_json: bool = False, **given: Any) -> None:
         look = {one.name: given.pop(one.name) for one in looks}
         with opened(context) as habitus:
-            wanted = case.input(**{one.name: _as_field(one, given[one.name]) for one in case.fields()})
+            wanted = case.input(**{one.name: _as_field(one, given[one.name]) for one in case.fields})
             finish(context, wanted, perform(habitus, wanted), partial(render, **look), as_json=as_json)
 
-    parameters = [*map(_parameter, case.fields()), *looks]
+    parameters = [*map(_parameter, case.fields), *looks]
     context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
     as_json = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, annotation=AsJson, default=False)
     run.__signature__ = inspect.Signature([context, *parameters, as_json])  # type: ignore[attr-defined]  # typer reads it
@@ -69,7 +69,7 @@ def finish(context: typer.Context, wanted: object, done: Any, render: Render, *,
 def words_of(case: UseCase[Any, Any], wanted: object) -> list[str]:
     """The command line that gives this input."""
     words, options = case.command.split(), []
-    for one in case.fields():
+    for one in case.fields:
         value = getattr(wanted, one.name)
         if one.is_argument:
             words += [str(each) for each in (value if one.is_many else (value,)) if each is not None]

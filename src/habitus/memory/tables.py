@@ -71,7 +71,10 @@ memory_views = sa.Table(
 
 def waiting_lessons(engine: sa.Engine, user: str) -> int:
     """How many wait for this person; every command asks, so it costs one count."""
-    is_theirs = sa.or_(engrams.c.scope != "user", engrams.c.owner == user)
-    query = sa.select(sa.func.count()).where(engrams.c.state == "waiting", is_theirs)
     with sql.reading(engine) as connection:
-        return int(connection.execute(query).scalar_one())
+        return int(connection.execute(_WAITING, {"user": user}).scalar_one())
+
+
+_WAITING = sa.select(sa.func.count()).where(
+    engrams.c.state == "waiting", sa.or_(engrams.c.scope != "user", engrams.c.owner == sa.bindparam("user"))
+)

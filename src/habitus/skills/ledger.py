@@ -65,7 +65,7 @@ class LayerChanges:
 def newest_generation(engine: sa.Engine) -> int:
     """A number that grows with every change to any layer in a database."""
     with sql.reading(engine) as connection:
-        return connection.execute(sa.select(sequences.c.value).where(sequences.c.name == _GENERATION)).scalar() or 0
+        return connection.execute(_NEWEST).scalar() or 0
 
 
 def next_generation(connection: sa.Connection, count: int = 1) -> int:
@@ -89,6 +89,7 @@ def has_more_than_steps(engine: sa.Engine) -> bool:
 
 
 _GENERATION = "skill_generation"
+_NEWEST = sa.select(sequences.c.value).where(sequences.c.name == _GENERATION)
 _COLUMNS = tuple(skills.c[field.name] for field in fields(Row))
 _TEXT = _COLUMNS.index(skills.c.summary)
 
@@ -99,16 +100,15 @@ class Ledger:
     def __init__(self, key: str, layer: str, only: str = "") -> None:
         self.key = key
         self.layer = layer
-        self._read = skills.c.layer == key if not only else sa.and_(skills.c.layer == key, skills.c.name == only)
+        which = skills.c.layer == key if not only else sa.and_(skills.c.layer == key, skills.c.name == only)
+        changes = sa.select(*_COLUMNS, skills.c.generation, skills.c.archived_on).order_by(skills.c.generation)
+        self._changes = changes.where(which, skills.c.generation > sa.bindparam("since"))
 
     # Rows
 
     def changes_since(self, connection: sa.Connection, generation: int) -> LayerChanges:
-        query = sa.select(*_COLUMNS, skills.c.generation, skills.c.archived_on)
-        query = query.where(self._read, skills.c.generation > generation).order_by(skills.c.generation)
-        if generation == 0:
-            query = query.where(skills.c.archived_on.is_(None))
-        found = connection.execute(query).all()
+        query = self._changes if generation else self._changes.where(skills.c.archived_on.is_(None))
+        found = connection.execute(query, {"since": generation}).all()
         return LayerChanges(
             generation=found[-1].generation if found else generation,
             present=tuple(self._rows(row[:-2] for row in found if row[-1] is None)),
@@ -386,9 +386,13 @@ class Ledger:
         query = sa.select(counters).where(counters.c.skill == identity)
         return {(row.version, Stage(row.stage)): _counters(row) for row in connection.execute(query)}
 
-    def all_counters(self, connection: sa.Connection, *, with_told: bool = False) -> dict[int, dict[Stage, Counters]]:
+    def all_counters(
+        self, connection: sa.Connection, *, with_told: bool = False, among: Sequence[int] | None = None
+    ) -> dict[int, dict[Stage, Counters]]:
         """Per skill id and stage, over all versions; what other systems told of only if asked."""
-        query = sa.select(counters).join(skills).where(skills.c.layer == self.key)
+        query = sa.select(counters).where(counters.c.skill.in_(among or ()))
+        if among is None:
+            query = sa.select(counters).join(skills).where(skills.c.layer == self.key)
         if not with_told:
             query = query.where(counters.c.version != TOLD)
         result: dict[int, dict[Stage, Counters]] = {}

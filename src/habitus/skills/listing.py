@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -58,6 +59,12 @@ class Snapshot:
     @functools.cached_property
     def with_recipes(self) -> tuple[Listed, ...]:
         return tuple(item for item in self.listing if item.summary is not None and Stage.CHUNKS in item.summary.stages)
+
+    @functools.cached_property
+    def tags(self) -> Mapping[str, int]:
+        """How many have each, the most first."""
+        counted = Counter(tag for item in self.listing if item.summary is not None for tag in item.summary.tags)
+        return dict(counted.most_common())
 
     @functools.cached_property
     def hashes(self) -> Mapping[str, str]:

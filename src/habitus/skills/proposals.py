@@ -124,6 +124,9 @@ def reasons_to_wait(change: Change, before: Tree, author: Author, *, auto: bool)
     return [*reasons, *change.findings]
 
 
+_COUNT = sa.select(sa.func.count()).where(proposals.c.state == sa.bindparam("state"))
+
+
 class Desks:
     """Where proposals lie: in one database, or where hosts share one, in that and for a while in the host's own.
 
@@ -173,11 +176,10 @@ class Desks:
         return sorted(found, key=lambda proposal: (proposal.made_on, proposal.id))
 
     def count(self, state: ProposalState) -> int:
-        query = sa.select(sa.func.count()).where(proposals.c.state == state.value)
         total = 0
         for engine in self.engines:
             with sql.reading(engine) as connection:
-                total += int(connection.execute(query).scalar_one())
+                total += int(connection.execute(_COUNT, {"state": state.value}).scalar_one())
         return total
 
     def get(self, number: int) -> Proposal:

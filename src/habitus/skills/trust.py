@@ -22,6 +22,7 @@ IMPORTED = "imported"  # the root under which imported skills are trusted one by
 APPROVED = "approved"  # the root under which the code of one's own skills is approved, one by one
 PACKAGES = "packages for "  # how the roots begin under which a project's packages are allowed, one by one
 _ONE_BY_ONE = (IMPORTED, APPROVED, PACKAGES)
+_REVISION = sa.select(sa.func.count(), sa.func.max(trusted.c.trusted_on))
 
 Scan = Callable[[Tree], Sequence[str]]  # what a person must see before they trust it, one text each
 
@@ -107,7 +108,7 @@ class Trust:
     def revision(self) -> tuple[int, str]:
         """Changes whenever somebody trusts or revokes something."""
         with sql.reading(self._engine) as connection:
-            count, newest = connection.execute(sa.select(sa.func.count(), sa.func.max(trusted.c.trusted_on))).one()
+            count, newest = connection.execute(_REVISION).one()
         seen = (int(count), str(newest or ""))
         with self._lock:
             if seen != self._seen:

@@ -19,6 +19,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from habitus.skills.fields import EDITABLE
+from habitus.skills.model import Stage
 from habitus.text import encodable
 from habitus.web import words
 from habitus.web.desks import habitus_of
@@ -41,14 +42,16 @@ def page(
 ) -> HTMLResponse:
     """A whole page; a request of htmx takes what it wants out of it."""
     habitus = habitus_of(request)
+    with habitus.reading():
+        waiting, pause = habitus.waiting_count(), habitus.pause.state()
     around = {
         "path": request.url.path,
         "csrf": request.state.csrf,
         "who": request.state.person,
         "may_change": request.state.may_change,
         "said": said,
-        "waiting_count": habitus.waiting_count(),
-        "is_paused": habitus.pause.state() is not None,
+        "waiting_count": waiting,
+        "is_paused": pause is not None,
         "as_of": getattr(request.state, "as_of", None),
         "now": habitus.clock(),
     }
@@ -94,6 +97,7 @@ def _templates() -> Environment:
     )  # fmt: skip
     made.filters |= {
         "ago": ago,
+        "ladder": ladder,
         "markdown": markdown,
         "moment": moment,
         "counted": words.counted,
@@ -101,6 +105,14 @@ def _templates() -> Environment:
     }
     made.globals |= {"words": words, "skill_fields": EDITABLE, "version": version("habitus")}
     return made
+
+
+@functools.cache
+def ladder(stages: frozenset[Stage]) -> Markup:
+    """The stages that a skill has, as steps of a ladder; there are only a few sets of them."""
+    has = ", ".join(label for stage, label in words.STAGES.items() if stage in stages)
+    steps = "".join('<i class="has"></i>' if stage in stages else "<i></i>" for stage in words.STAGES)
+    return Markup(f'<span class="ladder" role="img" aria-label="Has {has}" title="{has}">{steps}</span>')
 
 
 @functools.cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -47,8 +46,8 @@ def browse(home: Home, wanted: SkillList) -> Browsed:
     items = everything(home)
     chosen, fits = matching(home, wanted, items)
     page = chosen[: wanted.limit]
-    counted, known = used(home.skills, page), _known(home.journal, home.evidence, page)
-    tags = Counter(tag for item in items if item.summary is not None for tag in item.summary.tags)
+    with home.reading():
+        counted, known = used(home.skills, page), _known(home.journal, home.evidence, page)
     return Browsed(
         rows=tuple(
             Row(
@@ -60,7 +59,7 @@ def browse(home: Home, wanted: SkillList) -> Browsed:
         ),
         found=len(chosen),
         total=len(items),
-        tags=dict(tags.most_common()),
+        tags=home.skills.last.tags,
         fits=fits,
     )
 

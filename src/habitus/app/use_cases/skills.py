@@ -16,6 +16,7 @@ from habitus.errors import NotFound, did_you_mean
 from habitus.evidence.model import ItemKind
 from habitus.files import content_of
 from habitus.journal.model import TrialArms
+from habitus.search.model import Results
 from habitus.skills import gates, names, trees
 from habitus.skills.gates import Packages
 from habitus.skills.layers import address
@@ -28,6 +29,7 @@ from habitus.skills.stores.base import TOLD
 
 MOST = 2**31  # the highest version that is asked for
 _FOUND = 50  # by one search
+_FEW = 500  # that are asked for by name
 
 
 def skill_name() -> str:
@@ -47,6 +49,10 @@ class SkillList:
     layer: str | None = option("Only skills of this layer.")
     limit: int | None = limit_option(None)
     after: str = after_option()
+
+    @property
+    def is_filtered(self) -> bool:
+        return bool(self.tag or self.source or self.stage or self.state or self.layer)
 
     def fits(self, item: Listed) -> bool:
         summary = item.summary
@@ -84,7 +90,11 @@ def list_skills(home: Home, wanted: SkillList) -> SkillPage:
     page = page_of("skills", found, _address, limit=wanted.limit, after=wanted.after)
     counted = used(home.skills, page.items)
     entries = [
-        SkillEntry(item=item, counters=counted.get((item.layer, item.name), Counters()), manifest=_stated(home, item))
+        SkillEntry(
+            item=item,
+            counters=counted.get((item.layer, item.name), Counters()),
+            manifest=_stated(home.skills, item),
+        )
         for item in page.items
     ]
     return SkillPage(skills=entries, next=page.next, total=page.total)
@@ -99,22 +109,23 @@ def everything(home: Home) -> tuple[Listed, ...]:
     return (*home.skills.listing(), *_held(home.review))
 
 
-def matching(home: Home, wanted: SkillList, items: Sequence[Listed]) -> tuple[list[Listed], bool]:
+def matching(home: Home, wanted: SkillList, items: Sequence[Listed]) -> tuple[Sequence[Listed], bool]:
     """Those that fit, in order, and whether what was searched for fits anything well."""
     if wanted.layer is not None:
         home.skills.layer(wanted.layer)  # an unknown one is said
-    chosen = [item for item in items if wanted.fits(item)]
-    return _searched(home, wanted.q, chosen) if wanted.q.strip() else (chosen, True)
+    chosen = [item for item in items if wanted.fits(item)] if wanted.is_filtered else items
+    return _searched(home, wanted, chosen) if wanted.q.strip() else (chosen, True)
 
 
-def _searched(home: Home, q: str, items: list[Listed]) -> tuple[list[Listed], bool]:
+def _searched(home: Home, wanted: SkillList, items: Sequence[Listed]) -> tuple[list[Listed], bool]:
     """Those whose name holds the words, then those that mean the same."""
-    wanted = q.strip().lower().replace(" ", "-")
-    named = [item for item in items if wanted in item.name]
-    by_name = {item.name: item for item in items if wanted not in item.name}
-    results = home.finder.search(q, k=_FOUND, among=set(by_name)) if by_name else None
-    found = [by_name[hit.id] for hit in results.hits] if results is not None else []
-    return [*named, *found], bool(named) or (results is not None and results.fits)
+    words = wanted.q.strip().lower().replace(" ", "-")
+    named = [item for item in items if words in item.name]
+    others = {item.name: item for item in items if words not in item.name}
+    among = set(others) if named or wanted.is_filtered else None  # or all there are, which need not be named
+    results = home.finder.search(wanted.q, k=_FOUND, among=among) if others else Results()
+    found = [others[hit.id] for hit in results.hits if hit.id in others]
+    return [*named, *found], bool(named) or results.fits
 
 
 def _held(review: Review) -> list[Listed]:
@@ -137,9 +148,13 @@ Counted = Mapping[tuple[str, str], Counters]  # (layer, name) → all stages tog
 
 def used(skills: Library, items: Sequence[Listed]) -> Counted:
     """How those of these skills have fared that were ever shown or used."""
-    layers = [skills.layer(name) for name in dict.fromkeys(item.layer for item in items)]
+    by_layer: dict[str, list[str]] = {}
+    for item in items:
+        by_layer.setdefault(item.layer, []).append(item.name)
     return {
-        (layer.name, name): _together(stages) for layer in layers for name, stages in layer.store.all_counters().items()
+        (layer, name): _together(stages)
+        for layer, names in by_layer.items()
+        for name, stages in skills.layer(layer).store.all_counters(among=names if len(names) <= _FEW else None).items()
     }
 
 
@@ -147,10 +162,10 @@ def _together(stages: Mapping[Stage, Counters]) -> Counters:
     return functools.reduce(operator.add, stages.values(), Counters())
 
 
-def _stated(home: Home, item: Listed) -> Manifest:
+def _stated(skills: Library, item: Listed) -> Manifest:
     if item.summary is not None and not (item.inert or item.hidden or item.fills):
         return item.summary.manifest  # nothing was taken from it or added to it
-    found = home.skills.layer(item.layer).store.summary(item.name) or item.summary
+    found = skills.layer(item.layer).store.summary(item.name, look=False) or item.summary
     return found.manifest if found is not None else Manifest()
 
 
@@ -187,18 +202,23 @@ def _version_of(done: ShownSkill) -> tuple[int, str]:
 def show(home: Home, wanted: OneSkill) -> ShownSkill:
     """One skill as a model reads it, or one of its versions as it is kept: its fields, its steps and its files."""
     name, version, skills = wanted.name, wanted.version, _library_of(home, wanted.name)
-    item, tree = skills.find(name), skills.tree(name, version)
+    item = skills.find(name)
+    store = skills.layer(item.layer).store
     if version is not None:
+        tree = skills.tree(name, version)
         skill = trees.parse(item.name, tree).skill
         item = replace(item, summary=None if skill is None else replace(skill, version=version))
     else:
         skill = skills.load(name) if item.summary is not None else None
+        tree = store.tree(item.name, look=False) or {}
     main = trees.main_file(tree)
-    told = skills.counters(name, version=TOLD)
+    with home.reading():
+        counted, told = store.counters(item.name), store.counters(item.name, version=TOLD)
+        known = _known(home, item)
     return ShownSkill(
         item=item,
-        counters=_together(skills.counters(name)),
-        manifest=_stated(home, item) if version is None else skill.manifest if skill is not None else Manifest(),
+        counters=_together(counted),
+        manifest=_stated(skills, item) if version is None else skill.manifest if skill is not None else Manifest(),
         skill=skill,
         files=tuple(sorted(tree)),
         text=None if main is None else tree[main].content,
@@ -207,7 +227,7 @@ def show(home: Home, wanted: OneSkill) -> ShownSkill:
             for stage, counted in told.items()
         ),
         lacks=() if skill is None else gates.missing_packages(skill.manifest, Packages()),
-        known=_known(home, item),
+        known=known,
     )
 
 

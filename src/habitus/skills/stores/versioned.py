@@ -119,8 +119,8 @@ class SkillStore:
             return None
         return records.with_body(row.summary, self.bodies([row.name]).get(row.name, ""))
 
-    def summary(self, name: str) -> Summary | None:
-        row = self._known.fresh().loadable.get(names.canonical(name))
+    def summary(self, name: str, *, look: bool = True) -> Summary | None:
+        row = (self._known.fresh() if look else self._known.index).loadable.get(names.canonical(name))
         return None if row is None else row.summary
 
     def is_taken(self, name: str) -> bool:
@@ -364,7 +364,8 @@ class SkillStore:
 
     def counters(self, name: str, *, version: int | None = None) -> dict[Stage, Counters]:
         """Per stage, over all versions or for one; `TOLD` is what another system says."""
-        row = self._known.fresh().taken.get(names.canonical(name))
+        known = names.canonical(name)
+        row = self._known.index.taken.get(known) or self._known.fresh().taken.get(known)
         if row is None:
             return {}
         with sql.reading(self._engine) as connection:
@@ -375,11 +376,15 @@ class SkillStore:
                 result[stage] = result.get(stage, Counters()) + counters
         return result
 
-    def all_counters(self, *, with_told: bool = False) -> dict[str, dict[Stage, Counters]]:
-        """Per name and stage, over all versions, for the skills that have any."""
-        self._known.fresh()
+    def all_counters(
+        self, *, with_told: bool = False, among: Sequence[str] | None = None
+    ) -> dict[str, dict[Stage, Counters]]:
+        """Per name and stage, over all versions, for the skills that have any; `among` are a few of those last seen."""
+        if among is None:
+            self._known.fresh()
+        rows = None if among is None else [row.id for name in among if (row := self._known.index.taken.get(name))]
         with sql.reading(self._engine) as connection:
-            found = self._ledger.all_counters(connection, with_told=with_told)
+            found = self._ledger.all_counters(connection, with_told=with_told, among=rows)
         return {
             self._known.rows[identity].name: stages
             for identity, stages in found.items()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 import re
 import types
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ from habitus.app.declaring import InputField, UseCase, all_declared, tag_of
 from habitus.app.operation.once import Attempt, once
 from habitus.app.operation.people import Role
 from habitus.plain import plain
-from habitus.text import encodable_value
+from habitus.text import encodable
 from habitus.web.api.answers import SHAPES
 from habitus.web.api.asking import IfMatch, OnceKey
 from habitus.web.desks import habitus_of
@@ -55,14 +56,15 @@ def role_for(method: str, path: str) -> Role | None:
 def _add(made: APIRouter, case: UseCase[Any, Any]) -> None:
     in_path = set(re.findall(r"\{(\w+)\}", case.path))
     body = _body(case, in_path)
-    parameters = [_parameter(one, in_path) for one in case.fields() if one.name in in_path or body is None]
+    parameters = [_parameter(one, in_path) for one in case.fields if one.name in in_path or body is None]
+    fields = {one.name: one for one in case.fields}
 
     def endpoint(request: Request, **given: Any) -> Response:
         sent: Any = given.pop("body", None)
         key: str = given.pop("key", "")
         if sent is not None:
             given |= {name: getattr(sent, name) for name in sent.model_fields_set}
-        wanted = case.input(**{name: _as_field(case, name, value) for name, value in given.items()})
+        wanted = case.input(**{name: _as_field(fields[name], value) for name, value in given.items()})
         _refuse_without_version(case, wanted)
         return _answer(case, habitus_of(request), wanted, key)
 
@@ -71,7 +73,7 @@ def _add(made: APIRouter, case: UseCase[Any, Any]) -> None:
     if body is not None:
         default = inspect.Parameter.empty if any(one.is_required() for one in body.model_fields.values()) else body()
         extra.append(inspect.Parameter("body", keyword, annotation=body, default=default))
-        parameters += [_parameter(one, in_path) for one in case.fields() if one.is_version]
+        parameters += [_parameter(one, in_path) for one in case.fields if one.is_version]
     if case.is_once:
         extra.append(inspect.Parameter("key", keyword, annotation=OnceKey, default=""))
     endpoint.__signature__ = inspect.Signature([*extra[:1], *parameters, *extra[1:]])  # type: ignore[attr-defined]  # FastAPI reads it
@@ -84,16 +86,23 @@ def _add(made: APIRouter, case: UseCase[Any, Any]) -> None:
         status_code=case.status,
         tags=[case.path.split("/")[1]],
         description=case.help,
-        response_class=JSONResponse,
+        response_class=JsonAnswer,
         response_model=shape_of(case.result),
     )
+
+
+class JsonAnswer(JSONResponse):
+    """Halves of characters, which the escapes of JSON can spell and UTF-8 can't, are replaced in the whole at once."""
+
+    def render(self, content: Any) -> bytes:
+        return encodable(json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))).encode()
 
 
 def _answer(case: UseCase[Any, Any], home: Habitus, wanted: Any, key: str) -> Response:
     def make(attempt: Attempt) -> dict[str, Any]:
         before = case.made_since(home, wanted, attempt.since) if case.made_since and attempt.since else None
         done = case(home, case.as_attempt(wanted, attempt.id)) if before is None else before
-        told = encodable_value(json_of.result(done))
+        told = json_of.result(done)
         headers = {} if case.version_of is None else {"ETag": tag_of(*case.version_of(done))}
         if case.location:
             headers["Location"] = API + case.location.format(**told)
@@ -101,16 +110,15 @@ def _answer(case: UseCase[Any, Any], home: Habitus, wanted: Any, key: str) -> Re
 
     asked = [case.method, case.path, plain(wanted)]
     answer = once(home, key, asked, make) if case.is_once else make(Attempt())
-    return JSONResponse(answer["told"], status_code=case.status, headers=answer["headers"])
+    return JsonAnswer(answer["told"], status_code=case.status, headers=answer["headers"])
 
 
 def _refuse_without_version(case: UseCase[Any, Any], wanted: Any) -> None:
-    if any(one.is_version and getattr(wanted, one.name) is None for one in case.fields()):
+    if any(one.is_version and getattr(wanted, one.name) is None for one in case.fields):
         raise PreconditionRequired("Say which version this changes.", mend="Send the ETag you read as 'If-Match'.")
 
 
-def _as_field(case: UseCase[Any, Any], name: str, value: Any) -> Any:
-    (one,) = (field for field in case.fields() if field.name == name)
+def _as_field(one: InputField, value: Any) -> Any:
     if one.is_many and isinstance(value, str):
         return tuple(part for part in value.split(",") if part)
     return tuple(value) if one.is_many and isinstance(value, list) else value
@@ -120,7 +128,7 @@ def _body(case: UseCase[Any, Any], in_path: set[str]) -> type[BaseModel] | None:
     """The model of what is sent; none where everything stands in the address."""
     if case.method in ("GET", "DELETE"):
         return None
-    rest = [one for one in case.fields() if one.name not in in_path and not one.is_version]
+    rest = [one for one in case.fields if one.name not in in_path and not one.is_version]
     if not rest:
         return None
     fields: dict[str, Any] = {one.name: (_bounded(one), _info(one, Field)) for one in rest}

@@ -19,7 +19,7 @@ from habitus.web.words import counted
 
 router = APIRouter(include_in_schema=False)
 
-_PAGE = 100
+_PAGE = 50
 
 
 def chosen(q: str = "", tag: str = "", source: str = "", stage: str = "", state: str = "") -> SkillList:
