@@ -9,6 +9,7 @@ Run: .venv/bin/python benchmarks/web.py [SKILLS [CLIENTS [SECONDS]]]
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import random
@@ -55,7 +56,9 @@ def main() -> None:
     if sys.argv[1:2] == ["clients"]:
         asyncio.run(ask(sys.argv[2], sys.argv[3], sys.argv[4], float(sys.argv[5])))
         return
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line sets it, before anything is calculated
+    if "OPENBLAS_NUM_THREADS" not in os.environ:  # as `habitus up` begins
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "OPENBLAS_NUM_THREADS": "1"})
+    gc.set_threshold(100_000, 50, 100)
     given = sys.argv[1:4]
     skills, clients, seconds = map(int, (*given, *SIZES[len(given) :]))
     rates: list[float] = []

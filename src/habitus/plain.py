@@ -23,7 +23,7 @@ def plain(data: object, forms: Mapping[type, Callable[[Any], Any]] = _NO_FORMS) 
         return forms[kind](data)
     if isinstance(data, Enum):
         return data.value
-    if (names := _field_names(kind)) is not None:
+    if (names := _field_names(kind)) is not None:  # type: ignore[arg-type]  # every class has a hash
         return {name: plain(getattr(data, name), forms) for name in names}
     if isinstance(data, Mapping):
         return {str(plain(key)): plain(value, forms) for key, value in data.items()}

@@ -92,6 +92,7 @@ _GENERATION = "skill_generation"
 _NEWEST = sa.select(sequences.c.value).where(sequences.c.name == _GENERATION)
 _COLUMNS = tuple(skills.c[field.name] for field in fields(Row))
 _TEXT = _COLUMNS.index(skills.c.summary)
+_COUNTED = sa.select(counters).where(counters.c.skill.in_(sa.bindparam("among")))
 
 
 class Ledger:
@@ -390,13 +391,12 @@ class Ledger:
         self, connection: sa.Connection, *, with_told: bool = False, among: Sequence[int] | None = None
     ) -> dict[int, dict[Stage, Counters]]:
         """Per skill id and stage, over all versions; what other systems told of only if asked."""
-        query = sa.select(counters).where(counters.c.skill.in_(among or ()))
-        if among is None:
-            query = sa.select(counters).join(skills).where(skills.c.layer == self.key)
-        if not with_told:
-            query = query.where(counters.c.version != TOLD)
+        of_layer = sa.select(counters).join(skills).where(skills.c.layer == self.key)
+        found = connection.execute(of_layer) if among is None else connection.execute(_COUNTED, {"among": among})
         result: dict[int, dict[Stage, Counters]] = {}
-        for row in connection.execute(query):
+        for row in found:
+            if row.version == TOLD and not with_told:
+                continue
             stages = result.setdefault(row.skill, {})
             stages[Stage(row.stage)] = stages.get(Stage(row.stage), Counters()) + _counters(row)
         return result
