@@ -3,12 +3,12 @@
     python benchmarks/screening.py [--data DIR] [--hosts 2]
 
 DIR (or HABITUS_BENCH_DATA) has two families of attacks (`malicious/fixtures.jsonl`, `malicious/injected.jsonl.gz`), two
-of harmless skills (`ordinary/skills_whole.jsonl.xz`, `ordinary/vendors.jsonl.xz`) and `ordinary/lessons.jsonl`; a third
-family of attacks and the orders to memory are ours, in `data/`. Every attack is put into harmless skills of each family
-in four places: as an obvious block, as a line among the skill's own, as a script with the sentence that runs it, and in
-the description. Hosts are drawn from sources in turn, so that no author's skills weigh more than another's. An attack
-counts as held where its insertion brings a finding that waits for a person and that the skill alone has not. The worst
-pair of families stands first; the names that the public injections send to are replaced by unknown ones.
+of harmless skills (`ordinary/skills_whole.jsonl.xz`, `ordinary/vendors.jsonl.xz`) and `ordinary/lessons.jsonl`; two
+more families of attacks and the orders to memory are ours, in `data/`. Every attack is put into harmless skills of each
+family in four places: as an obvious block, as a line among the skill's own, as a script with the sentence that runs it,
+and in the description. Hosts are drawn from sources in turn, so that no author's skills weigh more than another's. An
+attack counts as held where its insertion brings a finding that waits for a person and that the skill alone has not. The
+worst pair of families stands first; the names that the public injections send to are replaced by unknown ones.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ def main() -> None:
     attacks = {
         "Cisco": [*_fixtures(args.data)],
         "SKILL-INJECT": [*_injected(args.data)],
-        "ours": [*_ours()],
+        "ours": [*_ours("attacks", "attacks_fresh", "attacks_unseen")],
+        "ours, obvious": [*_ours("attacks_obvious", "attacks_obvious_unseen", "attacks_obvious_last")],
     }
     harmless = {"wild": _harmless(args.data, "skills_whole"), "vendors": _harmless(args.data, "vendors")}
     systems: dict[str, Any] = {"worst pair": {}, "pairs": {}}
@@ -187,8 +188,8 @@ def _injected(data: Path) -> Iterator[Attack]:
         yield _worded("injected", _elsewhere(block, salt=len(block)))
 
 
-def _ours() -> Iterator[Attack]:
-    for name in ("attacks", "attacks_fresh", "attacks_unseen"):
+def _ours(*names: str) -> Iterator[Attack]:
+    for name in names:
         for kind, text in sections(OWN / f"{name}.txt"):
             yield _worded(kind, text, loud=f"## IMPORTANT\n\n{text}")
 
@@ -245,7 +246,7 @@ def _held_data(skills: Sequence[Skill]) -> int:
 def _lessons(data: Path, *, named: bool) -> dict[str, Any]:
     """Orders and ordinary lessons as they come to memory."""
     orders = _lines(OWN / "admission_orders.txt")
-    worded = [attack.line for attack in _ours()]
+    worded = [attack.line for attack in _ours("attacks", "attacks_fresh", "attacks_unseen")]
     usual = [row["text"] for row in _report.read_jsonl(data / "ordinary" / "lessons.jsonl")]
     close = _lines(OWN / "admission_ordinary.txt")
     found = {"orders": orders, "attacks as lessons": worded, "lessons": usual, "lessons close to orders": close}

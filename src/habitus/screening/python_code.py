@@ -13,6 +13,7 @@ from habitus.screening.findings import Category, Risk
 from habitus.screening.values import FETCHES, NONE, SPIES, ValueOrigin, ValueOrigins, Values, bound_names, opens
 
 _HIGH, _NOTE = Risk.HIGH, Risk.NOTE
+_CODE, _SECRETS, _AWAY = Category.DANGEROUS_CODE, Category.CREDENTIAL_ACCESS, Category.EXFILTRATION
 _PER_RULE = 8
 
 _SENDS = re.compile(
@@ -95,7 +96,7 @@ def together(seen_by_path: Mapping[str, tuple[Seen, ...]]) -> Iterator[tuple[str
         why = f"Sends data to a server, and {source}:{reader.line} reads credentials or private data."
         yield (
             path,
-            Seen(rule="reads_and_sends", category=Category.EXFILTRATION, severity=_HIGH, line=sender.line, why=why),
+            Seen(rule="reads_and_sends", category=_AWAY, severity=_HIGH, line=sender.line, why=why),
         )
 
 
@@ -128,9 +129,9 @@ class _Look(ast.NodeVisitor):
 
     def visit_While(self, node: ast.While) -> None:
         if isinstance(node.test, ast.Constant) and node.test.value and self._only_asks(node):
-            self.saw("floods", Category.DANGEROUS_CODE, _HIGH, node, "Floods a server with requests.")
+            self.saw("floods", _CODE, _HIGH, node, "Floods a server with requests.")
         elif isinstance(node.test, ast.Constant) and node.test.value and not self._has_way_out(node):
-            self.saw("endless_loop", Category.DANGEROUS_CODE, _HIGH, node, "A loop that never ends and never waits.")
+            self.saw("endless_loop", _CODE, _HIGH, node, "A loop that never ends and never waits.")
         self.generic_visit(node)
 
     def _only_asks(self, loop: ast.While) -> bool:
@@ -155,13 +156,13 @@ class _Look(ast.NodeVisitor):
             case ast.Call(func=ast.Name(id="range"), args=[*_, ast.Constant(value=int(count))]) if count >= 500:
                 names = (self.values.name_of(part.func) for part in ast.walk(node) if isinstance(part, ast.Call))
                 if any(FETCHES.fullmatch(name) or _SENDS.fullmatch(name) for name in names):
-                    self.saw("floods", Category.DANGEROUS_CODE, _HIGH, node, "Floods a server with requests.")
+                    self.saw("floods", _CODE, _HIGH, node, "Floods a server with requests.")
         self.generic_visit(node)
 
     def visit_BinOp(self, node: ast.BinOp) -> None:
         match node:
             case ast.BinOp(left=ast.List(), op=ast.Mult(), right=ast.Constant(value=int(count))) if count >= 10_000_000:
-                self.saw("memory_bomb", Category.DANGEROUS_CODE, _NOTE, node, "Builds a list of ten million or more.")
+                self.saw("memory_bomb", _CODE, _NOTE, node, "Builds a list of ten million or more.")
         self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
@@ -182,19 +183,17 @@ class _Look(ast.NodeVisitor):
         is_foreign = bool(origins & {ValueOrigin.FETCHED, ValueOrigin.DECODED})
         if _EVALUATES.fullmatch(name):
             if is_foreign:
-                category = Category.OBFUSCATION if ValueOrigin.DECODED in origins else Category.DANGEROUS_CODE
+                category = Category.OBFUSCATION if ValueOrigin.DECODED in origins else _CODE
                 self.saw("runs_fetched_code", category, _HIGH, node, f"{name}() of data that was fetched or decoded.")
             elif name.endswith("compile") or _has_no_builtins(node):
                 return
             elif ValueOrigin.GIVEN in origins:
-                self.saw(
-                    "runs_given_code", Category.DANGEROUS_CODE, _NOTE, node, f"{name}() runs whatever it is given."
-                )
+                self.saw("runs_given_code", _CODE, _NOTE, node, f"{name}() runs whatever it is given.")
             else:
-                self.saw("evaluates", Category.DANGEROUS_CODE, _NOTE, node, f"{name}() of text.")
+                self.saw("evaluates", _CODE, _NOTE, node, f"{name}() of text.")
         elif _UNPICKLES.fullmatch(name) and not any(word.arg in ("Loader", "weights_only") for word in node.keywords):
             why = f"{name}() can run code that is hidden in the data."
-            self.saw("unpickles", Category.DANGEROUS_CODE, _HIGH if is_foreign else _NOTE, node, why)
+            self.saw("unpickles", _CODE, _HIGH if is_foreign else _NOTE, node, why)
 
     def _commands(self, name: str, node: ast.Call) -> None:
         is_shell = _RUNS_SHELL.fullmatch(name) is not None or any(
@@ -206,19 +205,17 @@ class _Look(ast.NodeVisitor):
         text, origins = self.values.text_of(node.args[0]), self.values.origins_of(node.args[0])
         if origins & {ValueOrigin.FETCHED, ValueOrigin.DECODED}:
             why = "Runs a command that was fetched or decoded."
-            self.saw("runs_fetched_command", Category.DANGEROUS_CODE, _HIGH, node, why)
+            self.saw("runs_fetched_command", _CODE, _HIGH, node, why)
         elif is_shell and _FETCH_COMMAND.search(text):
             why = "Runs a shell command that talks to the network."
-            self.saw("shell_with_network", Category.DANGEROUS_CODE, _NOTE, node, why)
+            self.saw("shell_with_network", _CODE, _NOTE, node, why)
         elif is_shell and ValueOrigin.GIVEN in origins:
             why = "A shell command is put together from what it is given."
-            self.saw("shell_injection", Category.DANGEROUS_CODE, _NOTE, node, why)
+            self.saw("shell_injection", _CODE, _NOTE, node, why)
         elif is_shell:
-            self.saw("shell", Category.DANGEROUS_CODE, _NOTE, node, "Runs a shell command.")
+            self.saw("shell", _CODE, _NOTE, node, "Runs a shell command.")
         if _SPY_COMMAND.search(text):
-            self.saw(
-                "spies", Category.CREDENTIAL_ACCESS, _NOTE, node, "Reads the clipboard, the screen or the keychain."
-            )
+            self.saw("spies", _SECRETS, _NOTE, node, "Reads the clipboard, the screen or the keychain.")
 
     def _environment(self, name: str, node: ast.Call) -> None:
         takes_all = name in ("dict", "json.dumps", "str") and any(
@@ -226,12 +223,12 @@ class _Look(ast.NodeVisitor):
         )
         if name == "os.environ.items" or takes_all:
             self.dumps_environment = True
-            self.saw("environment_dump", Category.CREDENTIAL_ACCESS, _NOTE, node, "Reads all environment variables.")
+            self.saw("environment_dump", _SECRETS, _NOTE, node, "Reads all environment variables.")
         if _KEYLOGS.fullmatch(name):
-            self.saw("keylogger", Category.CREDENTIAL_ACCESS, _HIGH, node, "Listens to the keyboard.")
+            self.saw("keylogger", _SECRETS, _HIGH, node, "Listens to the keyboard.")
         elif SPIES.fullmatch(name):
             why = "Reads the clipboard, the screen, the camera or stored passwords."
-            self.saw("spies", Category.CREDENTIAL_ACCESS, _NOTE, node, why)
+            self.saw("spies", _SECRETS, _NOTE, node, why)
 
     def _network(self, name: str, node: ast.Call) -> None:
         is_sending = _SENDS.fullmatch(name) is not None
@@ -241,21 +238,15 @@ class _Look(ast.NodeVisitor):
             ]
             bodies += node.args[1:] if name.startswith(("requests", "httpx")) else node.args if is_sending else []
             if is_sending or bodies:
-                self.saw("sends", Category.EXFILTRATION, _NOTE, node, "Sends data to a server.")
+                self.saw("sends", _AWAY, _NOTE, node, "Sends data to a server.")
             origins: ValueOrigins = NONE.union(*map(self.values.origins_of, bodies))
             if ValueOrigin.SECRET in origins:
                 severity = _HIGH if self.dumps_environment or self.is_foreign else _NOTE
-                self.saw(
-                    "sends_secrets",
-                    Category.EXFILTRATION,
-                    severity,
-                    node,
-                    "Sends credentials or private data to a server.",
-                )
+                self.saw("sends_secrets", _AWAY, severity, node, "Sends credentials or private data to a server.")
         if self.has_sockets and name.endswith((".connect", ".connect_ex")):
-            self.saw("socket", Category.EXFILTRATION, _NOTE, node, "Opens a network connection.")
+            self.saw("socket", _AWAY, _NOTE, node, "Opens a network connection.")
         if self.has_sockets and name in ("os.dup2", "pty.spawn"):
-            self.saw("reverse_shell", Category.DANGEROUS_CODE, _HIGH, node, "Opens a shell for someone else.")
+            self.saw("reverse_shell", _CODE, _HIGH, node, "Opens a shell for someone else.")
 
     def _files(self, name: str, node: ast.Call) -> None:
         path = node.func.value if isinstance(node.func, ast.Attribute) and "." in name else None
@@ -266,17 +257,14 @@ class _Look(ast.NodeVisitor):
                 why = "Writes to a file that is run or obeyed later."
                 self.saw("settles_in", Category.EXCESSIVE_PERMISSION, _HIGH, node, why)
         elif opens(name) and any(map(self.values.is_secret_path, [*operands, node])):
-            severity = _NOTE
-            self.saw(
-                "reads_secrets", Category.CREDENTIAL_ACCESS, severity, node, "Reads a file that holds credentials."
-            )
+            self.saw("reads_secrets", _SECRETS, _NOTE, node, "Reads a file that holds credentials.")
         if opens(name) and node.args and self._is_unconfined(node.args[0]):
             why = "Opens a path made from what it is given, without a check that it stays inside."
-            self.saw("path_traversal", Category.DANGEROUS_CODE, _NOTE, node, why)
+            self.saw("path_traversal", _CODE, _NOTE, node, why)
         if name in ("shutil.rmtree", "os.removedirs") and any(
             self.values.text_of(arg) in _EVERYTHING for arg in node.args
         ):
-            self.saw("deletes_home", Category.DANGEROUS_CODE, _HIGH, node, "Deletes the whole home or system.")
+            self.saw("deletes_home", _CODE, _HIGH, node, "Deletes the whole home or system.")
 
     def _writes(self, name: str, node: ast.Call) -> bool:
         if name.endswith((".write_text", ".write_bytes", ".symlink_to")) or name in _WRITERS:
@@ -309,9 +297,7 @@ class _Look(ast.NodeVisitor):
 
     def _queries(self, name: str, node: ast.Call) -> None:
         if name.endswith(_QUERIES) and node.args and self.values.is_built_query(node.args[0]):
-            self.saw(
-                "sql_injection", Category.DANGEROUS_CODE, _NOTE, node, "A database query is put together from text."
-            )
+            self.saw("sql_injection", _CODE, _NOTE, node, "A database query is put together from text.")
 
     def _tricks(self, name: str, node: ast.Call) -> None:
         text_of, name_of = self.values.text_of, self.values.name_of
@@ -340,9 +326,9 @@ class _Look(ast.NodeVisitor):
         if name.startswith("ctypes.") and name.endswith(
             ("VirtualAlloc", "CFUNCTYPE", "CreateThread", "mmap", "RtlMoveMemory")
         ):
-            self.saw("machine_code", Category.DANGEROUS_CODE, _HIGH, node, "Runs raw machine code.")
+            self.saw("machine_code", _CODE, _HIGH, node, "Runs raw machine code.")
         if name.endswith("setup") and any(word.arg == "cmdclass" for word in node.keywords):
-            self.saw("setup_hook", Category.DANGEROUS_CODE, _NOTE, node, "Runs its own code when it is installed.")
+            self.saw("setup_hook", _CODE, _NOTE, node, "Runs its own code when it is installed.")
 
 
 def _has_no_builtins(node: ast.Call) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from habitus.screening.findings import Category, Risk
 
 _PIECE = re.compile(r"%(\w+)%")
+_ORDER_GAP = 6  # words between the parts of an order
 _HOST = re.compile(r"(?:\w+://(?:[^\s/@]{1,64}@)?|[^@]{1,64}@)([\w.-]{1,253})")
 
 Slots = frozenset[str]
@@ -37,6 +38,15 @@ class Rule:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Group:
+    """One of these slots is in the sentence, or before it; or none of them is."""
+
+    slots: Slots
+    before: Slots
+    is_refused: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Intent:
     """Slots that meet in one sentence: of each group one, in order and at most `gap` words apart."""
 
@@ -45,7 +55,7 @@ class Intent:
     risk: Risk
     why: str
     concern: str  # the same, as memory says it; empty where memory does not ask
-    ways: tuple[tuple[Slots, ...], ...]
+    ways: tuple[tuple[Group, ...], ...]
     unless: Slots
     gap: int
 
@@ -53,9 +63,17 @@ class Intent:
         if not self.unless.isdisjoint(own):
             return False
         for way in self.ways:
-            placed = [group for group in way if not any(name[0] == "+" and name[1:] in around for name in group)]
-            if all(not group.isdisjoint(own) for group in placed) and self._stands(placed, words):
-                return True
+            placed = []
+            for group in way:
+                if not group.before.isdisjoint(around):
+                    continue
+                if group.is_refused != group.slots.isdisjoint(own):
+                    break
+                if not group.is_refused:
+                    placed.append(group.slots)
+            else:
+                if self._stands(placed, words):
+                    return True
         return False
 
     def _stands(self, groups: Sequence[Slots], words: Sequence[Slots]) -> bool:
@@ -106,29 +124,42 @@ def all_cues() -> frozenset[str]:
 @functools.cache
 def intents() -> tuple[Intent, ...]:
     return tuple(
-        _intent(Category(category), name, row)
+        intent
         for category, rows in read("intents").items()
         for name, row in rows.items()
+        for intent in _intents(Category(category), name, row)
     )
 
 
 @functools.cache
 def lesson_intents() -> tuple[Intent, ...]:
     """What else may not meet in a lesson."""
-    return tuple(_intent(Category.PROMPT_INJECTION, name, row) for name, row in read("lessons")["intents"].items())
+    rows = read("lessons")["intents"].items()
+    return tuple(intent for name, row in rows for intent in _intents(Category.PROMPT_INJECTION, name, row))
 
 
-def _intent(category: Category, name: str, row: dict[str, Any]) -> Intent:
-    return Intent(
-        name=name,
-        category=category,
-        risk=Risk(row.get("risk", "high")),
-        why=row.get("why", ""),
-        concern=row.get("concern", ""),
-        ways=tuple(tuple(frozenset(group.split("|")) for group in way.split()) for way in row["slots"].split(";")),
-        unless=frozenset(row.get("unless", "attack warns").split()),
-        gap=row["gap"],
-    )
+def _intents(category: Category, name: str, row: dict[str, Any]) -> Iterator[Intent]:
+    """Of one row: the ways to speak of a deed, and those to order it."""
+    said, unless = row.get("slots", ""), row.get("unless", "attack warns")
+    for ways, excused in ((said, unless), (row.get("orders", ""), "warns defends")):
+        gap, _, slots = ways.rpartition(":")
+        if slots:
+            yield Intent(
+                name=name,
+                category=category,
+                risk=Risk(row.get("risk", "high")),
+                why=row.get("why", ""),
+                concern=row.get("concern", ""),
+                ways=tuple(tuple(map(_group, way.split())) for way in slots.split(";")),
+                unless=frozenset(excused.split()),
+                gap=int(gap or _ORDER_GAP),
+            )
+
+
+def _group(names: str) -> Group:
+    every = names.lstrip("^").split("|")
+    before = frozenset(name[1:] for name in every if name[0] == "+")
+    return Group(slots=frozenset(every), before=before, is_refused=names[0] == "^")
 
 
 @functools.cache

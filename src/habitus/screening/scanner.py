@@ -34,7 +34,9 @@ _DATA = re.compile(
 _PROGRAMS = (b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"\xfe\xed\xfa\xcf", b"\xca\xfe\xba\xbe")
 _COMPILED = (".pyc", ".pyo", ".class", ".so", ".dll", ".exe", ".jar")
 _MEDIA = re.compile(r"\.(?:png|jpe?g|gif|webp|ico|pdf|ttf|otf|woff2?|mp[34]|wav|docx|xlsx|pptx|potx|dotx)$")
-_PYTHON_CUES = re.compile(r"\b(?:eval|exec|__import__|b64decode|fromhex|marshal|dup2|environ)\b|range\(\d{3,9}")
+_PYTHON_CUES = re.compile(
+    r"\b(?:eval|exec|__import__|b64decode|fromhex|marshal|dup2|environ)\b|range\(\d{3,9}|while (?:True|1):"
+)
 _COMMENT = re.compile(r"<!--(.*?)(?:-->|\Z)", re.DOTALL)
 _UNSEEN = re.compile(
     r"<\w+\b[^>\n]{0,200}(?:display\s?:\s?none|visibility\s?:\s?hidden|font-size\s?:\s?0|opacity\s?:\s?0(?![.\d])|"
@@ -262,7 +264,7 @@ class Page:
         is_quoted = _QUOTED.search(said.text) is not None
         is_listed = is_quoted or first in "-*+>❌✗" or first.isdigit()
         warned = said.above | (said.own if is_quoted else frozenset())
-        return first == "|" or (is_listed and (self.is_about_attacks or not warned.isdisjoint(("attack", "forbids"))))
+        return said.is_row or (is_listed and (self.is_about_attacks or not warned.isdisjoint(("attack", "forbids"))))
 
     def _at(self, line: int, rule: str, category: Category, severity: Risk, why: str, excerpt: str) -> Finding:
         return _at(self.path, line, rule, category, severity, why, excerpt)

@@ -1,7 +1,8 @@
 """Reads a text into sentences, and each of them into the slots of its words: what it speaks of, in which mood. Pure.
 
-`send` stands for a word of that slot, `-send` for one that is negated ("never send"), `~approval` for one that is to be
-skipped ("without asking"), `+standing` for one in the heading or in the sentences before it.
+`send` stands for a word of that slot, `!send` for one that opens its clause as an order does, `-send` for one that is
+negated ("never send"), `~approval` for one that is to be skipped ("without asking"), `+standing` for one in the heading
+or in the sentences before it.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ _FENCE = re.compile(r"(?:`{3,}|~{3,})[ \t]*([\w+-]*)")
 _IN_WORDS = frozenset({"", "text", "txt", "md", "markdown", "prompt", "plain", "plaintext"})
 _INTRODUCES = (":", ":**", ":*", ":__")
 _TOKENS = re.compile(
-    r"(?P<url>(?:https?|wss?|ftp)://[^\s\"'<>)\]`]{1,300})|(?P<mail>[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,5}[a-z]{2,24}\b)"
-    r"|(?P<path>[~$.]{0,2}[\w${}.-]{0,60}(?:/[\w${}.*-]{1,60}){1,9}/?|\.[a-z]\w{1,20}(?:\.\w{1,12})?|[\w-]{1,60}\.[a-z]{1,5}\d?\b)"
+    r"(?P<url>(?:https?|wss?|ftp)://[^\s\"'<>)\]`]{1,300})"
+    r"|(?<![\w.:@/-])(?P<host>\d{1,3}(?:\.\d{1,3}){3}|(?:[\w-]{1,40}+\.){1,3}(?:com|org|cc|ru|xyz|biz|onion)(?![\w(]))(?![\w.]\w)"
+    r"|(?<![a-z0-9_.+$-])(?:(?P<mail>[\w.+-]{1,64}+@(?:[\w-]{1,63}\.){1,5}[a-z]{2,24}\b)"
+    r"|(?P<path>[~$.]{0,2}[\w${}.-]{0,60}+(?:/[\w${}.*-]{1,60}+){1,9}/?|\.[a-z]\w{1,20}(?:\.\w{1,12})?"
+    r"|[\w-]{1,60}+\.[a-z]{1,5}\d?\b))"
     r"|[\w\u0900-\u0dff]{1,80}|[,;:()|—–→>]"
 )
 _INSIDE = re.compile(r"[\w\u0900-\u0dff]+")
@@ -40,7 +44,7 @@ _ENGLISH = frozenset(  # words that hardly any other language has
 )
 _UNFINISHED = re.compile(r"(?![#|]).*[\w,]$")
 _KEY = re.compile(r"[\w-]+:(?!//)")
-_WALLET = re.compile(r"0x[0-9a-f]{12}|bc1[0-9a-z]{20}|[a-z]{2}\d{2}[0-9a-z]{12,30}$")
+_WALLET = re.compile(r"0x[0-9a-f]{12}|bc1[0-9a-z]{20}|[13][1-9a-z]{25,34}$|[a-z]{2}\d{2}[0-9a-z]{12,30}$")
 _REACH = 4  # words that a negation turns
 _UNORDERED = 3  # groups of slots that may meet in what has no words to order
 _LONGEST_SENTENCE = 1_000
@@ -61,6 +65,7 @@ class Sentence:
     words: Sequence[Slots]
     around: Slots = NOTHING
     above: Slots = NOTHING  # those of its heading and of the line that introduces its list
+    is_row: bool = False  # of a table
     is_code: bool = False  # a line of a program, whose words mean something else
 
     @property
@@ -86,7 +91,15 @@ def sentences(text: str, kind_of_host: KindOfHost, table: str = "words") -> Iter
         for part in _parts(stripped):
             words = words_of(part, kind_of_host, table) if not is_code else []
             around, above = heading | block, heading | opening
-            yield Sentence(line=number, text=part, words=words, around=around, above=above, is_code=is_code)
+            yield Sentence(
+                line=number,
+                text=part,
+                words=words,
+                around=around,
+                above=above,
+                is_row=stripped.startswith("|"),
+                is_code=is_code,
+            )
             block, count = block.union(*words), count + 1
         if is_heading:
             heading = block
@@ -122,11 +135,17 @@ def words_of(sentence: str, kind_of_host: KindOfHost, table: str) -> list[Slots]
     lexicon = _lexicon(table, is_english=not _ENGLISH.isdisjoint(tokens))
     found: list[Slots] = []
     turned: dict[str, int] = {}  # mark → words that it still reaches
+    is_title = sentence.startswith("#")
+    opens = not is_title
     for place, token in enumerate(tokens):
         if token in _BREAKS:
             turned.clear()
+            opens = token not in "(|>→" and not is_title
             continue
         named = _named(tokens, place, lexicon) | special.get(place, NOTHING)
+        if opens:
+            opens = token.isdigit() or "leads_in" in named
+            named = named.union("!" + name for name in named)
         found.append(named.union(mark + name for mark in turned for name in named) if turned else named)
         turned = {mark: left - 1 for mark, left in turned.items() if left > 1} if turned else turned
         if "not" in named:
@@ -144,8 +163,8 @@ def _tokens(plain: str, kind_of_host: KindOfHost) -> tuple[list[str], dict[int, 
     special: dict[int, Slots] = {}
     for found in _TOKENS.finditer(plain):
         token, kind = found[0], found.lastgroup
-        if kind in ("url", "mail"):
-            host = kind_of_host(rules.host_of(token))
+        if kind in ("url", "mail", "host"):
+            host = kind_of_host(token if kind == "host" else rules.host_of(token))
             special[len(tokens)] = frozenset({host, "address"} - {""})
             tokens.append("")
         elif kind == "path" and (named := rules.path_slots(token)):
