@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus, read_settings
+from habitus.learning.acc.lessons import RULES as RULES_OF_DETECTORS
 from habitus.llm.model import Returned
 from habitus.llm.scripted import ScriptedModel, calls, says
-from habitus.memory.model import Draft, Kind, Producer, Scope
+from habitus.memory.model import Draft, Evidence, Kind, Producer, Scope
 from habitus.settings import account_name
 from tests.cli.conftest import Direct
 
@@ -269,3 +270,18 @@ def test_lessons_that_say_the_same_after_an_edit_are_one_again(direct: Direct) -
     assert [step["item"] for step in said_twice] == [ids[2]]
     direct.ok("curate", "--apply")
     assert ids[2] in {each["id"] for each in direct.json("lessons", "archive")["lessons"]}
+
+
+@pytest.mark.req("EL-05")
+def test_two_rules_that_one_turn_taught_of_one_trouble_are_merged(direct: Direct) -> None:
+    rules = {name: RULES_OF_DETECTORS[name] for name in ("kill_loop:silence", "repeated_tool_error", "name_switch")}
+    with Habitus.open(read_settings(direct.home, {**direct.cli.environ(), "USER": account_name()})) as habitus:
+        for name, (kind, text) in rules.items():
+            evidence = Evidence(detector=name.partition(":")[0], trace="t1")
+            habitus.memory.encode(Draft(text=text, kind=kind, produced_by=Producer.DETECTOR, evidence=evidence))
+    (step,) = direct.json("curate")["steps"]
+    assert (step["action"], step["text"]) == ("prune", rules["repeated_tool_error"][1])
+    assert step["reason"].startswith("the same turn taught what is more specific: When a cell is killed only")
+    direct.ok("curate", "--apply")
+    left = {each["text"] for each in direct.json("lessons", "list")["lessons"]}
+    assert left == {rules[name][1] for name in ("kill_loop:silence", "name_switch")}

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from habitus.learning.acc import ACC, EventKind, Mode, tool_called, tool_returned
-from habitus.learning.acc.lessons import RULES
+from habitus.learning.acc import ACC, DETECTORS, EventKind, Mode, detect, tool_called, tool_returned
+from habitus.learning.acc.lessons import PRECEDENCE, RULES
 
 
 def fail(acc: ACC, tool: str = "save", error: str = "disk full") -> None:
@@ -54,10 +54,35 @@ def test_active_nudges_once_per_detector_and_turn() -> None:
     assert acc.at_round() == ()
     fail(acc)
     assert [nudge.lesson.detector for nudge in acc.at_round()] == ["repeated_error_signature"]
-    assert [lesson.detector for lesson in acc.at_end_of_turn()] == ["repeated_tool_error", "repeated_error_signature"]
+    assert [lesson.detector for lesson in acc.at_end_of_turn()] == ["repeated_error_signature"]
     fail(acc)
     fail(acc)
     assert [nudge.lesson.detector for nudge in acc.at_round()] == ["repeated_tool_error"]
+
+
+def kill(acc: ACC, round_idx: int, reason: str = "silence") -> None:
+    acc.emit("tool_call", {"name": "scratchpad", "id": f"c{round_idx}"}, round_idx=round_idx)
+    acc.emit("scratchpad_killed", {"name": "train", "reason": reason}, round_idx=round_idx)
+    result = {"name": "scratchpad", "id": f"c{round_idx}", "success": False, "error": "killed: no output"}
+    acc.emit("tool_result", result, round_idx=round_idx)
+
+
+@pytest.mark.req("EL-05")
+def test_advice_on_one_trouble_comes_from_the_most_specific_detector_alone() -> None:
+    acc = ACC(Mode.ACTIVE)
+    kill(acc, 1)
+    assert acc.at_round() == ()
+    kill(acc, 2)
+    assert [nudge.lesson.rule for nudge in acc.at_round()] == [RULES["kill_loop:silence"][1]]
+    kill(acc, 3)
+    assert acc.at_round() == ()  # the same error a third time, and it is the same trouble
+    for at in (4, 5):
+        acc.emit("tool_call", {"name": "upload", "id": f"u{at}"}, round_idx=at)
+        acc.emit("tool_result", {"name": "upload", "id": f"u{at}", "success": False, "error": "full"}, round_idx=at)
+    acc.emit("cap_exhausted", {}, round_idx=5)
+    assert [nudge.lesson.detector for nudge in acc.at_round()] == ["cap_exhausted"]  # one a round
+    assert {lesson.detector for lesson in detect(acc.take())} > {"kill_loop", "repeated_tool_error"}
+    assert {name for names in PRECEDENCE for name in names} == set(DETECTORS)
 
 
 @pytest.mark.req("EL-05")

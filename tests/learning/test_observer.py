@@ -62,6 +62,25 @@ def lessons(*texts: str) -> Any:
     return says(json.dumps({"lessons": list(texts)}))
 
 
+@pytest.mark.req("EL-05")
+async def test_two_silent_kills_teach_one_rule_and_none_that_contradicts_it() -> None:
+    seen, _, keeper = learner(mode="active")
+    said: list[str] = []
+    for number in (1, 2):
+        killed = {"name": "train", "reason": "silence"}
+        made = [
+            tool_called("scratchpad", {"code": number}, round_idx=number),
+            event(EventKind.SCRATCHPAD_KILLED, killed, round_idx=number),
+            tool_returned("scratchpad", success=False, error="killed: no output", round_idx=number),
+        ]
+        watch(seen, made)
+        said += await seen.advise()
+    rule = RULES["kill_loop:silence"][1]
+    assert said == [f"[Habitus self-check — kill_loop] {rule}"]
+    await seen.learn(ended())
+    assert [draft.text for draft in keeper.learned] == [rule]
+
+
 @pytest.mark.req("EL-05", "ME-01")
 async def test_a_detectors_lesson_reaches_memory_as_a_rule_of_its_kind() -> None:
     seen, model, keeper = learner()

@@ -210,9 +210,12 @@ class Cortex:
         """Rules, by id or text, whose detector fired again although they were in the prompt."""
         return usage.ignored(self._ledger, rules)
 
-    def prune(self, *, dry_run: bool = False, is_thorough: bool = False) -> tuple[Engram, ...]:
+    def prune(
+        self, *, dry_run: bool = False, is_thorough: bool = False, also: Sequence[Engram] = ()
+    ) -> tuple[Engram, ...]:
         """Archive lessons that never helped or have expired, each with its reason; if thorough, what is said twice."""
-        gone = tuple(e for e in usage.aged(self._ledger, with_twins=is_thorough) if self._viewer.sees(e))
+        aged = {e.id: e for e in (*usage.aged(self._ledger, with_twins=is_thorough), *also)}
+        gone = tuple(e for e in aged.values() if self._viewer.sees(e))
         return gone if dry_run else self._put_away(gone)
 
     def compact(self, choose: Choose | None = None, *, dry_run: bool = False) -> tuple[Engram, ...]:

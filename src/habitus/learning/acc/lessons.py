@@ -91,6 +91,45 @@ RULES: dict[str, tuple[Kind, str]] = {
 }
 
 
+# Detectors that see the same trouble, the most specific first: where several fire over the same rounds, it advises.
+PRECEDENCE = (
+    ("kill_loop", "repeated_error_signature", "repeated_tool_error", "severity_climb"),
+    ("ping_pong", "same_call_again", "no_new_information"),
+    ("oversized_cell",),
+    ("orphaned_tool_call",),
+    ("reset_churn",),
+    ("name_switch",),
+    ("repair_churn",),
+    ("cap_exhausted",),
+)
+_PLACES = {name: (family, place) for family, names in enumerate(PRECEDENCE) for place, name in enumerate(names)}
+
+
+def is_more_specific(detector: str, than: str) -> bool:
+    """Whether both see the same trouble, and the first says more of it."""
+    (family, place), (other, behind) = _PLACES[detector], _PLACES[than]
+    return family == other and place < behind
+
+
+def by_precedence(lessons: Iterable[Lesson]) -> list[Lesson]:
+    return sorted(lessons, key=lambda each: _PLACES[each.detector])
+
+
+def collapse(lessons: Iterable[Lesson], told: Iterable[Lesson] = ()) -> tuple[Lesson, ...]:
+    """Without those that a more specific one, of these or of those `told`, covers in any of its rounds."""
+    found = tuple(lessons)
+    return tuple(
+        each
+        for each in found
+        if not any(is_more_specific(one.detector, each.detector) and _overlap(one, each) for one in (*found, *told))
+    )
+
+
+def _overlap(one: Lesson, other: Lesson) -> bool:
+    rounds = {event.round_idx for event in one.evidence}
+    return any(event.round_idx in rounds for event in other.evidence)
+
+
 def lesson(detector: str, evidence: Iterable[Event], *, variant: str = "") -> Lesson:
     kind, rule = RULES[f"{detector}:{variant}" if variant else detector]
     return Lesson(detector=detector, kind=kind, rule=rule, evidence=tuple(evidence))

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from habitus.events import Event, EventKind, severity_of
 from habitus.learning.acc.detectors import DETECTORS, detect
-from habitus.learning.acc.lessons import Lesson
+from habitus.learning.acc.lessons import Lesson, by_precedence, collapse
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class ACC:
             log.warning("the ACC could not take an event of kind %r", kind, exc_info=True)
 
     def at_round(self) -> tuple[Nudge, ...]:
-        """After the results of a round: what to say now, each detector at most once a turn.
+        """After the results of a round: the one thing to say now, each detector at most once a turn.
 
         Also what memory knows already: a rule that is being broken right now is worth repeating.
         """
@@ -90,13 +90,14 @@ class ACC:
             turn = self._turn
             events = tuple(turn.events)
         waiting = [(name, detector) for name, detector in DETECTORS.items() if name not in turn.nudged]
-        lessons = [found for _, detector in waiting if (found := detector(events))]
-        turn.nudged.update(found.detector for found in lessons)
+        fired = [found for _, detector in waiting if (found := detector(events))]
+        lessons = by_precedence(collapse(fired, turn.nudged.values()))[:1]
+        turn.nudged |= {found.detector: found for found in lessons}
         return tuple(Nudge(lesson=found) for found in lessons)
 
     def at_end_of_turn(self) -> tuple[Lesson, ...]:
-        """What the turn taught that is not known yet."""
-        return self.not_known(detect(self.take()))
+        """What the turn taught that is not known yet; of detectors that overlap, the most specific."""
+        return self.not_known(collapse(detect(self.take())))
 
     def take(self) -> tuple[Event, ...]:
         """The events of the turn so far. The next turn starts with its own buffer, so no event is lost."""
@@ -137,7 +138,7 @@ class ACC:
 class _Turn:
     def __init__(self) -> None:
         self.events: list[Event] = []
-        self.nudged: set[str] = set()
+        self.nudged: dict[str, Lesson] = {}  # by detector
 
 
 def _known(kind: EventKind | str) -> EventKind:

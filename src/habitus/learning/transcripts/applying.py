@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from habitus.learning import cerebellum, observer
+from habitus.learning.acc.lessons import collapse
 from habitus.learning.observer import LessonKeeper
 from habitus.learning.post_mortem import PostMortem
 from habitus.learning.transcripts.ledger import How, NotSettled, TurnLedger
@@ -84,7 +85,7 @@ class Applier:
                 user=self._user,
                 project=studied.project or self._project,
             )
-            for each in studied.lessons
+            for each in collapse(studied.lessons)
         ]
         return Taught(digests=(studied.digest,), how=How.DETECTORS, drafts=tuple(told), uses=studied.skill_uses)
 
