@@ -102,10 +102,9 @@ async def test_a_lesson_climbs_to_code_degrades_falls_back_retires_and_is_restor
     for number in range(3):
         await talk(habitus, f"print a label for the order A{number}")
     (step,) = await climbed(habitus)
-    assert (step.item, step.reason) == (
-        SKILL,
-        "It was verified by a trial, and helped in 3 of the 3 times it was shown.",
-    )
+    told = [turn.id for turn in reversed(habitus.journal.latest(limit=3))]
+    served = f"It was verified by a trial, and helped in 3 of the 3 times it was shown: turns {', '.join(told)}."
+    assert (step.item, step.reason) == (SKILL, served)
     assert lesson.id in " ".join(approve(habitus))
     assert habitus.skills.load(SKILL).body.startswith(
         "When a label for an order is printed:\n\n1. Load the order first, and print its id."
@@ -119,7 +118,11 @@ async def test_a_lesson_climbs_to_code_degrades_falls_back_retires_and_is_restor
         )
         await talk(habitus, f"a label for A{number}x", calls("recall_skill", {"name": SKILL}), *made)
     (step,) = await climbed(habitus)
-    assert (step.item, step.reason) == (SKILL, "It served in 3 of the 3 uses that were judged.")
+    told = [turn.id for turn in reversed(habitus.journal.latest(limit=3))]
+    assert (step.item, step.reason) == (
+        SKILL,
+        f"It served in 3 of the 3 uses that were judged: turns {', '.join(told)}.",
+    )
     assert any("it makes the very calls of all 3 again" in reason for reason in approve(habitus))
 
     # A recipe that served becomes code, if a draft passes the recorded runs.

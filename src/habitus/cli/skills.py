@@ -172,6 +172,10 @@ def stats(context: typer.Context, wanted: StatsOf, done: SkillStats, wide: Wide 
     columns = ("name", "layer", "stage", "recommended", "used", "succeeded", "failed", "reliability")
     rows = [[*(getattr(row, column) for column in columns[:-1]), _judged(row.reliability)] for row in done.stats]
     output.rows_or("Nothing has been counted yet.", columns, rows, wide="name", is_cut=not wide)
+    for row in done.stats:
+        if row.by_presence_until is not None:
+            told = f"Until {row.by_presence_until:%Y-%m-%d} a text that only stood in the prompt counted as used"
+            output.say(f"{row.name} ({row.stage.value}): {told}; 'habitus curate --apply' counts anew what it can.")
     for arms in done.trials:
         told = f"{arms.item} v{arms.version}: {arms.offered:,} with it, {arms.withheld:,} without."
         output.say(f"In trials, which count as no use: {told}")

@@ -119,10 +119,8 @@ def kept(connection: sa.Connection, items: Sequence[str] | None = None) -> list[
         later = [judged for began_on, judged in went[row["unit"]].values() if began_on >= row["at"]]
         said, seemed = _scores(later)
         origin = Origin(row["origin"])
-        exposure = _exposure(row)
-        found.append(
-            KeptExposure(exposure=exposure, unit=row["unit"], at=row["at"], origin=origin, said=said, seemed=seemed)
-        )
+        where = {name: row[name] for name in ("unit", "turn", "at")}
+        found.append(KeptExposure(exposure=_exposure(row), origin=origin, said=said, seemed=seemed, **where))
     return found
 
 

@@ -115,6 +115,14 @@ class Journal:
             ids = connection.execute(query).scalars().all()
         return [self.turn(id) for id in ids]
 
+    def turns_showing(self, skill: str, layer: str, version: int) -> list[Turn]:
+        """The turns in which a version of a skill was in the prompt in full, or was asked for."""
+        table, places = selections.c, (Place.EAGER.value, Place.STICKY.value, Place.LOADED.value)
+        which = (table.name == skill, table.layer == layer, table.version == version, table.place.in_(places))
+        with sql.reading(self._engine) as connection:
+            ids = connection.execute(sa.select(table.turn).where(*which).distinct()).scalars().all()
+        return sorted((self.turn(id) for id in ids), key=lambda turn: turn.started_on)
+
     def user_of(self, session: str) -> str:
         """Whose session it is; nothing when no turn of it is kept."""
         query = sa.select(turns.c.user).where(turns.c.session == session).limit(1)

@@ -73,6 +73,7 @@ class KeptExposure:
 
     exposure: Exposure
     unit: str  # the conversation
+    turn: str  # that it began in
     at: datetime
     origin: Origin = Origin.REAL
     said: tuple[float, ...] = ()  # 1 or 0 for each later turn that somebody who knows has judged

@@ -179,6 +179,7 @@ class Counters:
     succeeded: int = 0
     failed: int = 0
     last_used: datetime | None = None
+    by_presence_until: datetime | None = None  # until then what only stood in the prompt counted as used
 
     def __add__(self, other: Counters) -> Counters:
         dates = [date for date in (self.last_used, other.last_used) if date is not None]
@@ -188,6 +189,7 @@ class Counters:
             succeeded=self.succeeded + other.succeeded,
             failed=self.failed + other.failed,
             last_used=max(dates, default=None),
+            by_presence_until=self.by_presence_until or other.by_presence_until,
         )
 
 

@@ -79,6 +79,7 @@ counters = sa.Table(
     sa.Column("succeeded", sa.Integer, nullable=False, server_default="0"),
     sa.Column("failed", sa.Integer, nullable=False, server_default="0"),
     sa.Column("last_used", Utc),
+    sa.Column("by_presence_until", Utc),  # until then a text that only stood in the prompt counted as used
 )
 
 # What a writer is about to do to a layer. It is redone at the next look when the writer died on the way.

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from habitus.errors import Invalid
 from habitus.evidence.model import ItemKind
+from habitus.learning.acc.detectors import DETECTORS
+from habitus.learning.acc.lessons import is_more_specific
 from habitus.memory.model import Engram
 from habitus.skills.lifecycle import Transition
 from habitus.skills.model import State
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     from habitus.skills.review import Proposal
     from habitus.tools.model import Regression
     from habitus.tools.tools import Tools
+
+
+_MOST_RULES = 10_000
 
 
 class CuratorAction(StrEnum):
@@ -67,6 +72,7 @@ async def curate(home: Home, *, apply: bool, model: str = "") -> Curation:
     # The arithmetic of evidence and the reading of the journal, for those who curate.
     from habitus.app.growth import verdicts
     from habitus.app.growth.climbing import Climbing, drafting
+    from habitus.app.growth.recounting import recount
     from habitus.app.library import duplicates
 
     climbing = Climbing(home)
@@ -79,6 +85,7 @@ async def curate(home: Home, *, apply: bool, model: str = "") -> Curation:
         tools = _due_tools(home)
         return Curation(is_done=False, steps=(*tools, *_missed(home), *known, *same, *climbs, *aged))
     home.refuse_if_read_only()
+    recount(home)
     async with drafting(home, model) as drafter:
         looked_at = await _curated_tools(home)
         due = verdicts.due(home)
@@ -139,12 +146,27 @@ def _proved(due: Due, proposal: Proposal | None = None) -> CuratorStep:
 def tidy(memory: Cortex, *, dry_run: bool = False, is_thorough: bool = False) -> tuple[CuratorStep, ...]:
     """Compact the rules and prune the lessons; if thorough, look for what is said twice."""
     compacted = memory.compact(dry_run=dry_run)
-    pruned = memory.prune(dry_run=dry_run, is_thorough=is_thorough)
+    pruned = memory.prune(dry_run=dry_run, is_thorough=is_thorough, also=_contradicted(memory))
     too_many = "there are too many {} entries for {}, and others are more useful"
     return (
         *(_step(CuratorAction.COMPACT, e, too_many.format(e.kind.value, e.scope.value)) for e in compacted),
         *(_step(CuratorAction.PRUNE, e, e.reason) for e in pruned),
     )
+
+
+def _contradicted(memory: Cortex) -> list[Engram]:
+    """Rules of detectors beside which the same turn taught a more specific one."""
+    taught: dict[str, list[Engram]] = {}
+    for one in memory.list_lessons(limit=_MOST_RULES):
+        if one.evidence.detector in DETECTORS and one.evidence.trace:
+            taught.setdefault(one.evidence.trace, []).append(one)
+    return [
+        replace(one, reason=f"the same turn taught what is more specific: {better.text}")
+        for together in taught.values()
+        for one in together
+        for better in together
+        if is_more_specific(better.evidence.detector, one.evidence.detector)
+    ]
 
 
 def _step(action: CuratorAction, engram: Engram, reason: str) -> CuratorStep:

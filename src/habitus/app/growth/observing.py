@@ -18,7 +18,7 @@ from habitus.recipes.observed import ObservedCall, ObservedTurn
 from habitus.skills import names
 from habitus.text import one_line
 
-_ASIDE = names.BUILT_IN_TOOLS - {"scratchpad"}  # they look at skills or keep them; the work is done by others
+ASIDE = names.BUILT_IN_TOOLS - {"scratchpad"}  # they look at skills or keep them; the work is done by others
 _SAID_ALOUD = ("one_line_description", "estimated_execution_time_seconds")  # what a call says of itself
 _SHOWN_REQUESTS, _LONGEST_REQUEST = 3, 100
 
@@ -35,7 +35,7 @@ def observed(turn: Turn, *, without: Collection[str] = ()) -> ObservedTurn:
     done = []
     for call in (call for message in messages if isinstance(message, Answered) for call in message.calls):
         arguments = _arguments(call.arguments)
-        if arguments is None or call.name in _ASIDE or call.name in without:
+        if arguments is None or call.name in ASIDE or call.name in without:
             continue
         came = results.get(call.id)
         ok, result = (call.id in went_well, came.content) if came is not None else (False, "")

@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from habitus.app.growth.evidence import chosen
+from habitus.app.growth.recounting import SkillUses
 from habitus.errors import HabitusError, Refused
+from habitus.events import Event, EventKind
 from habitus.evidence.findings import Finding
 from habitus.evidence.model import Item, ItemKind
 from habitus.evidence.policy import Rollback, Verdict, is_ignored
+from habitus.journal.model import Origin
 from habitus.memory.model import Engram
-from habitus.settings import Settings
 from habitus.skills import trees
 from habitus.skills.library import Library
 from habitus.skills.lifecycle import Transition, Worth, lesson_transition, transition
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from habitus.app.home import Home
 
 MOST_LESSONS = 10_000
+_LISTED = 5  # turns that a reason names
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,7 +63,8 @@ class _Now:
         match found.item.kind:
             case ItemKind.SKILL if found.estimate.used:
                 counted = self.home.skills.layer(skill.layer).store.counters(skill.name, version=found.item.version)
-                return counted.get(Stage.STEPS, Counters())
+                steps = counted.get(Stage.STEPS, Counters())
+                return Counters() if steps.by_presence_until is not None else steps
             case ItemKind.RECIPE:
                 counts = self._recipes[found.item.name].counts
                 return Counters(succeeded=counts.succeeded, failed=counts.failed)
@@ -78,7 +82,7 @@ def due(home: Home) -> tuple[Due, ...]:
     for one in found.items:
         is_chosen = (one.item.kind, one.item.name) in by_request
         if _is_lesson(one.item):
-            steps.append(_of_lesson(home.settings, one, lessons.get((one.item.name, one.item.version))))
+            steps.append(_of_lesson(home, one, lessons.get((one.item.name, one.item.version))))
         else:
             steps.append(_of_skill(now, one, back.get(one.item), is_chosen))
     return tuple(step for step in steps if step is not None)
@@ -88,20 +92,19 @@ def _is_lesson(item: Item) -> bool:
     return item.kind is ItemKind.LESSON
 
 
-def _of_lesson(settings: Settings, found: Finding, lesson: Engram | None) -> Due | None:
+def _of_lesson(home: Home, found: Finding, lesson: Engram | None) -> Due | None:
     if lesson is None:
         return None
     counted = lesson.counters
     uses = Counters(succeeded=counted.helpful, failed=max(counted.retrievals - counted.helpful, 0))
     worth = _worth(found, uses)
     is_verified = lesson.verified and lesson.kind.is_lesson
-    then = lesson_transition(worth, is_verified=is_verified, reliable=settings.reliable)
+    then = lesson_transition(worth, is_verified=is_verified, reliable=home.settings.reliable)
     if then is Transition.STAY:
         return None
-    shown = (
-        f"It was verified by a trial, and helped in {uses.succeeded} of the {counted.retrievals} times it was shown."
-    )
-    return Due(item=found.item, transition=then, reason=_proved(worth, found) or shown)
+    shown = f"It was verified by a trial, and helped in {uses.succeeded} of the {counted.retrievals} times it was shown"
+    turns = [one.turn for one in home.journal.exposures([lesson.id]) if one.origin is Origin.REAL]
+    return Due(item=found.item, transition=then, reason=_proved(worth, found) or f"{shown}{_in_turns(turns)}.")
 
 
 def _of_skill(now: _Now, found: Finding, back: Rollback | None, is_chosen: bool) -> Due | None:
@@ -123,8 +126,34 @@ def _of_skill(now: _Now, found: Finding, back: Rollback | None, is_chosen: bool)
     if back is not None:
         return Due(item=item, transition=then, reason=back.reason, to=back.to.version)
     went, count = ("failed", uses.failed) if then is Transition.RETIRE else ("served", uses.succeeded)
-    counted = f"It {went} in {count} of the {uses.succeeded + uses.failed} uses that were judged."
-    return Due(item=item, transition=then, reason=_proved(worth, found) or counted)
+    if reason := _proved(worth, found):
+        return Due(item=item, transition=then, reason=reason)
+    turns = _turns_that(home, item, skill, is_good=then is not Transition.RETIRE)
+    counted = f"It {went} in {count} of the {uses.succeeded + uses.failed} uses that were judged{_in_turns(turns)}."
+    return Due(item=item, transition=then, reason=counted)
+
+
+def _turns_that(home: Home, item: Item, skill: Listed, *, is_good: bool) -> list[str]:
+    """The turns, of those that are kept, in which it went as the count says."""
+    if item.kind is ItemKind.SKILL:
+        uses = SkillUses(home, skill.layer, skill.name, item.version)
+        turns = home.journal.turns_showing(skill.name, skill.layer, item.version)
+        return [turn.id for turn in turns if (uses.of(turn).succeeded if is_good else uses.of(turn).failed)]
+    kept = [one.unit for one in home.journal.exposures([item.name]) if one.exposure.is_used]
+    turns = [turn for unit in dict.fromkeys(kept[-_LISTED:]) for turn in home.journal.turns_of(unit)]
+    wanted = (item.name, is_good)
+    return [turn.id for turn in turns if any(_came_to(event) == wanted for event in turn.events)]
+
+
+def _came_to(event: Event) -> tuple[object, object]:
+    is_result = event.kind is EventKind.TOOL_RESULT
+    return (event.detail.get("name"), event.detail.get("success")) if is_result else ("", None)
+
+
+def _in_turns(turns: Sequence[str]) -> str:
+    """The latest by name; nothing where none is kept any more."""
+    more = f" and {len(turns) - _LISTED} before" if len(turns) > _LISTED else ""
+    return f": turn{'s' if len(turns) > 1 else ''} {', '.join(turns[-_LISTED:])}{more}" if turns else ""
 
 
 def _worth(found: Finding, uses: Counters, *, is_chosen: bool = True, is_worse: bool = False) -> Worth:

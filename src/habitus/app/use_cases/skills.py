@@ -349,6 +349,7 @@ class StageStats:
     succeeded: int
     failed: int
     last_used: datetime | None
+    by_presence_until: datetime | None  # until then what only stood in the prompt counted as used
     reliability: float | None  # none where nobody could say how a use went
 
 
