@@ -57,6 +57,20 @@ def test_a_loop_of_ones_own_is_shown_offered_and_journalled_what_our_own_session
     assert habitus.skills.counters("brew-tea")[Stage.STEPS].used == 1
 
 
+@pytest.mark.req("CL-07")
+def test_a_turn_without_a_block_is_opened_and_closed_and_unopened_it_says_so(habitus: Habitus) -> None:
+    door = habitus.turn("how is tea brewed?", conversation="c1")
+    with pytest.raises(Invalid, match=r"The turn is not open\. Say 'with habitus\.turn"):
+        door.run("recall_skill", {"name": "brew-tea"})
+    with pytest.raises(AttributeError):
+        _ = door.no_such_thing
+    turn = door.open()
+    assert "1. Boil." in turn.run("recall_skill", {"name": "brew-tea"}).content
+    turn.done("Boil it.")
+    turn.close()  # once more changes nothing
+    assert went(only(habitus))[0] is OutcomeKind.OK
+
+
 @pytest.mark.full
 @pytest.mark.req("CL-07")
 async def test_an_asynchronous_loop_has_the_same_turn_and_its_own_loop_goes_on(habitus: Habitus) -> None:

@@ -128,6 +128,10 @@ def test_somebody_who_is_forgotten_is_nowhere_and_the_others_stay(furnished: Dir
     bobs = furnished.json("sessions", "list", "--all-users")["sessions"]
     assert [session["user"] for session in bobs] == ["bob"]
     assert OF_BOB[0] in bobs[0]["title"]
+    mine = furnished.json("sessions", "list")
+    assert (mine["sessions"], mine["hidden"]) == ([], 1)
+    assert "1 session of others: --all-users, or --user NAME." in furnished.ok("sessions", "list")
+    assert furnished.json("sessions", "list", "--user", "bob")["sessions"] == bobs
     assert "1. Boil." in furnished.ok("skills", "show", "tea")
 
 

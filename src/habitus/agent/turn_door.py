@@ -91,6 +91,10 @@ class HostTurn(_Door):
         """The turn is over, and did not do what was asked."""
         self.done(ok=False, reason=reason)
 
+    def close(self) -> None:
+        """The turn is over, and nobody says how it went but perhaps the model; after `done` it changes nothing."""
+        self._loop.wait(self._hosted.end())
+
 
 class AsyncHostTurn(_Door):
     """The same for a loop that is asynchronous."""
@@ -110,13 +114,14 @@ class AsyncHostTurn(_Door):
     async def failed(self, reason: str) -> None:
         await self.done(ok=False, reason=reason)
 
-    async def leave(self) -> None:
-        """The turn is over, and nobody says how it went but the model, where it did."""
+    async def close(self) -> None:
+        """The turn is over, and nobody says how it went but perhaps the model; after `done` it changes nothing."""
         await self._loop.ask(self._hosted.end())
 
 
 class TurnDoor:
-    """What `habitus.turn(…)` returns: the way into a turn, by `with` or `async with`.
+    """What `habitus.turn(…)` returns: the way into a turn, by `with` or `async with`; or `open` and the turn's `close`,
+    where a block does not fit.
 
     Whoever leaves it by an exception, or without `done` or `failed`, leaves an outcome that counts for nothing.
     """
@@ -125,6 +130,20 @@ class TurnDoor:
         self._loop = loop
         self._opening = opening
         self._hosted: HostedTurn | None = None
+
+    def open(self) -> HostTurn:
+        """The turn without a block: whoever opens it ends it, by `done`, `failed` or `close`."""
+        return self.__enter__()
+
+    async def aopen(self) -> AsyncHostTurn:
+        return await self.__aenter__()
+
+    def __getattr__(self, name: str) -> Any:
+        if hasattr(HostTurn, name):
+            raise Invalid(
+                "The turn is not open.", mend="Say 'with habitus.turn(…) as turn:', or 'turn = habitus.turn(…).open()'."
+            )
+        raise AttributeError(name)
 
     def __enter__(self) -> HostTurn:
         self._hosted = self._loop.wait(self._open())

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from habitus.skills.model import Author
 
 
-def whose(settings: Settings, all_users: bool) -> str | None:
-    """The user to look for; None is everybody."""
-    if all_users and not settings.is_admin:
-        raise Refused("Only an admin sees what is other users'.", mend="Leave --all-users out to see yours.")
-    return None if all_users else settings.user
+def whose(settings: Settings, all_users: bool, user: str = "") -> str | None:
+    """The user to look for, who may be named; None is everybody."""
+    if (all_users or user not in ("", settings.user)) and not settings.is_admin:
+        raise Refused("Only an admin sees what is other users'.", mend="Leave --all-users and --user out to see yours.")
+    return None if all_users else user or settings.user
 
 
 def refuse_unless_admin(home: Home, what: str, author: Author | None = None) -> None:

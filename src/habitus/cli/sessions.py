@@ -28,6 +28,8 @@ def list_sessions(context: typer.Context, wanted: SessionList, done: SessionPage
     empty = "There are no sessions yet. Begin one: habitus chat"
     output.rows_or(empty, columns, rows, wide="began with", is_cut=not wide)
     output.say_more(len(rows), done.total, done.next)
+    if done.hidden:
+        output.say(f"{output.counted(done.hidden, 'session')} of others: --all-users, or --user NAME.")
 
 
 def show(context: typer.Context, wanted: OneSession, done: SessionTurns) -> None:

@@ -99,4 +99,4 @@ class Client:
             if self._timer is not None:
                 self._timer.cancel()
             self._turn = None
-            await turn.leave()
+            await turn.close()

@@ -150,7 +150,7 @@ class Attendant:
         async with self._session(told) as session:
             if session.turn is not None:
                 turn, session.turn = session.turn, None
-                await turn.leave()
+                await turn.close()
 
     # What they need
 

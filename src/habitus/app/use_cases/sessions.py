@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from habitus.app.conversations.past_sessions import past_session, past_sessions
+from habitus.app.conversations.past_sessions import past_session
 from habitus.app.declaring import after_option, argument, limit_option, option, page_of, use_case
 from habitus.app.home import Home
 from habitus.app.operation.people import Role
@@ -20,6 +20,7 @@ class SessionList:
     limit: int = limit_option(20)
     after: str = after_option()
     all_users: bool = option(_EVERYBODY, default=False)
+    user: str = option("Of this user; for admins.", default="")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,16 +28,18 @@ class SessionPage:
     sessions: Sequence[KeptSession]
     next: str | None
     total: int
+    hidden: int  # of others, as far as an admin asks
 
 
 @use_case("sessions list", route="GET /sessions", who=Role.VIEWER, example=SessionList(limit=5))
 def list_sessions(home: Home, wanted: SessionList) -> SessionPage:
     """Your last conversations, the latest first."""
-    limit, everybody = wanted.limit, wanted.all_users
-    found = past_sessions(home.settings, home.journal, limit + 1, all_users=everybody, after=wanted.after)
+    limit, user = wanted.limit, whose(home.settings, wanted.all_users, wanted.user)
+    found = home.journal.sessions(limit=limit + 1, user=user, after=wanted.after)
     next = found[limit - 1].id if len(found) > limit else None
-    total = len(home.journal.session_ids(user=whose(home.settings, everybody)))
-    return SessionPage(sessions=found[:limit], next=next, total=total)
+    total = len(home.journal.session_ids(user=user))
+    everybodys = len(home.journal.session_ids()) if user is not None and home.settings.is_admin else total
+    return SessionPage(sessions=found[:limit], next=next, total=total, hidden=everybodys - total)
 
 
 @dataclass(frozen=True, kw_only=True)
