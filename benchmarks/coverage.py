@@ -4,7 +4,8 @@
 
 `coverage` is how often the 90 % interval holds the truth, `bound_coverage` how often the bound to decide by does at the
 end. Items are decided when the bound first leaves out zero, looked at after every exposure; a decision is `wrong` if
-it is on the other side of the truth. `ms_an_item` is what all verdicts take, for each item.
+it is on the other side of the truth. `ms_an_item` is what all verdicts take, for each item: from sums that are kept and
+the units `since`, and in a first pass.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ import numpy as np
 
 import _report
 from _ranks import correlation, ranks
-from _strangers import COUNT, ITEMS, WORLDS, Drawn, Floats, draw
-from habitus.evidence.bounds import ERROR, Game, games
-from habitus.evidence.findings import findings
+from _strangers import COUNT, ITEMS, WORLDS, Drawn, draw
+from _witness import first_sides
+from habitus.evidence.findings import NOTHING, findings
+from habitus.evidence.table import Table
 
 LARGE = 0.15  # a lift that should be decided
 _SPEEDS = (10_000, 100_000)  # exposures
@@ -47,7 +49,7 @@ def _scores(drawn: Drawn) -> dict[str, float]:
     effects = [found[item].estimate.offering for item in ITEMS]
     bounds = [found[item].bound for item in ITEMS]
     values, lows, highs = np.array([(each.value, each.low, each.high) for each in effects if each]).T
-    side = _decided(rows)
+    side, _ = first_sides(rows, ITEMS)
     is_large, truth = np.abs(drawn.truth) >= LARGE, drawn.truth
     return {
         "spearman_ties_averaged": correlation(ranks(truth), ranks(values)),
@@ -61,29 +63,23 @@ def _scores(drawn: Drawn) -> dict[str, float]:
     }
 
 
-def _decided(rows: list[Any]) -> Floats:
-    """Of each item the side on which it was first decided; 0 where it never was."""
-    played = games(rows)
-    return np.array([_first_side(played[item]) for item in ITEMS])
-
-
-def _first_side(game: Game) -> float:
-    enough = np.log(2 / ERROR)
-    crossed = [np.flatnonzero(game.fortunes(0, up=up) >= enough) for up in (True, False)]
-    firsts = [each[0] if len(each) else np.inf for each in crossed]
-    return 0.0 if np.isinf(min(firsts)) else 1.0 if firsts[0] < firsts[1] else -1.0
-
-
 def _share(flags: Any) -> float:
     return float(np.mean(flags)) if len(flags) else float("nan")
 
 
-def _ms_an_item(exposures: int) -> float:
+def _ms_an_item(exposures: int) -> dict[str, float]:
+    """Of verdicts from sums that are kept, with the units that came since; and of a first pass over everything."""
     rows = list(draw("hard", exposures // 4, 0, drifts=False).observations())[:exposures]
-    findings(rows[:1000], withhold=0.1)
     begun = time.process_time()
-    findings(rows, withhold=0.1)
-    return round(1000 * (time.process_time() - begun) / COUNT, 2)
+    settled, rest = NOTHING.settle(Table.of(rows))
+    findings([], withhold=0.1, settled=settled.after(rest))
+    first = time.process_time() - begun
+    late = {row.unit for row in rows[-len(rest.unit) :]} if len(rest.unit) else set()
+    newest = [row for row in rows if row.unit in late]
+    begun = time.process_time()
+    findings(newest, withhold=0.1, settled=settled)
+    kept = time.process_time() - begun
+    return {"kept": round(1000 * kept / COUNT, 2), "first": round(1000 * first / COUNT, 2), "since": len(newest)}
 
 
 if __name__ == "__main__":

@@ -21,13 +21,13 @@ import numpy as np
 import _report
 from _ranks import correlation, ranks
 from _simulated_use import COUNT, EFFECTIVE, ITEMS, SCENARIOS, Floats, Use, simulate
-from habitus.evidence.association import association
-from habitus.evidence.bounds import ERROR, games
-from habitus.evidence.contrast import contrast
+from _witness import first_sides
+from habitus.evidence.findings import sums_of
 from habitus.evidence.fusion import WIDTH
 from habitus.evidence.lift import estimates
-from habitus.evidence.model import Observation
-from habitus.evidence.table import Table
+from habitus.evidence.model import Item, Observation
+from habitus.evidence.running import Running
+from habitus.evidence.sums import looks
 from habitus.memory import retention
 from habitus.memory.model import Engram, Kind, LessonCounters, Scope
 
@@ -79,17 +79,15 @@ def _scenario(name: str, episodes: int, seeds: int) -> dict[str, dict[str, Any]]
 
 
 def _guesses(use: Use, observations: list[Observation]) -> dict[str, Guess]:
-    table = Table.of(observations)
-    unaged = np.ones(len(table.item))
-    seen = association(table, unaged)
-    drawn = contrast(table, table.success - seen.expected, unaged, seen.noise, seen.leverage)
+    running = sums_of(observations)
+    drawn, seen = _alone(running)
     offered = np.bincount(use.chosen[use.is_offered], minlength=COUNT)
     worked = np.bincount(use.chosen[use.is_offered], weights=_whole(use), minlength=COUNT)
     used = np.bincount(use.chosen[use.is_used], minlength=COUNT)
     return {
-        "habitus": _habitus(observations),
-        "habitus_randomised_only": _normal(table, np.where(drawn.is_known, drawn.effects, np.nan), drawn.variances),
-        "regression_only": _normal(table, seen.effects, seen.variances),
+        "habitus": _habitus(running),
+        "habitus_randomised_only": drawn,
+        "regression_only": seen,
         "memory_worth": Guess(values=(worked + 1) / (offered + 2)),
         "source_utility": Guess(values=np.array([_utility(*each) for each in zip(offered, worked, strict=True)])),
         "use_count": Guess(values=used.astype(np.float64)),
@@ -101,18 +99,34 @@ def _whole(use: Use) -> Floats:
     return np.broadcast_to(use.success[:, None], use.chosen.shape)[use.is_offered]
 
 
-def _habitus(observations: list[Observation]) -> Guess:
-    found = estimates(observations)
+def _habitus(running: Running) -> Guess:
+    found = estimates(running, 0.0)
     effects = [found[item].offering if item in found else None for item in ITEMS]
     columns = [[effect.value, effect.low, effect.high] if effect else [np.nan] * 3 for effect in effects]
     values, lows, highs = np.array(columns).T
     return Guess(values=values, lows=lows, highs=highs)
 
 
-def _normal(table: Table, effects: Floats, variances: Floats) -> Guess:
-    places = [ITEMS.index(item) for item in table.items]
+def _alone(running: Running) -> tuple[Guess, Guess]:
+    """The randomised contrast, and the association, over all periods."""
+    items = list(running.counts)
+    columns = np.array([running.columns[item] for item in items])
+    kinds = np.array([column for feature, column in running.columns.items() if isinstance(feature, int)])
+    games = [running.games.get(item) for item in items]
+    both = looks(running.explicit, columns, kinds, np.array([bool(g and g.offered and g.withheld) for g in games]))
+    return (
+        _normal(items, both.noise, both.drawn, both.drawn_information, both.drawn_spread),
+        _normal(items, both.noise, both.seen, both.seen_information, both.seen_spread),
+    )
+
+
+def _normal(items: list[Item], noise: float, *scores: Floats) -> Guess:
+    score, information, spread = (each.sum(0) for each in scores)
+    known = information > 0
+    places = np.array([ITEMS.index(item) for item in items])[known]
     values, margins = np.full(COUNT, np.nan), np.full(COUNT, np.nan)
-    values[places], margins[places] = effects, WIDTH * np.sqrt(variances)
+    values[places] = score[known] / information[known]
+    margins[places] = WIDTH * np.sqrt(noise * spread[known]) / information[known]
     return Guess(values=values, lows=values - margins, highs=values + margins)
 
 
@@ -147,14 +161,7 @@ def _mean(values: Any) -> float:
 
 def _decisions(observations: list[Observation], truth: Floats) -> dict[str, Any]:
     """Whether the bound ever left out zero, when first, and on which side."""
-    enough = np.log(2 / ERROR)
-    when, side = np.full(COUNT, np.inf), np.zeros(COUNT)
-    for item, game in games(observations).items():
-        for sign in (1, -1):
-            decided = np.flatnonzero(game.fortunes(0, up=sign > 0) >= enough)
-            share = (decided[0] + 1) / len(game.pays) if len(decided) else np.inf
-            if share < when[ITEMS.index(item)]:
-                when[ITEMS.index(item)], side[ITEMS.index(item)] = share, sign
+    side, when = first_sides(observations, ITEMS)
     is_large = np.abs(np.nan_to_num(truth)) >= LARGE
     right = np.where(side == np.sign(truth), when, np.inf)[is_large]
     effectless = when[EFFECTIVE:]

@@ -9,20 +9,24 @@ then seen, at whatever time, at most once in forty. Nothing is shrunk, aged, or 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from habitus.evidence.model import Item, Observation
-from habitus.evidence.table import Floats, Numbers, Table
+from habitus.evidence.table import KINDS, Floats, Table
 
 ERROR = 0.05  # how often a bound may ever be wrong
-_STAKES = np.geomspace(0.05, 3.2, 13)
+_STAKES = np.geomspace(0.1, 3.2, 11)
+_TRUST = np.exp(-0.5 * (np.log(_STAKES / 0.9) / 0.7) ** 2)  # in each stake: most in those that show 10 to 40 of 100
+_SHARES = np.log(_TRUST / _TRUST.sum())
 _AS_USUAL = 4  # a kind of request is expected to go as all do, as if so many had gone so
 _SAFE = 0.95  # of what would risk everything
-_HALVINGS = 20  # to find a bound
+_NEAR = np.array([0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0])
+_EFFECTS = np.concatenate([-_NEAR[::-1], [0], _NEAR])  # those that are bet against
 _GRID = np.linspace(-1, 1, 201)
+_HALVINGS = 20  # to find a bound
+_AT_ONCE = 16  # factors that are multiplied before a logarithm is taken
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,6 +37,100 @@ class Bound:
     high: float = 1.0
     offered: int = 0  # units of each arm that it rests on
     withheld: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Plays:
+    """Randomised exposures of one item, in the order of time: what each pays, and what the effect adds to it."""
+
+    pays: Floats
+    adds: Floats
+    most_up: Floats  # the most that may be staked on a good effect without going bankrupt
+    most_down: Floats
+
+    @classmethod
+    def of(cls, rows: Table, expected: Floats) -> Plays:
+        """`expected` is how each would go by what was known before, between 0 and 1."""
+        chance, adds = rows.propensity, rows.propensity * (1 - rows.propensity)
+        return cls(
+            pays=(rows.success - expected) * (rows.is_offered - chance),
+            adds=adds,
+            most_up=_SAFE / (np.maximum(expected * (1 - chance), (1 - expected) * chance) + adds),
+            most_down=_SAFE / (np.maximum(expected * chance, (1 - expected) * (1 - chance)) + adds),
+        )
+
+    def factors(self, effects: Floats, *, up: bool) -> Floats:
+        """What each exposure makes of the capital of each stake, if it was staked against each effect."""
+        gains = self.pays[:, None] - self.adds[:, None] * effects
+        stakes = np.minimum(_STAKES, (self.most_up if up else self.most_down)[:, None])
+        return np.asarray(1 + stakes[:, None, :] * (gains if up else -gains)[:, :, None], dtype=np.float64)
+
+    def fortunes(self, effect: float, *, up: bool) -> Floats:
+        """The logarithm of our capital after every exposure, if it was staked against an effect that is not larger."""
+        return _together(np.log(self.factors(np.array([effect]), up=up)[:, 0]).cumsum(0))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Game:
+    """Sums over the plays of one item: the logarithms of capital, by side, effect that was bet against, and stake."""
+
+    capitals: Floats
+    went: Floats  # by kind of request: units, and how many of them went well
+    offered: int = 0
+    withheld: int = 0
+    squares: float = 0.0  # of what was paid
+    adds: float = 0.0
+
+    @classmethod
+    def new(cls) -> Game:
+        return cls(capitals=np.zeros((2, len(_EFFECTS), len(_STAKES))), went=np.zeros((2, KINDS)))
+
+    def after(self, rows: Table) -> Game:
+        """With more randomised exposures, in the order of time."""
+        expected, went = expect(rows, self.went)
+        plays = Plays.of(rows, expected)
+        won = np.stack([_logarithms(plays.factors(_EFFECTS, up=up)) for up in (False, True)])
+        return Game(
+            capitals=self.capitals + won,
+            went=went,
+            offered=self.offered + int(rows.is_offered.sum()),
+            withheld=self.withheld + int((~rows.is_offered).sum()),
+            squares=self.squares + float(plays.pays @ plays.pays),
+            adds=self.adds + float(plays.adds.sum()),
+        )
+
+    def fortune(self, effect: float, *, up: bool) -> float:
+        """The logarithm of our capital, if it was staked against an effect that is not larger (smaller).
+
+        Between two that were bet against, a logarithm lies above the straight line: to take the line is to be careful.
+        """
+        place = min(int(np.searchsorted(_EFFECTS, effect, side="right")), len(_EFFECTS) - 1)
+        below, above = _EFFECTS[place - 1], _EFFECTS[place]
+        part = (effect - below) / (above - below)
+        capital = self.capitals[int(up)]
+        return float(_together(capital[place - 1] * (1 - part) + capital[place] * part))
+
+
+def expect(rows: Table, went: Floats) -> tuple[Floats, Floats]:
+    """How each exposure would go by those before it, its own kind of request above all; and how all went now."""
+    is_kind = rows.kind[:, None] == np.arange(KINDS)
+    each = np.stack([is_kind, is_kind * rows.success[:, None]], axis=1)
+    after = went + each.cumsum(0)
+    before = after - each
+    whole, of_kind = before.sum(2), before[np.arange(len(rows.kind)), :, rows.kind]
+    overall = (whole[:, 1] + 1) / (whole[:, 0] + 2)
+    return (of_kind[:, 1] + _AS_USUAL * overall) / (of_kind[:, 0] + _AS_USUAL), after[-1]
+
+
+def _logarithms(factors: Floats) -> Floats:
+    """Of the product over all exposures."""
+    starts = np.arange(0, len(factors), _AT_ONCE)
+    return np.asarray(np.log(np.multiply.reduceat(factors, starts)).sum(0), dtype=np.float64)
+
+
+def _together(capitals: Floats) -> Floats:
+    """Of capital that is spread over the stakes, all of it; in logarithms."""
+    return np.asarray(np.logaddexp.reduce(capitals + _SHARES, axis=-1), dtype=np.float64)
 
 
 def bound(game: Game, *, error: float = ERROR) -> Bound:
@@ -66,66 +164,3 @@ def is_worse(version: Game, predecessor: Game, *, error: float = ERROR) -> bool:
     against_version = [version.fortune(effect, up=False) for effect in _GRID[:-1]]
     against_predecessor = [predecessor.fortune(effect, up=True) for effect in _GRID[1:]]
     return min(a + b for a, b in zip(against_version, against_predecessor, strict=True)) >= math.log(1 / error)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Game:
-    """The randomised exposures of one item as a fair game: what each pays, and what the effect adds to it."""
-
-    pays: Floats
-    adds: Floats
-    most_up: Floats  # the most that may be staked on a good effect without going bankrupt, one for each exposure
-    most_down: Floats
-    offered: int
-    withheld: int
-
-    def fortune(self, effect: float, *, up: bool) -> float:
-        """The logarithm of our capital today, if it was staked against an effect that is not larger (smaller)."""
-        return float(_together(self._winnings(effect, up).sum(1)))
-
-    def fortunes(self, effect: float, *, up: bool) -> Floats:
-        """The same after every exposure."""
-        return _together(self._winnings(effect, up).cumsum(1))
-
-    def _winnings(self, effect: float, up: bool) -> Floats:
-        """The logarithm of what each stake makes of its capital at each exposure."""
-        gains = self.pays - self.adds * effect
-        stakes = np.minimum(_STAKES[:, None], self.most_up if up else self.most_down)
-        return np.asarray(np.log1p(stakes * (gains if up else -gains)), dtype=np.float64)
-
-
-def _together(capitals: Floats) -> Floats:
-    """Of capital that is spread evenly over the stakes, all of it; in logarithms."""
-    return np.asarray(np.logaddexp.reduce(capitals, axis=0) - math.log(len(_STAKES)), dtype=np.float64)
-
-
-def games(observations: Iterable[Observation]) -> dict[Item, Game]:
-    """Of each item, its randomised exposures with an explicit outcome, in the order of time."""
-    table = Table.of(observations)
-    chosen = table.where(table.has_outcome & table.is_explicit & table.is_random)
-    order = np.argsort(chosen.item, kind="stable")
-    starts = np.searchsorted(chosen.item[order], np.arange(len(table.items) + 1))
-    return {item: _game(chosen, order[starts[number] : starts[number + 1]]) for number, item in enumerate(table.items)}
-
-
-def _game(table: Table, rows: Numbers) -> Game:
-    chance, offered = table.propensity[rows], table.is_offered[rows]
-    expected = _expected(table.success[rows], table.kind[rows])
-    adds = chance * (1 - chance)
-    return Game(
-        pays=(table.success[rows] - expected) * (offered - chance),
-        adds=adds,
-        most_up=_SAFE / (np.maximum(expected * (1 - chance), (1 - expected) * chance) + adds),
-        most_down=_SAFE / (np.maximum(expected * chance, (1 - expected) * (1 - chance)) + adds),
-        offered=int(offered.sum()),
-        withheld=int((~offered).sum()),
-    )
-
-
-def _expected(success: Floats, kind: Numbers) -> Floats:
-    """Of each exposure, how those before it went, its own kind of request above all."""
-    overall = (success.cumsum() - success + 1) / (np.arange(len(success)) + 2)
-    is_kind = kind[:, None] == np.unique(kind)
-    went = is_kind * success[:, None]
-    went_before, before = (went.cumsum(0) - went)[is_kind], (is_kind.cumsum(0) - is_kind)[is_kind]
-    return np.asarray((went_before + _AS_USUAL * overall) / (before + _AS_USUAL), dtype=np.float64)

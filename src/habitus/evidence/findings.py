@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from habitus.evidence.bounds import Bound, Game, bound, games
-from habitus.evidence.lift import HALF_LIFE_DAYS, Estimate, estimates
+from habitus.evidence.bounds import Bound, bound
+from habitus.evidence.lift import Estimate, estimates
 from habitus.evidence.model import Item, Observation
 from habitus.evidence.plan import Plan, plan
 from habitus.evidence.policy import Judgement, Rollback, judge, rollbacks
+from habitus.evidence.running import NO_GAME, Running
+from habitus.evidence.table import Table
 from habitus.evidence.words import sentence
+
+NOTHING = Running()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,32 +36,34 @@ class Findings:
 
 
 def findings(
-    observations: Iterable[Observation], *, withhold: float, half_life_days: float = HALF_LIFE_DAYS
+    observations: Iterable[Observation], *, withhold: float, settled: Running = NOTHING, today: float = 0.0
 ) -> Findings:
-    """`withhold` is the share that is withheld from now on, for the plans; nothing else depends on it."""
-    rows = list(observations)
-    mine: dict[Item, list[Observation]] = {}
-    for one in rows:
-        mine.setdefault(one.item, []).append(one)
-    played = games(rows)
-    found = [
-        _finding(estimate, played[item], mine[item], withhold)
-        for item, estimate in sorted(estimates(rows, half_life_days=half_life_days).items())
-    ]
-    return Findings(items=tuple(found), rollbacks=tuple(rollbacks(played)))
+    """Of what is settled and of these observations, which are of other units.
+
+    `withhold` is the share that is withheld from now on, for the plans; nothing else depends on it.
+    """
+    running = sums_of(observations, settled=settled, today=today)
+    found = [_finding(running, estimate, withhold, today) for _, estimate in sorted(estimates(running, today).items())]
+    return Findings(items=tuple(found), rollbacks=tuple(rollbacks(running.games)))
 
 
-def _finding(estimate: Estimate, game: Game, mine: Iterable[Observation], withhold: float) -> Finding:
-    limit, mine = bound(game), list(mine)
-    arms = [one.is_offered for one in mine if one.is_trial]
-    apart = f" {len(arms)} of these conversations were trials." if arms else ""
+def sums_of(observations: Iterable[Observation], *, settled: Running = NOTHING, today: float = 0.0) -> Running:
+    running, rest = settled.settle(Table.of(observations, today=today))
+    return running.after(rest)
+
+
+def _finding(running: Running, estimate: Estimate, withhold: float, today: float) -> Finding:
+    item, game = estimate.item, running.games.get(estimate.item, NO_GAME)
+    limit, (trial_withheld, trial_offered) = bound(game), running.counts[item].trials.astype(int).tolist()
+    trials = trial_withheld + trial_offered
+    apart = f" {trials} of these conversations were trials." if trials else ""
     return Finding(
-        item=estimate.item,
+        item=item,
         estimate=estimate,
         bound=limit,
         judgement=judge(estimate, limit),
-        plan=plan(estimate, game, mine, withhold=withhold),
+        plan=plan(estimate, game, today - running.days[item], withhold=withhold),
         sentence=sentence(estimate, limit) + apart,
-        trial_offered=arms.count(True),
-        trial_withheld=arms.count(False),
+        trial_offered=trial_offered,
+        trial_withheld=trial_withheld,
     )

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 
-from habitus.evidence.association import association
-from habitus.evidence.contrast import contrast
+from habitus.evidence.drift import present
 from habitus.evidence.fusion import WIDTH, fuse
-from habitus.evidence.model import Item, Observation
-from habitus.evidence.table import Flags, Floats, Table
-
-HALF_LIFE_DAYS = 90.0
+from habitus.evidence.model import Item
+from habitus.evidence.running import Counts, Running
+from habitus.evidence.sums import Period, looks
 
 
 class Basis(StrEnum):
@@ -42,6 +40,10 @@ class Arm:
     weak: int = 0
     missing: int = 0
 
+    @property
+    def total(self) -> int:
+        return self.explicit + self.weak + self.missing
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Estimate:
@@ -65,70 +67,61 @@ class Estimate:
         return self.offering.value * 1000 / self.tokens if self.offering and self.tokens > 0 else None
 
 
-def estimates(observations: Iterable[Observation], *, half_life_days: float = HALF_LIFE_DAYS) -> dict[Item, Estimate]:
-    """Of every item that was observed; evidence counts half after a half-life, because models and habits change."""
-    table = Table.of(observations)
-    if not table.items:
-        return {}
-    explicit = _effects(table.where(table.has_outcome & table.is_explicit), half_life_days)
-    weak = _effects(table.where(table.has_outcome & ~table.is_explicit), half_life_days)
-    randomised = _has_both_arms(table.where(table.has_outcome & table.is_explicit & table.is_random))
-    uptakes = _uptakes(table.where(table.is_random))
-    offered, withheld = _arms(table.where(table.is_offered)), _arms(table.where(~table.is_offered))
-    tokens = table.per_item(table.tokens * table.is_offered) / np.maximum(table.per_item(table.is_offered), 1)
-    used, ignored = table.per_item(table.is_used), table.per_item(table.is_ignored)
-    return {
-        item: Estimate(
+def estimates(running: Running, today: float) -> dict[Item, Estimate]:
+    """Of every item that was observed; how fast evidence fades, because models and habits change, is learned."""
+    drawn = {item for item, game in running.games.items() if game.offered and game.withheld}
+    drawn_weak = {item for item, counts in running.counts.items() if counts.drawn_weak.all()}
+    with_word, with_sign = (
+        [item for item, counts in running.counts.items() if getattr(counts, name).any()]
+        for name in ("explicit", "weak")
+    )
+    offering = _effects(running, running.explicit, with_word, drawn, today)
+    weak = _effects(running, running.weak, with_sign, drawn_weak, today)
+    found = {}
+    for item, counts in running.counts.items():
+        uptake = _uptake(counts)
+        found[item] = Estimate(
             item=item,
-            basis=Basis.RANDOMISED if randomised[number] else Basis.ASSOCIATIONAL,
-            offering=explicit.get(item),
-            using=_using(explicit.get(item), uptakes[number]) if randomised[number] else None,
+            basis=Basis.RANDOMISED if item in drawn else Basis.ASSOCIATIONAL,
+            offering=offering.get(item),
+            using=_using(offering.get(item), uptake) if item in drawn else None,
             weak=weak.get(item),
-            uptake=uptakes[number],
-            offered=offered[number],
-            withheld=withheld[number],
-            tokens=round(float(tokens[number])),
-            used=int(used[number]),
-            ignored=int(ignored[number]),
+            uptake=uptake,
+            withheld=_arm(counts, 0),
+            offered=_arm(counts, 1),
+            tokens=round(float(counts.tokens[1] / max(_arm(counts, 1).total, 1))),
+            used=int(counts.used.sum()),
+            ignored=int(counts.ignored.sum()),
         )
-        for number, item in enumerate(table.items)
-    }
+    return found
 
 
-def _effects(rows: Table, half_life_days: float) -> dict[Item, Effect]:
-    """Of offering each item that these outcomes tell of."""
-    table = rows.narrowed()
-    if not table.items:
+def _effects(
+    running: Running, periods: Sequence[Period], items: Sequence[Item], drawn: Container[Item], today: float
+) -> dict[Item, Effect]:
+    """Of offering each of these items."""
+    if not items:
         return {}
-    weights = table.weights(half_life_days)
-    seen = association(table, weights)
-    drawn = contrast(table, table.success - seen.expected, weights, seen.noise, seen.leverage)
-    freshness = np.zeros(len(table.items))
-    np.maximum.at(freshness, table.item, weights)
-    effects = fuse(seen, drawn, freshness)
-    each = zip(table.items, effects.values, effects.lows, effects.highs, strict=True)
+    columns = np.array([running.columns[item] for item in items])
+    kinds = np.array([column for feature, column in running.columns.items() if isinstance(feature, int)])
+    seen = looks(periods, columns, kinds, np.array([item in drawn for item in items]))
+    effects = fuse(present(seen, today))
+    each = zip(items, effects.values, effects.lows, effects.highs, strict=True)
     return {item: _effect(value, low, high) for item, value, low, high in each}
 
 
-def _has_both_arms(table: Table) -> Flags:
-    return np.asarray((table.per_item(table.is_offered) > 0) & (table.per_item(~table.is_offered) > 0), dtype=np.bool_)
+def _arm(counts: Counts, arm: int) -> Arm:
+    return Arm(explicit=int(counts.explicit[arm]), weak=int(counts.weak[arm]), missing=int(counts.missing[arm]))
 
 
-def _uptakes(table: Table) -> list[Effect | None]:
-    """How much likelier each item is used when the draw offers it than when it withholds it."""
-    nothing = np.zeros(len(table.item))
-    used = contrast(table, table.is_used.astype(np.float64), nothing + 1, _use_noise(table), nothing)
-    margins = WIDTH * np.sqrt(used.variances)
-    each = zip(used.is_known, used.effects, margins, strict=True)
-    return [_effect(value, value - margin, value + margin) if known else None for known, value, margin in each]
-
-
-def _use_noise(table: Table) -> Floats:
-    """Of each row, the variance of using its item in its arm; as if one more had used it and one had not."""
-    arm = 2 * table.item + table.is_offered
-    used, rows = np.bincount(arm, weights=table.is_used), np.bincount(arm)
-    share = (used + 1) / (rows + 2)
-    return np.asarray((share * (1 - share))[arm], dtype=np.float64)
+def _uptake(counts: Counts) -> Effect | None:
+    """How much likelier an item is used when the draw offers it than when it withholds it."""
+    if not counts.drawn.all():
+        return None
+    withheld, offered = counts.weights_used / counts.weights
+    share = (counts.drawn_used + 1) / (counts.drawn + 2)  # as if one more had used it and one had not
+    margin = WIDTH * math.sqrt(float((share * (1 - share) * counts.squares / counts.weights**2).sum()))
+    return _effect(offered - withheld, offered - withheld - margin, offered - withheld + margin)
 
 
 def _using(offering: Effect | None, uptake: Effect | None) -> Effect | None:
@@ -145,10 +138,3 @@ def _using(offering: Effect | None, uptake: Effect | None) -> Effect | None:
 def _effect(*parts: float) -> Effect:
     value, low, high = (min(max(float(part), -1.0), 1.0) for part in parts)
     return Effect(value=value, low=low, high=high)
-
-
-def _arms(table: Table) -> list[Arm]:
-    explicit = table.per_item(table.has_outcome & table.is_explicit)
-    weak = table.per_item(table.has_outcome & ~table.is_explicit)
-    missing = table.per_item(~table.has_outcome)
-    return [Arm(explicit=int(explicit[n]), weak=int(weak[n]), missing=int(missing[n])) for n in range(len(table.items))]

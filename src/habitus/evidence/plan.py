@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
-
-import numpy as np
 
 from habitus.evidence.bounds import ERROR, Game
 from habitus.evidence.lift import Estimate
-from habitus.evidence.model import Observation
+from habitus.evidence.running import RECENT_DAYS
+from habitus.evidence.table import Floats
 
 WORTH_KNOWING = 0.1  # the effect that we plan to notice, unless a larger one is likely
-_RECENT_DAYS = 30.0
 _DETOUR = 1.5  # what it costs not to know the right stake, in the logarithm of capital
 _NOISE = 0.25  # the variance of a yes or no that goes either way, before any was seen
 
@@ -27,26 +24,25 @@ class Plan:
     cost_a_day: float  # units that would have gone well, had nothing been withheld; below zero: that were spared
 
 
-def plan(estimate: Estimate, game: Game, mine: Iterable[Observation], *, withhold: float) -> Plan:
-    """Of one item, from its own observations, if this share is withheld from now on."""
+def plan(estimate: Estimate, game: Game, ages: Floats, *, withhold: float) -> Plan:
+    """Of one item, from the ages of its explicit outcomes in days, if this share is withheld from now on."""
     likely = estimate.offering.value if estimate.offering else 0.0
     effect = max(WORTH_KNOWING, abs(likely))
     missing = _missing(game, effect, withhold)
-    a_day = _a_day([one.age_days for one in mine if one.is_explicit and one.success is not None])
+    a_day = _a_day(ages)
     days = missing / a_day if a_day and missing is not None else None
     return Plan(effect=effect, a_day=a_day, missing=missing, days=days, cost_a_day=a_day * withhold * likely)
 
 
-def _a_day(ages: list[float]) -> float:
+def _a_day(ages: Floats) -> float:
     """How many came in the last days; a shorter history counts as long as it is, and as a day at least."""
-    recent = [age for age in ages if age <= _RECENT_DAYS]
-    return len(recent) / min(_RECENT_DAYS, max(1.0, *ages)) if recent else 0.0
+    return float((ages <= RECENT_DAYS).sum() / min(RECENT_DAYS, ages.max(initial=1.0)))
 
 
 def _missing(game: Game, effect: float, withhold: float) -> int | None:
     """How much our capital grows with each unit, and how much of it a verdict still needs."""
     spread = withhold * (1 - withhold)
-    noise = (float(np.sum(game.pays**2)) + _NOISE) / (float(np.sum(game.adds)) + 1)
+    noise = (game.squares + _NOISE) / (game.adds + 1)
     growth = effect**2 * spread / (2 * noise)
     won, enough = max(0.0, game.fortune(0, up=True), game.fortune(0, up=False)), math.log(2 / ERROR)
     if won >= enough:

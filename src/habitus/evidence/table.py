@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -14,22 +15,21 @@ from habitus.evidence.model import Item, Observation
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
-_LEAST = 1e-6  # that an old row counts
+KINDS = 16  # of requests that are told apart; of more, some share a number
 T = TypeVar("T", bound=Hashable)
 
 _ROWS = (
-    *("unit", "item", "kind", "is_offered", "is_used", "is_explicit", "is_ignored"),
+    *("unit", "item", "kind", "is_offered", "is_used", "is_explicit", "is_ignored", "is_trial"),
     *("propensity", "success", "tokens", "age_days"),
 )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Table:
-    """Items, units and kinds of request are numbered as they come; a missing success is nan."""
+    """Items and units are numbered as they come, kinds of request everywhere alike; a missing success is nan."""
 
     items: tuple[Item, ...]
     units: int
-    kinds: int
     unit: Numbers
     item: Numbers
     kind: Numbers
@@ -37,34 +37,36 @@ class Table:
     is_used: Flags
     is_explicit: Flags
     is_ignored: Flags  # used without a trace
+    is_trial: Flags
     propensity: Floats
     success: Floats
     tokens: Floats
     age_days: Floats
 
     @classmethod
-    def of(cls, observations: Iterable[Observation]) -> Table:
-        """Of an item that is told twice about one unit, the last word holds."""
+    def of(cls, observations: Iterable[Observation], *, today: float = 0.0) -> Table:
+        """Of an item that is told twice about one unit, the last word holds. Ages are counted from day 0, not today."""
         rows = list(observations)
         units, unit = _numbered([one.unit for one in rows])
         items, item = _numbered([one.item for one in rows])
         kinds, kind = _numbered([one.request_kind for one in rows])
+        apart = np.array([zlib.crc32(each.encode("utf-8", "surrogatepass")) % KINDS for each in kinds], dtype=np.int64)
         propensity = _numbers([one.propensity for one in rows])
         told = cls(
             items=tuple(items),
             units=len(units),
-            kinds=len(kinds),
             unit=unit,
             item=item,
-            kind=kind,
+            kind=apart[kind] if kinds else kind,
             is_offered=np.array([one.is_offered for one in rows], dtype=np.bool_),
             is_used=np.array([one.is_used for one in rows], dtype=np.bool_),
             is_explicit=np.array([one.is_explicit for one in rows], dtype=np.bool_),
             is_ignored=np.array([one.is_used and one.has_trace is False for one in rows], dtype=np.bool_),
+            is_trial=np.array([one.is_trial for one in rows], dtype=np.bool_),
             propensity=np.clip(np.where(np.isnan(propensity), 1, propensity), 0, 1),
             success=np.clip(_numbers([one.success for one in rows]), 0, 1),
             tokens=_numbers([one.tokens for one in rows]),
-            age_days=_ages([one.age_days for one in rows]),
+            age_days=_ages([one.age_days for one in rows]) - today,
         )
         return told.where(told._last_words())
 
@@ -74,7 +76,7 @@ class Table:
         kept = np.sort(len(self.unit) - 1 - from_behind)
         return kept[np.argsort(-self.age_days[kept], kind="stable")]
 
-    def where(self, chosen: Flags | Numbers) -> Table:
+    def where(self, chosen: Flags | Numbers | slice) -> Table:
         """Some of the rows; the numbers of items, units and kinds stay."""
         return replace(self, **{name: getattr(self, name)[chosen] for name in _ROWS})
 
@@ -83,14 +85,10 @@ class Table:
         left, item = np.unique(self.item, return_inverse=True)
         return replace(self, items=tuple(self.items[number] for number in left), item=item)
 
-    def weights(self, half_life_days: float) -> Floats:
-        """What each row counts today: half after a half-life."""
-        return np.maximum(0.5 ** (self.age_days / half_life_days), _LEAST)
-
-    def per_item(self, values: Flags | Floats) -> Floats:
-        """The sum over the rows of each item."""
-        sums = np.bincount(self.item, weights=values, minlength=len(self.items))
-        return np.asarray(sums, dtype=np.float64)
+    def places(self) -> Numbers:
+        """Of each row the place of its unit in the order of time."""
+        _, first, number = np.unique(self.unit, return_index=True, return_inverse=True)
+        return np.argsort(np.argsort(first))[number]
 
     @property
     def is_random(self) -> Flags:

@@ -1,0 +1,108 @@
+"""Drift: the effect of each item today, where effects may wander; how fast they do is learned from all items.
+
+A Kalman filter over periods, for each item and each of some rates. What it holds of an item is its effect and the bias
+of its association, which changes far less: so old draws still tell of the bias, and new associations of the effect.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from habitus.evidence.sums import Looks
+from habitus.evidence.table import Floats
+
+_RATES = np.array([0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6])  # standard deviation of what an effect changes in a year
+_USUAL = np.array([0.6, 0.16, 0.1, 0.08, 0.04, 0.015, 0.005])  # how many items wander so, as if a few had been seen
+_USUAL_ITEMS = 4.0
+_OF_BIAS = 0.25  # of an effect's variance a year: how much the bias wanders
+_YEAR = 365.25
+_TINY = 1e-12
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Present:
+    """Of each item today: effect and bias of the association, their variances and covariance."""
+
+    effects: Floats
+    biases: Floats
+    variances: Floats
+    bias_variances: Floats
+    shared: Floats
+
+
+def present(looks: Looks, today: float) -> Present:
+    items = looks.drawn.shape[1]
+    mean = np.zeros((2, items, len(_RATES)))
+    spread = np.ones((3, items, len(_RATES)))  # of effect and bias, and their covariance: wide, as nothing is known
+    spread[2] = 0
+    likelihood = np.zeros((items, len(_RATES)))
+    before = looks.days[0]
+    for number, day in enumerate(looks.days):
+        spread = _wandered(spread, day - before)
+        mean, spread, likely = _learned(mean, spread, looks, number)
+        likelihood += likely
+        before = day
+    spread = _wandered(spread, today - before)
+    plausible = _plausible(likelihood)
+    middle = (plausible * mean).sum(2)
+    apart = mean - middle[:, :, None]
+    variances = (plausible * (spread[:2] + apart**2)).sum(2)
+    return Present(
+        effects=middle[0],
+        biases=middle[1],
+        variances=variances[0],
+        bias_variances=variances[1],
+        shared=(plausible * (spread[2] + apart[0] * apart[1])).sum(1),
+    )
+
+
+def _wandered(spread: Floats, days: float) -> Floats:
+    wandered = _RATES**2 * max(days, 0.0) / _YEAR
+    return np.stack([spread[0] + wandered, spread[1] + _OF_BIAS * wandered, spread[2]])
+
+
+def _learned(mean: Floats, spread: Floats, looks: Looks, number: int) -> tuple[Floats, Floats, Floats]:
+    """What is known after the scores of one period, and the logarithm of how likely these were."""
+    drawn, of_drawn, wide, seen, of_seen, wide_seen, shared = (
+        each[number][:, None]
+        for each in (
+            *(looks.drawn, looks.drawn_information, looks.drawn_spread),
+            *(looks.seen, looks.seen_information, looks.seen_spread, looks.shared),
+        )
+    )
+    effect, bias, both = spread
+    with_seen, with_bias = effect + both, bias + both  # covariance of effect, and of bias, with their sum
+    # The covariance of the two scores, and how far they are from what was expected of them.
+    first = of_drawn**2 * effect + looks.noise * wide + _TINY
+    cross = of_drawn * of_seen * with_seen + looks.noise * shared
+    second = of_seen**2 * (with_seen + with_bias) + looks.noise * wide_seen + _TINY
+    one, two = drawn - of_drawn * mean[0], seen - of_seen * (mean[0] + mean[1])
+    whole = first * second - cross**2
+    inverse = second / whole, -cross / whole, first / whole
+    solved = inverse[0] * one + inverse[1] * two, inverse[1] * one + inverse[2] * two
+    gains = (of_drawn * effect, of_seen * with_seen), (of_drawn * both, of_seen * with_bias)
+    found = np.stack([mean[state] + gain[0] * solved[0] + gain[1] * solved[1] for state, gain in enumerate(gains)])
+
+    def explained(left: tuple[Floats, Floats], right: tuple[Floats, Floats]) -> Floats:
+        there = inverse[0] * right[0] + inverse[1] * right[1], inverse[1] * right[0] + inverse[2] * right[1]
+        return np.asarray(left[0] * there[0] + left[1] * there[1], dtype=np.float64)
+
+    to_effect, to_bias = gains
+    left = [
+        effect - explained(to_effect, to_effect),
+        bias - explained(to_bias, to_bias),
+        both - explained(to_effect, to_bias),
+    ]
+    return found, np.stack(left), -0.5 * (np.log(whole) + one * solved[0] + two * solved[1])
+
+
+def _plausible(likelihood: Floats) -> Floats:
+    """Of each item and rate; how common rates are is fitted to all items."""
+    likely = np.exp(likelihood - likelihood.max(1, keepdims=True))
+    common, each = _USUAL, likely
+    for _ in range(30):
+        each = likely * common / (likely @ common)[:, None]
+        common = (each.sum(0) + _USUAL_ITEMS * _USUAL) / (len(each) + _USUAL_ITEMS)
+    return np.asarray(each, dtype=np.float64)
