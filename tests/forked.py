@@ -180,7 +180,7 @@ def _end(command: Running, *, has_ended: bool) -> None:
 
 
 def _become(arguments: list[str], cwd: str, environ: dict[str, str], streams: list[int]) -> None:
-    from habitus.cli import main
+    from habitus.cli import start
 
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
@@ -208,7 +208,7 @@ def _become(arguments: list[str], cwd: str, environ: dict[str, str], streams: li
                 sys.path.insert(0, str(Path(script).parent))
                 runpy.run_path(script, run_name="__main__")
             case _:
-                main.run()
+                start.run()
     except SystemExit as stopped:
         code = int(stopped.code or 0)
     except BaseException:

@@ -1,6 +1,6 @@
 """`python -m habitus` is `habitus`."""
 
-from habitus.cli.main import run
+from habitus.cli.start import run
 
 if __name__ == "__main__":
     run()

@@ -6,8 +6,10 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from habitus.app import Habitus, read_settings
 from habitus.events import OutcomeKind
 from tests.conftest import Cli
 
+_SOURCES = {"PYTHONPATH": str(Path(__file__).parents[2] / "src")}
 GREETING = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
 
 
@@ -39,12 +42,17 @@ class Pipe:
         self.write(json.dumps({"jsonrpc": "2.0", "id": self.last, "method": method, "params": params}).encode())
         return self.last
 
+    def hear(self) -> dict[str, Any]:
+        """The next line, whatever it is."""
+        assert self.process.stdout is not None
+        line: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return line
+
     def answer(self, *ids: int) -> dict[int, Any]:
         """The answers to these requests, in whatever order they come."""
         found: dict[int, Any] = {}
-        assert self.process.stdout is not None
         while set(found) != set(ids):
-            line = json.loads(self.process.stdout.readline())
+            line = self.hear()
             if line.get("id") in ids:
                 found[line["id"]] = line
         return found
@@ -114,6 +122,54 @@ def test_an_unknown_protocol_version_gets_one_that_is_known(run_cli: Cli) -> Non
         assert pipe.ask("tools/list", _meta=envelope)["error"]["code"] in (-32022, -32602)
     with served(run_cli) as pipe:
         assert pipe.ask("tools/list")["error"]["code"] == -32602  # nobody has greeted
+
+
+@pytest.mark.req("CL-05")
+def test_the_next_client_has_its_tools_before_anything_is_imported_and_is_told_what_changed(run_cli: Cli) -> None:
+    """From the answers that were remembered; every call is answered by the server itself."""
+    asked = ("tools/list", "prompts/list", "resources/list")
+    with served(run_cli) as pipe:
+        first = [pipe.greet()["result"], *(pipe.ask(method)["result"] for method in asked)]
+    (kept,) = (run_cli.home / "cache").glob("mcp-*.json")
+    answers = json.loads(kept.read_text())
+    assert list(answers["answers"].values()) == first
+    assert run_cli("skills", "new", "brew-tea", "-d", "How tea is brewed").code == 0
+    answers["answers"]["tools/list 2025-11-25"] = {"tools": [{"name": "gone", "inputSchema": {"type": "object"}}]}
+    kept.write_text(json.dumps(answers))
+    with served(run_cli) as pipe:
+        early = [pipe.greet()["result"], *(pipe.ask(method)["result"] for method in asked)]
+        assert early == [first[0], answers["answers"]["tools/list 2025-11-25"], *first[2:]]
+        pipe.send("tools/call", {"name": "recall_skill", "arguments": {"name": "brew-tea"}})
+        heard = [pipe.hear() for _ in range(3)]
+        assert "# Skill: brew-tea" in str([one["result"] for one in heard if "result" in one])
+        changes = {"notifications/tools/list_changed", "notifications/resources/list_changed"}
+        assert {one["method"] for one in heard if "method" in one} == changes
+        assert pipe.ask("tools/call", name="gone")["result"]["isError"] is True
+        assert pipe.ask("tools/list")["result"] == first[1]
+        assert "brew-tea" in str(pipe.ask("resources/list"))
+
+
+@pytest.mark.req("CL-05")
+def test_a_client_of_the_later_protocol_is_answered_early_too(run_cli: Cli) -> None:
+    about = {"protocolVersion": "2026-07-28", "clientInfo": GREETING["clientInfo"], "clientCapabilities": {}}
+    meta = {f"io.modelcontextprotocol/{key}": value for key, value in about.items()}
+    wanted = {"toolsListChanged": True}
+    seen = []
+    for _ in range(2):
+        with served(run_cli) as pipe:
+            discovered = pipe.ask("server/discover", _meta=meta)["result"]
+            pipe.send("subscriptions/listen", {"_meta": meta, "notifications": wanted})
+            acknowledged = pipe.hear()
+            seen.append((discovered, acknowledged, pipe.ask("tools/list", _meta=meta)["result"]))
+            assert pipe.ask("tools/call", _meta=meta, name="list_lessons", arguments={})["result"]["isError"] is False
+    assert seen[0] == seen[1]
+    assert seen[0][1]["method"] == "notifications/subscriptions/acknowledged"
+
+
+def test_greeting_a_client_needs_nothing_but_the_standard_library() -> None:
+    look = "import sys, habitus.cli.start; print({'mcp', 'typer', 'pydantic', 'asyncio', 'pathlib'} & set(sys.modules))"
+    ran = subprocess.run([sys.executable, "-S", "-P", "-c", look], capture_output=True, text=True, env=_SOURCES)
+    assert ran.stdout == "set()\n", ran.stderr
 
 
 @pytest.mark.full

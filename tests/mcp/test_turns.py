@@ -52,6 +52,14 @@ async def test_a_turn_begins_with_a_call_and_ends_with_the_report(
 
 
 @pytest.mark.req("CL-05")
+async def test_a_turn_with_many_calls_makes_room_for_the_next(habitus: Habitus, connect: Connect) -> None:
+    async with connect(most_calls=2) as client:
+        for _ in range(5):
+            await client.call_tool("recall_skill", {"name": "brew-tea"})
+        assert [turn.ended_on is not None for turn in kept(habitus)] == [True, True, False]
+
+
+@pytest.mark.req("CL-05")
 async def test_a_turn_that_nobody_goes_on_with_is_over(habitus: Habitus, connect: Connect) -> None:
     async with connect(idle_s=0.0) as client:
         await client.call_tool("recall_skill", {"name": "brew-tea"})

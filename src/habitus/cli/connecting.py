@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 import sys
 from typing import Annotated
@@ -17,8 +19,11 @@ from habitus.cli.options import AsJson, Yes
 from habitus.errors import Refused
 from habitus.hosts.hooks import Hook
 from habitus.hosts.table import CONNECTED, Scope
+from habitus.mcp.greeting import Greeting, answers_file
 from habitus.sandbox.credentials.vault import open_redactor
 from habitus.settings import Settings
+
+log = logging.getLogger(__name__)
 
 Agent = Annotated[str, typer.Argument(help=f"One of: {', '.join(CONNECTED)}.", autocompletion=lambda: list(CONNECTED))]
 Where = Annotated[Scope, typer.Option("--scope", help="In your own config, or in the project's.")]
@@ -53,6 +58,7 @@ def connect(
     planned = use_case.plan(settings, os.environ, agent, Wishes(scope=scope, hooks=wanted, block=text))
     if _confirmed(settings, planned, dry_run=dry_run, yes=yes, as_json=as_json):
         use_case.carry_out(settings, planned)
+        _rehearse(settings)
         _say_connected(context, settings, planned, as_json=as_json)
 
 
@@ -71,6 +77,20 @@ def disconnect(
         use_case.carry_out(settings, planned)
         undo = _words("connect", planned)
         output.done(context, as_json, _shown(settings, planned), f"{planned.host.title} is disconnected.", undo=undo)
+
+
+def _rehearse(settings: Settings) -> None:
+    """An agent that starts the server for the first time has its tools at once, too."""
+    file = answers_file(use_case.server_words(settings), os.environ)
+    if Greeting(file).is_known:
+        return
+    from habitus.mcp.scope import Scope as Served  # with the server comes its SDK
+    from habitus.mcp.server import rehearse
+
+    try:
+        asyncio.run(rehearse(Served(home=settings.home), file))
+    except Exception:
+        log.warning("The server's first answers are not known yet; the first client waits for them.", exc_info=True)
 
 
 def _is_wanted(hook: Hook, *, asks: bool, is_quiet: bool) -> bool:

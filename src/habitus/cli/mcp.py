@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
 from typing import Annotated
 
 import typer
 
 from habitus.agent.tools.profiles import profile_named
 from habitus.cli import output
+from habitus.cli.start import greeting
 from habitus.errors import Invalid, NotFound
 from habitus.mcp.http import serve_http
 from habitus.mcp.scope import Scope
@@ -31,8 +34,9 @@ def mcp(
     scope = Scope(
         home=context.find_root().obj, user=user, profile=tools, read_only=read_only, layers=chosen, serves_many=http
     )
+    gc.set_threshold(10_000, 10, 10)  # a command that ends soon need not look for cycles; this one lives for weeks
     try:
         profile_named(tools)
-        asyncio.run(serve_http(scope, port, output.say) if http else serve_pipe(scope))
+        asyncio.run(serve_http(scope, port, output.say) if http else serve_pipe(scope, greeting(*sys.argv[1:])))
     except (Invalid, NotFound) as error:
         raise typer.BadParameter(f"{error.message} {error.mend}") from None

@@ -20,18 +20,20 @@ from habitus.skills.selection import User
 
 
 class Client:
-    """A turn begins with a call. It ends when the model says how it went, when nobody calls for a while, or when the
-    client leaves."""
+    """A turn begins with a call. It ends when the model says how it went, when nobody calls for a while, when it has
+    had many calls, or when the client leaves."""
 
-    def __init__(self, hosting: Hosting, user: User, session: ServerSession, *, idle_s: float) -> None:
+    def __init__(self, hosting: Hosting, user: User, session: ServerSession, *, idle_s: float, most_calls: int) -> None:
         self.id = new_id()
         self.session = session  # the last, to send word to
         self.listed: Mapping[str, types.Tool] | None = None  # by name, the tools as it has seen them
         self._hosting = hosting
         self._user = user
         self._idle_s = idle_s
+        self._most_calls = most_calls
         self._turn: AsyncHostTurn | None = None
         self._running = 0
+        self._calls = 0  # in this turn
         self._has_left = False
         self._one_at_a_time = asyncio.Lock()  # for opening and ending
         self._timer: asyncio.TimerHandle | None = None
@@ -51,7 +53,7 @@ class Client:
         finally:
             self._running -= 1
             self._rest()
-        if turn.is_judged:
+        if turn.is_judged or (self._calls >= self._most_calls and not self._running):
             await self._end(turn)
         return result
 
@@ -72,7 +74,9 @@ class Client:
                 # What is searched for first is the nearest to a request that a server gets to hear.
                 said = str(arguments.get("query", "")) if name == "search_skills" else ""
                 self._turn = await self._hosting.turn(self._request(said)).__aenter__()
+                self._calls = 0
             self._running += 1
+            self._calls += 1
             return self._turn
 
     def _request(self, text: str) -> HostRequest:

@@ -21,5 +21,6 @@ class Scope:
     read_only: bool = False
     layers: tuple[str, ...] = ()  # all without
     idle_s: float = IDLE_S
+    most_calls: int = 200  # of one turn, which holds on to all of them until it ends
     serves_many: bool = False  # over HTTP, with more connections to a shared database
     look_s: float = 2.0  # between two looks for what others have changed

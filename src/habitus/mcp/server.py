@@ -8,9 +8,10 @@ import os
 import signal
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import mcp_types as types
+from anyio import AsyncFile
 from mcp.server import NotificationOptions, Server
 from mcp.server.context import ServerRequestContext
 from mcp.server.models import InitializationOptions
@@ -19,6 +20,7 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.shared.exceptions import MCPError
 
 from habitus.errors import UserError
+from habitus.mcp.greeting import VERSIONS, Greeting, Rehearsal
 from habitus.mcp.prompting import PROMPTS, text_of
 from habitus.mcp.scope import Scope
 
@@ -181,19 +183,34 @@ def _told(
     return answer
 
 
-async def serve_pipe(scope: Scope) -> None:
+async def serve_pipe(scope: Scope, greeting: Greeting) -> None:
     """Serve one client on standard input and output until it goes away."""
     behind = await Behind(scope).checked()
+    greeting.take_over()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, lambda: loop.create_task(_stop(behind)))
-    server = make_server(behind)
     try:
-        async with stdio_server() as (read, write):
-            await server.run(read, write, server.create_initialization_options())
+        await _serve(behind, greeting)
     except* BrokenPipeError:
         pass  # it went away before it had its answer
     finally:
         await behind.close()
+
+
+async def rehearse(scope: Scope, file: str) -> None:
+    """Ask what clients ask first, so that the answers are remembered before one comes."""
+    behind = Behind(scope)
+    try:
+        for version in VERSIONS:
+            await _serve(behind, Rehearsal(file, version))
+    finally:
+        await behind.close()
+
+
+async def _serve(behind: Behind, greeting: Greeting) -> None:
+    server, ends = make_server(behind), cast("AsyncFile[str]", AsyncFile(cast("Any", greeting)))
+    async with stdio_server(ends, ends) as (read, write):
+        await server.run(read, write, server.create_initialization_options())
 
 
 async def _stop(behind: Behind) -> None:

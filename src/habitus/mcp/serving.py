@@ -135,7 +135,13 @@ class Serving:
         if self._watching is None:
             self._watching = asyncio.get_running_loop().create_task(self._watch())
         if client not in self._clients:
-            self._clients[client] = Client(self._habitus.hosting, self._user, session, idle_s=self._scope.idle_s)
+            self._clients[client] = Client(
+                self._habitus.hosting,
+                self._user,
+                session,
+                idle_s=self._scope.idle_s,
+                most_calls=self._scope.most_calls,
+            )
         self._clients[client].session = session
         return self._clients[client]
 

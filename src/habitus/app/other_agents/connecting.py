@@ -184,7 +184,7 @@ def _server(settings: Settings, environ: Mapping[str, str], found: Host, scope: 
         agent=found.name,
         file=_real(found.config_file(scope, environ, settings.user_home, root)),
         format=found.format,
-        entries=(Entry(path=(found.servers, NAME), value=found.server([*_command(settings), "mcp"])),),
+        entries=(Entry(path=(found.servers, NAME), value=found.server(_command(settings))),),
         versions=found.versions,
         is_private=scope is Scope.USER,
     )
@@ -220,8 +220,13 @@ def _real(file: Path) -> Path:
 
 
 def _command(settings: Settings) -> list[str]:
-    """This program by its whole path, because an agent may have another PATH; and its home, where that is not usual."""
+    """Our server, by the whole path of this program, because an agent may have another PATH."""
     script = Path(sys.executable).with_name("habitus")
     program = [str(script)] if script.exists() else [sys.executable, "-m", "habitus"]
+    return [*program, *server_words(settings)]
+
+
+def server_words(settings: Settings) -> list[str]:
+    """The arguments with which an agent starts our server."""
     is_usual = settings.home == settings.user_home / ".habitus"
-    return program if is_usual else [*program, "--home", str(settings.home)]
+    return ["mcp"] if is_usual else ["--home", str(settings.home), "mcp"]

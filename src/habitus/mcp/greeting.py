@@ -1,0 +1,243 @@
+"""Greeting on a pipe: a client's first questions are answered as they were the last time, before anything heavy is
+imported. The server hears them too; what it would answer otherwise by now, the client is told as a change.
+
+An agent goes on without the tools of a server that takes a second to start. Only the standard library is imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import threading
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_LISTEN, _LISTENS = "subscriptions/listen", "notifications/subscriptions/acknowledged"
+_REMEMBERED = ("initialize", "server/discover", _LISTEN, "tools/list", "prompts/list", "resources/list")
+_FIRST = _REMEMBERED[:2]  # the server wants to have answered them before it is asked more
+_PREFIX = "io.modelcontextprotocol/"
+_VERSION, _SUBSCRIPTION = f"{_PREFIX}protocolVersion", f"{_PREFIX}subscriptionId"
+_META = {"clientInfo": "clientInfo", "capabilities": "clientCapabilities"}
+_GREETED = ("2025-06-18", "2025-11-25")  # versions of the protocol in which a client greets first
+_CHANGES = ("toolsListChanged", "promptsListChanged", "resourcesListChanged")
+VERSIONS = (*_GREETED, "2026-07-28")  # which agents speak
+_QUIET_S = 1.0  # without another question, after which the server is started
+_WAITING_S = 0.2  # the same, where something waits for it
+_MOST_S = 60.0  # for an answer of the server to its greeting
+_OPTIONS = {"--tools": 1, "--user": 1, "--read-only": 0}  # with which the answers are remembered, and their words
+
+
+def answers_file(words: Sequence[str], environ: Mapping[str, str]) -> str:
+    """Where the answers of `habitus WORDS…` are remembered, by home, user and profile; "" where they are not."""
+    rest, home = list(words), environ.get("HABITUS_HOME") or "~/.habitus"
+    if rest[:1] == ["--home"]:
+        home, rest = rest[1] if len(rest) > 1 else home, rest[2:]
+    if rest[:1] != ["mcp"]:
+        return ""
+    left = rest[1:]
+    while left:
+        if left[0] not in _OPTIONS:
+            return ""
+        left = left[1 + _OPTIONS[left[0]] :]
+    whose = json.dumps([*rest, environ.get("HABITUS_USER", "")]).encode()
+    return os.path.abspath(os.path.join(os.path.expanduser(home), "cache", f"mcp-{zlib.crc32(whose):08x}.json"))
+
+
+class Greeting:
+    """The client's end of a pipe as the server sees it: what was asked early comes first, and what was answered early
+    is not answered again."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._in, self._out = 0, 1
+        self._answers: dict[str, Any] = _read(file)
+        self._early: list[bytes] = []
+        self._is_answered: set[str] = set()  # ids of questions that the client has an answer to
+        self._asked: dict[str, str] = {}  # by id, what the server was asked
+        self._version = ""  # of the protocol, where the client greets with it
+        self._listens: Any = None  # the id under which it wants to hear of changes where it does not
+        self._first_is_answered = threading.Event()
+
+    @property
+    def is_known(self) -> bool:
+        return bool(self._answers)
+
+    def answer_early(self) -> None:
+        """Until the client has its tools, or asks for something else."""
+        limit: float | None = None
+        while self.is_known and select.select([self._in], [], [], limit)[0]:
+            line = self._read_line()
+            self._early.append(line)
+            message = _parsed(line)
+            key = self._key(message)
+            if answer := self._remembered(key, message):
+                self._is_answered.add(json.dumps(message["id"]))
+                with contextlib.suppress(BrokenPipeError):  # it has left, as the server will see
+                    self._write(json.dumps({"jsonrpc": "2.0", **answer}).encode() + b"\n")
+                limit = limit or (_QUIET_S if message["method"] == "tools/list" else None)
+            elif "id" in message and message.get("method") in _REMEMBERED:
+                limit = _WAITING_S
+            elif "id" in message or not message:
+                return
+
+    def _remembered(self, key: str, message: dict[str, Any]) -> dict[str, Any]:
+        if key not in self._answers:
+            return {}
+        if message["method"] != _LISTEN:
+            return {"id": message["id"], "result": self._answers[key]}
+        wanted = message["params"].get("notifications")
+        if not isinstance(wanted, dict) or not wanted.items() <= self._answers[key].items():
+            return {}
+        about = {"_meta": {_SUBSCRIPTION: message["id"]}, "notifications": wanted}
+        return {"method": _LISTENS, "params": about}
+
+    def take_over(self) -> None:
+        """Whatever else reads and writes the standard streams reaches nobody, as the SDK has it."""
+        self._in, self._out = os.dup(0), os.dup(1)
+        with open(os.devnull, "rb") as nothing:
+            os.dup2(nothing.fileno(), 0)
+        os.dup2(2, 1)
+        self._lines = os.fdopen(self._in, "rb", closefd=False)
+
+    def readline(self) -> str:
+        """For the server: the next line."""
+        if self._early and any(key.startswith(_FIRST) for key in list(self._asked.values())):
+            self._first_is_answered.wait(_MOST_S)
+        line = self._early.pop(0) if self._early else self._next_line()
+        if any(method.encode() in line for method in _REMEMBERED):
+            self._note(_parsed(line))
+        return line.decode("utf-8", "replace")
+
+    def _next_line(self) -> bytes:
+        return self._lines.readline()
+
+    def write(self, line: str) -> None:
+        """From the server: an answer, or word of a change."""
+        if (said := self._heard(line) if self._asked else line) is not None:
+            self._write(said.encode())
+
+    def flush(self) -> None:
+        """Every line is written at once."""
+
+    def _note(self, message: dict[str, Any]) -> None:
+        if message.get("method") == _LISTEN:
+            self._listens = message.get("id")
+        if key := self._key(message):
+            self._first_is_answered.clear()
+            self._asked[json.dumps(message["id"])] = key
+
+    def _heard(self, line: str) -> str | None:
+        """What the client is to read of it."""
+        message = _parsed(line.encode())
+        id, result = json.dumps(message.get("id")), message.get("result")
+        if message.get("method") == _LISTENS:
+            id, result = json.dumps(message["params"]["_meta"][_SUBSCRIPTION]), message["params"]["notifications"]
+        if not (key := self._asked.pop(id, "")):
+            return line
+        if key.startswith(_FIRST):
+            self._first_is_answered.set()
+        is_news = result is not None and self._answers.get(key) != result
+        if is_news and not (key.startswith(_LISTEN) and len(result) < len(self._answers.get(key, ()))):
+            self._answers[key] = result
+            self._remember()
+        if id not in self._is_answered:
+            return line
+        return self._change(key) if is_news else None
+
+    def _change(self, key: str) -> str | None:
+        what, _, kind = key.partition(" ")[0].partition("/")
+        if kind != "list" or not (self._version or self._listens):
+            return None
+        about = {} if self._listens is None else {"params": {"_meta": {_SUBSCRIPTION: self._listens}}}
+        return json.dumps({"jsonrpc": "2.0", "method": f"notifications/{what}/list_changed", **about}) + "\n"
+
+    def _remember(self) -> None:
+        if not self._file or not os.path.isdir(os.path.dirname(os.path.dirname(self._file))):
+            return
+        aside = f"{self._file}.{os.getpid()}"
+        try:
+            os.makedirs(os.path.dirname(self._file), mode=0o700, exist_ok=True)
+            with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+                json.dump({"by": _program(), "answers": self._answers}, file)
+            os.replace(aside, self._file)
+        except OSError:
+            pass  # a home that nobody may write to; the next client waits for the server
+
+    def _key(self, message: dict[str, Any]) -> str:
+        """The question without what differs from client to client; "" for one whose answer is not remembered."""
+        method, params = message.get("method"), message.get("params") or {}
+        if method not in _REMEMBERED or "id" not in message or not isinstance(params, dict) or params.get("cursor"):
+            return ""
+        if method == "initialize":
+            self._version = str(params.get("protocolVersion", ""))
+        told = params.get("_meta")
+        return f"{method} {(told.get(_VERSION) if isinstance(told, dict) else '') or self._version}"
+
+    def _read_line(self) -> bytes:
+        """Byte by byte, so that what follows stays for whoever reads next."""
+        found = bytearray()
+        while not found.endswith(b"\n") and (byte := os.read(self._in, 1)):
+            found += byte
+        return bytes(found)
+
+    def _write(self, line: bytes) -> None:
+        while line:
+            line = line[os.write(self._out, line) :]
+
+
+class Rehearsal(Greeting):
+    """A client that asks what clients ask first, so that the answers are known before one comes."""
+
+    def __init__(self, file: str, version: str) -> None:
+        super().__init__(file)
+        about = {"clientInfo": {"name": "habitus", "version": "0"}, "capabilities": {}}
+        greets = version in _GREETED
+        meta = (
+            {} if greets else {"_meta": {_VERSION: version, **{f"{_PREFIX}{_META[key]}": about[key] for key in about}}}
+        )
+        first = {"method": "initialize", "params": {"protocolVersion": version, **about}}
+        asked = [first if greets else {"method": "server/discover", "params": meta}]
+        if not greets:
+            asked.append({"method": _LISTEN, "params": {**meta, "notifications": dict.fromkeys(_CHANGES, True)}})
+        asked += [{"method": method, "params": meta} for method in _REMEMBERED[3:]]
+        lines = [{"jsonrpc": "2.0", "id": number, **each} for number, each in enumerate(asked)]
+        if greets:
+            lines.insert(1, {"jsonrpc": "2.0", "method": "notifications/initialized"})
+        self._early = [json.dumps(line).encode() + b"\n" for line in lines]
+        self._is_over = threading.Event()
+
+    def _next_line(self) -> bytes:
+        """The end, when everything is answered."""
+        self._is_over.wait(_MOST_S)
+        return b""
+
+    def write(self, line: str) -> None:
+        self._heard(line)
+        if not self._early and not self._asked:
+            self._is_over.set()
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return message if isinstance(message, dict) else {}
+
+
+def _program() -> int:
+    """Another after each installation, whose answers may be others."""
+    return os.stat(__file__).st_mtime_ns
+
+
+def _read(file: str) -> dict[str, Any]:
+    try:
+        with open(file, "rb") as kept:
+            found = _parsed(kept.read())
+    except OSError:
+        return {}
+    answers = found.get("answers")
+    return answers if found.get("by") == _program() and isinstance(answers, dict) else {}
