@@ -54,7 +54,7 @@ def has_tools(claude: Path, name: str) -> bool:
         home = Path(folder)
         environ = _environ(home)
         if name == "habitus":
-            connect = [HABITUS, "connect", "claude-code", "--yes", "--no-hook", "all"]
+            connect = [str(HABITUS), "connect", "claude-code", "--yes", "--no-hook", "all"]
             subprocess.run(connect, env=environ, check=True, capture_output=True)
         else:
             bare = {"type": "stdio", "command": sys.executable, "args": ["-P", "-c", ECHO]}
@@ -64,7 +64,7 @@ def has_tools(claude: Path, name: str) -> bool:
             "ANTHROPIC_API_KEY": "none",
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         }
-        command = [claude, "-p", "hello", "--model", "claude-sonnet-4-5"]
+        command = [str(claude), "-p", "hello", "--model", "claude-sonnet-4-5"]
         subprocess.run(
             command, env={**environ, **there}, cwd=home, stdin=subprocess.DEVNULL, capture_output=True, check=True
         )

@@ -139,8 +139,8 @@ class Greeting:
             return line
         if key.startswith(_FIRST):
             self._first_is_answered.set()
-        is_news = result is not None and self._answers.get(key) != result
-        if is_news and not (key.startswith(_LISTEN) and len(result) < len(self._answers.get(key, ()))):
+        is_news = bool(result) and self._answers.get(key) != result
+        if is_news and result and not (key.startswith(_LISTEN) and len(result) < len(self._answers.get(key, ()))):
             self._answers[key] = result
             self._remember()
         if id not in self._is_answered:
