@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 import os
 import sys
@@ -20,6 +21,7 @@ from habitus.errors import Refused
 from habitus.hosts.hooks import Hook
 from habitus.hosts.table import CONNECTED, Scope
 from habitus.mcp.greeting import Greeting, answers_file
+from habitus.mcp.scope import Scope as Served
 from habitus.sandbox.credentials.vault import open_redactor
 from habitus.settings import Settings
 
@@ -84,11 +86,9 @@ def _rehearse(settings: Settings) -> None:
     file = answers_file(use_case.server_words(settings), os.environ)
     if Greeting(file).is_known:
         return
-    from habitus.mcp.scope import Scope as Served  # with the server comes its SDK
-    from habitus.mcp.server import rehearse
-
+    server = importlib.import_module("habitus.mcp.server")  # with it comes its SDK
     try:
-        asyncio.run(rehearse(Served(home=settings.home), file))
+        asyncio.run(server.rehearse(Served(home=settings.home), file))
     except Exception:
         log.warning("The server's first answers are not known yet; the first client waits for them.", exc_info=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 import sys
 
@@ -12,9 +13,7 @@ from habitus.mcp.greeting import Greeting, answers_file
 def run() -> None:
     if "mcp" in sys.argv:
         greeting(*sys.argv[1:]).answer_early()
-    from habitus.cli import main
-
-    main.run()
+    importlib.import_module("habitus.cli.main").run()
 
 
 @functools.cache
