@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Direct
+from tests.cli.pseudo_terminal import at_a_terminal
+from tests.conftest import Cli
 
 pytestmark = pytest.mark.req("SK-18")
 
@@ -201,6 +203,21 @@ def test_a_skill_of_another_origin_is_never_replaced_in_silence(direct: Direct, 
     assert verdicts(direct, tmp_path / "second-vendor", "--replace") == {"tea": "updated"}
     put(tmp_path / "second-vendor", "tea", SKILL.format("tea") + "2. With sugar.\n")
     assert verdicts(direct, tmp_path / "second-vendor") == {"tea": "updated"}, "the same origin goes on being updated"
+
+
+def test_at_a_terminal_a_person_is_asked_before_another_origins_skill_is_replaced(run_cli: Cli, tmp_path: Path) -> None:
+    put(tmp_path / "first-vendor", "tea")
+    put(tmp_path / "second-vendor", "tea", SKILL.format("tea") + "2. With milk.\n")
+    assert run_cli("skills", "import", str(tmp_path / "first-vendor")).code == 0
+    command = [*run_cli.program, "skills", "import", str(tmp_path / "second-vendor")]
+    for answer, kept in (("w", ["tea"]), ("k", ["tea", "tea-2"])):
+        with at_a_terminal(command, env=run_cli.environ(), cwd=run_cli.cwd, columns=400) as terminal:
+            terminal.wait_for("(r)eplace it, (k)eep both, or let it (w)ait? [w]: ")
+            terminal.type(f"{answer}\n")
+            terminal.ended()
+        listed = json.loads(run_cli("skills", "list", "--json").out)["skills"]
+        assert [one["name"] for one in listed if one["name"].startswith("tea")] == kept
+    assert "milk" not in run_cli("skills", "show", "tea").out
 
 
 @pytest.mark.req("SK-18", "SC-01")
