@@ -117,6 +117,8 @@ def test_the_listing_is_computed_as_the_agent_computes_it_and_the_mend_mends_it(
     cut = "The description of 'endless' has 1,999 characters; Claude Code cuts it at 1,536."
     assert told()[0][0] == cut
     assert told()[1][0].startswith("Claude Code lists at least 3 of 18 skills without a description (")
+    write(person / ".claude" / "projects" / "shop" / "old.jsonl", [{"type": "user", "version": "2.1.300"}])
+    assert told()[1][0].startswith("Claude Code lists 12 of 18 skills without a description (")
     own = listed("- review", "- deep-research: " + "a report " * 200)  # what the program itself and plugins take
     used = {"long-11": {"usageCount": 3, "lastUsedAt": 1e13}}
     (person / ".claude.json").write_text(json.dumps({"skillUsage": used}))
@@ -141,6 +143,36 @@ def test_copies_come_first_and_putting_one_aside_mends_it(direct: Direct, person
     assert "report-2" not in str([each for each in remarks if each["topic"] == "confusable"])
     subprocess.run(["/bin/sh", "-c", copy["mend"]], check=True, env={"HOME": str(person), "PATH": "/usr/bin:/bin"})
     assert [each for each in direct.json("check")["agents"][0]["remarks"] if each["topic"] == "copy"] == []
+
+
+@pytest.mark.req("CL-08")
+def test_every_mend_can_be_run_and_does_what_it_says(direct: Direct, person: Path) -> None:
+    """As a person would: the line as it stands, in a shell."""
+    os.utime(person / ".claude" / "skills" / "invoice-letter" / "SKILL.md", (0, 0))
+    program = person / "bin" / "habitus"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m habitus "$@"\n')
+    program.chmod(0o755)
+    environ = direct.cli.environ({"HOME": str(person), "EDITOR": "cat", "PATH": f"{program.parent}:/usr/bin:/bin"})
+
+    def remarks() -> dict[str, str]:
+        return {each["topic"]: each["mend"] for each in direct.json("check")["agents"][0]["remarks"]}
+
+    def run(mend: str) -> str:
+        ran = subprocess.run(["/bin/sh", "-c", mend], env=environ, cwd=direct.cli.cwd, capture_output=True, text=True)
+        assert "not found" not in ran.stderr
+        assert "Traceback" not in ran.stderr
+        return ran.stdout + ran.stderr
+
+    mends = remarks()
+    assert "Runs whatever a server sends" in run(mends["risky"])
+    assert "name: [" in run(mends["broken"])
+    assert "Our own way with PDF tables." in run(mends["shadowed"])
+    assert "invoice" in run(mends["confusable"])
+    run(mends["unused"])
+    assert "unused" not in remarks()
+    run(mends["lesson"])
+    assert "uv run pytest" in direct.ok("lessons", "list") + direct.ok("review", "list")
 
 
 @pytest.mark.req("CL-08")

@@ -143,7 +143,7 @@ def test_check_says_which_descriptions_its_listing_has_lost(claude: Claude) -> N
 
     def lost() -> tuple[int, list[str]]:
         claude("hello")
-        listing = last_listing(claude.cli.user_home.glob(".claude/projects/*/*.jsonl"))
+        listing = last_listing(claude.cli.user_home.glob(".claude/projects/*/*.jsonl")).listing
         (report,) = json.loads(claude.cli("check", "--json", "--agent", "claude-code").out)["agents"]
         remarks = [each for each in report["remarks"] if "without a description" in each["what"]]
         said = int(re.findall(r"lists (\d+) of", remarks[0]["what"])[0]) if remarks else 0

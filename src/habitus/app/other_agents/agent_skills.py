@@ -24,7 +24,10 @@ from habitus.skills.stores.files import DirectoryShelf
 from habitus.skills.telling_apart import spread_of, telling_words
 
 FITTED = 3  # requests from which a skill that never fired is worth a word
-CLEAR, AHEAD = 0.5, 0.3  # the score of a fit beyond doubt, and how far the next one is behind
+CLEAR, AHEAD = (
+    0.8,
+    0.5,
+)  # the score of a fit beyond doubt, and how far the next one is behind: benchmarks/never_fired.py
 
 
 class Topic(StrEnum):
@@ -204,8 +207,8 @@ def never_fired(
             )
 
 
-def clear_match(found: Results) -> str:
+def clear_match(found: Results, clear: float = CLEAR, ahead: float = AHEAD) -> str:
     """The skill that fits, with no other near it; nothing where that is in doubt."""
     scores = [hit.score for hit in found.hits] + [0.0, 0.0]
-    is_clear = found.fits and scores[0] >= CLEAR and scores[0] - scores[1] >= AHEAD
+    is_clear = found.fits and scores[0] >= clear and scores[0] - scores[1] >= ahead
     return found.hits[0].id if is_clear else ""

@@ -18,8 +18,16 @@ _SMALL, _LARGE = 200_000, 1_000_000  # tokens of a model's window
 _CHARS_A_TOKEN = 4
 _FRACTION = 0.01  # of the window
 _UNTOLD = 200  # characters that a description of others may have which was lost too
+# Characters of the listing that skills of the program itself take, by its version 2.1.X: first and last X, as measured
+# with an empty home. Others are not known.
+_OF_THE_PROGRAM = (
+    *((190, 197, 4_453), (203, 210, 5_802), (231, 240, 4_410), (260, 272, 5_449), (274, 285, 5_496)),
+    *((286, 287, 5_746), (288, 289, 5_895), (290, 294, 5_887), (295, 303, 5_906), (304, 310, 5_904)),
+    *((311, 319, 6_102), (321, 323, 6_191), (324, 325, 6_200)),
+)
 _HALF_LIFE_DAYS, _LEAST = 7, 0.1  # how a use counts less with the time
 _ENTRY = re.compile(r"^- ([^\s:]+(?::[^\s:]+)*)(?:: (.*))?$")
+_WRITTEN_BY = re.compile(r'"version": ?"(\d+\.\d+\.\d+)"')
 _RAW_DESCRIPTION = re.compile(r"(?m)^description:[ \t]*(.*)$")
 
 
@@ -30,19 +38,21 @@ class Listing:
     room: int
     wanted: int
     lost: tuple[str, ...]  # names, those used least last
-    is_whole: bool  # whether the skills of the program and of plugins are known
+    is_whole: bool  # whether the room that skills of the program and of plugins take is known
     fraction: float  # of the window with which nothing would be lost
 
 
 def make_listing(
-    skills: Sequence[AgentSkill], last: str, settings: Mapping[str, object], usage: Mapping[str, float]
+    skills: Sequence[AgentSkill], seen: Seen, settings: Mapping[str, object], usage: Mapping[str, float]
 ) -> Listing:
-    """`last` is the newest listing that a transcript holds; what is in it and not ours, others take."""
+    """What is in the last listing and not ours, others take; without one, what that version is known to take."""
+    last = seen.listing
     own = {each.path.name: min(len(listed_description(each)), _cap(settings)) for each in skills if is_listed(each)}
     others = [len(f"- {name}: {told}" if told else f"- {name}") for name, told in _entries(last) if name not in own]
     window = _LARGE if len(last) > _SMALL * _CHARS_A_TOKEN * _fraction(settings) else _SMALL
     room = int(window * _CHARS_A_TOKEN * _fraction(settings))
-    names_only = sum(others) + sum(len(name) + 2 for name in own) + len(others) + len(own) - 1
+    taken = sum(others) + len(others) if last else _taken_by(seen.version)
+    names_only = taken + sum(len(name) + 2 for name in own) + len(own) - 1
     wanted = names_only + sum(size + 2 for size in own.values() if size)
     lost = []
     left = room - names_only
@@ -53,7 +63,7 @@ def make_listing(
             lost.append(name)
     unknown = _UNTOLD * sum(not told for name, told in _entries(last) if name not in own)
     fraction = max(_fraction(settings), -(-(wanted + unknown) * 1000 // (window * _CHARS_A_TOKEN)) / 1000)
-    return Listing(room=room, wanted=wanted, lost=tuple(lost), is_whole=bool(last), fraction=fraction)
+    return Listing(room=room, wanted=wanted, lost=tuple(lost), is_whole=taken > 0, fraction=fraction)
 
 
 def is_listed(each: AgentSkill) -> bool:
@@ -76,15 +86,32 @@ def _first_line(text: str) -> str:
     return next((line.strip("# ") for line in text.splitlines() if line.strip("# ")), "")
 
 
-def last_listing(transcripts: Iterable[Path]) -> str:
-    """The newest whole listing in what was written down."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seen:
+    """The newest whole listing in what was written down, and the version of the program that wrote last."""
+
+    listing: str = ""
+    version: str = ""
+
+
+def last_listing(transcripts: Iterable[Path]) -> Seen:
     newest = sorted(((path.stat().st_mtime, path) for path in transcripts if path.exists()), reverse=True)
+    version = ""
     for _, path in newest[:_MOST_LOOKED_AT]:
         with path.open(encoding="utf-8", errors="replace") as lines:
             for line in lines:
                 if '"skill_listing"' in line and (found := _content(line)):
-                    return found
-    return ""
+                    return Seen(listing=found, version=version)
+                if not version and (told := _WRITTEN_BY.search(line)):
+                    version = told[1]
+    return Seen(version=version)
+
+
+def _taken_by(version: str) -> int:
+    """Characters with the break of each line; 0 where nobody knows."""
+    major, _, minor = version.rpartition(".")
+    known = (size for first, last, size in _OF_THE_PROGRAM if minor.isdigit() and first <= int(minor) <= last)
+    return next(known, -1) + 1 if major == "2.1" else 0
 
 
 def _content(line: str) -> str:
