@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus import sql
+from habitus.app import Habitus, read_settings
 from habitus.memory import views
 from habitus.memory.cortex import Cortex, Looked
 from habitus.memory.model import Engram, Kind, Scope, TrustLevel
@@ -423,3 +424,23 @@ def make_copy(tmp_path: Path, embedder: WordLlama) -> Iterator[Make]:
     yield made
     for engine in engines:
         engine.dispose()
+
+
+@pytest.mark.req("OP-05", "SC-02")
+def test_a_lesson_that_is_kept_is_not_answered_as_refused_when_its_page_finds_no_room(
+    home: Path, tmp_path: Path
+) -> None:
+    (small := home / "memory").mkdir(exist_ok=True)
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", small], check=False).returncode:
+        pytest.skip("no file system can be mounted here")
+    try:
+        settings = read_settings(home, {"HOME": str(tmp_path), "USER": "ann"})
+        with Habitus.open(settings.model_copy(update={"cwd": tmp_path})) as habitus:
+            habitus.memory.add("Water boils at a hundred degrees.")
+            (small / "ballast").write_bytes(b"x" * shutil.disk_usage(small).free)
+            assert habitus.memory.add("Milk boils sooner than water does.").engram is not None
+            (small / "ballast").unlink()
+            habitus.memory.look()
+            assert "Milk boils sooner" in (small / "lessons.md").read_text()
+    finally:
+        subprocess.run(["umount", "-l", small], check=True)

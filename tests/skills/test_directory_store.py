@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -239,11 +240,12 @@ def test_a_listing_looks_at_the_directory_at_most_every_two_seconds(tmp_path: Pa
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 1 MB, where that can be had."""
+def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A file system of 1 MB, or as large as a test says, where that can be had."""
+    size = getattr(request, "param", "1m")
     place = tmp_path / "small"
     place.mkdir()
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True)
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)], capture_output=True)
     if made.returncode != 0:
         pytest.skip("can't mount a small file system here: " + made.stderr.decode().strip())
     yield place
@@ -311,3 +313,35 @@ def test_a_change_that_another_process_has_carried_out_is_not_taken_for_the_next
     later = file_store(tmp_path).load("report")
     assert later is not None
     assert (later.body, later.version) == ("old steps, by one, by two", 3)
+
+
+@pytest.mark.req("SC-02", "OP-05")
+@pytest.mark.parametrize("small_disk", ["2m"], indirect=True)
+def test_what_a_full_disk_refuses_has_not_happened_or_is_said_to_wait(small_disk: Path) -> None:
+    """At every size of what is left, because the disk may be full at any step."""
+    waited = 0
+    for left in range(8192, 72 * 1024, 8192):
+        name, ballast = f"of-{left}", small_disk / "ballast"
+        store = file_store(small_disk)
+        store.save(replace(OLD, name=name), ME)
+        said: dict[str, str] = {}
+        ballast.write_bytes(b"x" * max(0, shutil.disk_usage(small_disk).free - left))
+        edited = replace(OLD, name=name, body=os.urandom(3000).hex())
+        for what, change in (("edit", partial(store.save, edited, ME)), ("delete", partial(store.delete, name, ME))):
+            try:
+                change()
+            except StorageFailed as error:
+                said[what] = error.message
+        ballast.unlink()
+        store._engine.dispose()
+        again = file_store(small_disk)
+        is_waiting = [what for what, message in said.items() if "is written down and waits" in message]
+        waited += len(is_waiting)
+        if "delete" in said and "delete" not in is_waiting:
+            skill = again.load(name)
+            assert skill is not None, (left, said)
+            assert (skill.version == 1) is ("edit" in said and "edit" not in is_waiting), (left, said)
+        again.delete(name, ME)
+        again._engine.dispose()
+        shutil.rmtree(small_disk / "archive", ignore_errors=True)
+    assert waited

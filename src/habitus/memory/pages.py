@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from habitus.errors import StorageFailed
 from habitus.memory import decisions, gate, views
 from habitus.memory.intake import Intake
 from habitus.memory.model import HIGH, Draft, Engram, LessonState, Producer, Scope, Status, TrustLevel
 from habitus.memory.view_files import FoundPages, ViewFiles
 from habitus.memory.views import Line
+
+log = logging.getLogger(__name__)
 
 _TRIES = 5
 
@@ -73,9 +77,13 @@ class Pages:
             self.look()
 
     def show(self) -> None:
-        """After a change: texts that nobody reads are indexed, and the pages show it."""
+        """After a change: texts that nobody reads are indexed, and the pages show it. The change is made by now, so
+        what can't be shown is shown by the next look."""
         if self._files is not None:
-            self.look()
+            try:
+                self.look()
+            except StorageFailed as error:
+                log.warning("Your change is kept; the pages in memory/ do not show it yet: %s", error.message)
 
     def forget(self) -> None:
         """Write the pages anew and forget how they looked: what was erased must not be found in an old one."""

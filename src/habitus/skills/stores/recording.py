@@ -159,13 +159,20 @@ class Recorder:
             self._redo(connection, plan, {})
             self._ledger.done(connection, intent)
 
-    def abandon(self, connection: sa.Connection, intent: Intent) -> None:
-        """Put back what a failed write had begun, so that nothing has changed."""
+    def abandon(self, connection: sa.Connection, intent: Intent) -> bool:
+        """Put back what a failed change had begun, so that nothing has changed; False where it was carried out."""
         number, plan = intent
-        if self._waits(connection, intent):
-            for write in _writes(plan):
-                self._undo_write(connection, write)
-            self._ledger.done(connection, number)
+        if not self._waits(connection, intent):
+            return False
+        for write in _writes(plan):
+            self._undo_write(connection, write)
+        if plan["action"] == "remove":
+            self._shelf.bring_back(plan["archived_as"], plan["folder"])
+        elif plan["action"] == "restore":
+            archived = {item.id: where for item, where in self._ledger.archived(connection)}
+            self._shelf.put_away(plan["folder"], archived.get(plan["id"]) or _abandoned(plan["folder"]))
+        self._ledger.done(connection, number)
+        return True
 
     def _redo(self, connection: sa.Connection, plan: Plan, at_hand: Mapping[str, Tree]) -> Mapping[str, int]:
         author, now = records.unpack_author(plan["author"]), datetime.fromisoformat(plan["now"])
@@ -237,10 +244,22 @@ class Recorder:
         folder, before = plan["folder"], self._ledger.contents(connection, records.unpack_tree(plan["before"]))
         found = self._shelf.read(folder)
         if found is not None and not before:
-            self._shelf.put_away(folder, f"abandoned/{folder}-{secrets.token_hex(4)}")
+            self._shelf.put_away(folder, _abandoned(folder))
         elif found is not None and not is_same(found.tree, before):
             self._shelf.write_many([Write(folder=folder, tree=before, before=records.unpack_tree(plan["tree"]))])
         self._shelf.tidy()
+
+
+def _abandoned(folder: str) -> str:
+    return f"abandoned/{folder}-{secrets.token_hex(4)}"
+
+
+def pending(error: StorageFailed, plan: Plan) -> StorageFailed:
+    """The error for a change that could be neither carried out nor taken back, and takes effect later."""
+    folders = ", ".join(f"'{write['folder']}'" for write in _writes(plan)[:3] or [plan])
+    why = error.message.rstrip(".").removesuffix("; nothing was changed")
+    what = f"The change of {folders} is written down and waits, for it can be neither made nor taken back now: {why}."
+    return type(error)(what, mend="The next change or start makes it when it can; undo it after that.")
 
 
 def _writes(plan: Plan) -> Sequence[Plan]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
@@ -35,10 +34,7 @@ from habitus.skills.stores.base import (
     refuse_stale,
 )
 from habitus.skills.stores.known import CHUNK, KnownLayer
-from habitus.skills.stores.recording import Inspect, Intent, Recorder
-
-log = logging.getLogger(__name__)
-
+from habitus.skills.stores.recording import Inspect, Intent, Recorder, pending
 
 MakeTree = Callable[[str, Tree], Tree]  # from the folder and its files
 
@@ -431,16 +427,14 @@ class SkillStore:
         try:
             with self._known.writing() as connection:
                 return self._recorder.perform(connection, intent, at_hand or {})
-        except StorageFailed:
-            self._abandon(intent)
+        except StorageFailed as error:
+            try:
+                with self._known.writing() as connection:
+                    if not self._recorder.abandon(connection, intent):
+                        return {}  # it was carried out, and only the word of it got lost
+            except StorageFailed:
+                raise pending(error, intent[1]) from error
             raise
-
-    def _abandon(self, intent: Intent) -> None:
-        try:
-            with self._known.writing() as connection:
-                self._recorder.abandon(connection, intent)
-        except StorageFailed:
-            log.warning("an unfinished change waits; it is completed at the next start")
 
     def _refuse_if_read_only(self) -> None:
         if not self._shelf.can_write:
