@@ -51,6 +51,9 @@ def test_a_large_upload_is_shown_in_part_and_left_to_a_worker(
     job = api.post(f"{API}?save=true", files=files).json()
     assert (job["kind"], job["state"], api.get("/api/v1/skills/s2").status_code) == ("import", "waiting", 404)
     assert "a worker takes it in" in browser.post("/new/take", files=files).text
+    other = api.post(f"{API}?save=true", files=files).json()
+    assert api.post(f"/api/v1/jobs/{other['id']}/cancel").status_code == 200
+    assert other["id"] not in [folder.name for folder in (habitus.settings.home / uploading.FOLDER).iterdir()]
     with at_work(habitus, queue := open_queue(habitus, for_worker=True), starts_due=False):
         while queue.left():
             pass

@@ -83,6 +83,13 @@ def _leave(home: Home, path: Path, overwrite: bool, id: str) -> Job:
     return queue.get(id)
 
 
+def drop(home: Home, job: Job) -> None:
+    """Remove the file of an upload that no worker shall take in any more."""
+    folder = Path(str(job.given.get("source", ""))).parent
+    if job.given.get("is_upload") and folder.parent == home.settings.home / FOLDER:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 @contextmanager
 def laid_out(files: Sequence[Upload]) -> Iterator[tuple[Path, ...]]:
     """Each in a directory of its own, under its name as far as that is harmless, for as long as they are read."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from habitus.app.declaring import Nothing, after_option, argument, attempt_id, limit_option, option, page_of, use_case
 from habitus.app.home import Home
+from habitus.app.library import uploading
 from habitus.app.operation.people import Role
 from habitus.app.work import scheduling
 from habitus.app.work.job_kinds import KINDS
@@ -94,8 +95,10 @@ def show(home: Home, wanted: OneJob) -> Job:
 
 @use_case("jobs cancel", route="POST /jobs/{id}/cancel", example=OneJob(id="53b07abe"), undo="jobs retry")
 def cancel(home: Home, wanted: OneJob) -> Job:
-    """End a job before its next part; what is done stays done. 'retry' goes on with it."""
-    return open_queue(home).cancel(wanted.id)
+    """End a job before its next part; what is done stays done. 'retry' goes on with it, but an upload is sent anew."""
+    job = open_queue(home).cancel(wanted.id)
+    uploading.drop(home, job)
+    return job
 
 
 @use_case("jobs retry", route="POST /jobs/{id}/retry", example=OneJob(id="53b07abe"), undo="jobs cancel")
