@@ -98,6 +98,7 @@ class ScheduleSettings(_Section):
     mine: _When = Field(default="off", description="When recipes are looked for in what was done.")
     verify: _When = Field(default="off", description="When lessons that nothing has shown yet are tried; asks a model.")
     dream: _When = Field(default="off", description="When challenges are practised; asks a model.")
+    improve: _When = Field(default="off", description="When skills that have tasks are improved; asks a model.")
     timezone: str = Field(default="", description="Whose hours are meant, as Europe/Berlin; else this machine's.")
 
 

@@ -17,7 +17,7 @@ from fastapi.testclient import TestClient
 
 from habitus.app import Habitus, read_settings
 from habitus.app.declaring import Nothing, UseCase, all_declared
-from habitus.app.use_cases import jobs, lessons, pausing, review, sessions, skills, writing
+from habitus.app.use_cases import improving, jobs, lessons, pausing, review, sessions, skills, writing
 from habitus.cli.declared import words_of
 from habitus.journal.model import Turn
 from habitus.memory.model import Draft, Evidence, Kind
@@ -119,6 +119,7 @@ PREPARED: dict[str, Prepare] = {
     "skills history": _with_skill(skills.history.example),
     "skills diff": _with_skill(skills.diff.example),
     "skills stats": _with_skill(skills.stats.example),
+    "skills improvements": _with_skill(improving.improvements.example),
     "skills edit": _with_skill(writing.SkillEdit(name="csv-summary", append="4. Archive.", expect="3")),
     "skills enable": _with_skill(writing.ManySkills(names=("csv-summary",))),
     "skills disable": _with_skill(writing.ManySkills(names=("csv-summary",))),

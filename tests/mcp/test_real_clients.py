@@ -85,7 +85,7 @@ def test_the_inspector(furnished: Cli, tmp_path: Path) -> None:
     assert called["content"][0]["text"] == "42"
     assert inspect("--method", "resources/list")["resources"]
     prompts = [prompt["name"] for prompt in inspect("--method", "prompts/list")["prompts"]]
-    assert prompts == ["save_skill", "learn_from_session", "review"]
+    assert prompts == ["save_skill", "learn_from_session", "improve_skill", "review"]
 
 
 def claude_code(others: Path) -> Path:

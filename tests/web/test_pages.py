@@ -40,6 +40,7 @@ PAGES = (
     "/skills/close-the-month?tab=fits&request=close+the+books",
     "/skills/close-the-month?tab=files&file=SKILL.md",
     "/skills/weekly-report?tab=fared",
+    "/skills/weekly-report?tab=improve",
     "/skills/look-around?tab=recipes",
     "/skills/shout?tab=code",
     "/skills/shout?tab=trust",

@@ -139,6 +139,8 @@ def _skills() -> TyperGroup:
         _OfSkill("eval", "finding:evaluate"),
         _OfSkill("trial", "trial:trial"),
         _OfSkill("climb", "climb:skill"),
+        _OfSkill("improve", "improving:improve"),
+        _DeclaredSkill("improvements", "improving:improvements"),
     ]
     help = "List, read, write and undo skills. NAME may be 'name' or 'name@layer'."
     return group("skills", help, below, panel=_USE)

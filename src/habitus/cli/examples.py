@@ -67,6 +67,7 @@ EXAMPLES: Mapping[str, str] = {
     "skills search": "habitus skills search 'total by region' --wide",
     "skills select": "habitus skills select --request 'total by region'",
     "skills eval": "habitus skills eval csv-summary --record 'total by region' --should",
+    "skills improve": "habitus skills improve csv-summary --budget $5",
     "skills trial": "habitus skills trial csv-summary --cases cases.json --runs 3",
     "skills climb": "habitus skills climb csv-summary --to code --model openai:gpt-5-mini",
     "skill": "habitus skill run pdf-mailer -- send --to ana@example.org",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,12 @@ PROMPTS = [
         title="Learn from this session",
         description="Draw lessons and better skills from what went wrong and right so far.",
     ),
+    types.Prompt(
+        name="improve_skill",
+        title="Improve a skill",
+        description="Change a skill by what went wrong in practice; the change is tried before it is used.",
+        arguments=[types.PromptArgument(name="name", description="Which skill.", required=True)],
+    ),
     types.Prompt(name="review", title="Review", description="Go through what waits for your decision."),
 ]
 
@@ -37,13 +43,18 @@ def text_of(name: str) -> str:
     return files("habitus.mcp").joinpath("prompts", f"{name}.md").read_text("utf-8").strip()
 
 
-def prompt(name: str, arguments: Mapping[str, str], waiting: Sequence[InboxItem]) -> types.GetPromptResult:
+def prompt(
+    name: str, arguments: Mapping[str, str], waiting: Sequence[InboxItem], practice: Callable[[str], str]
+) -> types.GetPromptResult:
+    """`practice` tells what was practised with a skill."""
     known = {one.name: one for one in PROMPTS}
     if name not in known:
         raise Invalid(f"There is no prompt '{name}'.", mend=f"There are: {', '.join(known)}.")
     text = text_of(name)
     if name == "review":
         text += f"\n\n{_listed(waiting)}"
+    if name == "improve_skill":
+        text += f"\n\n{practice(arguments.get('name', ''))}"
     if hint := one_line(arguments.get("hint", "")).strip():
         text += f"\n\nIt should be about: {hint}"
     said = types.PromptMessage(role="user", content=types.TextContent(type="text", text=text))

@@ -115,7 +115,13 @@ class Serving:
         return refusal(f"There is no tool '{name}' here. {near}")
 
     async def prompt(self, name: str, arguments: Mapping[str, str]) -> types.GetPromptResult:
-        return prompt(name, arguments, await asyncio.to_thread(waiting, self._habitus))
+        home = self._habitus
+        return await asyncio.to_thread(lambda: prompt(name, arguments, waiting(home), self._practice))
+
+    def _practice(self, skill: str) -> str:
+        from habitus.app.growth.improvable import describe_practice  # its arithmetic, for those who ask
+
+        return describe_practice(self._habitus, skill)
 
     async def leave(self, client: str) -> None:
         if (gone := self._clients.pop(client, None)) is not None:

@@ -9,6 +9,7 @@ from markupsafe import Markup, escape
 from habitus.app.library.faring import Fared, Uses
 from habitus.evidence.findings import Finding
 from habitus.evidence.lift import Effect
+from habitus.learning.improve.report import CandidateReport
 
 _WIDTH, _HEIGHT, _FOOT, _HEAD = 54, 136, 22, 20
 _LONG, _LINE, _SIDE = 420, 34, 60  # of the lines: from a hundred fewer to a hundred more, and their labels
@@ -27,6 +28,18 @@ def of_findings(found: Sequence[Finding]) -> Markup | None:
     known = {f"v{one.item.version}": one.estimate.offering for one in reversed(found)}
     drawn = {label: effect for label, effect in known.items() if effect is not None}
     return intervals("Of a hundred conversations", drawn) if drawn else None
+
+
+def of_candidates(found: Sequence[CandidateReport]) -> Markup | None:
+    """What each candidate changed on the tasks of its gate, against the version it began with."""
+    drawn = {
+        f"no. {one.candidate.number}": Effect(
+            value=one.gate.difference, low=one.gate.interval.low, high=one.gate.interval.high
+        )
+        for one in found
+        if one.gate is not None
+    }
+    return intervals("Of a hundred tries", drawn) if drawn else None
 
 
 def bars(title: str, of: Mapping[str, Uses]) -> Markup:

@@ -8,23 +8,18 @@ from functools import partial
 from pathlib import Path
 
 from habitus.app.conversations import models
-from habitus.app.conversations.sessions import open_session
-from habitus.app.growth.arena import ABOUT_PLACE, Followed, Soundness, check_task, follow, laid_out, programs
+from habitus.app.growth.arena import Soundness, check_task
+from habitus.app.growth.solving import solve
 from habitus.app.home import Home
-from habitus.events import OutcomeKind, failed
-from habitus.learning.acc.monitor import Mode
 from habitus.learning.budget import Budget, BudgetedModel, Limits
-from habitus.learning.cerebellum import Cerebellum
 from habitus.learning.dream.cycle import Attempt, Dreamt, DreamVerdict, Solver, cycle, verified
 from habitus.learning.dream.exercises import read, starters
 from habitus.learning.dream.extract import extract
 from habitus.learning.dream.propose import propose
-from habitus.learning.observer import Learner
 from habitus.llm.model import Model, NoUsableAnswer, ProviderFault
 from habitus.memory.model import Draft, Evidence, Kind, Producer, Scope, Status
 from habitus.settings import Settings
 from habitus.tasks.files import write_task
-from habitus.tasks.judging import judge
 from habitus.tasks.model import Task
 
 _PLAYED = "self-play: "  # what the source of a lesson says before the name of its challenge
@@ -149,35 +144,17 @@ class SessionSolver:
         self._longest_s = longest_s
 
     async def solve(self, challenge: Task, *, playbook: str = "", feedback: str = "") -> Attempt:
-        async with laid_out(self._home, challenge) as arena:
-            if not arena.laid.is_ok:
-                return Attempt(outcome=arena.laid)
-            try:
-                async with asyncio.timeout(self._longest_s):
-                    followed = await self._asked(arena.session, challenge, _request(challenge, playbook, feedback))
-            except TimeoutError:
-                return Attempt(outcome=failed(f"it was not done after {self._longest_s:.0f} s"))
-            if followed.rollout.outcome.kind is OutcomeKind.INFRA:
-                return Attempt(outcome=followed.rollout.outcome)
-            judged = (await judge(challenge, replace(followed.rollout, place=arena))).outcome
-        return Attempt(outcome=judged, record=f"{followed.record}\n\nJudged: {judged.reason or 'passed'}")
-
-    async def _asked(self, session: str, challenge: Task, request: str) -> Followed:
-        home = self._home
-        quiet = Cerebellum(None, home.memory.encode, spending=home.spending, redactor=home.redactor)
-        learner = Learner(home.memory, quiet, mode=Mode.OFF, redactor=home.redactor)
-        read = programs(home.settings, challenge)
-        async with open_session(
-            home, self._model, id=session, source_type="dream", learner=learner, read=read
-        ) as opened:
-            return await follow(opened.turn_stream(request))
+        request = _request(challenge, playbook, feedback)
+        solved = await solve(
+            self._home, challenge, self._model, source_type="dream", request=request, longest_s=self._longest_s
+        )
+        return Attempt(outcome=solved.outcome, record=solved.record)
 
 
 def _request(challenge: Task, playbook: str, feedback: str) -> str:
     parts = [
         playbook,
         challenge.request,
-        ABOUT_PLACE,
         f"An earlier attempt, of which nothing is left, was not accepted: {feedback}" if feedback else "",
     ]
     return "\n\n".join(part for part in parts if part)

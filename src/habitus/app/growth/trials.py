@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from habitus.agent.consent import nobody
 from habitus.agent.conversation import new_id
 from habitus.agent.offers import of_skill
-from habitus.app.conversations.sessions import open_conversation, open_session
-from habitus.app.growth.arena import ABOUT_PLACE, Arena, follow, laid_out, programs
+from habitus.app.conversations.sessions import open_conversation
 from habitus.app.growth.learning import open_learner
+from habitus.app.growth.solving import solve
 from habitus.app.library.tasks import tasks_of
 from habitus.errors import Invalid
 from habitus.events import OutcomeKind
 from habitus.evidence.assignment import Fixed
 from habitus.evidence.model import ItemKind
 from habitus.learning.budget import BudgetedModel
-from habitus.learning.rubric import judge_rubric
 from habitus.llm.model import Model, Usage
 from habitus.skills.model import State, Summary
 from habitus.skills.selection import Request
 from habitus.tasks.files import read_tasks, rows_of_json, task_of
-from habitus.tasks.judging import judge
 from habitus.tasks.model import Task
 from habitus.text import tokens
 
@@ -114,40 +110,14 @@ async def run(home: Home, trial: Trial, model: BudgetedModel) -> AsyncIterator[T
 
 
 async def _converse(home: Home, skill: Summary, task: Task, is_offered: bool, model: BudgetedModel) -> TrialRun:
-    if not task.needs_place:
-        return await _conversed(home, skill, task, is_offered, model, None)
-    async with laid_out(home, task) as arena:
-        if not arena.laid.is_ok:
-            return TrialRun(task=task, is_offered=is_offered, outcome=OutcomeKind.INFRA, session=arena.session)
-        return await _conversed(home, skill, task, is_offered, model, arena)
-
-
-async def _conversed(
-    home: Home, skill: Summary, task: Task, is_offered: bool, model: BudgetedModel, arena: Arena | None
-) -> TrialRun:
-    user = home.user()
-    keeper = home.open_memory(user=user.name)
     item = of_skill(skill)
     recipes = [(ItemKind.RECIPE, recipe.name) for recipe in home.recipes.all() if recipe.skill == skill.name]
     fixed: Fixed = dict.fromkeys([(item.kind, item.name), (ItemKind.TOOL, skill.name), *recipes], is_offered)
-    session = open_session(
-        home,
-        model,
-        id=arena.session if arena is not None else None,
-        resume=False,
-        user=user,
-        source_type=TRIAL,
-        ask=nobody,
-        observers=(),
-        cheap=None,
-        learner=open_learner(home, keeper, None, learns=False),
-        read=programs(home.settings, task),
-        fixed=fixed,
+    solved = await solve(home, task, model, source_type=TRIAL, fixed=fixed, is_kept=True)
+    return TrialRun(
+        task=task,
+        is_offered=is_offered,
+        outcome=solved.outcome.kind,
+        session=solved.session,
+        usage=solved.usage,
     )
-    request = task.request if arena is None else f"{task.request}\n\n{ABOUT_PLACE}"
-    async with session:
-        followed = await follow(session.turn_stream(request))
-        ask = partial(judge_rubric, model=model, redactor=home.redactor)
-        went = (await judge(task, replace(followed.rollout, place=arena), ask=ask)).outcome.kind
-        session.judge(went, turn=followed.done.turn, source=TRIAL)
-    return TrialRun(task=task, is_offered=is_offered, outcome=went, session=session.id, usage=followed.done.usage)

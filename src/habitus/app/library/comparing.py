@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from habitus.app.library.content import said_to_be_near
-from habitus.files import File, Tree
+from habitus.files import File, Tree, file_of
+from habitus.skills import trees
 from habitus.skills.library import Library
 from habitus.skills.review import Action, Proposal, Review
 
@@ -39,6 +40,12 @@ def versions(skills: Library, name: str, before: int, after: int) -> tuple[FileC
     """What became of a skill's files from one version to another; version 0 has none."""
     old = skills.tree(name, before) if before else {}
     return changes(old, skills.tree(name, after))
+
+
+def candidate(skills: Library, name: str, version: int, text: str) -> tuple[FileChange, ...]:
+    """What another text of its main file would change in a version."""
+    old = skills.tree(name, version)
+    return changes(old, {**old, trees.main_file(old) or trees.MAIN_FILES[0]: file_of(text.encode())})
 
 
 def proposed(review: Review, proposal: Proposal) -> tuple[FileChange, ...]:

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from habitus import pause
 from habitus.app.operation.once import answered
 from habitus.journal.tables import exposures, lasting_outcomes, seen, turns
+from habitus.learning.improve.ledger import improve_candidates, improve_rollouts
 from habitus.learning.remedies.store import studied_files
 from habitus.memory.tables import engram_versions
 from habitus.sandbox.credentials.calls import calls
@@ -110,6 +111,18 @@ ROWS = (
         theirs=lambda person: failed_climbs.c.reason != "",
         becomes={"reason": ""},
     ),
+    Rows(
+        place="signatures",
+        table=improve_candidates,
+        theirs=_signed(improve_candidates.c.user),
+        becomes={"user": NOBODY},
+    ),
+    Rows(  # whose tasks were practised is not known here
+        place="records of practice",
+        table=improve_rollouts,
+        theirs=lambda person: improve_rollouts.c.record != "",
+        becomes={"record": ""},
+    ),
 )
 
 # Erased where the idea lives: with a turn, by memory, by search, or with the history of skills.
@@ -128,6 +141,7 @@ ELSEWHERE: Mapping[str, str] = {
 # Nothing in these says anything of a person.
 NOBODYS: Mapping[str, str] = {
     **dict.fromkeys(("agent_skills", "agent_skill_files"), "skills in use are everybody's"),
+    "improve_tasks": "ids of tasks",
     **dict.fromkeys(("skill_intents",), "is empty unless a process was killed"),
     **dict.fromkeys(("skill_imports", "indexed_skills"), "where skills came from, and hashes"),
     **dict.fromkeys(("recipe_counts", "learning_spending"), "counts"),

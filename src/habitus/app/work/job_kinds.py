@@ -15,7 +15,7 @@ from typing import Any
 from habitus import sql
 from habitus.agent.loop_thread import LoopThread
 from habitus.app import home_directory
-from habitus.app.growth import curating, dreaming, spool, studying
+from habitus.app.growth import curating, dreaming, improvable, improving, spool, studying
 from habitus.app.growth.mining import Mining
 from habitus.app.home import Home
 from habitus.app.library import updating
@@ -24,6 +24,7 @@ from habitus.jobs.model import Priority, Work
 from habitus.jobs.queue import JobQueue
 from habitus.jobs.rules import Lanes
 from habitus.learning.budget import Limits
+from habitus.plain import plain
 from habitus.settings import Settings
 from habitus.skills.formats import detect
 from habitus.skills.formats.base import Incoming
@@ -230,18 +231,49 @@ class Dream(_Played):
         return asdict(self._loop.wait(dreamt))
 
 
-_Any = Curate | Dream | Import | Index | Learn | Mine | Verify
+class Improve(_Kind):
+    """One skill, or all that have tasks enough; rollouts are kept one by one, so none is done twice."""
+
+    asks_model = True
+    takes = range(1, 2)
+    usage = "It takes the name of a skill."
+    scheduled: Mapping[str, Any] = {"is_scheduled": True, "candidates": 1}
+
+    @staticmethod
+    def given(paths: Sequence[str]) -> dict[str, Any]:
+        return {"skill": Path(paths[0]).name}
+
+    def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
+        names = [given["skill"]] if given.get("skill") else improvable.skills_with_tasks(self._home)
+        rest = {key: value for key, value in given.items() if key != "user"}
+        return [{**rest, "skill": name} for name in names]
+
+    def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
+        wish = {name: value for name, value in part.items() if name != "is_scheduled"}
+        done = improving.improve(
+            self._home, improvable.Wish(**wish), run=key, is_scheduled=part.get("is_scheduled", False)
+        )
+        result: dict[str, Any] = plain(self._loop.wait(done))
+        return result
+
+    def sum_up(self, results: Sequence[Any]) -> Any:
+        proposals = [one["proposal"] for one in results if one["proposal"] is not None]
+        return {"proposals": proposals, **{what: _total(results, what) for what in ("rollouts", "tokens", "dollars")}}
+
+
+_Any = Curate | Dream | Import | Improve | Index | Learn | Mine | Verify
 
 KINDS: Mapping[str, type[_Any]] = {
     "curate": Curate,
     "dream": Dream,
     "import": Import,
+    "improve": Improve,
     "index": Index,
     "learn": Learn,
     "mine": Mine,
     "verify": Verify,
 }
-SCHEDULED = {kind: KINDS[kind] for kind in ("curate", "learn", "mine", "verify", "dream")}
+SCHEDULED = {kind: KINDS[kind] for kind in ("curate", "learn", "mine", "verify", "dream", "improve")}
 
 
 def kinds(home: Home, loop: LoopThread) -> dict[str, Work]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from habitus.learning.dream.exercises import DOMAINS
 from habitus.memory.model import LessonBody
+from habitus.tasks.checks import Contains, Equals, FileEquals, TableEquals
 from habitus.tasks.model import Task
 
 MOST_SHARED = 6  # so many words in a row that the exercise has, too, are a copy
@@ -26,29 +27,35 @@ def objection(lesson: LessonBody, challenge: Task) -> str:
     for domain in lesson.domains:
         if domain not in DOMAINS:
             return f"'{domain}' is no domain"
-    exercise = "\n".join((challenge.request, challenge.setup, challenge.validator))
-    for said in (lesson.trigger, lesson.correct_pattern, lesson.anti_pattern):
-        if copied := next(_shared(said, exercise), ""):
-            return f"it repeats the exercise: '{copied}'"
-    if literal := _copied_literal(lesson, challenge):
-        return f"it copies '{literal}' from the exercise"
-    return ""
+    said = "\n".join((lesson.trigger, lesson.correct_pattern, lesson.anti_pattern))
+    quoted = copied_from(said, challenge)
+    how = "repeats the exercise:" if " " in quoted else "copies"
+    return f"it {how} '{quoted}'" if quoted else ""
 
 
-def _shared(said: str, exercise: str) -> Iterator[str]:
-    given = set(_runs(exercise))
-    return (" ".join(run) for run in _runs(said) if run in given)
+def copied_from(said: str, task: Task, known: str = "") -> str:
+    """Words of a task that somebody has copied, some in a row or a literal; not those that are known anyway."""
+    exercise = "\n".join((task.request, task.setup, task.validator, *task.files.values(), *_answers(task)))
+    given = set(_runs(exercise)) - set(_runs(known))
+    if run := next((run for line in said.splitlines() for run in _runs(line) if run in given), None):
+        return " ".join(run)
+    pieces = set(_PIECE.findall(said))
+    pieces |= {piece.strip(".!?") for piece in pieces}
+    return next((literal for literal in _literals(task) if literal in pieces and literal not in known), "")
+
+
+def _answers(task: Task) -> Iterator[str]:
+    for check in task.checks:
+        match check:
+            case Contains(text=text) | FileEquals(content=text) | TableEquals(table=text):
+                yield text
+            case Equals(value=str(text)):
+                yield text
 
 
 def _runs(text: str) -> Iterator[tuple[str, ...]]:
     words = [word.casefold() for word in _WORD.findall(text)]
     return zip(*(words[start:] for start in range(MOST_SHARED)), strict=False)
-
-
-def _copied_literal(lesson: LessonBody, challenge: Task) -> str:
-    said = set(_PIECE.findall(" ".join((lesson.trigger, lesson.correct_pattern, lesson.anti_pattern))))
-    said |= {piece.strip(".!?") for piece in said}
-    return next((literal for literal in _literals(challenge) if literal in said), "")
 
 
 def _literals(challenge: Task) -> Iterator[str]:
@@ -61,7 +68,13 @@ def _literals(challenge: Task) -> Iterator[str]:
                 if len(str(abs(node.value)).replace(".", "")) >= 3:
                     yield str(node.value)
             elif isinstance(node.value, str):
-                yield from (piece for piece in _PIECE.findall(node.value) if _is_odd(piece))
+                yield from _odd_pieces(node.value)
+    for text in (*challenge.files.values(), *_answers(challenge)):
+        yield from _odd_pieces(text)
+
+
+def _odd_pieces(text: str) -> Iterator[str]:
+    return (piece for piece in _PIECE.findall(text) if _is_odd(piece))
 
 
 def _is_odd(piece: str) -> bool:

@@ -10,7 +10,8 @@ from fastapi.responses import HTMLResponse
 from habitus.app import Habitus
 from habitus.app.library import comparing, explaining, faring, trusting
 from habitus.app.library.comparing import FileChange
-from habitus.app.use_cases import writing
+from habitus.app.use_cases import improving, writing
+from habitus.app.use_cases.improving import Improvements
 from habitus.app.use_cases.skills import OneSkill, ShownSkill, file_of
 from habitus.app.use_cases.skills import show as show_skill
 from habitus.errors import Stale
@@ -18,7 +19,7 @@ from habitus.skills.model import Source, Stage
 from habitus.tools.model import ToolStatus, asked_for
 from habitus.web import charts
 from habitus.web.api.asking import Opened
-from habitus.web.diffs import drawn
+from habitus.web.diffs import Compared, drawn
 from habitus.web.pages import skills
 from habitus.web.pages.drafts import Drafted, draft_with
 from habitus.web.rendering import Said, markdown, page
@@ -35,6 +36,7 @@ TABS = (
     ("history", "History"),
     ("fared", "How it did"),
     ("fits", "Would it be used?"),
+    ("improve", "Improve"),
     ("trust", "Trust"),
 )
 
@@ -106,6 +108,10 @@ def _of_tab(habitus: Habitus, shown: ShownSkill, tab: str, version: int, text: s
             found = faring.fared(habitus, shown.item)
             effects = charts.of_findings(found.findings)
             return {"charts": charts.of_uses(found), "findings": found.findings, "effects": effects}
+        case "improve":
+            tried = improving.improvements(habitus, improving.OneSkill(name=name))
+            drawn_ones = charts.of_candidates(tried.candidates)
+            return {"improvements": tried, "candidates": drawn_ones, "diffs": _diff_of(habitus, name, tried)}
         case "trust":
             target = trusting.trustable_skill(habitus.skills, name)
             dangers = trusting.dangers(habitus, target)
@@ -115,6 +121,16 @@ def _of_tab(habitus: Habitus, shown: ShownSkill, tab: str, version: int, text: s
             return {"why": why, "request_text": text}
         case _:
             return {}
+
+
+def _diff_of(habitus: Habitus, name: str, found: Improvements) -> dict[str, tuple[Compared, ...]]:
+    """What each candidate changes in the version that it began with."""
+    kept = {version.number for version in habitus.skills.history(name)}
+    return {
+        one.candidate.id: drawn(comparing.candidate(habitus.skills, name, one.candidate.base, one.candidate.text))
+        for one in found.candidates
+        if one.candidate.base in kept
+    }
 
 
 def _text(habitus: Habitus, shown: ShownSkill, path: str) -> str | None:
@@ -151,6 +167,20 @@ def edit(
         return shown_page(request, habitus, name, "edit", said=said, draft=draft, reason=reason, conflict=conflict)
     said = Said(text=f"Saved as version {done.version}." if done.undo else "Nothing was changed.", undo=done.undo)
     return shown_page(request, habitus, name, said=said)
+
+
+@router.post("/skills/{name}/improve")
+def improve(
+    request: Request,
+    habitus: Opened,
+    name: str,
+    budget: Annotated[str, Form()] = "",
+    shorter: Annotated[bool, Form()] = False,
+) -> HTMLResponse:
+    """Leave a run to a worker."""
+    improving.improve(habitus, improving.Improvement(name=name, budget=budget, shorter=shorter))
+    said = Said(text="It is left to the next worker that is free.")
+    return shown_page(request, habitus, name, "improve", said=said)
 
 
 @router.post("/skills/{name}/turn")

@@ -1,0 +1,174 @@
+"""Solving a task: our own agent in the sandbox, with one version of a skill in a home that is thrown away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Protocol
+
+from habitus.agent.conversation import new_id
+from habitus.app.conversations.sessions import open_session
+from habitus.app.growth.arena import ABOUT_PLACE, follow, laid_out, programs
+from habitus.app.home import Home
+from habitus.app.home_directory import PADS
+from habitus.app.wiring import open_home
+from habitus.events import Outcome, failed, infra
+from habitus.evidence.assignment import Fixed
+from habitus.files import Tree
+from habitus.journal.model import Place
+from habitus.learning.acc.monitor import Mode
+from habitus.learning.budget import Budget, BudgetedModel
+from habitus.learning.cerebellum import Cerebellum
+from habitus.learning.observer import Learner
+from habitus.learning.rubric import judge_rubric
+from habitus.llm.model import Model, ProviderFault, Usage
+from habitus.sandbox.inside import folders
+from habitus.settings import AccMode, EvidenceSettings, MemoryMode
+from habitus.skills import trees
+from habitus.skills.layers import USER
+from habitus.tasks.judging import judge
+from habitus.tasks.model import Task
+
+LONGEST_S = 600.0  # of one try
+_IN_VIEW = (Place.EAGER, Place.STICKY, Place.LOADED)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Solved:
+    """One try at a task, judged. `infra` is nobody's failure."""
+
+    outcome: Outcome
+    record: str = ""  # what was done and what came of it
+    usage: Usage = field(default_factory=Usage)
+    steps: int = 0
+    is_opened: bool = False  # the skill was in view
+    is_followed: bool = False  # and left a trace
+    session: str = ""
+    turn: str = ""
+
+
+class Solver(Protocol):
+    """Somebody who solves tasks with one version of a skill."""
+
+    async def solve(self, task: Task) -> Solved: ...
+
+
+class OwnAgent:
+    """Our own agent in a home that has this version of the skill; see `throw_away_home`."""
+
+    def __init__(self, home: Home, skill: str, model: BudgetedModel) -> None:
+        self._home = home
+        self._skill = skill
+        self._model = model
+
+    async def solve(self, task: Task) -> Solved:
+        return await solve(self._home, task, self._model, source_type="trial", skill=self._skill)
+
+
+@asynccontextmanager
+async def throw_away_home(home: Home, name: str, tree: Tree) -> AsyncIterator[Home]:
+    """A home of its own with the bundled skills and this one, as these files have it: nothing that happens there is
+    known here, and nothing is known there of tasks, memory and secrets. One that a killed process left goes with old
+    scratchpads."""
+    folder = home.place / PADS / f"rollouts-{new_id()}"
+    person = folder / "person"
+    await asyncio.to_thread(person.mkdir, mode=0o700, parents=True)
+    settings = home.settings.model_copy(
+        update={
+            "home": folder,
+            "cwd": person,
+            "user_home": person,
+            "database": None,
+            "operator_skills": None,
+            "layers": (),
+            "disabled_skills": (),
+            "users": {},
+            "evidence": EvidenceSettings(),
+            "memory": MemoryMode.OFF,
+            "acc_mode": AccMode.OFF,
+            "notify_url": "",
+            "durable": False,
+        }
+    )
+    shown = {path: file for path, file in tree.items() if not trees.is_examination(path)}
+    try:
+        opened = await asyncio.to_thread(open_home, settings, clock=home.clock, has_pages=False)
+        try:
+            await asyncio.to_thread(opened.skills.write_tree, USER, name, shown, opened.person())
+            yield opened
+        finally:
+            await asyncio.to_thread(opened.close)
+    finally:
+        await asyncio.to_thread(folders.remove, str(folder))
+
+
+async def solve(
+    home: Home,
+    task: Task,
+    model: Model,
+    *,
+    source_type: str,
+    request: str = "",
+    skill: str = "",
+    fixed: Fixed | None = None,
+    is_kept: bool = False,
+    longest_s: float = LONGEST_S,
+) -> Solved:
+    """One try by our own agent in a session that teaches nobody anything; `request` stands for the task's own words,
+    and with `is_kept` the session's journal has the outcome."""
+    async with AsyncExitStack() as staying:
+        arena = await staying.enter_async_context(laid_out(home, task)) if task.needs_place else None
+        if arena is not None and not arena.laid.is_ok:
+            return Solved(outcome=arena.laid)
+        session = open_session(
+            home,
+            model,
+            id=arena.session if arena is not None else None,
+            source_type=source_type,
+            learner=_quiet_learner(home),
+            read=programs(home.settings, task),
+            fixed=fixed,
+        )
+        asked = "\n\n".join([request or task.request, *([ABOUT_PLACE] if arena is not None else [])])
+        try:
+            async with asyncio.timeout(longest_s), session:
+                followed = await follow(session.turn_stream(asked))
+        except ProviderFault as fault:
+            return Solved(outcome=infra(str(fault)), usage=session.usage, session=session.id)
+        except TimeoutError:
+            late = failed(f"it was not done after {longest_s:.0f} s")
+            return Solved(outcome=late, usage=session.usage, session=session.id)
+        payer = model if isinstance(model, BudgetedModel) else Budget().model(model)
+        ask = partial(judge_rubric, model=payer, redactor=home.redactor)
+        judged = (await judge(task, replace(followed.rollout, place=arena), ask=ask)).outcome
+        if is_kept:
+            session.judge(judged.kind, turn=followed.done.turn, source=source_type)
+        is_opened, is_followed = await asyncio.to_thread(_use_of, home, session.id, skill)
+    return Solved(
+        outcome=judged,
+        record=f"{followed.record}\n\nJudged: {judged.reason or 'passed'}",
+        usage=session.usage,
+        steps=followed.done.rounds,
+        is_opened=is_opened,
+        is_followed=is_followed,
+        session=session.id,
+        turn=followed.done.turn,
+    )
+
+
+def _quiet_learner(home: Home) -> Learner:
+    quiet = Cerebellum(None, home.memory.encode, spending=home.spending, redactor=home.redactor)
+    return Learner(home.memory, quiet, mode=Mode.OFF, redactor=home.redactor)
+
+
+def _use_of(home: Home, session: str, skill: str) -> tuple[bool, bool]:
+    """Whether a skill came into view in a session, and whether it left a trace there."""
+    if not skill:
+        return False, False
+    turns = home.journal.turns_of(session, user=home.settings.user)
+    used = [one for turn in turns for one in turn.exposures if one.item == skill and one.is_used]
+    in_view = any(one.name == skill and one.place in _IN_VIEW for turn in turns for one in turn.selected)
+    return in_view or bool(used), any(not one.is_ignored for one in used)

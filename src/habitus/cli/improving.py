@@ -1,0 +1,241 @@
+"""`habitus skills improve`: the cost said first, progress while it runs, and "not shown" said as such."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from habitus.app import Habitus
+from habitus.app.growth.improvable import Wish, open_ledger, outlook
+from habitus.app.use_cases.improving import MOST_CANDIDATES, Improvement, Improvements, OneSkill
+from habitus.app.work import job_kinds, jobs
+from habitus.cli import given, output
+from habitus.cli.opening import opened
+from habitus.cli.options import AsJson, SkillName, Yes
+from habitus.errors import Invalid
+from habitus.evidence.gate import MOST_ROUNDS, Claim
+from habitus.jobs.model import Job, JobState
+from habitus.jobs.queue import JobQueue
+from habitus.learning.improve.ledger import CandidateState, ImproveLedger
+from habitus.learning.improve.report import CandidateReport, Compared, report_on
+from habitus.llm.agents import program_of
+
+
+def improve(
+    context: typer.Context,
+    name: SkillName,
+    candidate: Annotated[
+        Path | None, typer.Option("--candidate", help="Try this SKILL.md instead of drafts of a model.")
+    ] = None,
+    proposal: Annotated[int | None, typer.Option("--proposal", min=1, help="Try this waiting proposal.")] = None,
+    shorter: Annotated[bool, typer.Option("--shorter", help="A shorter version that is not worse.")] = False,
+    candidates: Annotated[
+        int, typer.Option("--candidates", "-n", min=1, max=MOST_CANDIDATES, help="How many the model may draft.")
+    ] = 3,
+    rounds: Annotated[
+        int, typer.Option("--rounds", min=1, max=100, help="Tries of each task with each version, at most.")
+    ] = MOST_ROUNDS,
+    budget: Annotated[
+        str, typer.Option("--budget", help="Stop after so many tokens (500k), dollars ($5) or minutes (30m).")
+    ] = "",
+    model: Annotated[str, typer.Option("--model", "-m", help="Who drafts and solves; else the settings' model.")] = "",
+    solver: Annotated[
+        str, typer.Option("--solver", help="Let claude-code, codex, … itself solve the tasks (experimental).")
+    ] = "",
+    parallel: Annotated[int, typer.Option("--parallel", min=1, max=32, help="Tries at a time.")] = 1,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would do and could show.")] = False,
+    later: Annotated[bool, typer.Option("--later", help="Leave it to a worker.")] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Try small changes of a skill on its tasks, and propose one that is proved better; asks before it spends.
+
+    What was interrupted, the same command or 'habitus worker' goes on with: nothing measured is measured again.
+    """
+    text = given.read_text(str(candidate)) if candidate is not None else ""
+    wanted = Improvement(
+        name=name,
+        text=text,
+        proposal=proposal,
+        shorter=shorter,
+        candidates=candidates,
+        rounds=rounds,
+        budget=budget,
+        model=model,
+        solver=solver,
+        parallel=parallel,
+    )
+    with opened(context, model=model) as habitus:
+        wish = wanted.wish
+        seen = outlook(habitus, wish)
+        if dry_run:
+            _print(seen, [*seen.lines, f"A run takes {seen.cost}."], as_json)
+            return
+        queue = jobs.open_queue(habitus)
+        begun = _unfinished(queue, wish)
+        say: Callable[[str], None] = output.complain if as_json else output.say
+        for line in [*seen.lines, *_before_it_starts(habitus, wish, begun), f"A run takes {seen.cost}."]:
+            say(line)
+        if not seen.can_run:
+            raise Invalid(f"'{seen.skill}' has no task for a gate.", mend=f"Add some: habitus tasks add {seen.skill}")
+        if not yes and not typer.confirm("Run it?", err=as_json):
+            raise typer.Exit(1)
+        id = begun or job_kinds.add(habitus.settings, queue, "improve", asdict(wish))
+        if later:
+            _print(queue.get(id), [f"{id} waits for a worker."], as_json)
+            return
+        _follow(context, habitus, queue, id, as_json)
+
+
+def _before_it_starts(habitus: Habitus, wish: Wish, begun: str) -> list[str]:
+    said = []
+    if begun:
+        said.append(f"Goes on with {begun}, which was interrupted.")
+    if wish.solver and (program := program_of(wish.solver)) is not None:
+        said.append(
+            f"{program.title} itself solves the tasks, each in a throw-away folder and home with only this skill and "
+            "your sign-in: it may run commands and write files there without asking. Experimental."
+        )
+    limits = [f"{wish.tokens:,} tokens" if wish.tokens else "", f"${wish.dollars:g}" if wish.dollars else ""]
+    limits.append(f"{wish.minutes:g} minutes" if wish.minutes else "")
+    said.append(f"It stops after {', '.join(filter(None, limits))}." if any(limits) else "It has no --budget.")
+    return said
+
+
+def _unfinished(queue: JobQueue, wish: Wish) -> str:
+    """The job of the same wish that somebody interrupted."""
+    same = {key: value for key, value in asdict(wish).items() if key in ("skill", "text", "proposal", "shorter")}
+    for one in queue.all():
+        if one.kind == "improve" and not one.state.is_over and same.items() <= one.given.items():
+            return one.id
+    return ""
+
+
+def _follow(context: typer.Context, habitus: Habitus, queue: JobQueue, id: str, as_json: bool) -> None:
+    stopped, watch = threading.Event(), _Watch(open_ledger(habitus), id, is_quiet=as_json)
+    before = signal.signal(signal.SIGINT, lambda *_: stopped.set())
+    try:
+        with jobs.at_work(habitus, queue, only=("improve",), starts_due=False):
+            while not queue.get(id).state.is_over and not stopped.wait(0.3):
+                watch.look()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    job, results = queue.get(id), queue.results(id)
+    if as_json:
+        output.print_json({"job": job, "runs": results})
+    else:
+        watch.look()
+        _say_result(context, job, results, watch)
+    if job.state is JobState.FAILED:
+        raise Invalid(f"The job {id} failed: {job.reason}", mend=f"Mend it, then: habitus jobs retry {id}")
+
+
+def _say_result(context: typer.Context, job: Job, results: list[Any], watch: _Watch) -> None:
+    if not job.state.is_over:
+        output.say(f"Interrupted; {watch.spent} kept. The same command, or 'habitus worker', goes on with {job.id}.")
+    for run in results:
+        if run["is_never_opened"]:
+            output.say(
+                "In practice it was never opened, so its text can't help: the cue (when to use it) is the first thing "
+                "to edit."
+            )
+        if run["stopped"]:
+            output.say(f"Stopped: {run['stopped']}.", style="yellow")
+        if run["proposal"] is not None:
+            show = output.command(context, "review", "show", str(run["proposal"]))
+            output.say(f"Proposed: {show}", style="green")
+        elif not run["stopped"]:
+            output.say("Not shown: no change was proved to help. That is the usual answer.")
+        lost = f", {run['lost']} of them paid twice" if run["lost"] else ""
+        output.say(
+            f"{run['rollouts']} rollouts{lost}; {run['tokens']:,} tokens{_dollars(run['dollars'])}.", style="dim"
+        )
+
+
+class _Watch:
+    """Says what is new in the ledger of a run."""
+
+    def __init__(self, ledger: ImproveLedger, run: str, *, is_quiet: bool) -> None:
+        self._ledger = ledger
+        self._run = run
+        self._is_quiet = is_quiet
+        self._said: dict[str, str] = {}
+        self._began = time.monotonic()
+        self.spent = "nothing"
+
+    def look(self) -> None:
+        kept = [one for one in self._ledger.rollouts() if one.run.startswith(self._run)]
+        if not kept:
+            return
+        minutes = (time.monotonic() - self._began) / 60
+        cost = _dollars(sum(one.dollars for one in kept))
+        self.spent = f"{len(kept)} rollouts, {sum(one.tokens for one in kept):,} tokens{cost}, {minutes:.1f} minutes"
+        practised = sum(not one.candidate for one in kept)
+        self._say("practice", f"Practised {practised} times." if practised else "", progress=True)
+        for one in self._ledger.candidates(kept[0].skill):
+            if one.run.startswith(self._run):
+                report = report_on(one, kept)
+                self._say(one.id, f"Candidate {one.number or '–'}: {one.why}")
+                self._say(f"{one.id} gate", _gate_line(report), progress=True)
+                self._say(f"{one.id} exam", f"  exam: {report.exam.line}" if report.exam else "", progress=True)
+
+    def _say(self, about: str, line: str, *, progress: bool = False) -> None:
+        if line and self._said.get(about) != line and not self._is_quiet:
+            self._said[about] = line
+            output.say(f"{line} [{self.spent}]" if progress else line, style="dim" if progress else "")
+
+
+def _gate_line(report: CandidateReport) -> str:
+    one = report.candidate
+    if one.state is CandidateState.REFUSED:
+        return f"  not tried: {one.reason}"
+    return f"  {one.state.value}: {report.gate.line}" if report.gate is not None else ""
+
+
+def improvements(context: typer.Context, wanted: OneSkill, done: Improvements) -> None:
+    for line in done.outlook.lines:
+        output.say(line)
+    columns = ("number", "why", "tasks", "old", "new", "difference", "tokens", "exam", "came to")
+    output.table(columns, [_row(one) for one in done.candidates], wide="why")
+
+
+def _row(report: CandidateReport) -> list[object]:
+    one, gate, exam = report.candidate, report.gate, report.exam
+    claim = " (shorter)" if one.claim is Claim.NOT_WORSE else ""
+    came_to = f"{one.state.value}{f', proposal {one.proposal}' if one.proposal else ''}"
+    measured = (
+        (gate.tasks, _of_100(gate.old), _of_100(gate.new), _difference(gate), f"{gate.old_tokens} → {gate.new_tokens}")
+        if gate is not None
+        else ("", "", "", one.reason, "")
+    )
+    return [one.number or "–", f"{one.why}{claim}", *measured, _difference(exam) if exam else "", came_to]
+
+
+def _of_100(share: float) -> str:
+    return f"{100 * share:.0f}"
+
+
+def _difference(compared: Compared) -> str:
+    low, value, high = (
+        round(100 * part) for part in (compared.interval.low, compared.difference, compared.interval.high)
+    )
+    return f"{value:+d} ({low:+d} to {high:+d})"
+
+
+def _dollars(amount: float) -> str:
+    return f", about ${amount:.2f}" if amount else ""
+
+
+def _print(found: object, lines: list[str], as_json: bool) -> None:
+    if as_json:
+        output.print_json(found)
+        return
+    for line in lines:
+        output.say(line)

@@ -1,0 +1,337 @@
+"""`skills improve` through the product: our agent solves, candidates are gated and examined, and one is proposed."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from habitus.app import Habitus, read_settings
+from habitus.app.growth.arena import PAD
+from habitus.app.growth.improvable import Wish, open_ledger, open_subject, outlook
+from habitus.app.growth.improving import Improved, Improving, OpenSolver
+from habitus.app.growth.solving import Solved
+from habitus.app.home_directory import PADS
+from habitus.app.use_cases.improving import Improvement, OneSkill, improvements
+from habitus.errors import HabitusError, Invalid
+from habitus.events import OK, Outcome, failed, infra
+from habitus.evidence.gate import error_left
+from habitus.files import Tree, file_of
+from habitus.learning.budget import Budget, Limits
+from habitus.learning.improve.ledger import LOST, CandidateState
+from habitus.learning.improve.split import Side, split
+from habitus.llm.model import Ask, Asked, Usage
+from habitus.llm.scripted import ScriptedModel, Step, calls, says
+from habitus.tasks.checks import Matches, Validator
+from habitus.tasks.files import FILE, write_tasks
+from habitus.tasks.model import Task
+
+NAME = "name-a-town"
+SKILL = """---
+name: name-a-town
+description: Names a town.
+always_include: true
+---
+1. Think of the town.
+2. Say its name.
+"""
+BETTER = SKILL + "3. Write it in capitals.\n"
+
+
+def _tasks(count: int) -> list[Task]:
+    return [
+        Task(id=f"t{number}", request=f"Which town has the number {number:03}?", checks=(Matches(pattern="^[A-Z]+$"),))
+        for number in range(count)
+    ]
+
+
+def furnish(habitus: Habitus, count: int, *more: Task, text: str = SKILL) -> None:
+    tree = {"SKILL.md": file_of(text.encode()), FILE: file_of(write_tasks([*_tasks(count), *more]).encode())}
+    habitus.skills.write_tree("user", NAME, tree, habitus.person())
+
+
+class QuickSolver:
+    """Solves as an agent with this text would, and a try costs as much as its text is long."""
+
+    def __init__(self, text: str, outcomes: Callable[[bool], Outcome]) -> None:
+        self._text = text
+        self._outcomes = outcomes
+
+    async def solve(self, task: Task) -> Solved:
+        outcome = self._outcomes("in capitals" in self._text)
+        usage = Usage(input_tokens=len(self._text), output_tokens=10)
+        return Solved(outcome=outcome, usage=usage, steps=1, is_opened="always_include" in self._text)
+
+
+def passes(is_right: bool) -> Outcome:
+    return OK if is_right else failed("it is no capital letter")
+
+
+def quick(outcomes: Callable[[bool], Outcome] = passes) -> OpenSolver:
+    @asynccontextmanager
+    async def opened(tree: Tree) -> AsyncIterator[QuickSolver]:
+        content = tree["SKILL.md"].content
+        assert content is not None
+        yield QuickSolver(content.decode(), outcomes)
+
+    return opened
+
+
+def _in_view(ask: Ask) -> str:
+    return f"{ask.system}\n{ask.messages}"
+
+
+def _solver(ask: Ask) -> Step:
+    return says("ALTBERG" if "in capitals" in _in_view(ask) else "Altberg")
+
+
+def _draft(text: str, why: str = "It is about the letters.") -> str:
+    return json.dumps({"why": why, "edits": [{"operation": "append", "content": text}]})
+
+
+def playing(drafts: list[str], solve: Callable[[Ask], Step] = _solver) -> ScriptedModel:
+    """One model that drafts when a shape is asked for, and solves otherwise."""
+    left = iter(drafts)
+
+    def step(ask: Ask) -> Step:
+        return says(next(left)) if "You improve a skill" in ask.system or "You shorten" in ask.system else solve(ask)
+
+    return ScriptedModel(step)
+
+
+async def run(
+    habitus: Habitus,
+    wish: Wish,
+    drafts: Sequence[str] = (),
+    *,
+    id: str = "r1",
+    outcomes: Callable[[bool], Outcome] = passes,
+) -> Improved:
+    model = Budget().model(playing(list(drafts)))
+    return await Improving(habitus, wish, id, model, quick(outcomes)).go()
+
+
+@pytest.mark.req("IM-03", "IM-04")
+async def test_an_edit_that_helps_is_gated_examined_and_proposed_with_its_table(home: Path) -> None:
+    with Habitus.open(read_settings(home)) as habitus:
+        furnish(habitus, 16)
+        done = await run(
+            habitus, Wish(skill=NAME, rounds=3), [_draft("3. Be brief."), _draft("3. Write it in capitals.")]
+        )
+        first, second = done.reports
+        assert (first.candidate.state, second.candidate.state) == (CandidateState.STOPPED, CandidateState.ACCEPTED)
+        assert [first.candidate.number, second.candidate.number] == [1, 2]
+        assert second.gate is not None
+        assert (second.gate.old, second.gate.new, second.gate.tasks) == (0, 1, 8)
+        assert second.gate.interval.low > 0
+        assert second.exam is not None
+        assert (second.exam.tasks, second.exam.difference, second.opened) == (4, 1, 1)
+        assert done.proposal is not None
+        reasons = habitus.review.get(done.proposal).reasons
+        assert reasons[0] == "better at 95 % on the tasks of its gate"
+        assert any("exam: 0 → 100 of 100 on 4 tasks" in line for line in reasons)
+        habitus.review.approve(done.proposal, habitus.person())
+        assert "in capitals" in habitus.skills.load(NAME).body
+        assert improvements(habitus, OneSkill(name=NAME)).outlook.error_left == pytest.approx(error_left(2))
+
+
+@pytest.mark.req("IM-04")
+async def test_our_own_agent_solves_in_a_home_that_knows_nothing_of_this_one(home: Path) -> None:
+    """Two tasks on the gate: one asked in words, one with a file and a program that judges it."""
+    task = Task(
+        id="write",
+        request="Write the town into town.txt.",
+        files={"hint.txt": "Altberg"},
+        checks=(Validator(code="assert open('town.txt').read().isupper()"),),
+    )
+    code = "open('town.txt', 'w').write({}(open('hint.txt').read()))"
+
+    def solve(ask: Ask) -> Step:
+        how = "str.upper" if "in capitals" in _in_view(ask) else "str"
+        if "town.txt" not in _in_view(ask):
+            return _solver(ask)
+        if isinstance(ask.messages[-1], Asked):
+            return calls("scratchpad", {"action": "exec", "name": PAD, "code": code.format(how)})
+        return says("Done.")
+
+    with Habitus.open(read_settings(home)) as habitus:
+        furnish(habitus, 1, task)
+        open_ledger(habitus).keep_sides(NAME, {"t0": Side.GATE, "write": Side.GATE})
+        model = Budget().model(ScriptedModel(solve))
+        done = await Improving(habitus, Wish(skill=NAME, text=BETTER, rounds=1), "r1", model).go()
+        (report,) = done.reports
+        assert report.gate is not None
+        assert (report.gate.old, report.gate.new, report.candidate.state) == (0, 1, CandidateState.NOT_SHOWN)
+        kept = open_ledger(habitus).rollouts(run="r1")
+        assert all(one.is_opened and one.tokens for one in kept)
+        assert {one.steps for one in kept if one.task == "write"} == {1}
+        assert not habitus.journal.session_ids()
+        assert not list((habitus.place / PADS).glob("*"))
+
+
+@pytest.mark.req("IM-04")
+async def test_what_was_measured_is_not_measured_again(home: Path) -> None:
+    """The run is cut off in the middle of a rollout; the next process goes on, and counts the lost one as paid."""
+    with Habitus.open(read_settings(home)) as habitus:
+        furnish(habitus, 16)
+        tries = 0
+
+        def until_killed(is_right: bool) -> Outcome:
+            nonlocal tries
+            tries += 1
+            if tries == 7:
+                raise SystemError
+            return passes(is_right)
+
+        wish = Wish(skill=NAME, rounds=3, text=BETTER)
+        with pytest.raises(ExceptionGroup):
+            await run(habitus, wish, outcomes=until_killed)
+        ledger = open_ledger(habitus)
+        before = [one.id for one in ledger.rollouts(run="r1") if one.counts]
+        assert len(before) == 6
+        done = await run(habitus, wish)
+        kept = ledger.rollouts(run="r1")
+        assert [one.id for one in kept if one.counts][:6] == before
+        assert [one.outcome for one in kept].count(LOST) == done.lost == 1
+        assert len({(one.side, one.round, one.task, one.is_new) for one in kept if one.counts}) == len(kept) - 1
+        assert done.proposal is not None
+        assert max(one.number for one in ledger.candidates(NAME)) == 1
+        assert done.tokens == sum(one.tokens for one in kept if one.outcome == LOST) + sum(
+            one.tokens for one in kept if one.id in before
+        )
+
+
+@pytest.mark.req("IM-04")
+async def test_what_is_nobodys_failure_is_tried_again_and_not_counted(home: Path) -> None:
+    with Habitus.open(read_settings(home)) as habitus:
+        furnish(habitus, 16)
+        chance = random.Random(1)
+        wish = Wish(skill=NAME, text=BETTER, rounds=3)
+        done = await run(
+            habitus, wish, outcomes=lambda right: infra("busy") if chance.random() < 0.2 else passes(right)
+        )
+        assert [one.outcome for one in open_ledger(habitus).rollouts(run="r1")].count("infra") > 3
+        assert done.proposal is not None
+        broken = await run(
+            habitus, Wish(skill=NAME, text=SKILL + "4. Hurry.\n"), id="r2", outcomes=lambda _: infra("away")
+        )
+        assert broken.stopped.endswith("could not be tried 3 times: away")
+
+
+@pytest.mark.req("IM-04", "IM-06")
+async def test_a_budget_that_is_spent_ends_a_run(home: Path) -> None:
+    with Habitus.open(read_settings(home)) as habitus:
+        furnish(habitus, 16)
+        model = Budget(Limits(tokens=15_000)).model(ScriptedModel(_solver))
+        done = await Improving(habitus, Wish(skill=NAME, text=BETTER, rounds=3), "r1", model).go()
+        assert done.stopped.startswith("its budget is spent")
+        assert done.proposal is None
+        assert 0 < done.tokens <= 15_000
+
+
+@pytest.mark.req("IM-04")
+async def test_candidates_that_quote_hidden_tasks_or_change_nothing_are_not_tried(home: Path) -> None:
+    with Habitus.open(read_settings(home)) as habitus:
+        furnish(habitus, 16)
+        tasks = open_subject(habitus, NAME).tasks
+        drafts = [
+            _draft(f"3. {tasks[Side.GATE][0].request[:-1]} is Altberg."),
+            _draft("\n".join(f"{number}. Think." for number in range(3, 40))),
+            json.dumps({"why": "nothing", "edits": []}),
+        ]
+        drafter = playing(drafts)
+        wish = Wish(skill=NAME, rounds=3)
+        done = await Improving(habitus, wish, "r1", Budget().model(drafter), quick()).go()
+        reasons = [one.candidate.reason for one in done.reports]
+        assert "it quotes a task of the gate or the exam" in reasons[0]
+        assert [one.candidate.state for one in done.reports] == [CandidateState.REFUSED] * 3
+        assert reasons[1:] == ["it changes 37 lines, and 30 are the most", "it changes nothing"]
+        assert improvements(habitus, OneSkill(name=NAME)).outlook.error_left == 1
+        first, second, _ = map(_in_view, drafter.asked)
+        assert reasons[0] in second  # what was turned down is remembered
+        assert all(task.request in first for task in tasks[Side.PRACTICE])
+        assert not any(task.request in first for task in (*tasks[Side.GATE], *tasks[Side.EXAM]))
+
+
+@pytest.mark.full
+@pytest.mark.req("IM-03")
+async def test_a_shorter_version_that_is_not_worse_is_accepted(home: Path) -> None:
+    long = BETTER + "".join(f"{n}. Think once more, and then of something else.\n" for n in range(4, 40))
+    with Habitus.open(read_settings(home)) as habitus:
+        furnish(habitus, 40, text=long)
+        (report,) = (await run(habitus, Wish(skill=NAME, text=BETTER, shorter=True))).reports
+        assert report.candidate.state is CandidateState.ACCEPTED
+        assert report.gate is not None
+        assert report.gate.new_tokens < report.gate.old_tokens
+        longer = await run(habitus, Wish(skill=NAME, text=long + "40. Rest.\n", shorter=True), id="r2")
+        assert longer.reports[0].candidate.reason == "it is not shorter"
+
+
+@pytest.mark.req("IM-04")
+async def test_a_skill_that_is_never_opened_gets_a_new_cue_first(home: Path) -> None:
+    with Habitus.open(read_settings(home)) as habitus:
+        furnish(habitus, 16, text=SKILL.replace("always_include: true\n", ""))
+        done = await run(habitus, Wish(skill=NAME, rounds=2, candidates=1), [_draft("3. Write it in capitals.")])
+        assert done.is_never_opened
+        assert done.reports[0].candidate.reason == "the skill was never opened, and its cue is as it was"
+
+
+@pytest.mark.req("IM-03")
+async def test_one_that_fails_its_exam_is_not_proposed(home: Path) -> None:
+    """Better on the gate, worse on tasks that nobody has used."""
+    with Habitus.open(read_settings(home)) as habitus:
+        furnish(habitus, 32)
+        exam = {task.id for task in open_subject(habitus, NAME).tasks[Side.EXAM]}
+
+        @asynccontextmanager
+        async def opened(tree: Tree) -> AsyncIterator[Contrary]:
+            yield Contrary(b"in capitals" in (tree["SKILL.md"].content or b""))
+
+        class Contrary:
+            def __init__(self, is_new: bool) -> None:
+                self._is_new = is_new
+
+            async def solve(self, task: Task) -> Solved:
+                return Solved(outcome=passes(self._is_new != (task.id in exam)))
+
+        done = await Improving(habitus, Wish(skill=NAME, text=BETTER), "r1", None, opened).go()
+        assert done.proposal is None
+        assert done.reports[0].candidate.state is CandidateState.FAILED_EXAM
+
+
+@pytest.mark.req("IM-03")
+def test_few_tasks_are_said_to_show_little(home: Path) -> None:
+    with Habitus.open(read_settings(home)) as habitus:
+        furnish(habitus, 8)
+        seen = outlook(habitus, Wish(skill=NAME))
+        assert (seen.practice, seen.gate, seen.exam, seen.missing, seen.tasks_missing) == (2, 4, 2, 6, 12)
+        assert any("With 4 gate tasks a run could show a difference of" in line for line in seen.lines)
+
+
+@pytest.mark.req("IM-03")
+def test_tasks_keep_their_side_and_copies_stay_together() -> None:
+    tasks = _tasks(40)
+    sides = split(tasks, {})
+    assert [list(sides.values()).count(side) for side in Side] == [10, 20, 10]
+    copy = Task(id="copy", request="the number 007 has which town", checks=tasks[7].checks)
+    assert split([*tasks, copy], sides) == {"copy": sides["t7"]}
+    more = [Task(id=f"n{n}", request=f"And number {n}, in {'x' * n}?") for n in range(20)]
+    assert split([*tasks, *more], sides).keys() == {task.id for task in more}
+
+
+@pytest.mark.req("IM-04")
+async def test_bad_wishes_are_refused_in_one_line(home: Path) -> None:
+    with Habitus.open(read_settings(home)) as habitus:
+        furnish(habitus, 16)
+        for wish, problem in (
+            (Wish(skill=NAME, text="---\nname: [\n---\n"), "The candidate is no skill"),
+            (Wish(skill=NAME, proposal=99), "99"),
+        ):
+            with pytest.raises(HabitusError, match=problem):
+                await run(habitus, wish)
+        with pytest.raises(Invalid, match="no program that solves"):
+            _ = Improvement(name=NAME, solver="emacs").wish
