@@ -25,7 +25,6 @@ from habitus.jobs.model import Job, JobState
 from habitus.jobs.queue import JobQueue
 from habitus.learning.improve.ledger import CandidateState, ImproveLedger
 from habitus.learning.improve.report import CandidateReport, Compared, report_on
-from habitus.llm.agents import program_of
 
 
 def improve(
@@ -46,9 +45,6 @@ def improve(
         str, typer.Option("--budget", help="Stop after so many tokens (500k), dollars ($5) or minutes (30m).")
     ] = "",
     model: Annotated[str, typer.Option("--model", "-m", help="Who drafts and solves; else the settings' model.")] = "",
-    solver: Annotated[
-        str, typer.Option("--solver", help="Let claude-code, codex, … itself solve the tasks (experimental).")
-    ] = "",
     parallel: Annotated[int, typer.Option("--parallel", min=1, max=32, help="Tries at a time.")] = 1,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would do and could show.")] = False,
     later: Annotated[bool, typer.Option("--later", help="Leave it to a worker.")] = False,
@@ -69,7 +65,6 @@ def improve(
         rounds=rounds,
         budget=budget,
         model=model,
-        solver=solver,
         parallel=parallel,
     )
     with opened(context, model=model) as habitus:
@@ -98,11 +93,6 @@ def _before_it_starts(habitus: Habitus, wish: Wish, begun: str) -> list[str]:
     said = []
     if begun:
         said.append(f"Goes on with {begun}, which was interrupted.")
-    if wish.solver and (program := program_of(wish.solver)) is not None:
-        said.append(
-            f"{program.title} itself solves the tasks, each in a throw-away folder and home with only this skill and "
-            "your sign-in: it may run commands and write files there without asking. Experimental."
-        )
     limits = [f"{wish.tokens:,} tokens" if wish.tokens else "", f"${wish.dollars:g}" if wish.dollars else ""]
     limits.append(f"{wish.minutes:g} minutes" if wish.minutes else "")
     said.append(f"It stops after {', '.join(filter(None, limits))}." if any(limits) else "It has no --budget.")

@@ -16,8 +16,8 @@ from habitus.app.growth.improvable import Wish, open_ledger, open_subject, outlo
 from habitus.app.growth.improving import Improved, Improving, OpenSolver
 from habitus.app.growth.solving import Solved
 from habitus.app.home_directory import PADS
-from habitus.app.use_cases.improving import Improvement, OneSkill, improvements
-from habitus.errors import HabitusError, Invalid
+from habitus.app.use_cases.improving import OneSkill, improvements
+from habitus.errors import HabitusError
 from habitus.events import OK, Outcome, failed, infra
 from habitus.evidence.gate import error_left
 from habitus.files import Tree, file_of
@@ -333,5 +333,3 @@ async def test_bad_wishes_are_refused_in_one_line(home: Path) -> None:
         ):
             with pytest.raises(HabitusError, match=problem):
                 await run(habitus, wish)
-        with pytest.raises(Invalid, match="no program that solves"):
-            _ = Improvement(name=NAME, solver="emacs").wish

@@ -34,7 +34,6 @@ class Wish:
     text: str = ""  # of a person's candidate: its whole SKILL.md
     proposal: int | None = None
     model: str = ""
-    solver: str = ""  # a program of the person's; empty: our own agent
     tokens: int | None = None
     dollars: float | None = None
     minutes: float | None = None

@@ -67,8 +67,6 @@ async def improve(home: Home, wish: Wish, *, run: str, is_scheduled: bool = Fals
         minutes=wish.minutes,
     )
     budget = Budget(limits, day=home.spending if is_scheduled else None)
-    if wish.solver and wish.is_given and not wish.model:
-        return await Improving(home, wish, run, None).go()
     opened = models.models_named(home.settings, wish.model) if wish.model else home.models
     try:
         return await Improving(home, wish, run, budget.model(opened.main)).go()
@@ -365,7 +363,7 @@ class Improving:
     @asynccontextmanager
     async def _open_own_agent(self, tree: Tree) -> AsyncIterator[Solver]:
         if self.model is None:
-            raise Invalid("Nobody can solve the tasks.", mend="Name a --model, or a --solver.")
+            raise Invalid("Nobody can solve the tasks.", mend="Name a --model.")
         async with throw_away_home(self.home, self.name, tree) as apart:
             yield OwnAgent(apart, self.name, self.model)
 

@@ -16,8 +16,6 @@ from habitus.evidence.gate import MOST_ROUNDS
 from habitus.jobs.model import Job
 from habitus.learning.budget import Limits
 from habitus.learning.improve.report import CandidateReport, report_on
-from habitus.llm.agents import program_of
-from habitus.llm.agents.programs import PROGRAMS
 
 MOST_CANDIDATES = 20
 
@@ -32,7 +30,6 @@ class Improvement:
     rounds: int = option("Tries of each task with each version, at most.", default=MOST_ROUNDS, least=1, most=100)
     budget: str = option("Stop after so many tokens (500k), dollars ($5) or minutes (30m).", default="")
     model: str = option("Who drafts and solves, as provider:model; else the settings' model.", default="")
-    solver: str = option("Let this program solve the tasks: claude-code, codex, …; else our own agent.", default="")
     parallel: int = option("Tries at a time.", default=1, least=1, most=32)
     id: str = attempt_id()
 
@@ -40,10 +37,8 @@ class Improvement:
     def wish(self) -> Wish:
         if self.text and self.proposal is not None:
             raise Misused("Give a candidate or a proposal, not both.")
-        if self.solver and program_of(self.solver) is None:
-            raise Misused(f"'{self.solver}' is no program that solves. There are: {', '.join(PROGRAMS)}.")
         limits = Limits.parse(self.budget)
-        same = ("text", "proposal", "shorter", "candidates", "rounds", "model", "solver", "parallel")
+        same = ("text", "proposal", "shorter", "candidates", "rounds", "model", "parallel")
         return Wish(skill=self.name, **asdict(limits), **{field: getattr(self, field) for field in same})
 
 
