@@ -34,6 +34,7 @@ from habitus.skills.layers import project_root
 from habitus.skills.model import Actor, Author
 from habitus.skills.selection import User
 from habitus.skills.trust import Trust
+from habitus.sql.news import Topic, news_of
 
 if TYPE_CHECKING:
     from habitus.app.growth.evidence import Evidence
@@ -254,7 +255,9 @@ class Home:
     def waiting_count(self) -> int:
         """How many changes and lessons wait for a person."""
         with self.reading():
-            return self.review.waiting_count() + waiting_lessons(self.shared, self.settings.user)
+            ask = functools.partial(waiting_lessons, self.shared, self.settings.user)
+            of = ("waiting", self.settings.user, sql.acts_as(self.shared))
+            return self.review.waiting_count() + news_of(self.shared).fresh(Topic.LESSONS, ask, of=of)
 
     @property
     def is_stand_in(self) -> bool:

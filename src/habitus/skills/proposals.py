@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -21,6 +22,7 @@ from habitus.skills.ledger import Ledger
 from habitus.skills.model import Author
 from habitus.skills.powers import PowerKind, powers
 from habitus.skills.tables import proposals
+from habitus.sql.news import Topic, news_of
 from habitus.text import one_line
 
 TRIAL = "trial"  # where a proposal keeps the table of the trial that its code passed
@@ -176,11 +178,14 @@ class Desks:
         return sorted(found, key=lambda proposal: (proposal.made_on, proposal.id))
 
     def count(self, state: ProposalState) -> int:
-        total = 0
-        for engine in self.engines:
+        def ask(engine: sa.Engine) -> int:
             with sql.reading(engine) as connection:
-                total += int(connection.execute(_COUNT, {"state": state.value}).scalar_one())
-        return total
+                return int(connection.execute(_COUNT, {"state": state.value}).scalar_one())
+
+        return sum(
+            news_of(engine).fresh(Topic.PROPOSALS, partial(ask, engine), of=(sql.acts_as(engine), state))
+            for engine in self.engines
+        )
 
     def get(self, number: int) -> Proposal:
         engine, identity = self._place(number)

@@ -4,7 +4,7 @@ Packages above declare their tables on `metadata`; `migrations/` creates them.
 """
 
 from habitus.sql.columns import Utc, metadata
-from habitus.sql.engines import CONNECTIONS, acting_as, create_all_in_memory, create_engine, open_engine
+from habitus.sql.engines import CONNECTIONS, acting_as, acts_as, create_all_in_memory, create_engine, open_engine
 from habitus.sql.places import key_of, place, sqlite_url, without_password, workspace_of
 from habitus.sql.schema import BASELINE, HEAD, migrate, oldest_reader, revision, unusable
 from habitus.sql.transactions import (
@@ -24,6 +24,7 @@ __all__ = [
     "HEAD",
     "Utc",
     "acting_as",
+    "acts_as",
     "commits",
     "create_all_in_memory",
     "create_engine",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -18,6 +19,7 @@ from habitus.sql.schema import COMPATIBILITY, HEAD, MIGRATING, OLDEST, migrate, 
 from habitus.sql.transactions import BUSY_SECONDS, how_patient
 
 CONNECTIONS = 2  # of a process to a server, unless it says how many
+_RESTED_S = 1.0  # after which a connection may have been cut
 
 
 def open_engine(url: str, workspace: str = "", *, connections: int = CONNECTIONS, apart: bool = False) -> sa.Engine:
@@ -75,7 +77,6 @@ def _postgresql_engine(url: sa.URL, workspace: str, connections: int) -> sa.Engi
     try:
         engine = sa.create_engine(
             url.set(drivername="postgresql+psycopg"),
-            pool_pre_ping=True,
             pool_size=connections,
             max_overflow=0,
             pool_timeout=BUSY_SECONDS,
@@ -87,7 +88,26 @@ def _postgresql_engine(url: sa.URL, workspace: str, connections: int) -> sa.Engi
         raise StorageFailed("The PostgreSQL driver is not installed.", mend=extras.how("psycopg")) from None
     make_impatient(engine, how_patient.get)
     sa.event.listen(engine, "begin", _begin_postgresql)
+    _ping_after_rest(engine)
     return engine
+
+
+def _ping_after_rest(engine: sa.Engine) -> None:
+    """Ask whether the server is still there, unless it has just answered: asking costs as much as a short read."""
+
+    def note(connection: DBAPIConnection | None, entry: ConnectionPoolEntry) -> None:
+        entry.info["used_at"] = time.monotonic()
+
+    def ping(connection: DBAPIConnection, entry: ConnectionPoolEntry, _: object) -> None:
+        if time.monotonic() - entry.info.get("used_at", time.monotonic()) < _RESTED_S:
+            return
+        try:
+            engine.dialect.do_ping(connection)
+        except engine.dialect.loaded_dbapi.Error as error:
+            raise sa.exc.InvalidatePoolError from error  # and another connection is made
+
+    sa.event.listen(engine, "checkin", note)
+    sa.event.listen(engine, "checkout", ping)
 
 
 def acting_as(engine: sa.Engine, user: str, *, is_admin: bool) -> sa.Engine:
@@ -100,6 +120,12 @@ def acting_as(engine: sa.Engine, user: str, *, is_admin: bool) -> sa.Engine:
     if "\0" in user or not user.isprintable():
         raise Invalid(f"{user!r} is no name that a database can hold.", mend="Set HABITUS_USER to another one.")
     return engine.execution_options(habitus_user=user, habitus_role="admin" if is_admin else "member")
+
+
+def acts_as(engine: sa.Engine) -> tuple[str, str]:
+    """In whose name transactions are, and in which role."""
+    options = engine.get_execution_options()
+    return options.get("habitus_user", ""), options.get("habitus_role", "admin")
 
 
 def _begin_postgresql(connection: sa.Connection) -> None:

@@ -47,7 +47,7 @@ class News:
         self._lock = threading.Lock()
         self._listeners = 0
         self._thread: _Listening | None = None
-        self._known: dict[Topic, tuple[Hashable, Any]] = {}
+        self._known: dict[tuple[Topic, Hashable], tuple[Hashable, Any]] = {}
 
     def start(self) -> None:
         """Listen from now on, until as many have closed as have started."""
@@ -69,18 +69,19 @@ class News:
         thread = self._thread
         return None if thread is None or not thread.hears else (thread.name, thread.heard[topic])
 
-    def fresh(self, topic: Topic, ask: Callable[[], T]) -> T:
+    def fresh(self, topic: Topic, ask: Callable[[], T], *, of: Hashable = None) -> T:
         """What `ask` gives, as of the last change that was heard of, or that this process has made itself.
 
+        `of` is whose, or what else of the topic is asked for, where there is more than one thing to ask.
         It is asked for now and then all the same: a dump may have been restored without what tells of changes.
         """
         heard = self.heard(topic)
         if heard is None:
             return ask()
         mark = heard, sql.commits(self._engine), time.monotonic() // _PROVED_EVERY
-        kept = self._known.get(topic)
+        kept = self._known.get((topic, of))
         if kept is None or kept[0] != mark:
-            self._known[topic] = kept = mark, ask()
+            self._known[topic, of] = kept = mark, ask()
         found: T = kept[1]
         return found
 

@@ -212,9 +212,9 @@ def show(home: Home, wanted: OneSkill) -> ShownSkill:
         skill = skills.load(name) if item.summary is not None else None
         tree = store.tree(item.name, look=False) or {}
     main = trees.main_file(tree)
-    with home.reading():
+    with home.reading(), store.reading():
         counted, told = store.counters(item.name), store.counters(item.name, version=TOLD)
-        known = _known(home, item)
+    known = _known(home, item)
     return ShownSkill(
         item=item,
         counters=_together(counted),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -86,6 +87,10 @@ class SkillStore:
             self._is_unfinished = False
 
     # Reading
+
+    def reading(self) -> AbstractContextManager[sa.Connection]:
+        """One transaction for all that is asked of it inside."""
+        return sql.reading(self._engine)
 
     def look(self, *, now: bool = False) -> bool:
         """Notice what changed by hand, if the last look was a while ago; whether anything had."""
