@@ -42,13 +42,28 @@ def file_of(content: bytes, *, executable: bool = False) -> File:
     return File(sha256=hashlib.sha256(content).hexdigest(), size=len(content), executable=executable, content=content)
 
 
+def is_examination(path: str) -> bool:
+    """Whether a file says how a skill is examined: it is no part of what the skill says or does, and nobody who is
+    examined with it may read it."""
+    return path.casefold().startswith("evals/")
+
+
+def without_examination(tree: Tree) -> dict[str, File]:
+    return {path: file for path, file in tree.items() if not is_examination(path)}
+
+
 def tree_hash(tree: Tree) -> str:
-    lines = (f"{path}\0{file.executable:d}\0{file.sha256}\n" for path, file in sorted(tree.items()))
+    """Over all that is the skill: how it is examined changes nothing about it."""
+    kept = [(path, tree[path]) for path in sorted(tree) if not is_examination(path)]
+    lines = (f"{path}\0{file.executable:d}\0{file.sha256}\n" for path, file in kept)
     return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def is_same(a: Tree, b: Tree) -> bool:
-    return tree_hash(a) == tree_hash(b)
+    """Whether two trees have the same files, every one of them."""
+    return a.keys() == b.keys() and all(
+        (file.sha256, file.executable) == (b[path].sha256, b[path].executable) for path, file in a.items()
+    )
 
 
 def opened(source: Path) -> BinaryIO:

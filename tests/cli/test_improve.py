@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from habitus.skills.trees import TASKS_FILE
 from habitus.tasks.checks import Matches
-from habitus.tasks.files import FILE, write_tasks
+from habitus.tasks.files import write_tasks
 from habitus.tasks.model import Task
 from tests.cli.conftest import Direct
 
@@ -23,11 +24,11 @@ always_include: true
 
 def _furnished(direct: Direct, tasks: int) -> None:
     folder = direct.home / "skills" / "name-a-town"
-    (folder / FILE).parent.mkdir(parents=True)
+    (folder / TASKS_FILE).parent.mkdir(parents=True)
     (folder / "SKILL.md").write_text(SKILL)
     checks = (Matches(pattern="^[A-Z]+$"),)
     made = [Task(id=f"t{n}", request=f"Which town has number {n:03}?", checks=checks) for n in range(tasks)]
-    (folder / FILE).write_text(write_tasks(made))
+    (folder / TASKS_FILE).write_text(write_tasks(made))
 
 
 def _script(path: Path, tasks: int, rounds: int) -> str:

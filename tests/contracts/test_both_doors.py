@@ -17,7 +17,7 @@ from fastapi.testclient import TestClient
 
 from habitus.app import Habitus, read_settings
 from habitus.app.declaring import Nothing, UseCase, all_declared
-from habitus.app.use_cases import improving, jobs, lessons, pausing, review, sessions, skills, writing
+from habitus.app.use_cases import improving, jobs, lessons, pausing, review, sessions, skills, tasks, writing
 from habitus.cli.declared import words_of
 from habitus.journal.model import Turn
 from habitus.memory.model import Draft, Evidence, Kind
@@ -105,6 +105,14 @@ def _an_archived_skill(habitus: Habitus) -> writing.ArchivedName:
     return writing.ArchivedName(name="csv-summary", new_name="csv-total")
 
 
+def _with_task(wanted: object) -> Prepare:
+    def prepare(habitus: Habitus) -> object:
+        tasks.add(habitus, tasks.NewTask(name=_a_skill(habitus), request="Sum it up.", expect=("total",), id="tea"))
+        return wanted
+
+    return prepare
+
+
 # A use case whose example names something that must be there first.
 PREPARED: dict[str, Prepare] = {
     "resume": _a_pause,
@@ -126,6 +134,11 @@ PREPARED: dict[str, Prepare] = {
     "skills remove": _with_skill(writing.SkillRemoval(names=("csv-summary",), reason="twice")),
     "skills restore": _an_archived_skill,
     "skills rollback": _with_skill(writing.rollback.example),
+    "tasks list": _with_task(tasks.list_tasks.example),
+    "tasks add": _with_skill(tasks.add.example),
+    "tasks edit": _with_task(tasks.edit.example),
+    "tasks remove": _with_task(tasks.remove.example),
+    "tasks check": _with_task(tasks.check.example),
     "lessons show": lambda habitus: lessons.OneLesson(id=_a_lesson(habitus)),
     "lessons edit": lambda habitus: lessons.LessonEdit(id=_a_lesson(habitus), text="Dates are ISO.", expect='"1"'),
     "lessons remove": lambda habitus: lessons.ManyLessons(ids=(_a_lesson(habitus),)),

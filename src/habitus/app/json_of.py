@@ -14,6 +14,8 @@ from habitus.plain import plain
 from habitus.skills.listing import Listed
 from habitus.skills.model import PLAIN_MANIFEST, Manifest, Summary
 from habitus.skills.review import Proposal
+from habitus.tasks.files import row_of_task
+from habitus.tasks.model import Task
 
 if TYPE_CHECKING:
     from habitus.app.library.explaining import Prospect  # the whole agent, which a listing has no use for
@@ -109,6 +111,7 @@ FORMS: Mapping[type, Callable[[Any], Any]] = {
     InboxItem: waiting,
     SkillEntry: skill,
     ShownSkill: shown_skill,
+    Task: row_of_task,
 }
 
 

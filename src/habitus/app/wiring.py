@@ -28,7 +28,7 @@ from habitus.skills.importing import Importer, Result
 from habitus.skills.layers import USER
 from habitus.skills.library import Library
 from habitus.skills.powers import brings_code
-from habitus.skills.review import Proposal, Review
+from habitus.skills.review import Action, Proposal, Review
 from habitus.skills.shared_index import SharedIndex
 
 if TYPE_CHECKING:
@@ -96,6 +96,12 @@ class _Parts:
         )
 
     def review(self, home: Home) -> Review:
+        def take_tasks(proposal: Proposal) -> None:
+            if proposal.change.action is Action.TASKS:
+                from habitus.app.library.tasks import take_proposed  # the checks, for those who approve tasks
+
+                take_proposed(home, proposal)
+
         def approve_code(proposal: Proposal) -> None:
             if brings_code(proposal.change.tree):
                 home.tools.approved(proposal)
@@ -115,6 +121,7 @@ class _Parts:
             tell=home.notifier.proposal,
         )
         review.when_approved(approve_code)
+        review.when_approved(take_tasks)
         return review
 
     def importer(self, home: Home) -> Importer:

@@ -67,6 +67,7 @@ def _commands() -> list[TyperCommand | TyperGroup]:
         _skill(),
         _tools(),
         _recipes(),
+        _tasks(),
         _pads(),
         _lessons(),
         _sessions(),
@@ -163,6 +164,19 @@ def _tools() -> TyperGroup:
     ]
     help = "Make, run and test tools: code that passed its test, in the sandbox."
     return group("tools", help, below, panel=_USE)
+
+
+def _tasks() -> TyperGroup:
+    below = [
+        _DeclaredSkill("list", "tasks:list_tasks"),
+        _DeclaredSkill("add", "tasks:add"),
+        _DeclaredSkill("edit", "tasks:edit"),
+        _DeclaredSkill("remove", "tasks:remove"),
+        _DeclaredSkill("check", "tasks:check"),
+        Declared("mine", "tasks:mine"),
+    ]
+    help = "What skills are examined by: a request, what is laid out, and what says whether it went well."
+    return group("tasks", help, below, panel=_LEARN)
 
 
 def _recipes() -> TyperGroup:

@@ -25,6 +25,7 @@ from habitus.jobs.model import JobState
 from habitus.jobs.queue import JobQueue
 from habitus.learning.budget import Limits
 from habitus.learning.dream.exercises import DOMAINS
+from habitus.tasks.files import row_of_task
 
 
 def dream(
@@ -56,7 +57,7 @@ def dream(
         if invent:
             made, sound = asyncio.run(dreaming.invent(habitus, model=model))
             came_to = f"({made.domain}) is kept" if sound.is_sound else f"is no good exercise: {sound.reason}"
-            _print({"challenge": made, "soundness": sound}, f"{made.id} {came_to}.", as_json)
+            _print({"challenge": row_of_task(made), "soundness": sound}, f"{made.id} {came_to}.", as_json)
             return
         if domain and domain not in DOMAINS:
             raise NotFound(f"There is no domain '{domain}'.", mend=f"There are: {', '.join(DOMAINS)}.")

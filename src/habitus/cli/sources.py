@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -14,12 +15,13 @@ import typer
 from habitus.app import Habitus
 from habitus.app.conversations import secrets
 from habitus.app.library import site, updating
+from habitus.app.library.tasks import examination_to_share
 from habitus.app.library.updating import Manner, TakenIn, Updated
 from habitus.cli import output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson
 from habitus.errors import Misused
-from habitus.files import given_path
+from habitus.files import Tree, given_path
 from habitus.skills.downloading import Reach
 from habitus.skills.formats.detect import FORMATS
 from habitus.skills.importing import Namesake, Result, Verdict, hold
@@ -110,6 +112,7 @@ def export(
     format_name: Annotated[str, typer.Option("--format", help=_FORMATS)] = "skill",
     to: Annotated[Path, typer.Option("--to", help="Where to write it.")] = Path(),
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there; it is kept beside.")] = False,
+    with_tasks: Annotated[bool, typer.Option("--with-tasks", help="With what they are examined by, redacted.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write skills in another system's layout, with their counters."""
@@ -119,7 +122,10 @@ def export(
         raise typer.BadParameter("Say where to write it.", param_hint="--to")
     with opened(context) as habitus:
         with output.counting(is_quiet=as_json) as progress:
-            done = updating.export(habitus.skills, name, format_name, to, overwrite=overwrite, progress=progress)
+            tasks: Callable[[str], Tree] = partial(examination_to_share, habitus) if with_tasks else lambda name: {}
+            done = updating.export(
+                habitus.skills, name, format_name, to, overwrite=overwrite, tasks=tasks, progress=progress
+            )
         if as_json:
             output.print_json({"written": done.written.paths, "left_out": done.written.left_out, "lost": done.lost})
             return

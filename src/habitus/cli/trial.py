@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from habitus.app import Habitus
+from habitus.app import Habitus, json_of
 from habitus.app.growth import trials
 from habitus.app.growth.trials import Trial, TrialRun
 from habitus.cli import given, output
@@ -71,7 +71,8 @@ def _print(habitus: Habitus, ready: Trial, done: list[TrialRun], budget: Budget,
     versions = habitus.evidence.of_skill(habitus.skills.find(ready.skill.name))
     known = next((one for one in versions if one.item.version == ready.skill.version), None)
     if as_json:
-        output.print_json({"trial": ready, "runs": done, "finding": known, "spent": budget.line})
+        found = {"trial": ready, "runs": done, "finding": known, "spent": budget.line}
+        output.print_json(json_of.result(found))
         return
     for is_offered, said in ((True, "with it"), (False, "without it")):
         arm = [one.outcome for one in done if one.is_offered is is_offered]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from habitus.files import File, Tree, tree_hash
+from habitus.files import File, Tree, tree_hash, without_examination
 from habitus.skills import records, trees
 from habitus.skills.layers import Layer, merged, merged_body
 from habitus.skills.listing import Listed, filled, with_source
@@ -90,7 +90,7 @@ def one_folder(copies: Sequence[Copy], outside: OutsideContent) -> SkillFiles:
             tree, untrusted, folders = {}, set(), {}
         own = store.tree(name, look=False) or {}
         is_trusted = outside.is_trusted(copy.layer, name, tree_hash(own))  # of what is read now, whatever was listed
-        own = {path: file for path, file in own.items() if not trees.is_examination(path)}
+        own = without_examination(own)
         tree |= own
         untrusted = (untrusted - own.keys()) | {p for p, file in own.items() if not is_trusted and is_code(p, file)}
         if (folder := store.directory(name, look=False)) is not None:

@@ -97,8 +97,8 @@ def _has_recorded(connection: sa.Connection, tree: str, conversations: Collectio
     return packed is not None and recorded_in(zlib.decompress(packed), conversations) > 0
 
 
-def erase(connection: sa.Connection, found: Traces) -> None:
-    """Take all of it away; contents that nothing else needs go, too."""
+def erase(connection: sa.Connection, found: Traces, also: Collection[str] = ()) -> None:
+    """Take all of it away; contents that nothing else needs go, too, and so do `also`, by their hashes."""
     trees = _trees(connection, versions.c.tree, _these(found.past))
     trees += _trees(connection, versions.c.tree, [versions.c.skill.in_(part) for part in _parts(found.archived)])
     for column in (proposals.c.tree, proposals.c.base):
@@ -116,7 +116,7 @@ def erase(connection: sa.Connection, found: Traces) -> None:
     _unsign(connection, versions.c.author, _these(found.signed_versions))
     _unsign(connection, switches.c.author, [switches.c.id.in_(part) for part in _parts(found.signed_switches)])
     _unsign(connection, skills.c.archived_by, [skills.c.id.in_(part) for part in _parts(found.signed_archived)])
-    _sweep(connection, {sha256 for tree in trees for sha256 in _contents(tree)})
+    _sweep(connection, {sha256 for tree in trees for sha256 in _contents(tree)} | set(also))
 
 
 def _signed(author: sa.Column[str], names: Collection[str]) -> sa.ColumnElement[bool]:

@@ -35,7 +35,8 @@ class EvalResult:
 
 def read(name: str, tree: Tree) -> list[EvalCase]:
     """The cases of a skill: a list of {query, should_trigger}, or such a list under 'evals' or 'cases'."""
-    return [EvalCase(query=_query(row), should_trigger=row.get("should_trigger", True)) for row in _rows(name, tree)[1]]
+    found = [row for row in _rows(name, tree)[1] if "request" not in row]  # such a row is a task
+    return [EvalCase(query=_query(row), should_trigger=row.get("should_trigger", True)) for row in found]
 
 
 def with_case(tree: Tree, name: str, case: EvalCase) -> bytes:
@@ -65,7 +66,10 @@ def _rows(name: str, tree: Tree) -> tuple[object, list[dict[str, Any]]]:
             f"{FILE} of '{name}' has no list of cases.", mend='Write [{"query": "…", "should_trigger": true}].'
         )
     if not all(
-        isinstance(row, dict) and _query(row) and isinstance(row.get("should_trigger", True), bool) for row in found
+        isinstance(row, dict)
+        and ("request" in row or _query(row))
+        and isinstance(row.get("should_trigger", True), bool)
+        for row in found
     ):
         raise Invalid(f"{FILE} of '{name}' has a case without a 'query' text.", mend="Give each case a query.")
     return data, found

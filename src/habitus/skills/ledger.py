@@ -15,7 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.files import File, Tree
+from habitus.files import File, Tree, is_examination, without_examination
 from habitus.files import tree_hash as hash_of
 from habitus.skills import records
 from habitus.skills.model import Archived, Author, Counters, Diagnostic, Stage, Summary, Switch, Switched, Version
@@ -200,7 +200,22 @@ class Ledger:
         ]
         if made:
             connection.execute(versions.insert(), made)
+        self._keep_examination(connection, ((row, entry, values["version"]) for row, entry, values in rows))
         return {entry.folder: values["version"] for _, entry, values in rows}
+
+    def _keep_examination(self, connection: sa.Connection, put: Iterable[tuple[Row | None, Entry, int]]) -> None:
+        """Files that a skill is examined by make no version: the newest one has them as they are, an older one none."""
+        for row, entry, version in put:
+            if row is None or not any(map(is_examination, entry.tree)):
+                continue
+            mine = (versions.c.skill == row.id, versions.c.number == row.version)
+            tree: Tree = entry.tree
+            if version == row.version:
+                self.keep(connection, tree.values())
+            else:
+                packed = connection.execute(sa.select(versions.c.tree).where(*mine)).scalar_one()
+                tree = without_examination(records.unpack_tree(packed))
+            connection.execute(versions.update().where(*mine).values(tree=records.pack_tree(tree)))
 
     def _values(self, row: Row | None, entry: Entry, now: datetime, generation: int) -> dict[str, Any]:
         facts = entry.facts

@@ -265,7 +265,7 @@ class Library:
         if parsed.skill is None:
             raise Invalid(str(parsed.diagnostics[-1]), mend="")
         if layer.can_write:
-            return layer.store.save_tree(item.name, tree, author, expected_version=expected_version)
+            return layer.store.save_tree(item.name, tree, author, expected_version=expected_version, is_exact=True)
         refuse_stale(item.name, 0 if item.summary is None else item.summary.version, expected_version)
         strict = _strict_copy(layer, item.name, tree, description=parsed.skill.description)
         return self._override(names.parse_address(address), layer, strict, author)

@@ -34,6 +34,7 @@ class Action(StrEnum):
     REMOVE = "remove"
     ENABLE = "enable"
     DISABLE = "disable"
+    TASKS = "examine"  # with more tasks
 
 
 class ProposalState(StrEnum):

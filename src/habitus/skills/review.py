@@ -229,6 +229,8 @@ class Review:
                 return diff_trees(self.before(proposal), {}, f"{change.name} now", f"{change.name} proposed")
             case Action.ENABLE | Action.DISABLE:
                 return f"{change.action} {proposal.place}\n"
+            case Action.TASKS:
+                return diff_trees({}, change.tree, f"{change.name} now", f"{change.name} proposed")
             case never:
                 assert_never(never)
 
@@ -408,6 +410,8 @@ class Review:
             case Action.ENABLE | Action.DISABLE:
                 self._library.set_enabled(address, change.action is Action.ENABLE, author)
                 return None
+            case Action.TASKS:
+                return None  # whoever hears of it keeps them
             case never:
                 assert_never(never)
 

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterable, Mapping
 
 from habitus.errors import Invalid, Refused
-from habitus.files import ASIDE, File, Tree, file_of
+from habitus.files import ASIDE, File, Tree, file_of, is_examination, without_examination
 from habitus.skills import names
 from habitus.skills.formats import skill_md
 from habitus.skills.formats.skill_md import Parsed
@@ -18,6 +18,7 @@ TOOL_FILE = "tool.json"
 TOOL_CODE = "scripts/tool.py"
 CLI_CODE = "scripts/cli.py"
 TOML_FILE = "skill.toml"
+TASKS_FILE = "evals/tasks.toml"
 LEFT_OUT = frozenset({".git", ".hg", ".svn", ".jj", "__pycache__", ".DS_Store"})  # what no version has
 # Folders of version control: what lies there runs when its owner next uses the tool, and no history sees it.
 _CONTROL = frozenset({".git", ".hg", ".svn", ".jj", ".bzr", "_darcs"})
@@ -37,11 +38,6 @@ def runs_unasked(path: str) -> bool:
     """Whether another tool would run or obey this file by itself; upper case and folders above make no difference."""
     parts = path.casefold().split("/")
     return not _CONTROL.isdisjoint(parts) or not _RUN_UNASKED.isdisjoint(("/".join(parts[-2:]), parts[-1]))
-
-
-def is_examination(path: str) -> bool:
-    """Whether a file says how the skill is examined: nobody who is examined with it may read that."""
-    return path.casefold().startswith("evals/")
 
 
 def is_left_out(path: str) -> bool:
@@ -122,6 +118,14 @@ def renamed(tree: Tree, name: str) -> dict[str, File]:
 
 
 def with_kept(wanted: Tree, current: Tree) -> dict[str, File]:
-    """A version's files; one too large for the history is taken as it lies on the shelf, if it still does."""
-    kept = {path: file for path, file in wanted.items() if file.content is not None}
-    return kept | {path: current[path] for path in wanted if path not in kept and path in current}
+    """A version's files, examined as today; one too large for the history is taken as it lies on the shelf, if it
+    still does."""
+    kept = {path: file for path, file in without_examination(wanted).items() if file.content is not None}
+    large = {path: current[path] for path in wanted if path not in kept and path in current}
+    return kept | large | {path: file for path, file in current.items() if is_examination(path)}
+
+
+def examined_as(tree: Tree, current: Tree) -> dict[str, File]:
+    """New files of a skill; those it is examined by stay where there are no new ones, and its tasks as they are."""
+    stay = {path: file for path, file in current.items() if is_examination(path)}
+    return {**stay, **tree, **{path: file for path, file in stay.items() if path == TASKS_FILE}}

@@ -13,7 +13,6 @@ from habitus.tasks.checks import Check, Contains, Matches, Rubric, Validator, ch
 from habitus.tasks.model import Origin, OriginKind, Solution, Task, id_for
 from habitus.tasks.schema import Json
 
-FILE = "evals/tasks.toml"
 LONGEST_FIELD = 20_000  # characters of one text
 MOST = 1_000  # tasks of one file
 _FIELDS = ("id", "request", "payload", "files", "setup", "check", "origin", "reviewed_by", "domain", "reference")

@@ -167,6 +167,7 @@ ACTIONS = {
     Action.REMOVE: "put away",
     Action.ENABLE: "switch on",
     Action.DISABLE: "switch off",
+    Action.TASKS: "keep tasks to examine",
 }
 
 

@@ -26,8 +26,9 @@ from habitus.learning.improve.ledger import LOST, CandidateState
 from habitus.learning.improve.split import Side, split
 from habitus.llm.model import Ask, Asked, Usage
 from habitus.llm.scripted import ScriptedModel, Step, calls, says
+from habitus.skills.trees import TASKS_FILE
 from habitus.tasks.checks import Matches, Validator
-from habitus.tasks.files import FILE, write_tasks
+from habitus.tasks.files import write_tasks
 from habitus.tasks.model import Task
 
 NAME = "name-a-town"
@@ -50,7 +51,7 @@ def _tasks(count: int) -> list[Task]:
 
 
 def furnish(habitus: Habitus, count: int, *more: Task, text: str = SKILL) -> None:
-    tree = {"SKILL.md": file_of(text.encode()), FILE: file_of(write_tasks([*_tasks(count), *more]).encode())}
+    tree = {"SKILL.md": file_of(text.encode()), TASKS_FILE: file_of(write_tasks([*_tasks(count), *more]).encode())}
     habitus.skills.write_tree("user", NAME, tree, habitus.person())
 
 

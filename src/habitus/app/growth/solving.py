@@ -17,7 +17,7 @@ from habitus.app.home_directory import PADS
 from habitus.app.wiring import open_home
 from habitus.events import Outcome, failed, infra
 from habitus.evidence.assignment import Fixed
-from habitus.files import Tree
+from habitus.files import Tree, without_examination
 from habitus.journal.model import Place
 from habitus.learning.acc.monitor import Mode
 from habitus.learning.budget import Budget, BudgetedModel
@@ -27,7 +27,6 @@ from habitus.learning.rubric import judge_rubric
 from habitus.llm.model import Model, ProviderFault, Usage
 from habitus.sandbox.inside import folders
 from habitus.settings import AccMode, EvidenceSettings, MemoryMode
-from habitus.skills import trees
 from habitus.skills.layers import USER
 from habitus.tasks.judging import judge
 from habitus.tasks.model import Task
@@ -93,7 +92,7 @@ async def throw_away_home(home: Home, name: str, tree: Tree) -> AsyncIterator[Ho
             "durable": False,
         }
     )
-    shown = {path: file for path, file in tree.items() if not trees.is_examination(path)}
+    shown = without_examination(tree)
     try:
         opened = await asyncio.to_thread(open_home, settings, clock=home.clock, has_pages=False)
         try:

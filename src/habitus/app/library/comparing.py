@@ -55,6 +55,8 @@ def proposed(review: Review, proposal: Proposal) -> tuple[FileChange, ...]:
             return changes(review.before(proposal), proposal.change.tree)
         case Action.REMOVE:
             return changes(review.before(proposal), {})
+        case Action.TASKS:
+            return changes({}, proposal.change.tree)
         case Action.ENABLE | Action.DISABLE:
             return ()
 

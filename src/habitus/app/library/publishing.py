@@ -10,8 +10,7 @@ from habitus.app.home import Home
 from habitus.app.library.explaining import request_of
 from habitus.app.library.selecting import select
 from habitus.errors import NotFound
-from habitus.files import File
-from habitus.skills import trees
+from habitus.files import File, without_examination
 from habitus.skills.model import Summary
 from habitus.skills.selection import User
 
@@ -41,7 +40,7 @@ class Publisher:
         tree = None if found is None else self._home.skills.layer(found.layer).store.tree(name)
         if found is None or tree is None:
             raise NotFound(f"No skill '{name}' is served here.", mend="It may have been renamed; list them again.")
-        shown = {path: file for path, file in sorted(tree.items()) if not trees.is_examination(path)}
+        shown = dict(sorted(without_examination(tree).items()))
         read = {path: self._read(found, path, file) for path, file in shown.items()}
         return Published(summary=found, files={path: content for path, content in read.items() if content is not None})
 

@@ -12,8 +12,8 @@ from habitus.app.home import Home
 from habitus.app.library.publishing import Publisher
 from habitus.app.operation.checking import lint
 from habitus.errors import Invalid, NotFound, Refused
-from habitus.files import disk_errors, write_whole
-from habitus.skills import discovery, trees
+from habitus.files import disk_errors, is_examination, write_whole
+from habitus.skills import discovery
 from habitus.skills.model import Severity
 
 
@@ -71,7 +71,7 @@ def _described(home: Home, name: str) -> tuple[str, str, bytes | None, bytes]:
         raise Refused(f"'{name}' is not published: {wrong[0].what}", mend=f"See 'habitus skills lint {name}'.")
     files: dict[str, bytes] = {}
     for path, file in sorted(tree.items()):
-        if trees.is_examination(path):
+        if is_examination(path):
             continue
         if file.content is None:
             raise Refused(f"'{name}' is not published: {path} is too large.", mend="Take it out of the skill.")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from habitus.app.home import Home
 from habitus.errors import Invalid, Stale
-from habitus.files import Tree, content_of, disk_errors, file_of, tree_hash
+from habitus.files import Tree, content_of, disk_errors, file_of, tree_hash, without_examination
 from habitus.hosts.connections import locked
 from habitus.hosts.syncing import Manner, Step, Synced, decided, removed
 from habitus.hosts.table import Host, Scope, host
@@ -227,7 +227,7 @@ def _has_secret(home: Home, content: bytes) -> bool:
 
 def _whole(skills: Library, item: Listed) -> _Here:
     store = skills.layer(item.layer).store
-    tree, folder = store.tree(item.name) or {}, store.directory(item.name)
+    tree, folder = without_examination(store.tree(item.name) or {}), store.directory(item.name)
     found = dict(tree)
     for path, file in tree.items():
         try:
@@ -262,7 +262,7 @@ def _there(folder: Path, name: str, put: Synced | None) -> Tree:
     if not place.is_dir() or not trees.main_file(one.name for one in place.iterdir()):
         return {} if not os.path.lexists(place) else {"?": file_of(b"")}
     try:
-        return disk.read_folder(place, Notes(name))
+        return without_examination(disk.read_folder(place, Notes(name)))
     except (CantTake, OSError):
         return {"?": file_of(b"")}
 

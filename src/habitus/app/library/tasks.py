@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from habitus.app.home import Home
-from habitus.errors import HabitusError
-from habitus.files import Tree
-from habitus.skills import evals
+from habitus.errors import HabitusError, NotFound, did_you_mean
+from habitus.files import File, Tree, file_of, is_examination, write_whole
+from habitus.skills import evals, trees
+from habitus.skills.layers import AGENTS, Layer
+from habitus.skills.listing import Listed
 from habitus.skills.model import Stage
+from habitus.skills.proposals import Action, Change, Proposal
 from habitus.tasks import files
 from habitus.tasks.model import Origin, OriginKind, Task
 
@@ -25,6 +30,71 @@ def tasks_of(home: Home, name: str) -> tuple[Task, ...]:
     return tuple({task.id: task for task in reversed(found)}.values())[::-1]
 
 
+def keep_tasks(home: Home, name: str, tasks: Iterable[Task]) -> None:
+    """Write the tasks of a skill that can be changed, all of them."""
+    home.refuse_if_read_only()
+    item, text = home.skills.find(name), files.write_tasks(tasks).encode()
+    if lies_beside(home.skills.layer(item.layer)):
+        home.skills.edit_file(f"{item.name}@{item.layer}", trees.TASKS_FILE, text, home.person("changed its tasks"))
+        return
+    path = place_in_home(home, item.name)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_whole(path, text, mode=0o600)
+
+
+def lies_beside(layer: Layer) -> bool:
+    """Whether tasks lie beside a skill of this layer, and not in the home: it is the person's own or a project's, and
+    no folder of another agent."""
+    return layer.can_write and not layer.name.startswith((*AGENTS, "project-"))
+
+
+def task_named(home: Home, name: str, id: str) -> Task:
+    found = {task.id: task for task in tasks_of(home, name)}
+    if id in found:
+        return found[id]
+    raise NotFound(f"'{name}' has no task '{id}'.", mend=did_you_mean(id, found) or f"See 'habitus tasks list {name}'.")
+
+
+def take_proposed(home: Home, proposal: Proposal) -> None:
+    """Keep the tasks of a proposal that a person said yes to."""
+    if proposal.change.action is not Action.TASKS:
+        return
+    item = home.skills.find(f"{proposal.change.name}@{proposal.change.layer}")
+    new = [replace(task, reviewed_by=proposal.decided_by) for task in proposed_tasks(proposal.change)]
+    known = {task.id for task in new}
+    keep_tasks(home, f"{item.name}@{item.layer}", (*(t for t in kept_tasks(home, item) if t.id not in known), *new))
+
+
+def drop_proposed(home: Home, change: Change) -> None:
+    """Take back what `take_proposed` kept."""
+    item = home.skills.find(f"{change.name}@{change.layer}")
+    gone = {task.id for task in proposed_tasks(change)}
+    keep_tasks(home, f"{item.name}@{item.layer}", (task for task in kept_tasks(home, item) if task.id not in gone))
+
+
+def proposed_tasks(change: Change) -> tuple[Task, ...]:
+    return _beside(change.name, change.tree)
+
+
+def examination_to_share(home: Home, name: str) -> dict[str, File]:
+    """The files that a skill is examined by, wherever they lie, without secrets and without who asked for what."""
+    item = home.skills.find(name)
+    tree = home.skills.layer(item.layer).store.tree(item.name) or {}
+    shared = {
+        path: file_of(home.redacted(_text(tree, path)).encode())
+        for path in tree
+        if is_examination(path) and path != trees.TASKS_FILE
+    }
+    tasks = [replace(task, origin=Origin(kind=task.origin.kind)) for task in kept_tasks(home, item)]
+    return {**shared, trees.TASKS_FILE: file_of(home.redacted(files.write_tasks(tasks)).encode())} if tasks else shared
+
+
+def kept_tasks(home: Home, item: Listed) -> tuple[Task, ...]:
+    """The tasks of a skill that can be changed here: in the home, or in its `evals/tasks.toml`."""
+    tree = home.skills.layer(item.layer).store.tree(item.name) or {}
+    return (*_in_home(home, item.name), *_beside(item.name, tree))
+
+
 def _in_home(home: Home, name: str) -> tuple[Task, ...]:
     path = place_in_home(home, name)
     return files.read_tasks(path.read_text("utf-8", "replace"), about=str(path)) if path.is_file() else ()
@@ -35,8 +105,8 @@ def place_in_home(home: Home, name: str) -> Path:
 
 
 def _beside(name: str, tree: Tree) -> tuple[Task, ...]:
-    text = _text(tree, files.FILE)
-    return files.read_tasks(text, about=f"{files.FILE} of '{name}'") if text else ()
+    text = _text(tree, trees.TASKS_FILE)
+    return files.read_tasks(text, about=f"{trees.TASKS_FILE} of '{name}'") if text else ()
 
 
 def _in_evals(name: str, tree: Tree) -> list[Task]:

@@ -12,7 +12,7 @@ from habitus.app.home import Clock, Home
 from habitus.app.library.content import near_duplicates
 from habitus.app.library.undoing import of_change, of_lessons
 from habitus.errors import Invalid, NotFound
-from habitus.files import Tree, content_of, disk_errors
+from habitus.files import Tree, content_of, disk_errors, without_examination
 from habitus.files import tree_hash as hash_of
 from habitus.memory.playbook import land
 from habitus.settings import Settings
@@ -144,9 +144,11 @@ def export(
     to: Path,
     *,
     overwrite: bool,
+    tasks: Callable[[str], Tree] = lambda name: {},
     progress: Progress = lambda count: None,
 ) -> Exported:
-    """Write one skill, or all of the person's, in another system's layout."""
+    """Write one skill, or all of the person's, in another system's layout; `tasks` are the files that it is examined
+    by, of those that shall travel with it."""
     form = detect.named(format_name)
     library = skills
     chosen = [library.find(name)] if name else [item for item in library.listing() if _is_own(item)]
@@ -155,7 +157,8 @@ def export(
     counters = library.all_counters(with_told=True)
     outgoing = []
     for item in chosen:
-        outgoing.append(_outgoing(skills, item, counters.get((item.layer, item.name), {})))
+        one = _outgoing(skills, item, counters.get((item.layer, item.name), {}))
+        outgoing.append(replace(one, tree={**without_examination(one.tree), **tasks(item.name)}))
         progress(len(outgoing))
     written = form.write(outgoing, to, overwrite=overwrite)
     count = len(chosen) - len(written.left_out)

@@ -17,12 +17,13 @@ from habitus import sql
 from habitus.app.conversations.command_lines import FILES
 from habitus.app.growth.spool import TAKEN
 from habitus.app.home_directory import BACKUPS, CHAT_HISTORY, DATABASE, PADS, STAND_IN, WAITING
+from habitus.app.library.tasks import keep_tasks, kept_tasks
 from habitus.app.operation import tombstones
 from habitus.app.operation.people import open_people
 from habitus.app.operation.personal import ROWS, Person
 from habitus.app.operation.remains import remains
 from habitus.app.operation.tombstones import Tombstone
-from habitus.errors import NotFound, Refused
+from habitus.errors import HabitusError, NotFound, Refused
 from habitus.files import Tree, file_of
 from habitus.hosts.hook import LOG, SPOOL
 from habitus.jobs.queue import JobQueue
@@ -40,6 +41,7 @@ from habitus.skills.finding import Finder
 from habitus.skills.formats.tool_json import recorded_in, without_recorded
 from habitus.skills.listing import Listed
 from habitus.skills.model import Actor, Author
+from habitus.tasks.model import Task
 
 if TYPE_CHECKING:
     from habitus.app.home import Home
@@ -142,6 +144,7 @@ def _counted(home: Home, person: Person) -> Mapping[str, int]:
             count["proposals"] += len(traces.proposals)
             count["signatures"] += traces.signatures
     count["recorded cases of tools"] = sum(gone for _, gone in _tools_with_cases(home, person))
+    count["tasks"] = sum(gone for _, gone, _ in _skills_with_tasks(home, person))
     count["lessons"] = sum(
         one.is_of(person.name) and one.state is not LessonState.ERASED for one in _engrams(home.shared)
     )
@@ -168,10 +171,15 @@ def _erase(home: Home, person: Person) -> None:
     for path in _files(home.shared, home.place, person):
         _remove(path)
     _drop_cases(home, person)
+    examined: set[str] = set()
+    for item, _, others in _skills_with_tasks(home, person):
+        file = home.skills.tree(_address(item)).get(trees.TASKS_FILE)
+        examined |= {file.sha256} if file is not None else set()
+        keep_tasks(home, _address(item), others)
     for engine in _engines(home.shared, home.local):
         with sql.writing(engine, durable=True) as connection:
             traces = erasing.traces(connection, person.names, person.conversations)
-            erasing.erase(connection, traces)
+            erasing.erase(connection, traces, examined)
             for rows in ROWS:
                 rows.erase(connection, person)
             connection.execute(learned.delete().where(learned.c.text.in_(requests)))
@@ -201,6 +209,20 @@ def _drop_cases(home: Home, person: Person) -> None:
         tree = home.skills.tree(_address(item))
         manifest = without_recorded(tree[trees.TOOL_FILE].content or b"", person.conversations)
         home.skills.write_tree(item.layer, item.name, {**tree, trees.TOOL_FILE: file_of(manifest)}, author)
+
+
+def _skills_with_tasks(home: Home, person: Person) -> list[tuple[Listed, int, list[Task]]]:
+    """Skills that are examined by what they asked, how many tasks that are, and the tasks that stay."""
+    found: list[tuple[Listed, int, list[Task]]] = []
+    for item in home.skills.snapshot().listing:
+        with suppress(HabitusError):  # what can't be read as tasks, nobody mined
+            tasks = kept_tasks(home, item)
+            theirs = {
+                t.id for t in tasks if person.name == t.origin.user or t.origin.conversation in person.conversations
+            }
+            if theirs:
+                found.append((item, len(theirs), [task for task in tasks if task.id not in theirs]))
+    return found
 
 
 def _address(item: Listed) -> str:

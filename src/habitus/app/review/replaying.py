@@ -147,6 +147,8 @@ def _supposed(skills: Library, now: Snapshot, change: Change) -> Snapshot | None
             new = None
         case Action.ENABLE | Action.DISABLE:
             new = _switched(old, on=change.action is Action.ENABLE)
+        case Action.TASKS:
+            new = old
     listing = sorted([*others, *([new] if new is not None else [])], key=lambda item: item.name)
     return Snapshot(revision=("supposed", now.revision), listing=tuple(listing))
 

@@ -8,6 +8,7 @@ from dataclasses import MISSING, dataclass, replace
 from habitus.app.declaring import TEXT, after_option, argument, limit_option, option, page_of, use_case
 from habitus.app.home import Home
 from habitus.app.library import comparing, undoing
+from habitus.app.library.tasks import drop_proposed
 from habitus.app.library.undoing import of_lessons
 from habitus.app.operation.people import Role
 from habitus.app.review import inbox, replaying
@@ -275,6 +276,8 @@ def _take_back(home: Home, proposal: Proposal) -> None:
             home.skills.restore(address, person)
         case Action.ENABLE | Action.DISABLE:
             home.skills.set_enabled(address, change.action is Action.DISABLE, person)
+        case Action.TASKS:
+            drop_proposed(home, change)
 
 
 def _unwrite(home: Home, change: Change, address: str, reason: str) -> None:

@@ -172,17 +172,23 @@ class SkillStore:
 
         return self._write(name, make, author, expected_version)
 
-    def save_tree(self, name: str, tree: Tree, author: Author, *, expected_version: int | None = None) -> Written:
-        """Make the skill consist of exactly these files."""
+    def save_tree(
+        self, name: str, tree: Tree, author: Author, *, expected_version: int | None = None, is_exact: bool = False
+    ) -> Written:
+        """Make the skill consist of these files; those it is examined by stay unless this is exact."""
         name = names.checked(name)
         for path in tree:
             checked_path(path)
-        return self._write(name, lambda folder, old: dict(tree), author, expected_version)
+
+        def make(folder: str, old: Tree) -> Tree:
+            return dict(tree) if is_exact else trees.examined_as(tree, old)
+
+        return self._write(name, make, author, expected_version)
 
     def save_many(
         self, wanted: Mapping[str, Tree], author: Author, *, facts: Mapping[str, Facts] | None = None
     ) -> dict[str, int]:
-        """Many skills at once, each to consist of exactly these files; returns name → version.
+        """Many skills at once, each to consist of these files; returns name → version.
 
         `facts` are the version and dates that skills new here have from elsewhere.
         """
@@ -205,6 +211,7 @@ class SkillStore:
             for name, tree in wanted.items():
                 found = there.get(folders[name])
                 before: Tree = {} if found is None else found.tree
+                tree = trees.examined_as(tree, before)
                 if found is None or not is_same(before, tree):
                     writes.append(Write(folder=folders[name], tree=tree, before=before))
             own = {folders[name]: facts[name] for name in wanted if name in facts}

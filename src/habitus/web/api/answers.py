@@ -13,6 +13,7 @@ from habitus.app.use_cases.skills import ShownSkill, SkillEntry
 from habitus.memory.model import Engram, Kind, LessonCounters, Scope
 from habitus.skills.listing import Listed
 from habitus.skills.model import Author, Counters, Summary
+from habitus.tasks.model import Task
 
 Undo = tuple[str, ...]
 
@@ -81,5 +82,20 @@ Waiting = answer(
     scope=(Scope, None),
 )
 
+TaskRow = answer(
+    "Task",
+    id=str,
+    request=(str, None),
+    payload=(Any, None),
+    files=(dict[str, str], None),
+    setup=(str, None),
+    check=list[dict[str, Any]],
+    origin=dict[str, str],
+    reviewed_by=(str, None),
+    domain=(str, None),
+    reference=(dict[str, Any], None),
+    wrong=(dict[str, Any], None),
+)
+
 # The schema of each type that `json_of.FORMS` gives a form of its own.
-SHAPES: dict[Any, Any] = {Engram: Lesson, InboxItem: Waiting, SkillEntry: _Entry, ShownSkill: _Shown}
+SHAPES: dict[Any, Any] = {Engram: Lesson, InboxItem: Waiting, SkillEntry: _Entry, ShownSkill: _Shown, Task: TaskRow}

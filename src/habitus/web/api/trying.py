@@ -7,20 +7,20 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import Field
 
+from habitus.app import json_of
 from habitus.app.conversations import running_code
 from habitus.app.library import recipes, trusting
 from habitus.events import ToolResult
 from habitus.recipes.catalogue import SkillRecipe
 from habitus.sandbox.model import ToolRun
-from habitus.tasks.model import Task
 from habitus.tools.model import CodeTool, Regression, ToolStatus
-from habitus.web.api.answers import answer, many
+from habitus.web.api.answers import TaskRow, answer, many
 from habitus.web.api.asking import Body, Json, Opened, told
 
 router = APIRouter(prefix="/skills/{name}", tags=["skills"])
 
 
-Tool = answer("ToolWhole", CodeTool, without=("cases",), code=str, cases=tuple[Task, ...])
+Tool = answer("ToolWhole", CodeTool, without=("cases",), code=str, cases=list[TaskRow])
 Recipe = answer("Recipe", SkillRecipe, without=("key",), name=str)
 Trust = answer("SkillTrust", is_trusted=bool, dangers=tuple[trusting.Dangers, ...])
 
@@ -35,7 +35,7 @@ def tool(habitus: Opened, name: str) -> Json:
     found = habitus.tools.get(name)
     is_whole = found.status is not ToolStatus.BROKEN
     code, cases = (habitus.tools.code(name), habitus.tools.cases(name)) if is_whole else ("", ())
-    return {**told(found), "code": told(code), "cases": told(cases)}
+    return {**told(found), "code": told(code), "cases": told(json_of.result(cases))}
 
 
 @router.post("/run", response_model=ToolRun)
