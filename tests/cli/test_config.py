@@ -144,3 +144,15 @@ def test_an_edit_keeps_every_other_line(lines: list[str], change: tuple[str, Any
     found = tomllib.loads(after)
     assert (found[section] if section else found)[name] == value
     assert before == tomllib.loads(text)
+
+
+@pytest.mark.req("IM-05")
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("claudecode", "Did you mean 'claude-code'?"), ("anthropc:large", "anthropic"), ("anthropic:", "names no model")],
+)
+def test_a_model_whose_name_nobody_knows_is_refused_with_the_closest(direct: Direct, name: str, told: str) -> None:
+    for key in ("model", "cheap_model"):
+        ran = direct("config", "set", key, name)
+        assert (ran.code, told in ran.err, ran.err.count("\n")) == (1, True, 1)
+    direct.ok("config", "set", "model", "claude-code:opus")

@@ -7,9 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from habitus.agent.history import pack
+from habitus.agent.outcome import explicit
 from habitus.app import Habitus, read_settings
+from habitus.app.operation.forgetting import forget
+from habitus.events import OutcomeKind
+from habitus.journal.model import Place, Selected, Turn
+from habitus.llm.model import Answered
 from habitus.skills.fingerprint import fingerprint
 from tests.cli.conftest import Direct
+from tests.cli.test_mining import opened
 from tests.planted import KEYS
 
 TASKS = """
@@ -137,3 +144,70 @@ def test_a_check_of_tasks_shows_that_each_can_be_passed_and_failed(stocked: Dire
     )
     _examine(stocked)
     assert "1 of 1 task tell" in stocked.ok("tasks", "check", "csv-summary")
+
+
+ASKED = "What is the total of sales.csv?"
+
+
+def _asked(direct: Direct, reply: str, *, count: int = 3, went: OutcomeKind = OutcomeKind.OK) -> None:
+    """The same request in several sessions, served by the skill and accepted."""
+    with opened(direct) as habitus:
+        for number in range(count):
+            turn = Turn(
+                id=f"t{number}",
+                session=f"s{number}",
+                request=ASKED,
+                started_on=habitus.clock(),
+                ended_on=habitus.clock(),
+                user=habitus.settings.user,
+                messages=(pack(Answered(text=reply)),),
+                selected=(Selected(name="csv-summary", place=Place.LOADED, reason="asked for"),),
+                outcomes=(explicit(went, "user"),),
+            )
+            habitus.journal.record(turn)
+
+
+@pytest.mark.req("IM-02")
+def test_tasks_are_mined_from_accepted_requests_and_kept_after_a_yes(stocked: Direct) -> None:
+    (stocked.cli.cwd / "sales.csv").write_text("amount\n100\n23.45\n")
+    _asked(stocked, "The total is 123.45 EUR.")
+    (found,) = stocked.json("tasks", "mine")["found"]
+    task = found["task"]
+    assert (found["skill"], found["proposal"], task["request"]) == ("csv-summary", None, ASKED)
+    assert task["check"] == [{"kind": "contains", "text": "123.45"}]
+    assert task["files"] == {"sales.csv": "amount\n100\n23.45\n"}
+    assert stocked.json("review", "list")["proposals"] == []
+
+    proposal = json.loads(stocked("tasks", "mine", "--apply", "--json").out)["found"][0]["proposal"]
+    assert stocked.json("tasks", "list", "csv-summary")["tasks"] == []
+    assert "123.45" in stocked.ok("review", "diff", str(proposal))
+    stocked.ok("review", "approve", str(proposal))
+    (kept,) = stocked.json("tasks", "list", "csv-summary")["tasks"]
+    assert kept["reviewed_by"]
+    assert kept["origin"]["kind"] == "session"
+    assert [one["version"] for one in stocked.own()] == [1]
+    assert "1 of 1 task" in stocked.ok("tasks", "check", "csv-summary")
+    assert stocked.json("tasks", "mine")["found"] == []
+    stocked.ok("review", "reopen", str(proposal))
+    assert stocked.json("tasks", "list", "csv-summary")["tasks"] == []
+    stocked.ok("review", "reject", str(proposal), "--reason", "no")
+    assert stocked.json("tasks", "mine")["found"] == []
+
+
+@pytest.mark.req("IM-02")
+def test_what_was_asked_once_or_was_not_accepted_is_no_task(stocked: Direct) -> None:
+    for count, went in ((1, OutcomeKind.OK), (3, OutcomeKind.FAILED)):
+        _asked(stocked, "The total is 123.45 EUR.", count=count, went=went)
+        assert stocked.json("tasks", "mine")["found"] == []
+
+
+@pytest.mark.req("IM-02")
+def test_who_is_forgotten_takes_their_tasks_along(stocked: Direct) -> None:
+    file = _examine(stocked, TASKS + "\n[[task]]\nid = 'own'\nrequest = 'x'\nexpect = 'y'\n")
+    with Habitus.open(read_settings(stocked.home)) as habitus:
+        turn = Turn(id="t1", session="c1", request="How long?", started_on=habitus.clock(), user="ann")
+        habitus.journal.record(turn)
+        done = forget(habitus, "ann")
+    assert done.erased["tasks"] == 1
+    assert "green tea" not in file.read_text()
+    assert [one["id"] for one in stocked.json("tasks", "list", "csv-summary")["tasks"]] == ["own"]

@@ -18,7 +18,7 @@ from habitus.app.growth.mining import MOST_TURNS
 from habitus.app.home import Home
 from habitus.app.library.tasks import tasks_of
 from habitus.files import file_of
-from habitus.journal.model import NOT_REAL, Turn
+from habitus.journal.model import Turn
 from habitus.learning.requests import alike
 from habitus.learning.transcripts.study import Studied, study
 from habitus.llm.model import Answered
@@ -101,7 +101,7 @@ def _known(home: Home) -> set[str]:
 def _in_journal(home: Home) -> Iterator[_Served]:
     for turn in home.journal.past(limit=MOST_TURNS, user=home.settings.user):
         done = observing.observed(turn)
-        if done.ok and turn.request.strip() and turn.source_type not in NOT_REAL:
+        if done.ok and turn.request.strip():
             answers = (message for kept in turn.messages if isinstance(message := unpack(kept), Answered))
             reply = next((one.text for one in reversed(list(answers)) if one.text.strip()), "")
             kept = replace(turn, messages=(), events=())  # all that was said would fill the memory

@@ -60,7 +60,10 @@ def take_proposed(home: Home, proposal: Proposal) -> None:
     if proposal.change.action is not Action.TASKS:
         return
     item = home.skills.find(f"{proposal.change.name}@{proposal.change.layer}")
-    new = [replace(task, reviewed_by=proposal.decided_by) for task in proposed_tasks(proposal.change)]
+    new = [
+        replace(task, reviewed_by=proposal.decided_by or home.settings.signature)
+        for task in proposed_tasks(proposal.change)
+    ]
     known = {task.id for task in new}
     keep_tasks(home, f"{item.name}@{item.layer}", (*(t for t in kept_tasks(home, item) if t.id not in known), *new))
 

@@ -14,6 +14,9 @@ from habitus.app import home_directory
 from habitus.errors import Invalid, NotFound, Refused, did_you_mean
 from habitus.files import write_whole
 from habitus.hosts.editing import Before, Entry, Format, applied, taken_out
+from habitus.llm.agents import program_of
+from habitus.llm.providers.naming import split_name
+from habitus.llm.script_file import PREFIX
 from habitus.sandbox.credentials.vault import open_redactor
 from habitus.settings import FILE, Settings
 
@@ -47,6 +50,7 @@ class Configured:
 
 
 # What the page and REST may set. The rest names commands, addresses and places, which whoever owns the machine decides.
+_MODELS = ("model", "cheap_model")
 FROM_AFAR = (
     *("model", "cheap_model", "memory", "acc_mode", "learning_tokens", "review.auto", "evidence.withhold"),
     *("layers", "disabled_skills", "reliable", "search.encoder", "bot_name"),
@@ -88,6 +92,8 @@ def put(settings: Settings, environ: Mapping[str, str], key: str, text: str | No
     key = _known(key)
     if not home_directory.can_write(settings.home):
         home_directory.refuse_to_write(settings.home)
+    if text and key in _MODELS and program_of(text) is None and not text.startswith(PREFIX):
+        split_name(text.strip())
     before = _of(_read(settings), key)
     file = settings.home / FILE
     old = file.read_text(encoding="utf-8") if file.exists() else ""

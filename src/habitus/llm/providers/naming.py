@@ -145,7 +145,7 @@ def telling_keys() -> list[str]:
 
 def choose(name: str, environ: Mapping[str, str], base_url: str = "") -> ModelChoice:
     """What `provider:model` stands for; every mistake in it is one line that says how to mend it."""
-    provider_name, model = _split(name.strip())
+    provider_name, model = split_name(name.strip())
     provider = PROVIDERS[provider_name]
     address = _address(provider, environ, base_url if provider_name == "openai" else "")
     variable, key = _key(provider, environ)
@@ -167,7 +167,8 @@ def choose(name: str, environ: Mapping[str, str], base_url: str = "") -> ModelCh
     )
 
 
-def _split(name: str) -> tuple[str, str]:
+def split_name(name: str) -> tuple[str, str]:
+    """Provider and model; what nobody knows is refused with the closest that is known."""
     if not name:
         examples = ", ".join(provider.example for provider in PROVIDERS.values())
         raise Invalid("No model is set.", mend=f"Set HABITUS_MODEL to one like {examples}.")

@@ -85,16 +85,16 @@ Waiting = answer(
 TaskRow = answer(
     "Task",
     id=str,
-    request=(str, None),
+    request=(str | None, None),
     payload=(Any, None),
-    files=(dict[str, str], None),
-    setup=(str, None),
+    files=(dict[str, str] | None, None),
+    setup=(str | None, None),
     check=list[dict[str, Any]],
     origin=dict[str, str],
-    reviewed_by=(str, None),
-    domain=(str, None),
-    reference=(dict[str, Any], None),
-    wrong=(dict[str, Any], None),
+    reviewed_by=(str | None, None),
+    domain=(str | None, None),
+    reference=(dict[str, Any] | None, None),
+    wrong=(dict[str, Any] | None, None),
 )
 
 # The schema of each type that `json_of.FORMS` gives a form of its own.
