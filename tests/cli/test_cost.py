@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -32,7 +33,7 @@ def _statements() -> Iterator[list[str]]:
     seen: list[str] = []
 
     def note(connection: object, cursor: object, statement: str, *more: object) -> None:
-        seen.append(statement)
+        seen.append(re.sub(r"IN \([?, ]+\)", "IN (…)", statement))  # for the rows that are shown
 
     sa.event.listen(sa.Engine, "before_cursor_execute", note)
     try:

@@ -142,7 +142,7 @@ async def test_ended_sessions_are_learned_from_at_the_next_start_and_open_ones_l
     async with resident(settings_of(direct.cli)):
         await second.runs("SessionStart", source="startup")
         await second.runs("Stop", transcript_path=str(transcript))
-    assert "When a tool fails twice" in direct.ok("lessons", "list")
+    assert "When the same error comes" in direct.ok("lessons", "list")
     assert json.loads((direct.home / hook.SPOOL).read_text())["session"] == "two"
 
 

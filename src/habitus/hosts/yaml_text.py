@@ -6,12 +6,12 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-import yaml
-
 from habitus.errors import Invalid
 
 
 def data(text: str) -> Any:
+    import yaml  # for those who connect an agent whose config is YAML
+
     try:
         said = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -43,7 +43,7 @@ def take(text: str, path: Sequence[str]) -> str:
 
 
 def _editor() -> Any:
-    from ruamel.yaml import YAML  # for those who connect an agent whose config is YAML
+    from ruamel.yaml import YAML
 
     editor = YAML()
     editor.preserve_quotes = True
