@@ -224,6 +224,7 @@ async def test_without_its_database_a_turn_still_gets_its_answer(
     keep(habitus, "brew-tea")
     session, _ = talk([says("one"), calls("recall_skill", {"name": "brew-tea"}), says("two"), says("three")])
     await session.turn("the first thing")
+    await session.settle()  # who still learns holds the file open
     habitus.close()
     home = habitus.settings.home
     for path in home.glob("habitus.db*"):

@@ -51,7 +51,7 @@ _ADDED = {  # file → what stands there, and what is put in front of it
         "_Any = Curate | ",
         "class Nap(_Kind):\n    def do(self, part, key, before):\n        return {'naps': 1}\n\n\n",
     ),
-    "learning/transcripts/detection.py": ("_READERS: ", "from habitus.learning.transcripts import diary\n"),
+    "learning/transcripts/detection.py": ("_BY_ROWS: ", "from habitus.learning.transcripts import diary\n"),
     "skills/names.py": ('        *("scratchpad", ', '        *("greet", "wipe"),\n'),
     "skills/formats/detect.py": (
         "FORMATS: tuple[Format, ...] = (",

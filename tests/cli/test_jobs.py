@@ -45,7 +45,7 @@ def test_what_is_left_to_a_worker_is_done_by_one(direct: Direct, tmp_path: Path)
     [
         (
             ("add", "knit"),
-            "There are no jobs of the kind 'knit'. There are: curate, dream, import, index, learn, mine, verify.",
+            "There are no jobs of the kind 'knit'. There are: curate, dream, import, improve, index, learn,",
         ),
         (("add", "import"), "'import' can't do with 0 words. Say where from"),
         (("schedule", "set", "dream", "at times"), "can't be 'at times': write off, hourly, 'daily at 3:30'"),
@@ -67,6 +67,7 @@ def test_what_starts_by_itself_is_listed_and_dreaming_only_where_it_is_switched_
         "mine": "off",
         "verify": "off",
         "dream": "off",
+        "improve": "off",
     }
     assert (before["dream"]["next_on"], before["dream"]["last"]) == (None, None)
     direct.ok("config", "set", "schedule.timezone", "UTC")

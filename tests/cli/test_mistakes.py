@@ -16,7 +16,7 @@ pytestmark = pytest.mark.req("CL-01", "SC-01")
 @pytest.mark.parametrize(
     ("args", "code", "says"),
     [
-        (("skils",), 2, "No such command 'skils'. Did you mean 'skills', 'skill'?"),
+        (("skils",), 2, "No such command 'skils'. Did you mean 'skills', 'skill'"),
         (("skills", "lst"), 2, "Did you mean 'list'?"),
         (("skills", "list", "--jsn"), 2, "--json"),
         (("skills", "edit", "csv-summary", "--apend", "x"), 2, "--append"),
