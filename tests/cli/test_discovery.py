@@ -139,6 +139,16 @@ def test_another_host_is_followed_only_after_a_yes(other: Direct, published: Pat
     assert discovery.digest_of(found.content) == discovery.digest_of((published / INDEX).read_bytes())
 
 
+def test_an_index_that_names_another_host_is_refused_before_it_is_asked(other: Direct, published: Path) -> None:
+    index = published / INDEX
+    said = json.loads(index.read_text())
+    said["skills"][0]["url"] = "http://localhost:9/secret"
+    index.write_text(json.dumps(said))
+    with serving(published) as address:
+        assert "127.0.0.1 sends on to localhost." in other("skills", "add", address).err
+    assert other.own() == []
+
+
 @pytest.mark.parametrize("wanted", ["http://example.org/x.zip", "/etc", "ssh://host/x", "file:///etc", "../up"])
 def test_over_the_web_only_public_https_is_asked(tmp_path: Path, wanted: str) -> None:
     with (

@@ -22,7 +22,7 @@ from urllib.parse import urljoin, urlsplit
 
 from habitus.errors import Invalid, NotFound
 from habitus.skills import names
-from habitus.skills.downloading import Download, Reach, download
+from habitus.skills.downloading import Download, Reach, download, refuse_elsewhere
 from habitus.skills.formats import archives
 from habitus.skills.formats.base import CantTake
 
@@ -52,7 +52,10 @@ def read_index(address: str, reach: Reach) -> list[Offered] | None:
             found = download(urljoin(base, place), reach, largest=_LARGEST_INDEX)
         except NotFound:
             continue
-        return _offered(found, is_old=place == _OLD_INDEX)
+        offered = _offered(found, is_old=place == _OLD_INDEX)
+        for url in [url for one in offered for url in one.urls.values()]:
+            refuse_elsewhere(found.url, url, reach)
+        return offered
     return None
 
 
@@ -132,7 +135,8 @@ def _row(row: Any, index: str) -> Offered:
 def _old_row(row: Any, index: str) -> Offered:
     match row:
         case {"name": str(name), "files": list(files)} if files and all(isinstance(file, str) for file in files):
-            base = urljoin(index, f"{names.checked(name)}/")
+            name = names.checked(name)
+            base = urljoin(index, f"{name}/")
             return Offered(name=name, urls={file: urljoin(base, file) for file in files})
         case _:
             raise Invalid(f"The index at {index} has an entry that can't be read.", mend="Tell whoever publishes it.")

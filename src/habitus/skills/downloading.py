@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import ipaddress
-import os
 import socket
 import ssl
 from collections.abc import Callable
@@ -47,13 +46,17 @@ def download(url: str, reach: Reach = Reach(), *, largest: int = LARGEST) -> Dow
         if isinstance(answer, bytes):
             return Download(url=url, content=answer)
         following = urljoin(url, answer)
-        there = urlsplit(following)
-        if there.hostname != at.hostname and not _follows(at, there, reach):
-            raise Refused(
-                f"{at.hostname} sends on to {there.hostname}.", mend=f"If you trust that, add it: {following[:200]}"
-            )
+        refuse_elsewhere(url, following, reach)
         url = following
     raise StorageFailed(f"{urlsplit(url).hostname} sends from place to place.", mend="Give the last address itself.")
+
+
+def refuse_elsewhere(url: str, following: str, reach: Reach) -> None:
+    """Raise where an address leads to one of another host that may not be asked."""
+    at, there = urlsplit(url), urlsplit(following)
+    if there.hostname != at.hostname and not _follows(at, there, reach):
+        mend = f"If you trust that, add it: {following[:200]}"
+        raise Refused(f"{at.hostname} sends on to {there.hostname}.", mend=mend)
 
 
 def public_address(host: str, port: int) -> str:
@@ -125,8 +128,7 @@ def _through(proxy: SplitResult, scheme: str, host: str, port: int) -> http.clie
 
 
 def _encrypted(line: socket.socket, host: str) -> ssl.SSLSocket:
-    context = ssl.create_default_context(cafile=os.environ.get("SSL_CERT_FILE") or None)
-    return context.wrap_socket(line, server_hostname=host)
+    return ssl.create_default_context().wrap_socket(line, server_hostname=host)
 
 
 def _addresses(host: str, port: int) -> list[str]:

@@ -75,7 +75,7 @@ def fetched(
         if found := _from_web(wanted, Path(scratch), reach):
             yield found
             return
-        source = _source(wanted, local, host)
+        source = _source(wanted, None if reach.is_public_only else local, host)
         about = source.repository
         place = Path(scratch) / _repository_name(without_login(about))
         branch = () if source.branch == _NEWEST else ("--branch", source.branch)
@@ -133,8 +133,8 @@ def without_login(address: str) -> str:
     return (found["scheme"] or "") + address[found.end() :]
 
 
-def _source(wanted: str, local: Path, host: str) -> _Source:
-    if local.exists():
+def _source(wanted: str, local: Path | None, host: str) -> _Source:
+    if local is not None and local.exists():
         return _Source(repository=str(local))
     if host != without_login(host) and wanted.startswith(without_login(host)):
         wanted = host + wanted.removeprefix(without_login(host))

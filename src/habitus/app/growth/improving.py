@@ -108,7 +108,7 @@ class Improving:
         return self._improved(proposal)
 
     async def _try_given(self) -> Candidate | None:
-        mine = [one for one in self.ledger.candidates(self.name) if one.run == self.run]
+        mine = self._mine()
         return await self._gated(mine[0] if mine else await asyncio.to_thread(self._given))
 
     def _given(self) -> Candidate:
