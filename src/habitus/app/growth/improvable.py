@@ -78,8 +78,8 @@ class Outlook:
             best = f"a difference of {100 * self.smallest_effect:.0f} points" if self.gate else "nothing"
             said.append(
                 f"With {self.gate} gate task{'s' if self.gate != 1 else ''} a run could show {best} at best; "
-                f"{self.missing} are missing until {FEWEST_TASKS}, so add about {self.tasks_missing} tasks: "
-                f"habitus tasks add {self.skill}, or habitus tasks mine {self.skill}."
+                f"{FEWEST_TASKS} are the fewest that tell much, {self.missing} are missing, so add about "
+                f"{self.tasks_missing} tasks: 'habitus tasks add {self.skill}' or 'habitus tasks mine'."
             )
         else:
             said.append(f"It shows differences of {100 * self.smallest_effect:.0f} points in about every second run.")

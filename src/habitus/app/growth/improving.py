@@ -100,7 +100,7 @@ class Improving:
         if not self.subject.tasks[Side.GATE]:
             raise Invalid(
                 f"'{self.name}' has no tasks for a gate.",
-                mend=f"Add some with 'habitus tasks add {self.name}' or 'habitus tasks mine {self.name}'.",
+                mend=f"Add some with 'habitus tasks add {self.name}' or 'habitus tasks mine'.",
             )
         async with self._staying:
             accepted = await (self._try_given() if self.wish.is_given else self._try_drafts())

@@ -74,6 +74,8 @@ class ChangedTask:
 def add(home: Home, wanted: NewTask) -> ChangedTask:
     """Keep a task of a skill: what is asked, and what says whether it went well."""
     item = home.skills.find(wanted.name)
+    if not (wanted.task or wanted.request):
+        raise Invalid("The task asks nothing.", mend="Give --request and what shows that it went well, as --expect.")
     task = _reviewed(home, _row(wanted.task) if wanted.task else _given(wanted))
     if any(one.id == task.id for one in tasks_of(home, wanted.name)):
         raise Refused(f"'{item.name}' has a task '{task.id}' already.", mend="Edit that, or give another --id.")
