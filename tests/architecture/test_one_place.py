@@ -162,7 +162,7 @@ def browse():
         form = {"title": "Make cocoa", "description": "How cocoa is made.", "audience": "cooks, kids", "body": "Stir."}
         pages["write"] = client.post("/new/write", data=form)
         pages["patch"] = client.patch("/api/v1/skills/brew-tea", json={"audience": ["hosts"]}, headers=sent)
-        shown = ("/", "/lessons", "/lessons?kind=caution", f"/lessons/{lesson}", "/review", "/new")
+        shown = ("/", "/lessons", "/lessons?kind=caution", f"/lessons/{lesson}", "/inbox", "/new")
         shown += ("/skills/make-cocoa", "/skills/make-cocoa?tab=edit", "/api/v1/lessons", "/api/v1/skills/brew-tea")
         for path in shown:
             pages[path.replace(lesson, "ID")] = client.get(path, headers=sent if "api" in path else {})

@@ -20,7 +20,7 @@ from tests.web.test_pages import ATTACKS, PAGES
 
 @pytest.mark.req("CL-02", "CL-04")
 def test_a_person_searches_edits_and_takes_back(page: Page, site: Site) -> None:
-    expect(page.get_by_role("heading", name="Today")).to_be_visible()
+    expect(page.get_by_role("heading", name="Home")).to_be_visible()
     page.keyboard.press("/")
     page.wait_for_url("**/skills?focus=1")
     search = page.get_by_role("searchbox", name="Search skills")
@@ -49,7 +49,7 @@ def test_a_person_searches_edits_and_takes_back(page: Page, site: Site) -> None:
     assert "Drink" not in site.habitus.skills.load("close-the-month").body
 
     page.set_viewport_size({"width": 375, "height": 812})
-    for path in ("/", "/skills", "/skills/close-the-month?tab=edit", "/review"):
+    for path in ("/", "/skills", "/skills/close-the-month?tab=edit", "/inbox"):
         page.goto(f"{site.address}{path}")
         assert page.evaluate("document.documentElement.scrollWidth") == 375, path
 
@@ -71,7 +71,7 @@ def test_a_file_is_dropped_looked_at_and_saved(page: Page, site: Site, tmp_path:
 @pytest.mark.full
 @pytest.mark.req("CL-02")
 def test_what_waits_is_approved_and_turned_down(page: Page, site: Site) -> None:
-    page.goto(f"{site.address}/review")
+    page.goto(f"{site.address}/inbox")
     expect(page.get_by_label("2 waiting")).to_be_visible()
     page.get_by_role("button", name="Approve").first.click()
     expect(page.get_by_role("status")).to_contain_text("Approved.")
@@ -125,7 +125,7 @@ def test_somebody_asks_whether_a_skill_would_be_used(page: Page, site: Site) -> 
     page.get_by_label("A request").fill("close the books of March")
     page.get_by_role("button", name="Would it be used?").click()
     expect(page.locator(".card h3")).to_be_visible()
-    page.goto(f"{site.address}/more/try")
+    page.goto(f"{site.address}/try")
     page.get_by_label("A request").press_sequentially("close the books of March")
     expect(page.locator("#tried").get_by_role("link", name="Close the month").first).to_be_visible()
 
@@ -161,12 +161,14 @@ def test_a_conversation_is_looked_at_and_judged(page: Page, site: Site) -> None:
 @pytest.mark.full
 @pytest.mark.req("CL-02")
 def test_learning_is_paused_and_resumed(page: Page, site: Site) -> None:
-    page.goto(f"{site.address}/more/settings")
-    page.get_by_role("button", name="Pause learning").click()
-    expect(page.get_by_role("button", name="Resume learning")).to_be_visible()
+    switch = page.get_by_role("switch", name="Pause learning")
+    switch.click()
+    expect(switch).to_have_attribute("aria-checked", "true")
+    expect(page.locator("#paused")).to_be_visible()
     assert site.habitus.pause.state() is not None
-    page.get_by_role("button", name="Resume learning").click()
-    expect(page.get_by_role("button", name="Pause learning")).to_be_visible()
+    page.get_by_role("button", name="Undo").click()
+    expect(switch).to_have_attribute("aria-checked", "false")
+    expect(page.locator("#paused")).to_be_hidden()
 
 
 @pytest.mark.full
@@ -230,7 +232,7 @@ def test_nothing_that_is_written_in_a_skill_runs(page: Page, site: Site) -> None
         habitus.review.submit(wish, replace(AGENT, reason=attack))
         for tab in ("read", "edit", "history&version=1", "fits&request=x", "files"):
             page.goto(f"{site.address}/skills/attack-{number}?tab={tab}")
-    for path in ("/", "/skills", f"/skills?q={quote(ATTACKS[0])}", "/review", "/lessons", "/more/try?request=attack"):
+    for path in ("/", "/skills", f"/skills?q={quote(ATTACKS[0])}", "/inbox", "/lessons", "/try?request=attack"):
         page.goto(f"{site.address}{path}")
     assert page.evaluate("document.querySelectorAll('main img, main iframe, main object').length") == 0
 

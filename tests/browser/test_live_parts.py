@@ -21,7 +21,7 @@ def test_a_person_sets_a_model_talks_judges_and_stops(page: Page, site: Site, tm
         {"hang": True, "say": "April takes "},
     ]
     script.write_text(json.dumps(steps))
-    page.goto(f"{site.address}/more/settings")
+    page.goto(f"{site.address}/settings")
     page.get_by_role("textbox", name="The model that answers").fill(f"script:{script}")
     page.get_by_role("button", name="Save: The model that answers").click()
     expect(page.get_by_role("status")).to_contain_text("Saved.")
@@ -53,5 +53,5 @@ def test_a_person_sets_a_model_talks_judges_and_stops(page: Page, site: Site, tm
 @pytest.mark.full
 @pytest.mark.req("CL-02")
 def test_what_a_change_would_have_done_comes_when_it_is_looked_at(page: Page, site: Site) -> None:
-    page.goto(f"{site.address}/review")
+    page.goto(f"{site.address}/inbox")
     expect(page.locator(".effect").first).to_contain_text("the last 1 request")

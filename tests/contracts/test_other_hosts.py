@@ -272,12 +272,12 @@ def test_the_page_says_which_host_it_is_about_and_takes_an_approval_back_until_t
     browser.cookies.set(keys.cookie, cookie)
     browser.headers.update({"X-CSRF": keys.csrf(cookie), "Origin": f"http://{PAGE}"})
     host = (hosts.home("here") / "host").read_text()
-    page = browser.get("/review").text
+    page = browser.get("/inbox").text
     assert f"wants to add the skill report in claude on {host}" in page
-    assert f"/review/effect/{number}" not in page
-    assert f"Approved; {host} carries it out." in browser.post(f"/review/{number}/approve").text
-    assert "approved, its host carries it out" in browser.get("/review").text
-    assert "It waits for you again." in browser.post(f"/review/{number}/reopen").text
+    assert f"/inbox/effect/{number}" not in page
+    assert f"Approved; {host} carries it out." in browser.post(f"/inbox/{number}/approve").text
+    assert "approved, its host carries it out" in browser.get("/inbox").text
+    assert "It waits for you again." in browser.post(f"/inbox/{number}/reopen").text
     hosts.open("here")
     assert not hosts.file("here").exists()
     assert here.review.get(number).state is ProposalState.WAITING

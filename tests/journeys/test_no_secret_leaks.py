@@ -147,7 +147,7 @@ def _on_pages(habitus: Habitus) -> Iterator[str]:
     browser = TestClient(make_app(desks, keys, {HOST}, app=standing()), base_url=f"http://{HOST}")
     browser.cookies.set(keys.cookie, keys.entered(keys.new_link()) or "")
     sessions = [f"/activity/{turn.session}" for turn in habitus.journal.latest(limit=9)]
-    for path in ("/", "/skills/shop", "/lessons", "/activity", "/more/secrets", "/more/settings", *sessions):
+    for path in ("/", "/skills/shop", "/lessons", "/activity", "/secrets", "/settings", *sessions):
         yield browser.get(path).text
     desks.close()
 

@@ -16,19 +16,19 @@ from tests.web.test_chat import heard
 
 @pytest.mark.req("CL-02")
 def test_a_job_is_left_followed_ended_and_tried_again(browser: TestClient, habitus: Habitus) -> None:
-    assert "Nothing to do" in browser.get("/more/jobs").text
-    page = browser.post("/more/jobs", data={"kind": "curate"}).text
-    assert '<live-part from="/more/jobs/live">' in page
+    assert "Nothing to do" in browser.get("/automation").text
+    page = browser.post("/automation", data={"kind": "curate"}).text
+    assert '<live-part from="/automation/live">' in page
     queue = jobs.open_queue(habitus)
     (job,) = queue.all()
-    ended = browser.post(f"/more/jobs/{job.id}/cancel").text
+    ended = browser.post(f"/automation/{job.id}/cancel").text
     assert "It ends before its next part." in ended
     assert queue.get(job.id).state is JobState.CANCELLED
     # Nothing runs any more, so that the list is told once, in place of what listened.
-    assert [put for put, _ in heard(browser, "/more/jobs/live")] == ["over"]
-    assert "It goes on where it had come to." in browser.post(f"/more/jobs/{job.id}/retry").text
+    assert [put for put, _ in heard(browser, "/automation/live")] == ["over"]
+    assert "It goes on where it had come to." in browser.post(f"/automation/{job.id}/retry").text
     assert queue.get(job.id).state is JobState.WAITING
-    missing = browser.post("/more/jobs", data={"kind": "import"}, headers={"HX-Request": "true"})
+    missing = browser.post("/automation", data={"kind": "import"}, headers={"HX-Request": "true"})
     assert (missing.status_code, "Say where from" in missing.text) == (422, True)
 
 
@@ -43,9 +43,9 @@ def test_which_files_and_databases_are_read_is_not_for_an_admin_of_the_page(
     eve = TestClient(app, base_url=f"http://{HOST}", headers={"Authorization": f"Bearer {token}"})
     refused = eve.post("/api/v1/jobs", json={"kind": kind, "words": [source]})
     assert (refused.status_code, "owner" in refused.json()["title"]) == (409, True), refused.text
-    assert eve.post("/more/jobs", data={"kind": kind, "words": source}).status_code == 409
+    assert eve.post("/automation", data={"kind": kind, "words": source}).status_code == 409
     assert jobs.open_queue(habitus).all() == []
-    assert "<textarea" not in eve.get("/more/jobs").text
+    assert "<textarea" not in eve.get("/automation").text
     assert eve.post("/api/v1/jobs", json={"kind": "curate"}).status_code == 201
 
 

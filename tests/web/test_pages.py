@@ -45,20 +45,22 @@ PAGES = (
     "/skills/shout?tab=code",
     "/skills/shout?tab=trust",
     "/new",
-    "/review",
+    "/inbox",
     "/lessons",
     "/activity",
     "/activity/s1",
     "/chat",
     "/chat/s1",
-    "/more",
-    "/more/try?request=close+the+books",
-    "/more/tools",
-    "/more/jobs",
-    "/more/archive",
-    "/more/settings",
-    "/more/secrets",
-    "/more/doctor",
+    "/insights",
+    "/connections",
+    "/team",
+    "/try?request=close+the+books",
+    "/tools",
+    "/automation",
+    "/archive",
+    "/settings",
+    "/secrets",
+    "/doctor",
 )
 TRADE_WORDS = (
     r"eager|lift|engram|cortex|cerebellum|\bacc\b|chunks?|propensity|embedding|sticky|tokens?|utility|manifest"
@@ -160,15 +162,15 @@ def test_the_list_is_searched_filtered_switched_and_changed_in_bulk(browser: Tes
 @pytest.mark.req("CL-02")
 def test_what_waits_is_decided_on_the_page(browser: TestClient, habitus: Habitus) -> None:
     furnish_with_life(habitus)
-    page = browser.get("/review").text
+    page = browser.get("/inbox").text
     assert "An agent (helper) wants to change weekly-report" in page
     assert "An agent (helper) wants to add the skill sales-by-region" in page
     first, second = (item.id for item in habitus.review.list())
-    assert "Approved." in browser.post(f"/review/{first}/approve").text
+    assert "Approved." in browser.post(f"/inbox/{first}/approve").text
     assert "Add a chart" in habitus.skills.load("weekly-report").body
-    assert "Turned down" in browser.post(f"/review/{second}/reject", data={"reason": "too small"}).text
+    assert "Turned down" in browser.post(f"/inbox/{second}/reject", data={"reason": "too small"}).text
     assert habitus.review.get(second).decision == "too small"
-    assert "Nothing waits for you" in browser.get("/review").text
+    assert "Nothing waits for you" in browser.get("/inbox").text
 
 
 @pytest.mark.req("CL-02")
@@ -189,7 +191,7 @@ def test_lessons_and_turns_are_judged_on_the_page(browser: TestClient, habitus: 
     assert re.findall(r'<a href="/lessons/\w+">(.+?)</a>', unchecked) == ["The printer needs paper."]
     assert "No lesson fits" in browser.get("/lessons?trust=verified").text
     assert "went wrong" in browser.post("/activity/s1/t1", data={"ok": "false"}).text
-    assert "paused" in browser.post("/more/settings/pause").text
+    assert "paused" in browser.post("/pause", data={"on": "true"}).text
     assert habitus.pause.state() is not None
 
 
@@ -231,7 +233,7 @@ def test_no_field_of_a_skill_or_lesson_puts_anything_into_a_page_but_text(
             assert_harmless(browser.get(path).text)
         assert_harmless(browser.post("/preview", data={"body": attack}).text)
         assert_harmless(browser.get(f"/skills/{attack}").text)
-    for path in ("/", "/skills", "/lessons", "/review"):
+    for path in ("/", "/skills", "/lessons", "/inbox"):
         assert_harmless(browser.get(path).text)
 
 
@@ -292,14 +294,53 @@ def test_what_fails_again_and_again_stands_on_the_first_page_with_what_helps(
                 events=events,
             )
         )
-    assert 'hx-get="/today/failing"' in browser.get("/").text
+    assert 'hx-get="/failing"' in browser.get("/").text
     (told,) = browser.get("/api/v1/failing").json()["failing"]
     assert told["failure"]["sessions"] == 2
-    text = seen(f"<main>{browser.get('/today/failing').text}")
+    text = seen(f"<main>{browser.get('/failing').text}")
     assert "2 times in 2 conversations" in text
     assert told["remedy"] in text
     assert told["remedy"] == "Run `npm`; `pnpm` is not found."
-    assert [stranger.get(path).status_code for path in ("/today/failing", "/api/v1/failing")] == [401, 401]
+    assert [stranger.get(path).status_code for path in ("/failing", "/api/v1/failing")] == [401, 401]
+
+
+@pytest.mark.req("CL-02")
+def test_old_addresses_lead_to_the_pages_of_today(browser: TestClient, habitus: Habitus) -> None:
+    moved = {
+        "/more": "/",
+        "/more/jobs?done=1": "/automation?done=1",
+        "/more/settings": "/settings",
+        "/more/try?request=a+b": "/try?request=a+b",
+        "/review": "/inbox",
+        "/review/7/approve": "/inbox/7/approve",
+        "/today/failing": "/failing",
+        "/more//evil.example": "/evil.example",
+    }
+    answers = {old: browser.get(old, follow_redirects=False) for old in moved}
+    assert {old: answer.headers["location"] for old, answer in answers.items()} == moved
+    assert {answer.status_code for answer in answers.values()} == {308}
+
+
+@pytest.mark.req("CL-02")
+def test_what_is_not_found_keeps_the_navigation_and_says_where_to_go(browser: TestClient) -> None:
+    answer = browser.get("/skills/brew-te")
+    assert answer.status_code == 404
+    for told in ('aria-label="Pages"', "brew-tea", 'href="/skills?q=brew-te"', 'href="/archive"'):
+        assert told in answer.text
+    for path in ("/skills/none-like-it", "/lessons/none", "/activity/none", "/chat/none", "/nowhere"):
+        answer = browser.get(path)
+        assert answer.status_code == 404
+        assert "habitus " not in seen(answer.text), path
+
+
+@pytest.mark.req("CL-02")
+def test_a_switch_on_every_page_pauses_and_a_banner_says_so(browser: TestClient, habitus: Habitus) -> None:
+    for is_on in (True, False):
+        answer = browser.post("/pause", data={"on": str(is_on)}).text
+        assert f'aria-checked="{str(is_on).lower()}"' in answer
+        assert (habitus.pause.state() is not None) is is_on
+        page = browser.get("/lessons").text
+        assert ("Learning is paused" in re.sub(r"<p[^>]* hidden[^>]*>[^<]*</p>", "", page)) is is_on
 
 
 @pytest.mark.req("SB-11")
@@ -311,12 +352,12 @@ def test_secrets_are_listed_by_name_with_what_was_called_and_never_a_value(
     env = ({"var": "TEA_PASSWORD", "from": "secret", "name": "tea.password"},)
     skill = Skill(name="buy-tea", description="Buys tea", manifest=Manifest(cli=True, env=env), body="Call it.")
     habitus.skills.create(skill, habitus.person())
-    assert "waits for you" in browser.get("/more/secrets").text
+    assert "waits for you" in browser.get("/secrets").text
     secrets.set_secret(habitus, "tea.password", secret)
     secrets.grant(habitus, "buy-tea", ["tea.password"], hosts=["tea.example.org"])
     call = Call(who="ann", skill="buy-tea", arguments=("--as", secret), outcome=OK, when=habitus.clock())
     secrets.open_calls(habitus).record(call)
-    text = seen(browser.get("/more/secrets").text)
+    text = seen(browser.get("/secrets").text)
     for told in ("tea.password", "For buy-tea", "may have it", "tea.example.org", "buy-tea --as [redacted:known]"):
         assert told in text
     assert secret not in text

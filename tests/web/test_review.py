@@ -51,7 +51,7 @@ def test_a_change_is_shown_with_what_it_would_have_done_to_the_last_requests(
 ) -> None:
     asked(habitus, "Brew me a coffee with the grinder, please", "How is tea brewed?", "Translate this letter")
     id = proposed(habitus, COFFEE)
-    effect = seen(f"<main>{browser.get(f'/review/effect/{id}').text}")
+    effect = seen(f"<main>{browser.get(f'/inbox/effect/{id}').text}")
     assert re.search(r"1\s+of the last 3 requests would get brew-coffee that do not now", effect)
     told = api.get(f"/api/v1/review/effect/{id}").json()
     (gained,) = told["affected"]
@@ -61,7 +61,7 @@ def test_a_change_is_shown_with_what_it_would_have_done_to_the_last_requests(
     why = explaining.why(habitus, "brew-coffee", explaining.request_of(habitus, gained["request"]))
     assert (why.rank, why.fits) == (1, True)
     # Requests are what people said to an agent: whoever has not signed in does not read them.
-    assert stranger.get(f"/review/effect/{id}").status_code == 401
+    assert stranger.get(f"/inbox/effect/{id}").status_code == 401
     assert stranger.get(f"/api/v1/review/effect/{id}").status_code == 401
 
 
@@ -86,10 +86,10 @@ def test_near_duplicates_that_wait_are_decided_together(browser: TestClient, hab
     second = proposed(habitus, replace(COFFEE, name="make-coffee"))
     groups = inbox.together(habitus.finder, inbox.waiting(habitus))
     assert [[item.id for item in group] for group in groups if len(group) > 1] == [[first, second]]
-    page = browser.get("/review").text
+    page = browser.get("/inbox").text
     assert "These 2 say much the same" in page
-    assert f'hx-post="/review/{first}/choose"' in page
-    done = browser.post(f"/review/{second}/choose", data={"others": [first]})
+    assert f'hx-post="/inbox/{first}/choose"' in page
+    done = browser.post(f"/inbox/{second}/choose", data={"others": [first]})
     assert "Approved; 1 other turned down." in done.text
     assert habitus.skills.is_taken("make-coffee")
     assert habitus.review.get(int(first)).decision == "make-coffee says the same, and was taken"
@@ -133,14 +133,14 @@ def test_a_program_takes_one_of_several_and_nothing_is_half_done(
 @pytest.mark.req("CL-02")
 def test_every_decision_can_be_taken_back(browser: TestClient, habitus: Habitus) -> None:
     id = proposed(habitus, COFFEE)
-    down = browser.post(f"/review/{id}/reject", data={"reason": "we drink tea"}).text
+    down = browser.post(f"/inbox/{id}/reject", data={"reason": "we drink tea"}).text
     assert "we drink tea" in seen(down)
     assert habitus.waiting_count() == 0
     browser.post("/undo", data={"undo": re.findall(r'name="undo" value="([^"]+)"', down)})
     assert [item.id for item in inbox.waiting(habitus)] == [id]
-    browser.post(f"/review/{id}/reject", data={"reason": "no"})
-    assert "It waits for you again." in browser.post(f"/review/{id}/reopen").text
-    taken = browser.post(f"/review/{id}/approve").text
+    browser.post(f"/inbox/{id}/reject", data={"reason": "no"})
+    assert "It waits for you again." in browser.post(f"/inbox/{id}/reopen").text
+    taken = browser.post(f"/inbox/{id}/approve").text
     assert habitus.skills.is_taken("brew-coffee")
     browser.post("/undo", data={"undo": re.findall(r'name="undo" value="([^"]+)"', taken)})
     assert not habitus.skills.is_taken("brew-coffee")
@@ -150,9 +150,9 @@ def test_every_decision_can_be_taken_back(browser: TestClient, habitus: Habitus)
         submitted = habitus.review.submit(Change(action=action, name="brew-tea", layer="user", tree=tree), AGENT)
         assert submitted.proposal is not None
         before = habitus.skills.tree("brew-tea")
-        browser.post(f"/review/{submitted.proposal.id}/approve")
+        browser.post(f"/inbox/{submitted.proposal.id}/approve")
         assert habitus.skills.is_taken("brew-tea") is (action is not Action.REMOVE)
-        assert "It waits for you again." in browser.post(f"/review/{submitted.proposal.id}/reopen").text
+        assert "It waits for you again." in browser.post(f"/inbox/{submitted.proposal.id}/reopen").text
         assert habitus.skills.tree("brew-tea") == before
         assert habitus.skills.find("brew-tea").state is State.OK
 
@@ -162,9 +162,9 @@ def test_a_lesson_that_waits_is_edited_turned_down_and_taken_back(browser: TestC
     draft = Draft(text="Dates are day-first.", kind=Kind.ALWAYS, produced_by=Producer.MODEL)
     waiting = habitus.memory.encode(draft).engram
     assert waiting is not None
-    mended = browser.post(f"/review/{waiting.id}/mend", data={"text": "Dates are written day first."})
+    mended = browser.post(f"/inbox/{waiting.id}/mend", data={"text": "Dates are written day first."})
     assert "Changed; it still waits for you." in mended.text
-    down = browser.post(f"/review/{waiting.id}/reject", data={"reason": "not here"}).text
+    down = browser.post(f"/inbox/{waiting.id}/reject", data={"reason": "not here"}).text
     assert inbox.waiting(habitus) == ()
     browser.post("/undo", data={"undo": re.findall(r'name="undo" value="([^"]+)"', down)})
     assert [item.what for item in inbox.waiting(habitus)] == ["Dates are written day first."]

@@ -149,7 +149,7 @@ def test_everybody_does_what_their_role_allows_and_is_named(
     assert stranger.get("/activity").status_code == 200
     assert f"ben, {role.value}" in stranger.get("/").text
     assert ('class="looking"' in stranger.get("/skills").text) is (role is not Role.ADMIN)
-    assert ('class="looking"' in stranger.get("/review").text) is (role is Role.VIEWER)
+    assert ('class="looking"' in stranger.get("/inbox").text) is (role is Role.VIEWER)
     people.remove("ben")
     assert stranger.get("/activity").status_code == 401
     assert stranger.get("/api/v1/skills", headers=program).status_code == 401
@@ -169,7 +169,7 @@ def test_what_somebody_else_teaches_stays_out_of_the_owners_pages(stranger: Test
 
 @pytest.mark.req("CL-04")
 def test_nobody_looks_who_has_not_signed_in(stranger: TestClient, keys: Keys) -> None:
-    assert [stranger.get(path).status_code for path in ("/", "/skills", "/lessons", "/review")] == [401] * 4
+    assert [stranger.get(path).status_code for path in ("/", "/skills", "/lessons", "/inbox")] == [401] * 4
     assert stranger.get("/static/habitus.css").status_code == 200
     assert stranger.get(f"/enter?key={keys.new_link()}").status_code == 303
     assert stranger.get("/skills").status_code == 200

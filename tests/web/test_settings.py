@@ -16,16 +16,16 @@ from habitus.web.pages.settings import GROUPS
 @pytest.mark.req("CL-02")
 def test_a_setting_is_changed_holds_at_once_and_is_taken_back(browser: TestClient, habitus: Habitus) -> None:
     file = habitus.settings.home / "habitus.toml"
-    saved = browser.post("/more/settings/value", data={"key": "review.auto", "value": "true"}).text
+    saved = browser.post("/settings/value", data={"key": "review.auto", "value": "true"}).text
     assert "auto = true" in file.read_text()
     assert re.search(r'<option value="true" selected>is used at once', saved)
-    browser.post("/more/settings/value", data={"key": "model", "value": "script:nowhere.json"})
+    browser.post("/settings/value", data={"key": "model", "value": "script:nowhere.json"})
     assert "There is no script nowhere.json" in browser.get("/chat").text
     words = re.findall(r'name="undo" value="([^"]+)"', saved)
     assert browser.post("/undo", data={"undo": words}).headers["hx-refresh"] == "true"
     assert "auto" not in file.read_text()
-    assert re.search(r'<option value="false" selected>waits for you', browser.get("/more/settings").text)
-    wrong = browser.post("/more/settings/value", data={"key": "evidence.withhold", "value": "9"})
+    assert re.search(r'<option value="false" selected>waits for you', browser.get("/settings").text)
+    wrong = browser.post("/settings/value", data={"key": "evidence.withhold", "value": "9"})
     assert (wrong.status_code, "evidence.withhold" in wrong.text) == (422, True)
 
 
@@ -34,7 +34,7 @@ def test_what_runs_commands_or_names_places_is_not_set_from_a_browser(browser: T
     assert {key for settings in GROUPS.values() for key in settings} == set(FROM_AFAR)
     for key in ("editor", "base_url", "database", "allow_weaker_sandbox", "sandbox.runtime"):
         answers = [
-            browser.post("/more/settings/value", data={"key": key, "value": "true"}),
+            browser.post("/settings/value", data={"key": key, "value": "true"}),
             browser.post("/undo", data={"undo": ["config", "set", key, "true"]}),
         ]
         assert [answer.status_code for answer in answers] == [409, 409]

@@ -14,7 +14,22 @@ from habitus.web.api import jobs as jobs_api
 from habitus.web.api import settings as settings_api
 from habitus.web.api import trying as trying_api
 from habitus.web.desks import Desks, Rereading
-from habitus.web.pages import activity, chat, entering, jobs, more, new, settings, today, trying
+from habitus.web.pages import (
+    activity,
+    chat,
+    connections,
+    entering,
+    everywhere,
+    insights,
+    jobs,
+    lists,
+    new,
+    playground,
+    settings,
+    team,
+    today,
+    trying,
+)
 from habitus.web.pages import lessons as lesson_pages
 from habitus.web.pages import review as review_pages
 from habitus.web.pages import secrets as secrets_page
@@ -56,6 +71,7 @@ def doors() -> FastAPI:
     app.include_router(rest)
     for pages in (
         entering,
+        everywhere,
         today,
         skill_pages,
         skill_page,
@@ -65,9 +81,13 @@ def doors() -> FastAPI:
         lesson_pages,
         activity,
         chat,
+        insights,
+        connections,
+        team,
         jobs,
         settings,
-        more,
+        playground,
+        lists,
         secrets_page,
     ):
         app.include_router(pages.router)

@@ -12,7 +12,8 @@ from habitus.evidence.lift import Effect
 from habitus.learning.improve.report import CandidateReport
 
 _WIDTH, _HEIGHT, _FOOT, _HEAD = 54, 136, 22, 20
-_LONG, _LINE, _SIDE = 420, 34, 60  # of the lines: from a hundred fewer to a hundred more, and their labels
+_LONG, _LINE = 420, 34  # of the lines: from a hundred fewer to a hundred more
+_SIDE, _WIDEST, _LETTER = 60, 190, 7  # of their labels
 
 
 def of_uses(fared: Fared) -> dict[str, Markup]:
@@ -28,6 +29,13 @@ def of_findings(found: Sequence[Finding]) -> Markup | None:
     known = {f"v{one.item.version}": one.estimate.offering for one in reversed(found)}
     drawn = {label: effect for label, effect in known.items() if effect is not None}
     return intervals("Of a hundred conversations", drawn) if drawn else None
+
+
+def of_skills(found: Sequence[Finding]) -> Markup | None:
+    """What offering each skill changed, as far as anybody said how it went."""
+    drawn = {one.item.name.partition("@")[0]: one.estimate.offering for one in found}
+    known = {label: effect for label, effect in drawn.items() if effect is not None}
+    return intervals("Of a hundred conversations", known) if known else None
 
 
 def of_candidates(found: Sequence[CandidateReport]) -> Markup | None:
@@ -73,30 +81,32 @@ def _bar(number: int, label: str, uses: Uses, most: int) -> Markup:
 def intervals(title: str, of: Mapping[str, Effect]) -> Markup:
     """One line each: how many of a hundred go better or worse, the point in the middle of what may be true."""
     tall = _LINE * len(of)
-    parts = [_interval(number, label, effect) for number, (label, effect) in enumerate(of.items())]
-    zero = f'<line class="zero" x1="{_at(0)}" y1="0" x2="{_at(0)}" y2="{tall}"/>'
+    side = min(max(_SIDE, _LETTER * max(map(len, of)) + 12), _WIDEST)
+    parts = [_interval(number, label, effect, side) for number, (label, effect) in enumerate(of.items())]
+    zero = f'<line class="zero" x1="{_at(0, side)}" y1="0" x2="{_at(0, side)}" y2="{tall}"/>'
     foot = (
-        f'<text x="{_at(-1)}" y="{tall + 16}">fewer go well</text>'
-        f'<text x="{_at(1)}" y="{tall + 16}" text-anchor="end">more go well</text>'
+        f'<text x="{_at(-1, side)}" y="{tall + 16}">fewer go well</text>'
+        f'<text x="{_at(1, side)}" y="{tall + 16}" text-anchor="end">more go well</text>'
     )
     said = "; ".join(f"{label}: {_of_100(one.low)} to {_of_100(one.high)} of 100" for label, one in of.items())
-    size = Markup('viewBox="0 0 {0} {1}" width="{0}" height="{1}"').format(_SIDE + _LONG + 10, tall + _FOOT)
+    size = Markup('viewBox="0 0 {0} {1}" width="{0}" height="{1}"').format(side + _LONG + 10, tall + _FOOT)
     drawn = Markup(zero) + Markup("").join(parts) + Markup(foot)
     return Markup('<svg class="chart" role="img" {} aria-label="{}">{}</svg>').format(size, f"{title}. {said}", drawn)
 
 
-def _interval(number: int, label: str, effect: Effect) -> Markup:
+def _interval(number: int, label: str, effect: Effect, side: int) -> Markup:
     middle = number * _LINE + _LINE / 2
     kind = "good" if effect.low > 0 else "bad" if effect.high < 0 else "unknown"
+    short = label if len(label) * _LETTER <= side else f"{label[: side // _LETTER - 1]}…"
     return Markup(
-        f'<text x="0" y="{middle + 4}">{escape(label)}</text>'
-        f'<line class="{kind}" x1="{_at(effect.low)}" y1="{middle}" x2="{_at(effect.high)}" y2="{middle}"/>'
-        f'<circle class="{kind}" cx="{_at(effect.value)}" cy="{middle}" r="5"/>'
+        f'<text x="0" y="{middle + 4}">{escape(short)}</text>'
+        f'<line class="{kind}" x1="{_at(effect.low, side)}" y1="{middle}" x2="{_at(effect.high, side)}" y2="{middle}"/>'
+        f'<circle class="{kind}" cx="{_at(effect.value, side)}" cy="{middle}" r="5"/>'
     )
 
 
-def _at(share: float) -> float:
-    return round(_SIDE + (min(max(share, -1.0), 1.0) + 1) / 2 * _LONG, 1)
+def _at(share: float, side: int) -> float:
+    return round(side + (min(max(share, -1.0), 1.0) + 1) / 2 * _LONG, 1)
 
 
 def _of_100(share: float) -> str:

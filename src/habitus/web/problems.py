@@ -15,8 +15,10 @@ from pydantic import TypeAdapter
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from habitus.agent.background import in_thread
 from habitus.errors import DatabaseAway, Invalid, NotFound, Refused, Stale, StorageFailed, ToolFailed, UserError
-from habitus.web.rendering import is_swap, notice, page_of_problem
+from habitus.web import words
+from habitus.web.rendering import is_swap, notice, page, page_of_problem
 
 log = logging.getLogger(__name__)
 
@@ -79,40 +81,54 @@ def refusal(path: str, status: HTTPStatus, what: str, mend: str, headers: Mappin
 def handle(app: FastAPI) -> None:
     """Every error that reaches the application becomes an answer."""
 
-    def answered(request: Request, status: HTTPStatus, what: str, mend: str) -> Response:
+    async def answered(request: Request, status: HTTPStatus, what: str, mend: str) -> Response:
         if request.url.path.startswith(API):
             return problem(status, what, mend)
+        told = words.without_terminal(mend)
         if is_swap(request):
-            return notice(what, mend, status)
-        return page_of_problem(status, what, mend)
+            return notice(words.without_terminal(what), told, status)
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            return page_of_problem(status, what, told)
+        return await in_thread(lambda: _page(request, status, words.without_terminal(what), told))
 
     async def of_user(request: Request, error: Exception) -> Response:
         assert isinstance(error, (UserError, ToolFailed))
         request.state.is_away = isinstance(error, DatabaseAway)
         what, mend = (error.message, error.mend) if isinstance(error, UserError) else (str(error), "")
-        return answered(request, status_of(error), what, mend)
+        return await answered(request, status_of(error), what, mend)
 
     async def of_values(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"][1:]) or "body"
-        return answered(request, HTTPStatus.UNPROCESSABLE_ENTITY, f"'{where}': {first['msg']}.", "")
+        return await answered(request, HTTPStatus.UNPROCESSABLE_ENTITY, f"'{where}': {first['msg']}.", "")
 
     async def of_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         status = HTTPStatus(error.status_code)
         what = "There is no such page." if status is HTTPStatus.NOT_FOUND else str(error.detail)
-        return answered(request, status, what, "")
+        return await answered(request, status, what, "")
 
     async def of_bug(request: Request, error: Exception) -> Response:
         log.error("A request failed: %s %s", request.method, request.url.path, exc_info=error)
-        return answered(request, HTTPStatus.INTERNAL_SERVER_ERROR, "That should not have happened.", "It is logged.")
+        return await answered(
+            request, HTTPStatus.INTERNAL_SERVER_ERROR, "That should not have happened.", "It is logged."
+        )
 
     app.add_exception_handler(UserError, of_user)
     app.add_exception_handler(ToolFailed, of_user)
     app.add_exception_handler(RequestValidationError, of_values)
     app.add_exception_handler(HTTPException, of_http)
     app.add_exception_handler(Exception, of_bug)
+
+
+def _page(request: Request, status: HTTPStatus, what: str, mend: str) -> Response:
+    """The problem with the navigation around it, and where to go from here."""
+    advice = words.ways_on(request.url.path)
+    try:
+        return page(request, "problem.html", status=status, what=what, mend=mend, advice=advice)
+    except UserError:  # the home can't be read either
+        return page_of_problem(status, what, mend)
 
 
 def status_of(error: Exception) -> HTTPStatus:

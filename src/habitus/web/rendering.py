@@ -49,13 +49,16 @@ def page(
         "csrf": request.state.csrf,
         "who": request.state.person,
         "may_change": request.state.may_change,
+        "is_admin": request.state.is_admin,
         "said": said,
         "waiting_count": waiting,
         "is_paused": pause is not None,
         "as_of": getattr(request.state, "as_of", None),
         "now": habitus.clock(),
+        "status": status,
     }
-    return HTMLResponse(encodable(_templates().get_template(template).render(around | values)))
+    text = encodable(_templates().get_template(template).render(around | values))
+    return HTMLResponse(text, status_code=status)
 
 
 def fragment(template: str, **values: Any) -> HTMLResponse:
@@ -85,7 +88,7 @@ def notice(what: str, mend: str, status: HTTPStatus) -> HTMLResponse:
 
 def page_of_problem(status: HTTPStatus, what: str, mend: str) -> HTMLResponse:
     """A page that says what went wrong and needs nothing of Habitus to do so."""
-    text = _templates().get_template("problem.html").render(status=status, what=what, mend=mend)
+    text = _templates().get_template("problem_alone.html").render(status=status, what=what, mend=mend)
     return HTMLResponse(encodable(text), status_code=status)
 
 

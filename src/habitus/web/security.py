@@ -31,12 +31,12 @@ SMALL, LARGE = 2 * 1024 * 1024, 20 * 1024 * 1024  # bytes of a request, and of o
 UPLOADS = ("/api/v1/uploads", "/api/v1/sessions", "/new/", "/chat")
 # What people said to an agent, and what is done for them, nobody reads who has not signed in.
 PRIVATE = (
-    *("/activity", "/chat", "/review/effect/", "/today/failing", "/more/jobs", "/more/secrets"),
+    *("/activity", "/chat", "/inbox/effect/", "/failing", "/automation", "/secrets", "/team"),
     *("/api/v1/sessions", "/api/v1/turns", "/api/v1/review/effect/", "/api/v1/failing"),
     *("/api/v1/jobs", "/api/v1/secrets"),
 )
 FREE = ("/enter", "/static/")
-DECIDING = ("/review/", "/activity/", "/api/v1/review/", "/api/v1/turns/")
+DECIDING = ("/inbox/", "/review/", "/activity/", "/api/v1/review/", "/api/v1/turns/")
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 POLICY = (
@@ -204,6 +204,7 @@ class Guard:
         scope.setdefault("state", {}).update(
             csrf=csrf,
             person=None if asker is None else asker.person,
+            is_admin=asker is not None and asker.role.may(Role.ADMIN),
             may_change=asker is not None and asker.role.may(needed("POST", f"{scope['path']}/")),
         )
         body = _Bounded(receive, LARGE if scope["path"].startswith(UPLOADS) else SMALL)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from urllib.parse import quote
 
 from habitus.agent.consent import Consent
 from habitus.agent.explaining import Why
@@ -72,7 +73,7 @@ PLACES = {
 CONSENTS = {
     Consent.YES: "Yes",
     Consent.NO: "No",
-    Consent.LATER: "Later, under Review",
+    Consent.LATER: "Later, in the Inbox",
     Consent.ALWAYS: "Always for this project",
 }
 JOBS = {
@@ -146,14 +147,15 @@ CHECKS = {
     "vault": "Secrets",
 }
 CHECK_PAGES = {
-    "jobs": "/more/jobs",
+    "chat": "Chat",
+    "jobs": "/automation",
     "layer user": "/skills?state=broken",
-    "learning": "/more/settings",
-    "learning tokens": "/more/settings#learning_tokens",
+    "learning": "/settings",
+    "learning tokens": "/settings#learning_tokens",
     "memory": "/lessons",
-    "model": "/more/settings#model",
-    "settings": "/more/settings",
-    "vault": "/more/secrets",
+    "model": "/settings#model",
+    "settings": "/settings",
+    "vault": "/secrets",
 }
 VERDICTS = {
     Verdict.PROMOTE: ("helps", "good"),
@@ -252,6 +254,46 @@ def in_a_line(item: Listed) -> str:
 def without_commands(reason: str) -> str:
     """Commands and their options are for the terminal."""
     return re.split(r"; (?:see 'habitus|--)", reason)[0]
+
+
+_PAGES = {
+    "chat": "Chat",
+    "config": "Settings",
+    "connect": "Connections",
+    "doctor": "Doctor, under Settings",
+    "evidence": "Insights",
+    "jobs": "Automation",
+    "lessons": "Lessons",
+    "review": "the Inbox",
+    "sessions": "Activity",
+    "skills": "Skills",
+    "tools": "Tools",
+    "users": "Team",
+}
+
+
+def without_terminal(text: str) -> str:
+    """A sentence as it helps on the page: a command becomes the page that does it, where there is one."""
+    command = r"(?:(['`])habitus (\w+)[^'`]*\1)|(?:\bhabitus (\w+)[^'`.;\n]*)"
+    return re.sub(command, lambda found: _PAGES.get(found[2] or found[3], found[0]), text)
+
+
+def ways_on(path: str) -> list[tuple[str, str]]:
+    """Where to go from a page that was not found, the nearest first: address and label."""
+    kind, _, rest = path.strip("/").partition("/")
+    name = rest.partition("/")[0]
+    near = {
+        "skills": [
+            (f"/skills?q={quote(name)}", f"Search for “{name[:60]}”"),
+            ("/skills", "All skills"),
+            ("/archive", "Archive"),
+        ],
+        "lessons": [("/lessons", "All lessons")],
+        "activity": [("/activity", "All conversations")],
+        "chat": [("/chat", "New conversation"), ("/activity", "All conversations")],
+        "inbox": [("/inbox", "Inbox")],
+    }
+    return [*near.get(kind, []), ("/", "Home")]
 
 
 def begun(text: str) -> str:

@@ -26,7 +26,7 @@ router = APIRouter(include_in_schema=False)
 _SHOWN = 50
 
 
-@router.get("/more/jobs")
+@router.get("/automation")
 def show(request: Request, habitus: Opened) -> HTMLResponse:
     return shown(request, habitus)
 
@@ -40,7 +40,7 @@ def shown(request: Request, habitus: Habitus, said: Said | None = None) -> HTMLR
     return page(request, "jobs.html", said=said, is_guest=habitus.settings.is_guest, **given)
 
 
-@router.get("/more/jobs/live")
+@router.get("/automation/live")
 async def live(habitus: Opened) -> StreamingResponse:
     """The list whenever something about it changes, until everything is done."""
     return streamed(_followed(habitus))
@@ -59,7 +59,7 @@ def _listed(found: Sequence[Job]) -> str:
     return part("jobs_list.html", jobs=found)
 
 
-@router.post("/more/jobs")
+@router.post("/automation")
 def add(
     request: Request, habitus: Opened, kind: Annotated[str, Form()], words: Annotated[str, Form()] = ""
 ) -> HTMLResponse:
@@ -69,13 +69,13 @@ def add(
     return shown(request, habitus, Said(text="It is left to the next worker that is free."))
 
 
-@router.post("/more/jobs/{id}/cancel")
+@router.post("/automation/{id}/cancel")
 def cancel(request: Request, habitus: Opened, id: str) -> HTMLResponse:
     cases.cancel(habitus, OneJob(id=id))
     return shown(request, habitus, Said(text="It ends before its next part."))
 
 
-@router.post("/more/jobs/{id}/retry")
+@router.post("/automation/{id}/retry")
 def retry(request: Request, habitus: Opened, id: str) -> HTMLResponse:
     cases.retry(habitus, OneJob(id=id))
     return shown(request, habitus, Said(text="It goes on where it had come to."))

@@ -62,7 +62,7 @@ def take(
         answer = jobs.shown(
             request, habitus, Said(text="It is large: a worker takes it in, and you see here how far it is.")
         )
-        answer.headers["HX-Push-Url"] = "/more/jobs"
+        answer.headers["HX-Push-Url"] = "/automation"
         return answer
     return _taken(request, habitus, taken)
 

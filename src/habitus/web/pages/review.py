@@ -44,7 +44,7 @@ class View:
     trial: tuple[Mapping[str, str], ...] = ()  # rows: input, recorded, draft, compared
 
 
-@router.get("/review")
+@router.get("/inbox")
 def show(request: Request, habitus: Opened) -> HTMLResponse:
     return _shown(request, habitus)
 
@@ -83,26 +83,26 @@ def _view(habitus: Habitus, item: InboxItem) -> View:
     )
 
 
-@router.get("/review/effect/{id}")
+@router.get("/inbox/effect/{id}")
 def effect(habitus: Opened, id: str) -> HTMLResponse:
     """What approving a change would do to the last requests; the page asks for it when the card is looked at."""
     return fragment("review_effect.html", replay=review.effect(habitus, review.OneItem(id=id)))
 
 
-@router.post("/review/{id}/approve")
+@router.post("/inbox/{id}/approve")
 def approve(request: Request, habitus: Opened, id: str) -> HTMLResponse:
     (done,) = review.approve(habitus, review.Approval(ids=(id,))).approved
     text = f"Approved; {done.due_on} carries it out." if done.due_on else "Approved."
     return _shown(request, habitus, Said(text=text, undo=done.undo))
 
 
-@router.post("/review/{id}/reject")
+@router.post("/inbox/{id}/reject")
 def reject(request: Request, habitus: Opened, id: str, reason: Annotated[str, Form()] = "") -> HTMLResponse:
     (done,) = review.reject(habitus, review.Rejection(ids=(id,), reason=reason)).rejected
     return _shown(request, habitus, Said(text="Turned down; the agent is told why.", undo=done.undo))
 
 
-@router.post("/review/{id}/choose")
+@router.post("/inbox/{id}/choose")
 def choose(request: Request, habitus: Opened, id: str, others: Annotated[list[str], Form()]) -> HTMLResponse:
     """Take this one of several that say the same; its undo lets all of them wait again."""
     done = review.choose(habitus, review.Choice(id=id, others=tuple(others)))
@@ -110,13 +110,13 @@ def choose(request: Request, habitus: Opened, id: str, others: Annotated[list[st
     return _shown(request, habitus, said)
 
 
-@router.post("/review/{id}/reopen")
+@router.post("/inbox/{id}/reopen")
 def reopen(request: Request, habitus: Opened, id: str) -> HTMLResponse:
     review.reopen(habitus, review.Reopening(ids=(id,)))
     return _shown(request, habitus, Said(text="It waits for you again."))
 
 
-@router.post("/review/{id}/mend")
+@router.post("/inbox/{id}/mend")
 def mend(request: Request, habitus: Opened, id: str, text: Annotated[str, Form()]) -> HTMLResponse:
     done = review.edit(habitus, review.NewText(id=id, text=text.replace("\r\n", "\n")))
     said = Said(text="Changed; it still waits for you." if done.changed else "Nothing changed.")

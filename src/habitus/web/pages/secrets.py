@@ -11,7 +11,7 @@ from habitus.events import OutcomeKind
 from habitus.sandbox.credentials.grants import GrantKind
 from habitus.sandbox.credentials.model import Call
 from habitus.web.api.asking import Opened
-from habitus.web.pages.more import Line
+from habitus.web.pages.lists import Line
 from habitus.web.rendering import moment, page
 
 router = APIRouter(include_in_schema=False)
@@ -30,7 +30,7 @@ _OUTCOMES = {
 }
 
 
-@router.get("/more/secrets")
+@router.get("/secrets")
 def show(request: Request, habitus: Opened) -> HTMLResponse:
     found = secrets.overview(habitus)
     kept = [Line(name=one.name, text=f"For {', '.join(one.granted_to) or 'nobody yet'}") for one in found.secrets]

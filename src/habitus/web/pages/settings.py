@@ -1,4 +1,4 @@
-"""Settings: what is set and where, changing what may be changed from here, whose skills are trusted, and pausing."""
+"""Settings: what is set and where, changing what may be changed from here, and whose skills are trusted."""
 
 from __future__ import annotations
 
@@ -11,12 +11,9 @@ from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse
 
 from habitus.app import Habitus
-from habitus.app.declaring import Nothing
 from habitus.app.library import trusting
-from habitus.app.library.layers import places
 from habitus.app.operation import configuring
 from habitus.app.operation.configuring import Origin
-from habitus.app.use_cases import pausing
 from habitus.skills.trust import APPROVED, IMPORTED
 from habitus.web.api.asking import Opened
 from habitus.web.desks import desks_of, habitus_of
@@ -97,7 +94,7 @@ _ORIGINS = {Origin.DEFAULT: "", Origin.FILE: "set here", Origin.ENVIRONMENT: "se
 _ROOTS = {IMPORTED: "Skills that were brought in", APPROVED: "Code of your own skills"}
 
 
-@router.get("/more/settings")
+@router.get("/settings")
 def show(request: Request, habitus: Opened) -> HTMLResponse:
     return _shown(request, habitus)
 
@@ -114,13 +111,12 @@ def _shown(request: Request, habitus: Habitus, said: Said | None = None) -> HTML
         values=values,
         others=[one for key, one in values.items() if key not in known],
         origins=_ORIGINS,
-        places=places(habitus.skills),
         trusted=trusted,
         file=habitus.settings.home / "habitus.toml",
     )
 
 
-@router.post("/more/settings/value")
+@router.post("/settings/value")
 def put(
     request: Request, habitus: Opened, key: Annotated[str, Form()], value: Annotated[str, Form()] = ""
 ) -> HTMLResponse:
@@ -130,15 +126,3 @@ def put(
     if done.is_overruled:
         told = "It is written down; the environment has another value, which wins."
     return _shown(request, habitus_of(request), Said(text=told, undo=done.undo))
-
-
-@router.post("/more/settings/pause")
-def pause(request: Request, habitus: Opened) -> HTMLResponse:
-    done = pausing.pause(habitus, Nothing())
-    return _shown(request, habitus, Said(text="Learning is paused: nothing changes by itself.", undo=done.undo))
-
-
-@router.post("/more/settings/resume")
-def resume(request: Request, habitus: Opened) -> HTMLResponse:
-    done = pausing.resume(habitus, Nothing())
-    return _shown(request, habitus, Said(text="Agents may learn again.", undo=done.undo))

@@ -18,7 +18,7 @@ def show(request: Request, habitus: Opened) -> HTMLResponse:
     return page(request, "today.html", today=today(habitus))
 
 
-@router.get("/today/failing")
+@router.get("/failing")
 def failing(habitus: Opened) -> HTMLResponse:
     """What fails again and again; the page asks for it when it stands, because many conversations are read for it."""
     return fragment("today_failing.html", failing=repeated(habitus))

@@ -1,36 +1,21 @@
-"""More: tools, trying a request, the archive, the doctor; and taking back what was just done."""
+"""Plain lists: tools, the archive, and what the doctor found."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from http import HTTPStatus
-from typing import Annotated
 
-from fastapi import APIRouter, Form, Request
-from fastapi.responses import HTMLResponse, Response
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse
 
 from habitus.app import Habitus
-from habitus.app.library import explaining
 from habitus.app.operation import checking
 from habitus.app.operation.check_state import Check, CheckState
 from habitus.app.use_cases import writing
 from habitus.web.api.asking import Opened
-from habitus.web.desks import desks_of
-from habitus.web.rendering import Said, moment, notice, page
+from habitus.web.rendering import Said, moment, page
 from habitus.web.words import CHECK_PAGES, TOOL_STATES, check, counted, who, without_commands
 
 router = APIRouter(include_in_schema=False)
-
-_DOORS = (
-    ("/chat", "Chat", "Talk to an agent that has your skills and lessons."),
-    ("/more/try", "Try a request", "Which skills would an agent get for it, and why?"),
-    ("/more/tools", "Tools", "Skills that are tested code."),
-    ("/more/jobs", "Jobs", "Long work in the background, and how far it is."),
-    ("/more/archive", "Archive", "Skills that were put away, and can be brought back."),
-    ("/more/settings", "Settings", "What is set and where; pause all learning."),
-    ("/more/secrets", "Secrets", "Passwords and keys by name, who may have them, and where they went."),
-    ("/more/doctor", "Doctor", "What works on this machine, what is missing, and how to mend it."),
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,19 +31,7 @@ class Line:
     post: str = ""
 
 
-@router.get("/more")
-def show(request: Request) -> HTMLResponse:
-    return page(request, "more.html", doors=_DOORS)
-
-
-@router.get("/more/try")
-def try_request(request: Request, habitus: Opened) -> HTMLResponse:
-    text = request.query_params.get("request", "")[:10_000]
-    tried = explaining.tried(habitus, text) if text.strip() else None
-    return page(request, "playground.html", tried=tried, request_text=text)
-
-
-@router.get("/more/tools")
+@router.get("/tools")
 def tools(request: Request, habitus: Opened) -> HTMLResponse:
     found = habitus.tools.all()
     rows = [
@@ -78,7 +51,7 @@ def tools(request: Request, habitus: Opened) -> HTMLResponse:
     return page(request, "table.html", title="Tools", lead=lead, rows=rows, empty=empty)
 
 
-@router.get("/more/archive")
+@router.get("/archive")
 def archive(request: Request, habitus: Opened) -> HTMLResponse:
     return _archive(request, habitus)
 
@@ -89,7 +62,7 @@ def _archive(request: Request, habitus: Habitus, said: Said | None = None) -> HT
             name=one.title or one.name,
             text=f"{who(one.author)}: {one.author.reason or 'no reason given'}",
             note=f"Version {one.version}, {moment(one.archived_on)}",
-            post=f"/more/archive/{one.id}",
+            post=f"/archive/{one.id}",
         )
         for one in habitus.skills.archived()
     ]
@@ -97,7 +70,7 @@ def _archive(request: Request, habitus: Habitus, said: Said | None = None) -> HT
     return page(request, "table.html", said=said, title="Archive", lead=lead, rows=rows, empty=empty)
 
 
-@router.post("/more/archive/{id}")
+@router.post("/archive/{id}")
 def restore(request: Request, habitus: Opened, id: int) -> HTMLResponse:
     done = writing.restore(habitus, writing.ArchivedName(name=f"#{id}"))
     return _archive(request, habitus, Said(text=f"{done.name} is back.", undo=done.undo))
@@ -111,7 +84,7 @@ _CHECKS = {
 }
 
 
-@router.get("/more/doctor")
+@router.get("/doctor")
 def doctor(request: Request, habitus: Opened) -> HTMLResponse:
     """What needs care; what works is told to whoever wants to know."""
     found = checking.doctor(habitus)
@@ -130,12 +103,3 @@ def _line(one: Check) -> Line:
         mark=mark,
         kind=kind,
     )
-
-
-@router.post("/undo")
-def undo(request: Request, habitus: Opened, undo: Annotated[list[str], Form()]) -> Response:
-    """Take back what a notice spoke of; the page is then shown anew."""
-    done = desks_of(request).take_back(habitus, undo)
-    if done.kept:
-        return notice(done.kept[0], "", HTTPStatus.CONFLICT)
-    return Response(status_code=HTTPStatus.NO_CONTENT, headers={"HX-Refresh": "true"})

@@ -1,0 +1,53 @@
+"""Parts of every page: the pause switch, taking back what was just done, and addresses that pages had before."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Form, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from habitus.app.declaring import Nothing
+from habitus.app.use_cases import pausing
+from habitus.web.api.asking import Opened
+from habitus.web.desks import desks_of
+from habitus.web.rendering import Said, fragment, notice
+
+router = APIRouter(include_in_schema=False)
+
+_MOVED = {"review": "/inbox", "more/jobs": "/automation", "today": "", "more": ""}  # what comes after them stays
+_METHODS = ["GET", "HEAD", "POST"]
+
+
+@router.post("/pause")
+def pause(habitus: Opened, on: Annotated[bool, Form()]) -> HTMLResponse:
+    """Stop everything that changes by itself, or let it go on; the switch comes back with its banner."""
+    done = (pausing.pause if on else pausing.resume)(habitus, Nothing())
+    text = "Learning is paused: nothing changes by itself." if on else "Agents may learn again."
+    said = Said(text=text, undo=done.undo)
+    return fragment("pause_swapped.html", said=said, is_paused=on, is_admin=True, oob=True)
+
+
+@router.post("/undo")
+def undo(request: Request, habitus: Opened, undo: Annotated[list[str], Form()]) -> Response:
+    """Take back what a notice spoke of; the page is then shown anew."""
+    done = desks_of(request).take_back(habitus, undo)
+    if done.kept:
+        return notice(done.kept[0], "", HTTPStatus.CONFLICT)
+    return Response(status_code=HTTPStatus.NO_CONTENT, headers={"HX-Refresh": "true"})
+
+
+@router.api_route("/more", methods=_METHODS)
+@router.api_route("/more/{rest:path}", methods=_METHODS)
+@router.api_route("/review", methods=_METHODS)
+@router.api_route("/review/{rest:path}", methods=_METHODS)
+@router.api_route("/today", methods=_METHODS)
+@router.api_route("/today/{rest:path}", methods=_METHODS)
+def moved(request: Request) -> RedirectResponse:
+    """The page under its name of today, with whatever else the address says."""
+    path = request.url.path.lstrip("/")
+    old = next(old for old in _MOVED if path == old or path.startswith(f"{old}/"))
+    target = f"{_MOVED[old]}/{path.removeprefix(old).lstrip('/')}".rstrip("/")
+    query = f"?{request.url.query}" if request.url.query else ""
+    return RedirectResponse(f"/{target.lstrip('/')}{query}", status_code=HTTPStatus.PERMANENT_REDIRECT)
