@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
@@ -46,6 +46,9 @@ class Group:
     is_refused: bool
 
 
+Way = tuple[Group, ...]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Intent:
     """Slots that meet in one sentence: of each group one, in order and at most `gap` words apart."""
@@ -55,26 +58,26 @@ class Intent:
     risk: Risk
     why: str
     concern: str  # the same, as memory says it; empty where memory does not ask
-    ways: tuple[tuple[Group, ...], ...]
+    ways: tuple[Way, ...]
     unless: Slots
     gap: int
 
     def is_met(self, words: Sequence[Slots], own: Slots, around: Slots) -> bool:
+        return any(self.is_said(way, words, own, around) for way in self.ways)
+
+    def is_said(self, way: Way, words: Sequence[Slots], own: Slots, around: Slots) -> bool:
+        """Is it meant in this one of its ways?"""
         if not self.unless.isdisjoint(own):
             return False
-        for way in self.ways:
-            placed = []
-            for group in way:
-                if not group.before.isdisjoint(around):
-                    continue
-                if group.is_refused != group.slots.isdisjoint(own):
-                    break
-                if not group.is_refused:
-                    placed.append(group.slots)
-            else:
-                if self._stands(placed, words):
-                    return True
-        return False
+        placed = []
+        for group in way:
+            if not group.before.isdisjoint(around):
+                continue
+            if group.is_refused != group.slots.isdisjoint(own):
+                return False
+            if not group.is_refused:
+                placed.append(group.slots)
+        return self._stands(placed, words)
 
     def _stands(self, groups: Sequence[Slots], words: Sequence[Slots]) -> bool:
         """Do they stand in order, the first of them not negated?"""
@@ -129,6 +132,23 @@ def intents() -> tuple[Intent, ...]:
         for name, row in rows.items()
         for intent in _intents(Category(category), name, row)
     )
+
+
+@functools.cache
+def ways_by_slot() -> Mapping[str, Sequence[tuple[Intent, Way]]]:
+    """The ways to say an intent, by the slots of the group that the fewest words have: most sentences have none."""
+    entries = {slot: text.count(",") for slot, text in read("words")["english"].items()}
+
+    def commonness(group: Group) -> int:
+        return sum(entries.get(slot.lstrip("-~!"), 0) for slot in group.slots)
+
+    found: dict[str, list[tuple[Intent, Way]]] = {}
+    for intent in intents():
+        for way in intent.ways:
+            rarest = min((group for group in way if not (group.before or group.is_refused)), key=commonness)
+            for slot in rarest.slots:
+                found.setdefault(slot, []).append((intent, way))
+    return found
 
 
 @functools.cache

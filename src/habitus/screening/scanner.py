@@ -18,8 +18,8 @@ from habitus.screening.policy import Policy, held_texts
 from habitus.screening.python_code import Seen, look_at
 from habitus.screening.python_code import together as seen_together
 from habitus.screening.readable import Hidden, doubtful, encoded, invisible, is_strange, plain
-from habitus.screening.rules import intents
-from habitus.screening.sentences import Sentence, sentences
+from habitus.screening.rules import ways_by_slot
+from habitus.screening.sentences import NOTHING, Sentence, sentences
 
 _PER_RULE = 8  # places of one rule in one file that are reported; the first says enough
 _PROSE = (".md", ".markdown", ".txt", ".rst", ".mdx", ".html", ".htm", ".adoc")
@@ -84,7 +84,7 @@ def scan(tree: Tree, policy: Policy = Policy()) -> tuple[Finding, ...]:  # noqa:
         findings += _scan_hidden(page)
     findings += _scan_python(pages)
     findings += _scan_orders_to_run(pages, findings)
-    spoken = (finding for finding in set(findings) if finding.rule not in policy.silence)
+    spoken = (finding for finding in dict.fromkeys(findings) if finding.rule not in policy.silence)
     return _first_of_each(sorted(spoken, key=worse_first))
 
 
@@ -249,12 +249,15 @@ class Page:
 
     def _meant(self) -> Iterator[Finding]:
         """What the sentences want."""
+        ways = ways_by_slot()
         for one in self.sentences:
-            own = one.own
-            for intent in intents():
-                if not one.is_code and intent.is_met(one.words, own, one.around):
-                    risk = Risk.NOTE if self._is_mentioned(one) else intent.risk
-                    yield self._at(one.line, intent.name, intent.category, risk, intent.why, one.text)
+            meeting = one.own & ways.keys()
+            around = one.around if meeting else NOTHING
+            for slot in sorted(meeting):
+                for intent, way in ways[slot]:
+                    if intent.is_said(way, one.words, one.own, around):
+                        risk = Risk.NOTE if self._is_mentioned(one) else intent.risk
+                        yield self._at(one.line, intent.name, intent.category, risk, intent.why, one.text)
 
     def _is_mentioned(self, said: Sentence) -> bool:
         """Listed or quoted where attacks or don'ts are spoken of, or in a table, rather than said."""

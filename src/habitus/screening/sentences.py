@@ -29,6 +29,8 @@ _TOKENS = re.compile(
     r"|[\w-]{1,60}+\.[a-z]{1,5}\d?\b))"
     r"|[\w\u0900-\u0dff]{1,80}|[,;:()|—–→>]"
 )
+_PLAIN_TOKENS = re.compile(r"[\w\u0900-\u0dff]{1,80}|[,;:()|—–→>]")
+_MAY_LEAD = re.compile(r"[/@]|\.\w")  # without one of these there is neither an address nor a path
 _INSIDE = re.compile(r"[\w\u0900-\u0dff]+")
 _MARKS = re.compile(r"[\u0300-\u036f\u064b-\u0655\u0591-\u05c7\u093c]")
 _UNSPACED = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
@@ -47,6 +49,7 @@ _KEY = re.compile(r"[\w-]+:(?!//)")
 _WALLET = re.compile(r"0x[0-9a-f]{12}|bc1[0-9a-z]{20}|[13][1-9a-z]{25,34}$|[a-z]{2}\d{2}[0-9a-z]{12,30}$")
 _REACH = 4  # words that a negation turns
 _UNORDERED = 3  # groups of slots that may meet in what has no words to order
+_KNOWN_AT_MOST = 100_000  # words
 _LONGEST_SENTENCE = 1_000
 _SHORT = 60  # characters that are hardly two sentences
 _BLOCK = 12  # sentences that one introduction reaches
@@ -54,23 +57,30 @@ _BLOCK = 12  # sentences that one introduction reaches
 Slots = frozenset[str]
 KindOfHost = Callable[[str], str]
 NOTHING: Slots = frozenset()
+_OF_WALLET: Slots = frozenset({"wallet_address"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sentence:
-    """One sentence, its line, the slots of its words, and those of its heading and of the sentences before it."""
+    """One sentence, its line, the slots of its words, and those of what stands before it."""
 
     line: int
     text: str
     words: Sequence[Slots]
-    around: Slots = NOTHING
-    above: Slots = NOTHING  # those of its heading and of the line that introduces its list
+    own: Slots  # those of all its words
+    heading: Slots = NOTHING
+    block: Slots = NOTHING  # those of the sentences before it
+    opening: Slots = NOTHING  # those of the line that introduces its list
     is_row: bool = False  # of a table
     is_code: bool = False  # a line of a program, whose words mean something else
 
     @property
-    def own(self) -> Slots:
-        return NOTHING.union(*self.words)
+    def around(self) -> Slots:
+        return self.heading | self.block
+
+    @property
+    def above(self) -> Slots:
+        return self.heading | self.opening
 
 
 def sentences(text: str, kind_of_host: KindOfHost, table: str = "words") -> Iterator[Sentence]:
@@ -90,17 +100,19 @@ def sentences(text: str, kind_of_host: KindOfHost, table: str = "words") -> Iter
             continue
         for part in _parts(stripped):
             words = words_of(part, kind_of_host, table) if not is_code else []
-            around, above = heading | block, heading | opening
+            own = NOTHING.union(*words)
             yield Sentence(
                 line=number,
                 text=part,
                 words=words,
-                around=around,
-                above=above,
+                own=own,
+                heading=heading,
+                block=block,
+                opening=opening,
                 is_row=stripped.startswith("|"),
                 is_code=is_code,
             )
-            block, count = block.union(*words), count + 1
+            block, count = block | own, count + 1
         if is_heading:
             heading = block
         goes_on = is_heading or stripped.endswith(_INTRODUCES)
@@ -133,6 +145,7 @@ def words_of(sentence: str, kind_of_host: KindOfHost, table: str) -> list[Slots]
     plain = folded(sentence)
     tokens, special = _tokens(plain, kind_of_host)
     lexicon = _lexicon(table, is_english=not _ENGLISH.isdisjoint(tokens))
+    known, openings = lexicon.known, lexicon.openings
     found: list[Slots] = []
     turned: dict[str, int] = {}  # mark → words that it still reaches
     is_title = sentence.startswith("#")
@@ -142,12 +155,19 @@ def words_of(sentence: str, kind_of_host: KindOfHost, table: str) -> list[Slots]
             turned.clear()
             opens = token not in "(|>→" and not is_title
             continue
-        named = _named(tokens, place, lexicon) | special.get(place, NOTHING)
+        named = known[token] if token in known else _of_word(token, lexicon)
+        if token in openings:
+            named = _of_phrases(tokens, place, lexicon).union(named)
+        if place in special:
+            named |= special[place]
         if opens:
             opens = token.isdigit() or "leads_in" in named
-            named = named.union("!" + name for name in named)
-        found.append(named.union(mark + name for mark in turned for name in named) if turned else named)
-        turned = {mark: left - 1 for mark, left in turned.items() if left > 1} if turned else turned
+            named = _marked(named, "!")
+        if turned:
+            found.append(named.union(*(_marked(named, mark) for mark in turned)))
+            turned = {mark: left - 1 for mark, left in turned.items() if left > 1}
+        else:
+            found.append(named)
         if "not" in named:
             turned["-"] = _REACH
         elif "without" in named and "-" not in turned:
@@ -159,7 +179,10 @@ def words_of(sentence: str, kind_of_host: KindOfHost, table: str) -> list[Slots]
 
 def _tokens(plain: str, kind_of_host: KindOfHost) -> tuple[list[str], dict[int, Slots]]:
     """The words, and what addresses and paths among them stand for."""
-    tokens: list[str] = []
+    if not _MAY_LEAD.search(plain):
+        tokens = _PLAIN_TOKENS.findall(plain)
+        return tokens, {at: _OF_WALLET for at, token in enumerate(tokens) if len(token) > 13 and _WALLET.match(token)}
+    tokens = []
     special: dict[int, Slots] = {}
     for found in _TOKENS.finditer(plain):
         token, kind = found[0], found.lastgroup
@@ -172,49 +195,56 @@ def _tokens(plain: str, kind_of_host: KindOfHost) -> tuple[list[str], dict[int, 
             tokens.append("")
         else:
             if _WALLET.match(token):
-                special[len(tokens)] = frozenset({"wallet_address"})
+                special[len(tokens)] = _OF_WALLET
             tokens += _INSIDE.findall(token) if kind else [token]
     return tokens, special
 
 
-def _named(tokens: Sequence[str], place: int, lexicon: Lexicon) -> Slots:
-    """The slots of a word, and of the phrases that begin with it."""
-    phrase = tokens[place]
-    found = _of_word(phrase, lexicon.table, lexicon.is_english)
+@functools.lru_cache(maxsize=20_000)
+def _marked(named: Slots, mark: str) -> Slots:
+    """The slots, and the same with a mark before them."""
+    return named.union(mark + name for name in named)
+
+
+def _of_phrases(tokens: Sequence[str], place: int, lexicon: Lexicon) -> Slots:
+    """The slots of the phrases that begin with a word."""
+    phrase, found = tokens[place], NOTHING
     while phrase in lexicon.openings and place + 1 < len(tokens):
         place += 1
-        phrase += " " + tokens[place]
-        found |= lexicon.phrases.get(phrase, NOTHING) | _beginning(
-            phrase, lexicon.phrase_beginnings, len(tokens[place])
-        )
+        word = tokens[place]
+        for stem, named in lexicon.phrase_beginnings.get(phrase, ()):
+            if word.startswith(stem):
+                found |= named
+        phrase += " " + word
+        if phrase in lexicon.phrases:
+            found |= lexicon.phrases[phrase]
     return found
 
 
-@functools.lru_cache(maxsize=20_000)
-def _of_word(word: str, table: str, is_english: bool) -> Slots:
-    lexicon = _lexicon(table, is_english=is_english)
-    found = lexicon.whole.get(word, NOTHING) | _beginning(word, lexicon.beginnings, len(word) - 1)
+def _of_word(word: str, lexicon: Lexicon) -> Slots:
+    """The slots of a word, remembered because words repeat."""
+    stems = (word[:end] for end in range(2, min(len(word), lexicon.longest_beginning) + 1))
+    found = lexicon.whole.get(word, NOTHING).union(*(lexicon.beginnings.get(stem, NOTHING) for stem in stems))
     shorter = _ARTICLES.sub("", word)
-    return found if shorter == word else found | _of_word(shorter, table, is_english)
-
-
-def _beginning(text: str, beginnings: Mapping[str, Slots], last_word: int) -> Slots:
-    cut = range(max(2, len(text) - last_word), len(text) + 1)
-    return NOTHING.union(*(beginnings.get(text[:end], NOTHING) for end in cut))
+    found = found if shorter == word else found | _of_word(shorter, lexicon)
+    if len(lexicon.known) >= _KNOWN_AT_MOST:
+        lexicon.known.clear()
+    lexicon.known[word] = found
+    return found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lexicon:
     """English alone, or all languages: short words of one mean something else in another."""
 
-    table: str
-    is_english: bool
     whole: Mapping[str, Slots]
     beginnings: Mapping[str, Slots]
     phrases: Mapping[str, Slots]
-    phrase_beginnings: Mapping[str, Slots]
+    phrase_beginnings: Mapping[str, Sequence[tuple[str, Slots]]]  # all but the last word → how that one begins
     openings: frozenset[str]  # what phrases begin with, word by word
     anywhere: Mapping[str, Slots]
+    longest_beginning: int
+    known: dict[str, Slots]  # words that were looked up
 
 
 @functools.cache
@@ -228,16 +258,20 @@ def _lexicon(table: str, *, is_english: bool) -> Lexicon:
                 plain = " ".join(_INSIDE.findall(folded(entry)))
                 place = 4 if _UNSPACED.search(plain) else 2 * (" " in plain) + entry.endswith("*")
                 tables[place][plain] = tables[place].get(plain, NOTHING) | {slot}
-    whole, beginnings, phrases, phrase_beginnings, anywhere = tables
+    whole, beginnings, phrases, begun, anywhere = tables
+    phrase_beginnings: dict[str, list[tuple[str, Slots]]] = {}
+    for phrase, slots in begun.items():
+        opening, _, stem = phrase.rpartition(" ")
+        phrase_beginnings.setdefault(opening, []).append((stem, slots))
     return Lexicon(
-        table=table,
-        is_english=is_english,
         whole=whole,
         beginnings=beginnings,
         phrases=phrases,
         phrase_beginnings=phrase_beginnings,
-        openings=frozenset(chain.from_iterable(map(_openings, (*phrases, *phrase_beginnings)))),
+        openings=frozenset(chain.from_iterable(map(_openings, (*phrases, *begun)))),
         anywhere=anywhere,
+        longest_beginning=max(map(len, beginnings)),
+        known={},
     )
 
 
