@@ -48,7 +48,7 @@ def shown_skill(shown: ShownSkill) -> dict[str, Any]:
     """One skill whole."""
     body = {"body": shown.skill.body} if shown.skill is not None else {}
     more = {name: list(getattr(shown, name)) for name in ("files", "told", "lacks", "known")}
-    return {**skill(shown), **body, **more}
+    return {**skill(shown), **body, **more, "origin": shown.origin}
 
 
 def lesson(engram: Engram) -> dict[str, Any]:

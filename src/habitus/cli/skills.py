@@ -111,6 +111,7 @@ def _print_skill(shown: ShownSkill, skill: Skill) -> None:
         *((field.noun, field.text(skill)) for field in EDITABLE),
         ("triggers", ", ".join(skill.manifest.triggers)),
         ("source", skill.source.value),
+        ("from", shown.origin),
         ("version", f"{skill.version} of {moments.shown(skill.modified_on)}"),
         ("stages", ", ".join(sorted(skill.stages))),
         ("files", ", ".join(files)),

@@ -60,6 +60,9 @@ def add(
         str, typer.Argument(help="OWNER/REPO[/FOLDER], a site, an archive or repository by address, or a path.")
     ],
     only: Annotated[list[str] | None, typer.Option("--skill", "-s", help="Only this skill; may be repeated.")] = None,
+    project: Annotated[
+        bool, typer.Option("--project", help="Into .agents/skills of this project, locked in skills-lock.json.")
+    ] = False,
     overwrite: Overwrite = False,
     keep_both: KeepBoth = False,
     replace: Replace = False,
@@ -69,8 +72,9 @@ def add(
     """Fetch skills, scan them, take them in, and lock where they came from and at which commit."""
     with opened(context) as habitus:
         with _manner(overwrite, trust, as_json, keep_both=keep_both, replace=replace) as manner:
-            taken = updating.add(habitus, source, only or (), manner)
-        _print_taken(context, habitus, taken, as_json)
+            taken = (updating.add_to_project if project else updating.add)(habitus, source, only or (), manner)
+        seen = habitus.seen_from(habitus.settings.cwd) if project else habitus  # with a folder that is new
+        _print_taken(context, seen, taken, as_json)
 
 
 def update(
@@ -85,6 +89,8 @@ def update(
     with opened(context) as habitus:
         with _manner(overwrite, trust, as_json) as manner:
             updated = updating.update(habitus, names or (), manner, is_check=check)
+        for note in updated.notes:
+            output.complain(note)
         for name in updated.gone:
             output.complain(f"{name} is gone there; yours stays.")
         _print_update(context, habitus, updated, is_check=check, as_json=as_json)

@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,6 +16,7 @@ from habitus.errors import Invalid, NotFound, Refused, StorageFailed
 from habitus.files import given_path
 from habitus.skills import discovery
 from habitus.skills.downloading import Reach, download, public_address
+from habitus.skills.lock import without_login
 
 DEFAULT_HOST = "https://github.com/"
 
@@ -26,7 +27,6 @@ _IN_A_TREE = re.compile(
 _NEWEST = "HEAD"
 _ARCHIVES = (".zip", ".tar.gz", ".tgz", ".skill")
 _GIT_SITES = ("github.com", "gitlab.com", "bitbucket.org", "codeberg.org")
-_LOGIN = re.compile(r"^(?P<scheme>\w[\w+.-]*://)?(?P<login>[^/\s]*)@")
 _GIT_SECONDS = 300
 
 
@@ -38,6 +38,15 @@ class Fetched:
     address: str
     commit: str = ""
     digests: Mapping[str, str] = field(default_factory=dict)  # of what a site's index offers, by skill
+    repository: str = ""  # without a password, where it is one
+    branch: str = ""  # or tag, where one was asked for
+    folder: str = ""  # of the repository that `path` is
+
+    @property
+    def origin(self) -> str:
+        """How it is called: with its owner, because many repositories are called `skills`."""
+        owner = self.address.partition("/tree/")[0].rstrip("/").split("/")[-2:-1]
+        return "/".join([*(owner if self.commit else ()), self.path.name])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,6 +70,7 @@ def fetched(
     cwd: Path,
     environ: Mapping[str, str],
     host: str = DEFAULT_HOST,
+    branch: str = "",
     reach: Reach = Reach(),  # noqa: B008  # frozen
 ) -> Iterator[Fetched]:
     """Fetch OWNER/REPO[/FOLDER] or an address, or take what lies here; what was fetched goes at the end."""
@@ -76,13 +86,26 @@ def fetched(
             yield found
             return
         source = _source(wanted, None if reach.is_public_only else local, host)
-        about = source.repository
-        place = Path(scratch) / _repository_name(without_login(about))
-        branch = () if source.branch == _NEWEST else ("--branch", source.branch)
-        clone = ("clone", "--quiet", "--depth", "1", "--no-recurse-submodules", *branch, "--", about, str(place))
-        _git(*_pinned(about, reach), *clone, about=about, environ=environ)
-        commit = _git("-C", str(place), "rev-parse", "HEAD", about=about, environ=environ).strip()
-        yield Fetched(path=_folder_in(place, source), address=without_login(source.address), commit=commit)
+        source = replace(source, branch=branch or source.branch)
+        yield _cloned(source, Path(scratch), environ, reach)
+
+
+def _cloned(source: _Source, scratch: Path, environ: Mapping[str, str], reach: Reach) -> Fetched:
+    """The newest commit of a repository, or of a branch of it."""
+    about, is_newest = source.repository, source.branch == _NEWEST
+    place = scratch / _repository_name(without_login(about))
+    branch = () if is_newest else (f"--branch={source.branch}",)
+    clone = ("clone", "--quiet", "--depth", "1", "--no-recurse-submodules", *branch, "--", about, str(place))
+    _git(*_pinned(about, reach), *clone, about=about, environ=environ)
+    commit = _git("-C", str(place), "rev-parse", "HEAD", about=about, environ=environ).strip()
+    return Fetched(
+        path=_folder_in(place, source),
+        address=without_login(source.address),
+        commit=commit,
+        repository=without_login(about),
+        branch="" if is_newest else source.branch,
+        folder=source.folder,
+    )
 
 
 def _from_web(wanted: str, scratch: Path, reach: Reach) -> Fetched | None:
@@ -123,14 +146,6 @@ def _pinned(repository: str, reach: Reach) -> tuple[str, ...]:
     host, port = at.hostname or "", at.port or 443
     address = public_address(host, port)
     return ("-c", f"http.curloptResolve={host}:{port}:{address}", "-c", "http.followRedirects=false")
-
-
-def without_login(address: str) -> str:
-    """An address as it may be kept and shown. A token may stand where a user does, so both go; `git@` opens nothing."""
-    found = _LOGIN.match(address)
-    if found is None or (found["login"] == "git" or (found["scheme"] == "ssh://" and ":" not in found["login"])):
-        return address
-    return (found["scheme"] or "") + address[found.end() :]
 
 
 def _source(wanted: str, local: Path | None, host: str) -> _Source:

@@ -50,6 +50,16 @@ class Result:
     kind: str = "skill"  # or lesson
     is_namesake: bool = False  # left out because another one of its name came first
 
+    @property
+    def is_refused(self) -> bool:
+        return self.verdict is Verdict.REFUSED
+
+    @property
+    def is_here_now(self) -> bool:
+        """Whether the skill lies here as it is there."""
+        is_new = self.verdict in (Verdict.IMPORTED, Verdict.UPDATED)
+        return is_new or (self.verdict is Verdict.UNCHANGED and not self.reason)
+
 
 class Namesake(StrEnum):
     """What becomes of a skill whose name is that of one from another origin."""
@@ -167,6 +177,14 @@ class Importer:
             item = seen.get(result.name) if result.name in to_save else None
             said = _taken_over(item, layer) if item is not None else ""
             yield replace(result, notes=(*result.notes, said)) if said else result
+
+    def adopt(self, found: Mapping[str, str], layer: str) -> None:
+        """Take skills that lie here as another tool installed them, by name with their origin, for imported ones."""
+        store = self._library.layer(layer).store
+        trees = {name: store.tree(name) or {} for name in found}
+        entries = [Incoming(name=name, tree=trees[name], origin=found[name], format="skill") for name in found]
+        if entries:
+            self._remember({entry.name: entry for entry in entries}, layer)
 
     def _proposals(self, layer: str) -> dict[tuple[str, str], Proposal]:
         """(name, hash of the files) → the proposal that was made of it, whatever became of it."""

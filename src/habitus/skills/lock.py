@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from habitus.errors import Invalid, StorageFailed
 from habitus.files import write_whole
-from habitus.skills.fetching import without_login
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 Kept = TypeVar("Kept", bound="DataclassInstance")
 
 FILE = "habitus-lock.json"
+_LOGIN = re.compile(r"^(?P<scheme>\w[\w+.-]*://)?(?P<login>[^/\s]*)@")
 OLD_FILE = "skills-lock.json"  # what it was called; now that name is another tool's
 
 
@@ -55,3 +56,11 @@ def write(path: Path, locked: Mapping[str, Kept]) -> None:
     """Replace the file whole: a reader sees the old one or the new one."""
     text = json.dumps({"version": 1, "skills": {name: asdict(locked[name]) for name in sorted(locked)}}, indent=2)
     write_whole(path, f"{text}\n".encode())
+
+
+def without_login(address: str) -> str:
+    """An address as it may be kept and shown. A token may stand where a user does, so both go; `git@` opens nothing."""
+    found = _LOGIN.match(address)
+    if found is None or (found["login"] == "git" or (found["scheme"] == "ssh://" and ":" not in found["login"])):
+        return address
+    return (found["scheme"] or "") + address[found.end() :]

@@ -77,7 +77,7 @@ class OutsideContent:
 
     def is_trusted(self, layer: Layer, name: str, tree_hash: str) -> bool:
         """Whether it is the person's own, or they trust it as it is."""
-        if self._is_imported(layer, name):
+        if not layer.claims_root and self._is_imported(layer, name):
             return self._trust.is_trusted_as_it_is(IMPORTED, name, tree_hash)
         root = layer.trust_root or layer.claims_root
         if not root:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from habitus.app.home import Clock, Home
+from habitus.app.home import Home
+from habitus.app.library import locking
 from habitus.app.library.content import near_duplicates
+from habitus.app.library.locking import Tracked
 from habitus.app.library.undoing import of_change, of_lessons
 from habitus.errors import Invalid, NotFound
 from habitus.files import Tree, content_of, disk_errors, without_examination
 from habitus.files import tree_hash as hash_of
 from habitus.memory.playbook import land
 from habitus.settings import Settings
-from habitus.skills import fetching, lock, names, trees
+from habitus.skills import fetching, names, trees
 from habitus.skills.diffing import diff_trees
 from habitus.skills.downloading import Reach
 from habitus.skills.finding import Finder
@@ -27,6 +29,7 @@ from habitus.skills.layers import USER
 from habitus.skills.library import Library
 from habitus.skills.listing import Listed
 from habitus.skills.model import Counters, Diagnostic, Severity, Stage, State
+from habitus.skills.npx_lock import project_file
 
 Progress = Callable[[int], None]  # is told how many are done
 
@@ -73,11 +76,19 @@ class SkillDiff:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Updated:
-    """What differs there, what became of it, and which skills are no longer there."""
+    """What differs there, what became of it, which skills are no longer there, and what could not be looked at."""
 
     changes: tuple[SkillDiff, ...]
     taken: TakenIn
     gone: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+    def with_more(self, other: Updated) -> Updated:
+        undo = (*self.taken.undo[1:], *other.taken.undo[1:])
+        taken = TakenIn(results=(*self.taken.results, *other.taken.results), undo=("undo", *undo) if undo else ())
+        return Updated(
+            changes=(*self.changes, *other.changes), taken=taken, gone=(*self.gone, *other.gone), notes=self.notes
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,11 +108,33 @@ def take_in(home: Home, source: Path | str, only: Sequence[str], layer: str, man
 def add(home: Home, source: str, only: Sequence[str], manner: Manner) -> TakenIn:
     """Fetch skills, take them in, and lock where they came from and at which commit."""
     with _fetched(home.settings, source, manner.reach) as fetched:
-        found = detect.read(fetched.path, origin=_origin(fetched), keep_both=manner.keep_both)
-        entries = list(_chosen(found, only))
+        entries = _found_in(fetched, only, manner)
         taken = _run(home, entries, USER, manner)
-        _lock(home.settings, home.clock, taken.results, entries, fetched)
+        locking.record_own(home, taken.results, _skills(entries), fetched)
     return taken
+
+
+def add_to_project(home: Home, source: str, only: Sequence[str], manner: Manner) -> TakenIn:
+    """Fetch skills, put them into the project's `.agents/skills`, and lock them in the file of `npx skills`."""
+    place = locking.place_in_project(home.settings)
+    file = project_file(place)
+    file.read()  # one that can't be read is said before anything is done
+    with _fetched(home.settings, source, manner.reach) as fetched, disk_errors(place / locking.SHARED):
+        entries = _found_in(fetched, only, manner)
+        (place / locking.SHARED).mkdir(parents=True, exist_ok=True)
+        there = home.seen_from(place)
+        layer = next(one.name for one in there.skills.layers if one.trust_root == str(place / locking.SHARED))
+        taken = _run(there, entries, layer, manner)
+        locking.record_in_project(there, file, layer, taken.results, _skills(entries), fetched)
+    return taken
+
+
+def _found_in(fetched: fetching.Fetched, only: Sequence[str], manner: Manner) -> list[Entry]:
+    return list(_chosen(detect.read(fetched.path, origin=fetched.origin, keep_both=manner.keep_both), only))
+
+
+def _skills(entries: Iterable[Entry]) -> list[Incoming]:
+    return [entry for entry in entries if isinstance(entry, Incoming)]
 
 
 def add_from_web(home: Home, source: str, *, overwrite: bool = False) -> TakenIn:
@@ -111,30 +144,48 @@ def add_from_web(home: Home, source: str, *, overwrite: bool = False) -> TakenIn
 
 def update(home: Home, wanted: Sequence[str], manner: Manner, *, is_check: bool = False) -> Updated:
     """Fetch added skills again and take in what changed; `is_check` only looks."""
-    locked = lock.read(_lock_file(home.settings))
+    tracked, notes = locking.tracked(home)
+    known = {one.name for one in tracked} | {f"{one.name}@{one.layer}" for one in tracked}
     for name in wanted:
-        if name not in locked:
-            raise NotFound(f"'{name}' was not added from anywhere.", mend=f"Added: {', '.join(locked) or 'none'}.")
-    chosen = {name: locked[name] for name in wanted or locked}
-    results: list[Result] = []
-    changes: list[SkillDiff] = []
-    gone: list[str] = []
-    undo: list[str] = []
-    for address in dict.fromkeys(entry.address for entry in chosen.values()):
-        with _fetched(home.settings, address, manner.reach) as fetched:
-            mine = {name for name, entry in chosen.items() if entry.address == address}
-            found = detect.read(fetched.path, origin=_origin(fetched), keep_both=True)
-            entries = [entry for entry in found if isinstance(entry, Incoming) and entry.name in mine]
-            gone += sorted(mine - {entry.name for entry in entries})
-            moved = [entry for entry in entries if hash_of(entry.tree) != locked[entry.name].tree_hash]
-            changes += [SkillDiff(name=entry.name, diff=diff) for entry in moved if (diff := _diff(home.skills, entry))]
-            if not is_check:
-                taken = _run(home, entries, USER, manner)
-                _lock(home.settings, home.clock, taken.results, entries, fetched)
-                results += taken.results
-                undo += taken.undo[1:]
-    taken = TakenIn(results=tuple(results), undo=("undo", *undo) if undo else ())
-    return Updated(changes=tuple(changes), taken=taken, gone=tuple(gone))
+        if name not in known:
+            names = ", ".join(dict.fromkeys(one.name for one in tracked))
+            raise NotFound(f"'{name}' was not added from anywhere.", mend=f"Added: {names or 'none'}.")
+    groups: dict[Hashable, list[Tracked]] = {}
+    for one in tracked:
+        if wanted and one.name not in wanted and f"{one.name}@{one.layer}" not in wanted:
+            continue
+        if not wanted and _is_untrusted(home.skills, one):
+            notes.append(f"{one.name}@{one.layer} is not trusted; name it to update it from {one.address}.")
+            continue
+        groups.setdefault(one.source, []).append(one)
+    done = Updated(changes=(), taken=TakenIn(results=()), gone=(), notes=tuple(notes))
+    for group in groups.values():
+        done = done.with_more(_update_from_one_source(home, group, manner, is_check=is_check))
+    return done
+
+
+def _is_untrusted(skills: Library, one: Tracked) -> bool:
+    """Whether it lies in a project that nobody trusts: what is written there shall reach nothing by itself."""
+    return one.file is not None and skills.find(f"{one.name}@{one.layer}").state is State.UNTRUSTED
+
+
+def _update_from_one_source(home: Home, group: Sequence[Tracked], manner: Manner, *, is_check: bool) -> Updated:
+    mine, first = {one.name: one for one in group}, group[0]
+    with _fetched(home.settings, first.address, manner.reach, first.branch) as fetched:
+        found = detect.read(fetched.path, origin=fetched.origin, keep_both=True)
+        entries = [entry for entry in found if isinstance(entry, Incoming) and entry.name in mine]
+        moved = [entry for entry in entries if first.file or hash_of(entry.tree) != mine[entry.name].hash]
+        diffs = ((entry.name, _diff(home.skills, entry, first.layer)) for entry in moved)
+        changes = tuple(SkillDiff(name=name, diff=diff) for name, diff in diffs if diff)
+        gone = tuple(sorted(mine.keys() - {entry.name for entry in entries}))
+        if is_check:
+            return Updated(changes=changes, taken=TakenIn(results=()), gone=gone)
+        if first.file:
+            as_installed = [entry for entry in moved if locking.is_as_installed(home, mine[entry.name])]
+            home.importer.adopt({entry.name: entry.origin for entry in as_installed}, first.layer)
+        taken = _run(home, entries, first.layer, manner)
+        locking.record(home, group, taken.results, entries, fetched)
+    return Updated(changes=changes, taken=taken, gone=gone)
 
 
 def export(
@@ -256,48 +307,13 @@ def _is_new(result: Result) -> bool:
     return result.verdict in (Verdict.IMPORTED, Verdict.UPDATED)
 
 
-def _fetched(settings: Settings, wanted: str, reach: Reach) -> AbstractContextManager[fetching.Fetched]:
+def _fetched(
+    settings: Settings, wanted: str, reach: Reach, branch: str = ""
+) -> AbstractContextManager[fetching.Fetched]:
     host = settings.git_host or fetching.DEFAULT_HOST
-    return fetching.fetched(wanted, cwd=settings.cwd, environ=os.environ, host=host, reach=reach)
+    return fetching.fetched(wanted, cwd=settings.cwd, environ=os.environ, host=host, branch=branch, reach=reach)
 
 
-def _origin(fetched: fetching.Fetched) -> str:
-    """How what was fetched is called: with its owner, because many repositories are called `skills`."""
-    owner = fetched.address.partition("/tree/")[0].rstrip("/").split("/")[-2:-1]
-    return "/".join([*(owner if fetched.commit else ()), fetched.path.name])
-
-
-def _lock_file(settings: Settings) -> Path:
-    """The home's lockfile, under its old name where it has not been renamed yet."""
-    file, old = settings.home / lock.FILE, settings.home / lock.OLD_FILE
-    if old.is_file() and not file.exists():
-        with disk_errors(file):
-            old.rename(file)
-    return file
-
-
-def _lock(
-    settings: Settings, clock: Clock, results: Sequence[Result], entries: Iterable[Entry], fetched: fetching.Fetched
-) -> None:
-    hashes = {entry.name: hash_of(entry.tree) for entry in entries if isinstance(entry, Incoming)}
-    locked = lock.read(_lock_file(settings))
-    for result in results:
-        if result.verdict is Verdict.REFUSED or result.name not in hashes:
-            continue
-        entry = lock.Locked(
-            address=fetched.address,
-            commit=fetched.commit,
-            origin=result.origin,
-            tree_hash=hashes[result.name],
-            added_on=clock().isoformat(timespec="seconds"),
-            digest=fetched.digests.get(result.name, ""),
-        )
-        earlier = locked.get(result.name)
-        is_same = earlier is not None and replace(earlier, added_on=entry.added_on) == entry
-        locked[result.name] = earlier if is_same and earlier is not None else entry
-    lock.write(_lock_file(settings), locked)
-
-
-def _diff(skills: Library, entry: Incoming) -> str:
-    here = skills.layer(USER).store.tree(entry.name) or {}
+def _diff(skills: Library, entry: Incoming, layer: str) -> str:
+    here = skills.layer(layer).store.tree(entry.name) or {}
     return diff_trees(here, entry.tree, f"{entry.name} here", f"{entry.name} there")

@@ -11,6 +11,7 @@ from datetime import datetime
 from habitus.app.declaring import after_option, argument, limit_option, option, page_of, use_case
 from habitus.app.home import Home
 from habitus.app.library.layers import open_library
+from habitus.app.library.locking import origin_of
 from habitus.app.operation.people import Role
 from habitus.errors import NotFound, did_you_mean
 from habitus.evidence.model import ItemKind
@@ -185,6 +186,7 @@ class ShownSkill(SkillEntry):
     told: tuple[str, ...] = ()  # what its source says it has counted, in words
     lacks: tuple[str, ...] = ()  # packages that it needs and this environment does not have, in words
     known: tuple[str, ...] = ()  # what evidence says of each version, in words
+    origin: str = ""  # where lockfiles say that it came from
 
 
 def _version_of(done: ShownSkill) -> tuple[int, str]:
@@ -228,6 +230,7 @@ def show(home: Home, wanted: OneSkill) -> ShownSkill:
         ),
         lacks=() if skill is None else gates.missing_packages(skill.manifest, Packages()),
         known=known,
+        origin=origin_of(home.settings, item),
     )
 
 

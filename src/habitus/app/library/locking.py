@@ -1,0 +1,216 @@
+"""Lockfiles around skills from elsewhere: our own in the home, and those of `npx skills` for its global folder and for
+projects, so that either tool updates what the other one installed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from habitus.app.home import Home
+from habitus.errors import UserError
+from habitus.files import disk_errors, tree_hash
+from habitus.settings import Settings
+from habitus.skills import lock, names, npx_lock
+from habitus.skills.layers import AGENTS, USER, project_places, project_root
+from habitus.skills.listing import Listed
+from habitus.skills.npx_lock import LockFile
+
+if TYPE_CHECKING:  # for those who fetch
+    from habitus.skills.fetching import Fetched
+    from habitus.skills.formats.base import Incoming
+    from habitus.skills.importing import Result
+
+SHARED = Path(".agents", "skills")  # the folder of a project that most agents read
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tracked:
+    """A skill that a lockfile knows: where it lies here, and where it is fetched from."""
+
+    name: str
+    layer: str
+    address: str
+    hash: str  # of its files as they came
+    branch: str = ""
+    key: str = ""  # its name as the file has it
+    file: LockFile | None = None  # of `npx skills`; without, our own
+
+    @property
+    def source(self) -> tuple[str, str, str, LockFile | None]:
+        """What is fetched together, and lands in one place."""
+        return self.address, self.branch, self.layer, self.file
+
+
+def tracked(home: Home) -> tuple[list[Tracked], list[str]]:
+    """Every skill that can be updated; and why others can't, a line each."""
+    own = lock.read(_own_file(home.settings))
+    found = [Tracked(name=name, layer=USER, address=one.address, hash=one.tree_hash) for name, one in own.items()]
+    unread: list[str] = []
+    for file, layers in _files(home.settings):
+        try:
+            found += _tracked_in(home, file, layers, unread)
+        except UserError as error:
+            unread.append(f"{error.message} {error.mend}")
+    return found, unread
+
+
+def origin_of(settings: Settings, item: Listed) -> str:
+    """Where a skill came from by what lockfiles say, in words; "" where none knows it."""
+    try:
+        if item.layer == USER:
+            known = lock.read(_own_file(settings)).get(item.name)
+            return "" if known is None else f"{known.address if '://' in known.address else known.origin}"
+        for file, layers in _files(settings):
+            for key, entry in file.read().items() if item.layer in layers else ():
+                if names.canonical(key) == item.name:
+                    source = str(entry.get("source", ""))
+                    return f"{Path(source).name if Path(source).is_absolute() else source}, by 'npx skills'"
+    except UserError:
+        pass  # `skills update` says what is wrong with it
+    return ""
+
+
+def _files(settings: Settings) -> Iterator[tuple[LockFile, Sequence[str]]]:
+    """Those of `npx skills` that are seen from here, and the layers that what they list may lie in."""
+    yield npx_lock.global_file(settings.user_home, os.environ), AGENTS
+    places: dict[Path, list[str]] = {}
+    for place in project_places(settings.cwd, settings.user_home):
+        places.setdefault(place.root.parents[1], []).append(place.name)
+    for folder, layers in places.items():
+        yield npx_lock.project_file(folder), layers
+
+
+def _tracked_in(home: Home, file: LockFile, layers: Sequence[str], unread: list[str]) -> Iterator[Tracked]:
+    for key, entry in file.read().items():
+        name = names.canonical(key)
+        layer = next((one for one in layers if home.skills.layer(one).store.is_taken(name)), "")
+        address = npx_lock.address_of(entry, file.path.parent)
+        if layer and address:
+            digest = str(entry.get("computedHash" if file.is_project else "skillFolderHash", ""))
+            branch = str(entry.get("ref") or "")
+            yield Tracked(name=name, layer=layer, address=address, hash=digest, branch=branch, key=key, file=file)
+        elif layer:
+            unread.append(f"{name}@{layer} comes with the package {entry.get('source')}: npm updates it.")
+
+
+def is_as_installed(home: Home, one: Tracked) -> bool:
+    """Whether a skill that `npx skills` installed lies here as it came."""
+    folder = home.skills.layer(one.layer).store.directory(one.name)
+    return folder is not None and _hash_like(one.hash, folder) == one.hash
+
+
+def _hash_like(known: str, folder: Path) -> str:
+    """A folder's hash of the kind that an entry has."""
+    return npx_lock.git_hash(folder) if len(known) == 40 else npx_lock.computed_hash(folder)
+
+
+def record(
+    home: Home, group: Sequence[Tracked], results: Iterable[Result], entries: Iterable[Incoming], fetched: Fetched
+) -> None:
+    """Note in the file that knows them what was taken in of these skills."""
+    file = group[0].file
+    if file is None:
+        record_own(home, results, entries, fetched)
+        return
+    by_name = {one.name: one for one in group}
+    there = {entry.name: _place(entry, fetched) for entry in entries}
+    now = home.clock().astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+    def change(skills: dict[str, npx_lock.Entry]) -> None:
+        for result in results:
+            one = by_name.get(result.name)
+            if one is None or one.key not in skills or not result.is_here_now:
+                continue
+            folder = there[result.name] or home.skills.layer(one.layer).store.directory(result.name)
+            digest = _hash_like(one.hash, folder) if folder is not None else one.hash
+            new = {"computedHash": digest} if file.is_project else {"skillFolderHash": digest, "updatedAt": now}
+            if digest != one.hash:
+                skills[one.key] |= new | _digest_of(fetched, result.name)
+
+    file.change(change)
+
+
+def record_own(home: Home, results: Iterable[Result], entries: Iterable[Incoming], fetched: Fetched) -> None:
+    """Note in the home's file what was added."""
+    file, hashes = _own_file(home.settings), {entry.name: tree_hash(entry.tree) for entry in entries}
+    locked = lock.read(file)
+    for result in results:
+        if result.is_refused or result.name not in hashes:
+            continue
+        entry = lock.Locked(
+            address=fetched.address,
+            commit=fetched.commit,
+            origin=result.origin,
+            tree_hash=hashes[result.name],
+            added_on=home.clock().isoformat(timespec="seconds"),
+            digest=fetched.digests.get(result.name, ""),
+        )
+        earlier = locked.get(result.name)
+        is_same = earlier is not None and replace(earlier, added_on=entry.added_on) == entry
+        locked[result.name] = earlier if is_same and earlier is not None else entry
+    lock.write(file, locked)
+
+
+def record_in_project(
+    home: Home, file: LockFile, layer: str, results: Iterable[Result], entries: Iterable[Incoming], fetched: Fetched
+) -> None:
+    """Note in a project's file what was added to it; of an archive nothing, since `npx skills` could not fetch it."""
+    if fetched.path.is_file():
+        return
+    there = {entry.name: _place(entry, fetched) for entry in entries}
+    source = npx_lock.source_of(fetched.repository or fetched.address, fetched.branch, file.path.parent)
+    if fetched.digests:
+        source = {"source": fetched.path.name.removeprefix("www."), "sourceUrl": fetched.address}
+        source["sourceType"] = "well-known"
+
+    def change(skills: dict[str, npx_lock.Entry]) -> None:
+        for result in results:
+            if not result.is_here_now or result.name not in there:
+                continue
+            place = there[result.name]
+            folder = place or home.skills.layer(layer).store.directory(result.name)
+            if folder is None:
+                continue
+            path = {} if place is None or source["sourceType"] == "local" else _path_of(place, fetched)
+            digest = {"computedHash": npx_lock.computed_hash(folder)}
+            skills[result.name] = {**source, **path, **digest, **_digest_of(fetched, result.name)}
+
+    file.change(change)
+
+
+def place_in_project(settings: Settings) -> Path:
+    """The folder whose `.agents/skills` a project's skills go into: the nearest that has them, or its root."""
+    top = project_root(settings.cwd)
+    chain = [settings.cwd, *settings.cwd.parents]
+    inside = chain[: chain.index(top) + 1]
+    return next((one for one in inside if (one / SHARED).is_dir() or (one / npx_lock.PROJECT_FILE).is_file()), top)
+
+
+def _place(entry: Incoming, fetched: Fetched) -> Path | None:
+    """The folder that a skill was read from, where it was one and not part of an archive or a site."""
+    if fetched.digests or fetched.path.is_file():
+        return None
+    folder = fetched.path / entry.origin.removeprefix(fetched.origin).lstrip("/")
+    return folder if (folder / "SKILL.md").is_file() else None
+
+
+def _path_of(folder: Path, fetched: Fetched) -> Mapping[str, str]:
+    inside = Path(fetched.folder) / folder.relative_to(fetched.path) / "SKILL.md"
+    return {"skillPath": inside.as_posix()}
+
+
+def _digest_of(fetched: Fetched, name: str) -> Mapping[str, str]:
+    return {"wellKnownDigest": fetched.digests[name]} if name in fetched.digests else {}
+
+
+def _own_file(settings: Settings) -> Path:
+    """The home's lockfile, under its old name where it has not been renamed yet."""
+    file, old = settings.home / lock.FILE, settings.home / lock.OLD_FILE
+    if old.is_file() and not file.exists():
+        with disk_errors(file):
+            old.rename(file)
+    return file
