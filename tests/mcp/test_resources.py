@@ -200,3 +200,54 @@ async def test_prompts_let_the_host_s_own_model_draft_and_review(habitus: Habitu
         assert "Nobody has practised with it yet" in better
         with pytest.raises(MCPError, match="There is no prompt 'nothing'"):
             await client.get_prompt("nothing")
+
+
+@pytest.mark.req("CL-05")
+@pytest.mark.parametrize("mode", MODES)
+async def test_names_of_skills_and_paths_of_their_files_are_completed(
+    habitus: Habitus, connect: Connect, mode: str
+) -> None:
+    with_files(habitus)
+    prompt = types.PromptReference(name="improve_skill")
+    files = types.ResourceTemplateReference(uri="skill://{name}/{+path}")
+    async with connect(mode) as client:
+
+        async def completed(ref: Any, argument: str, begun: str, **context: str) -> tuple[list[str], int | None]:
+            found = await client.complete(ref, {"name": argument, "value": begun}, context or None)
+            return found.completion.values, found.completion.total
+
+        assert await completed(prompt, "name", "Brew") == (["brew-tea"], 1)
+        assert await completed(files, "name", "tea") == (["brew-tea", "pour-tea"], 2)
+        assert (await completed(files, "path", "s", name="pour-tea"))[0][
+            0
+        ] == "SKILL.md"  # beginning so, before assets/
+        assert await completed(files, "path", "ref", name="pour-tea") == (
+            ["references/cups.md", "references/deep/one two.md"],
+            2,
+        )
+        assert await completed(files, "path", "", name="none") == ([], 0)
+        assert await completed(types.PromptReference(name="save_skill"), "hint", "t") == ([], 0)
+        for ref, argument in ((prompt, "hint"), (types.ResourceTemplateReference(uri="file://{a}"), "name")):
+            with pytest.raises(MCPError) as refused:
+                await completed(ref, argument, "")
+            assert refused.value.error.code == types.INVALID_PARAMS
+
+
+@pytest.mark.req("CL-05")
+@pytest.mark.filterwarnings("ignore:The logging capability is deprecated")  # in the later protocol, which has it not
+async def test_a_client_hears_how_calls_went_from_the_level_on_that_it_sets(habitus: Habitus, connect: Connect) -> None:
+    heard: list[tuple[str, Any]] = []
+
+    async def hear(params: types.LoggingMessageNotificationParams) -> None:
+        heard.append((params.level, params.data))
+
+    async with connect("legacy", client={"logging_callback": hear}) as client:
+        assert client.server_capabilities.logging is not None
+        await client.call_tool("recall_skill", {"name": "no-such-skill"})
+        await client.set_logging_level("warning")
+        await client.call_tool("recall_skill", {"name": "brew-tea"})
+        await client.call_tool("recall_skill", {"name": "no-such-skill"})
+        await client.set_logging_level("info")
+        await client.call_tool("recall_skill", {"name": "brew-tea"})
+    assert [level for level, _ in heard] == ["warning", "info"]
+    assert "no-such-skill" in heard[0][1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import get_args
 
 import mcp_types as types
 from mcp.server.session import ServerSession
@@ -18,6 +19,8 @@ from habitus.errors import Refused
 from habitus.events import ToolResult
 from habitus.skills.selection import User
 
+LEVELS: Sequence[types.LoggingLevel] = get_args(types.LoggingLevel)  # the least grave first
+
 
 class Client:
     """A turn begins with a call. It ends when the model says how it went, when nobody calls for a while, when it has
@@ -27,6 +30,7 @@ class Client:
         self.id = new_id()
         self.session = session  # the last, to send word to
         self.listed: Mapping[str, types.Tool] | None = None  # by name, the tools as it has seen them
+        self.level: types.LoggingLevel | None = None  # from which on it wants to hear how calls went
         self._hosting = hosting
         self._user = user
         self._idle_s = idle_s
@@ -56,6 +60,12 @@ class Client:
         if turn.is_judged or (self._calls >= self._most_calls and not self._running):
             await self._end(turn)
         return result
+
+    async def log(self, level: types.LoggingLevel, text: str) -> None:
+        """Tell it, where it has asked for word from such a level on; the later protocol has no way to ask."""
+        if self.level is not None and LEVELS.index(level) >= LEVELS.index(self.level):
+            params = types.LoggingMessageNotificationParams(level=level, data=text, logger="habitus")
+            await self.session.send_notification(types.LoggingMessageNotification(params=params))
 
     async def leave(self) -> None:
         """The client has gone; a call of its that is read only now begins no other turn."""

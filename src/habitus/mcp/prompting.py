@@ -37,6 +37,26 @@ PROMPTS = [
     types.Prompt(name="review", title="Review", description="Go through what waits for your decision."),
 ]
 
+FILES_OF_SKILLS = types.ResourceTemplate(
+    name="skill-file", title="A file of a skill", uri_template="skill://{name}/{+path}"
+)
+
+
+def blank_of(params: types.CompleteRequestParams) -> tuple[str, str]:
+    """What somebody is filling in, of a prompt or of the address of a file: an argument, and the skill it is about."""
+    ref, argument = params.ref, params.argument.name
+    if isinstance(ref, types.PromptReference):
+        blanks = {one.name for each in PROMPTS if each.name == ref.name for one in each.arguments or ()}
+        about = f"prompt '{ref.name}'"
+    else:
+        blanks = {"name", "path"} if ref.uri == FILES_OF_SKILLS.uri_template else set()
+        about = f"resource template '{ref.uri}'"
+    if argument not in blanks:
+        known = f"It has: {', '.join(sorted(blanks))}." if blanks else "See prompts/list and resources/templates/list."
+        raise Invalid(f"There is no {about} with an argument '{argument}'.", mend=known)
+    given = params.context.arguments if params.context is not None else None
+    return argument, (given or {}).get("name", "")
+
 
 def text_of(name: str) -> str:
     """One of the texts that stand beside this file as Markdown."""

@@ -21,7 +21,7 @@ from mcp.shared.exceptions import MCPError
 
 from habitus.errors import UserError
 from habitus.mcp.greeting import VERSIONS, Greeting, Rehearsal
-from habitus.mcp.prompting import PROMPTS, text_of
+from habitus.mcp.prompting import FILES_OF_SKILLS, PROMPTS, text_of
 from habitus.mcp.scope import Scope
 
 if TYPE_CHECKING:
@@ -113,6 +113,13 @@ def make_server(behind: Behind) -> Server[Any]:
     async def get_prompt(ctx: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
         return await (await behind(person_of(ctx))).prompt(params.name, params.arguments or {})
 
+    async def complete(ctx: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
+        return await (await behind(person_of(ctx))).complete(params)
+
+    async def set_level(ctx: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:
+        (await behind(person_of(ctx))).set_level(client_of(ctx), ctx.session, params.level)
+        return types.EmptyResult()
+
     async def list_skills(ctx: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
         return await (await behind(person_of(ctx))).skills.entries(params.cursor)
 
@@ -135,9 +142,11 @@ def make_server(behind: Behind) -> Server[Any]:
         on_read_resource=_told(read_resource),
         on_list_prompts=list_prompts,
         on_get_prompt=_told(get_prompt),
+        on_completion=_told(complete),
         on_subscriptions_listen=ListenHandler(behind.bus),
     )
     server.extensions[SKILLS] = {"directoryRead": True}
+    server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, _told(set_level))
     server.add_request_handler("skills/list", types.PaginatedRequestParams, _told(list_skills))
     server.add_request_handler("skills/get", OfOne, _told(get_skill))
     server.add_request_handler("resources/directory/read", OfOne, _told(read_directory))
@@ -148,11 +157,6 @@ class OfOne(types.PaginatedRequestParams):
     """Of one skill, or one directory of it."""
 
     uri: str
-
-
-FILES_OF_SKILLS = types.ResourceTemplate(
-    name="skill-file", title="A file of a skill", uri_template="skill://{name}/{+path}"
-)
 
 
 def person_of(ctx: Context) -> Person | None:

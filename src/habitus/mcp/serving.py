@@ -19,13 +19,15 @@ from habitus.app.operation.readiness import Readiness, readiness
 from habitus.app.review.inbox import waiting
 from habitus.errors import Refused, UserError, did_you_mean
 from habitus.mcp.client import Client
-from habitus.mcp.prompting import prompt
+from habitus.mcp.prompting import blank_of, prompt
 from habitus.mcp.scope import Scope
 from habitus.mcp.skills import SkillResources
 from habitus.mcp.tools import as_result, as_tool, is_admin, is_offered, only_looks, refusal
 from habitus.skills.names import BUILT_IN_TOOLS
+from habitus.text import one_line
 
 log = logging.getLogger(__name__)
+_MOST_LOGGED = 300  # characters of what a call said that failed
 
 
 def open_serving(scope: Scope, bus: SubscriptionBus) -> Serving:
@@ -78,6 +80,7 @@ class Serving:
         self, client: str, session: ServerSession, params: types.CallToolRequestParams
     ) -> types.CallToolResult:
         loop, steps = asyncio.get_running_loop(), 0
+        began = loop.time()
 
         def watch(text: str) -> None:
             nonlocal steps
@@ -95,6 +98,9 @@ class Serving:
             return refusal(f"{error.message} {error.mend}".strip())
         if result is None:
             return await self._unknown(params.name, known)
+        said = "" if result.outcome.is_ok else f": {one_line(result.content)[:_MOST_LOGGED]}"
+        took = f"{params.name} took {(loop.time() - began) * 1000:.0f} ms"
+        await known.log("warning" if said else "info", f"{took}{said}")
         declared = (known.listed or {}).get(params.name)
         if params.name not in BUILT_IN_TOOLS or not only_looks(declared):
             await self.look()
@@ -117,6 +123,13 @@ class Serving:
     async def prompt(self, name: str, arguments: Mapping[str, str]) -> types.GetPromptResult:
         home = self._habitus
         return await asyncio.to_thread(lambda: prompt(name, arguments, waiting(home), self._practice))
+
+    async def complete(self, params: types.CompleteRequestParams) -> types.CompleteResult:
+        blank, skill = blank_of(params)
+        return await self.skills.complete(blank, params.argument.value, skill)
+
+    def set_level(self, client: str, session: ServerSession, level: types.LoggingLevel) -> None:
+        self._known(client, session).level = level
 
     def _practice(self, skill: str) -> str:
         from habitus.app.growth.improvable import describe_practice  # its arithmetic, for those who ask

@@ -21,6 +21,7 @@ from habitus.skills.model import Summary, Unreadable
 
 MAIN = "SKILL.md"
 MOST_FILES, MOST_BYTES = 512, 16 * 1024 * 1024  # of one skill, by the extension
+MOST_COMPLETIONS = 100  # by the protocol
 PAGE, MANIFESTS = 200, 50  # entries at once: names are cheap, manifests read every file
 
 _SCHEME = "skill://"
@@ -74,6 +75,24 @@ class SkillResources:
             for child, is_folder in sorted(found.items())
         ]
         return {"resources": listed, "resultType": "complete"}
+
+    async def complete(self, blank: str, begun: str, skill: str) -> types.CompleteResult:
+        """Names of skills, or paths of files of one of them, that begin so; those with it inside come after."""
+
+        def look() -> list[str]:
+            if blank == "name":
+                return [one.name for one in self._publisher.summaries()]
+            try:
+                return list(self._publisher.skill(skill).files) if blank == "path" else []
+            except NotFound:
+                return []
+
+        fitting = [one for one in await asyncio.to_thread(look) if begun.casefold() in one.casefold()]
+        fitting.sort(key=lambda one: not one.casefold().startswith(begun.casefold()))
+        shown = fitting[:MOST_COMPLETIONS]
+        return types.CompleteResult(
+            completion=types.Completion(values=shown, total=len(fitting), has_more=len(shown) < len(fitting))
+        )
 
     async def _skill(self, name: str, uri: str) -> Published:
         try:
