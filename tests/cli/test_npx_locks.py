@@ -194,7 +194,7 @@ def test_the_real_package_and_we_agree(direct: Direct, project: Path, repository
     environ = {**os.environ, "HOME": str(direct.cli.user_home), "PATH": f"{npx_skills}:{os.environ['PATH']}"}
 
     def skills(*words: str) -> str:
-        command = [npx_skills / "skills", *words, "-y"]
+        command = [str(npx_skills / "skills"), *words, "-y"]
         quiet = {**environ, "DISABLE_TELEMETRY": "1", "NO_COLOR": "1"}
         return subprocess.run(command, cwd=project, env=quiet, capture_output=True, text=True, check=True).stdout
 

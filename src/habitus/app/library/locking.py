@@ -129,7 +129,7 @@ def record(
             digest = _hash_like(one.hash, folder) if folder is not None else one.hash
             new = {"computedHash": digest} if file.is_project else {"skillFolderHash": digest, "updatedAt": now}
             if digest != one.hash:
-                skills[one.key] |= new | _digest_of(fetched, result.name)
+                skills[one.key] |= {**new, **_digest_of(fetched, result.name)}
 
     file.change(change)
 
