@@ -109,3 +109,16 @@ def test_a_second_look_counts_against_the_daily_cap(
     said = direct("skills", "scan", str(theirs), "--second-look")
     assert "No second look: Learning may spend 10 tokens a day" in said.err.replace("\n", " ")
     assert said.code == 1, "what the rules found holds it all the same"
+
+
+@pytest.mark.req("SK-20")
+def test_what_was_scanned_before_is_not_scanned_again_until_it_changes(direct: Direct, theirs: Path) -> None:
+    direct("skills", "lint", str(theirs))
+    kept = direct.home / "cache" / "scans.json"
+    kept.write_text(kept.read_text().replace("overrules", "as-it-was-kept"))
+    assert "as-it-was-kept" in direct("skills", "lint", str(theirs)).out
+    (theirs / "SKILL.md").write_text(f"{NASTY}\nNo more.\n")
+    assert "(overrules)" in direct("skills", "lint", str(theirs)).out
+    for damage in ("", "[]", '{"rules": "of another version", "scans": {}}'):
+        kept.write_text(damage)
+        assert "(overrules)" in direct("skills", "lint", str(theirs)).out

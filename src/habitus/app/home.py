@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.app import home_directory
-from habitus.app.library.content import high_findings
+from habitus.app.library.content import KeptScans
 from habitus.app.review.notifying import Notifier
 from habitus.errors import Refused
 from habitus.files import Tree
@@ -94,6 +94,7 @@ class Home:
         self.there = there
         self.place = there.place  # where what is not kept may be written
         self._wiring = wiring
+        self._scans = KeptScans(there.place / "cache" / "scans.json")
         self.trust = Trust(local, clock=clock, scan=self.scan)
         # Kept with the skills they are about: code that one host's person approved, every host may run.
         self.approvals = Trust(shared, clock=clock, scan=self.scan)
@@ -115,6 +116,7 @@ class Home:
                 closing.callback(self.shared.dispose)
                 closing.callback(self.local.dispose)
             closing.callback(self.notifier.close)
+            closing.callback(self._scans.save)
 
     def __enter__(self) -> Self:
         return self
@@ -242,7 +244,7 @@ class Home:
 
     def scan(self, tree: Tree) -> list[str]:
         """Findings that a person must see before content from outside is used, one line each."""
-        return high_findings(tree, self.screening)
+        return self._scans.high_findings(tree, self.screening)
 
     def redacted(self, text: str) -> str:
         """The text without secrets, fit to be kept and shown."""

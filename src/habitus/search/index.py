@@ -177,11 +177,12 @@ class Index:
                 corpus = self._with(self.server, self.server.candidates(codes, worth, vector))
             return likeness.nearest(corpus, entry, vector, k, least_meaning) if corpus.slots else ()
 
-    def neighbours(self) -> dict[str, tuple[Hit, ...]]:
-        """For every document the few that are most like it."""
+    def neighbours(self, least: float = 0.0) -> dict[str, tuple[Hit, ...]]:
+        """For every document the few that are most like it, by at least so much."""
         with self._locked():
             server = self.server
-            return likeness.neighbours(self._corpus if server is None else self._with(server, server.everything()))
+            corpus = self._corpus if server is None else self._with(server, server.everything())
+            return likeness.neighbours(corpus, least)
 
     def supposing(self, documents: Sequence[Document], gone: Sequence[str] = ()) -> Supposed:
         """The same with these documents and without those that are gone, to be searched; nothing of it is kept."""

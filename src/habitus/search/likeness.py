@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,46 +26,49 @@ def nearest(corpus: Corpus, entry: IndexEntry, vector: Vector, k: int, least: fl
     slots = [slot for slot in _near(corpus, entry, vector) if corpus.entries[slot].id != entry.id]
     if least and corpus.vectors.shape[1]:
         slots = [slot for slot in slots if float(corpus.vectors[slot] @ vector) >= least]
-    mine = _Profile.of(corpus, entry, vector)
-    return _sorted([_compare(mine, _profile(corpus, slot)) for slot in slots])[:k]
+    mine, *others = _profiles(
+        corpus, [entry, *(corpus.entries[slot] for slot in slots)], [vector, *corpus.vectors[slots]]
+    )
+    return _sorted([_compare(mine, other) for other in others])[:k]
 
 
-def neighbours(corpus: Corpus) -> dict[str, tuple[Hit, ...]]:
-    """For every document the few that are most like it, among those with which it shares its rarest terms.
+def neighbours(corpus: Corpus, least: float = 0.0) -> dict[str, tuple[Hit, ...]]:
+    """For every document the few that are most like it, by at least so much, among those with which it shares its
+    rarest terms.
 
     Work grows with the number of documents, not of pairs: each one meets a handful of others.
     """
-    profile = functools.cache(lambda slot: _profile(corpus, slot))
-    return {id: _met(corpus, slot, profile) for id, slot in sorted(corpus.slots.items())}
+    slots = sorted(corpus.slots.values())
+    found = _profiles(corpus, [corpus.entries[slot] for slot in slots], corpus.vectors[slots])
+    profiles = dict(zip(slots, found, strict=True))
+    return {id: _met(corpus, profiles, slot, least) for id, slot in sorted(corpus.slots.items())}
 
 
-def _met(corpus: Corpus, slot: int, profile: Callable[[int], _Profile]) -> tuple[Hit, ...]:
-    mine = profile(slot)
+def _met(corpus: Corpus, profiles: Mapping[int, _Profile], slot: int, least: float) -> tuple[Hit, ...]:
+    mine = profiles[slot]
     others, shared = _sharing(corpus, slot, mine)
     if corpus.vectors.shape[1]:
         shared = corpus.vectors[others] @ mine.vector
         others, shared = others[shared >= _SAME_MATTER], shared[shared >= _SAME_MATTER]
-    return _sorted([_compare(mine, profile(other)) for other in others[highest(shared, _NEAREST)].tolist()])
+    near = others[highest(shared, _NEAREST)].tolist()
+    met = [_compare(mine, profiles[other]) for other in near if _words_allow(mine, profiles[other], least)]
+    return _sorted([hit for hit in met if hit.score >= least])
 
 
 def _sharing(corpus: Corpus, slot: int, mine: _Profile) -> tuple[Slots, NDArray[np.float32]]:
     """The other documents that have the rarest terms of this one's summary, and the worth of what they share."""
-    counts = corpus.postings.counts(mine.summary.codes)
+    counts = mine.summary.counts
     rarest = np.argsort(np.where(counts > 1, counts, np.iinfo(np.int64).max), kind="stable")[:_RAREST]
-    found: list[Slots] = []
-    worths: list[NDArray[np.float32]] = []
+    shared = np.zeros(len(corpus.entries), dtype=np.float32)
     room = _SHARING
     for place in rarest[counts[rarest] > 1].tolist():
         slots = corpus.postings.of(int(mine.summary.codes[place]))[0][:room]
-        found.append(slots)
-        worths.append(np.full(len(slots), mine.summary.rarity[place], dtype=np.float32))
+        shared[slots] += mine.summary.rarity[place]
         room -= len(slots)
-    if not found:
-        return np.zeros(0, np.int64), np.zeros(0, np.float32)
-    others, which = np.unique(np.concatenate(found), return_inverse=True)
-    shared = np.bincount(which, np.concatenate(worths)).astype(np.float32)
-    is_other = corpus.alive[others] & (others != slot)
-    return others[is_other], shared[is_other]
+    shared[slot] = 0.0
+    others = np.flatnonzero(shared)
+    others = others[corpus.alive[others]]
+    return others, shared[others]
 
 
 def _near(corpus: Corpus, entry: IndexEntry, vector: Vector) -> list[int]:
@@ -85,53 +88,74 @@ def _near(corpus: Corpus, entry: IndexEntry, vector: Vector) -> list[int]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Weighed:
-    """The different terms of a text in order, how often each is there, and what it is worth."""
+    """The different terms of a text in order, how often each is there, in how many documents, and what it is worth."""
 
     codes: Codes
     times: NDArray[np.int64]
+    counts: NDArray[np.int64]
     rarity: NDArray[np.float32]
     total: float
 
-    @classmethod
-    def of(cls, corpus: Corpus, codes: Codes) -> _Weighed:
-        different, times = np.unique(codes, return_counts=True)
-        rarity = corpus.rarity(different) + np.float32(0.1)
-        return cls(codes=different, times=times, rarity=rarity, total=float((times * rarity).sum()))
+
+def _weigh_all(corpus: Corpus, texts: Sequence[Codes]) -> list[_Weighed]:
+    """The terms of many texts, sorted and looked up in one go."""
+    sizes = [len(codes) for codes in texts]
+    owners = np.repeat(np.arange(len(texts), dtype=np.uint64), sizes)
+    packed, times = np.unique((owners << np.uint64(32)) | np.concatenate([*texts, _NONE]), return_counts=True)
+    codes = (packed & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+    counts, rarity = corpus.postings.counts(codes), corpus.rarity(codes) + np.float32(0.1)
+    ends = np.searchsorted(packed >> np.uint64(32), np.arange(len(texts), dtype=np.uint64), side="right").tolist()
+    return [
+        _Weighed(
+            codes=codes[start:end],
+            times=times[start:end],
+            counts=counts[start:end],
+            rarity=rarity[start:end],
+            total=float((times[start:end] * rarity[start:end]).sum()),
+        )
+        for start, end in zip([0, *ends], ends, strict=False)
+    ]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class _Profile:
     """What is compared of a document; its terms are looked up once, however many others it meets."""
 
-    id: str
-    vector: Vector
-    summary: _Weighed
-    body: _Weighed | None
+    def __init__(self, corpus: Corpus, entry: IndexEntry, vector: Vector, summary: _Weighed) -> None:
+        self._corpus, self._entry = corpus, entry
+        self.id, self.vector, self.summary = entry.id, vector, summary
 
-    @classmethod
-    def of(cls, corpus: Corpus, entry: IndexEntry, vector: Vector) -> _Profile:
-        has_body = entry.lengths[-1] >= _SHORTEST_BODY
-        return cls(
-            id=entry.id,
-            vector=vector,
-            summary=_Weighed.of(corpus, entry.summary),
-            body=_Weighed.of(corpus, entry.body) if has_body else None,
-        )
+    @functools.cached_property
+    def body(self) -> _Weighed | None:
+        """Looked up when it is first compared: most are not."""
+        has_body = self._entry.lengths[-1] >= _SHORTEST_BODY
+        return _weigh_all(self._corpus, [self._entry.body])[0] if has_body else None
 
 
-def _profile(corpus: Corpus, slot: int) -> _Profile:
-    return _Profile.of(corpus, corpus.entries[slot], corpus.vectors[slot])
+def _profiles(corpus: Corpus, entries: Sequence[IndexEntry], vectors: Iterable[Vector]) -> list[_Profile]:
+    summaries = _weigh_all(corpus, [entry.summary for entry in entries])
+    return [_Profile(corpus, *parts) for parts in zip(entries, vectors, summaries, strict=True)]
+
+
+def _words_allow(mine: _Profile, other: _Profile, least: float) -> bool:
+    """Whether two may be so much alike, whatever their bodies are."""
+    words, meaning = _said_alike(mine, other)
+    return words + meaning + 1 >= 3 * least
 
 
 def _compare(mine: _Profile, other: _Profile) -> Hit:
-    words = _overlap(mine.summary, other.summary)
-    meaning = float(np.clip(other.vector @ mine.vector, 0.0, 1.0)) if len(mine.vector) else words
+    words, meaning = _said_alike(mine, other)
     parts = {"words": words, "meaning": meaning}
     score = (words + meaning) / 2
     if mine.body is not None and other.body is not None:
         parts["body"] = _overlap(mine.body, other.body)
         score = (2 * score + parts["body"]) / 3
     return Hit(id=other.id, score=min(1.0, score), parts={name: round(value, 3) for name, value in parts.items()})
+
+
+def _said_alike(mine: _Profile, other: _Profile) -> tuple[float, float]:
+    """How alike the summaries are, in words and in meaning."""
+    words = _overlap(mine.summary, other.summary)
+    return words, float(np.clip(other.vector @ mine.vector, 0.0, 1.0)) if len(mine.vector) else words
 
 
 def _overlap(a: _Weighed, b: _Weighed) -> float:
@@ -148,3 +172,6 @@ def _overlap(a: _Weighed, b: _Weighed) -> float:
 
 def _sorted(hits: list[Hit]) -> tuple[Hit, ...]:
     return tuple(sorted(hits, key=lambda hit: (-round(hit.score, 6), hit.id)))
+
+
+_NONE: Codes = np.zeros(0, dtype=np.uint32)

@@ -86,10 +86,10 @@ class Finder:
         with self._lock:
             self._index(progress=progress)
 
-    def neighbours(self, *, at: Snapshot | None = None) -> Mapping[str, tuple[Hit, ...]]:
-        """For every skill the few that are most like it."""
+    def neighbours(self, least: float = 0.0, *, at: Snapshot | None = None) -> Mapping[str, tuple[Hit, ...]]:
+        """For every skill the few that are most like it, by at least so much."""
         with self._lock:
-            return self._index(at).neighbours()
+            return self._index(at).neighbours(least)
 
     def similar_to(self, summary: Summary, body: str, *, k: int = 3) -> tuple[Hit, ...]:
         """The skills most like one that is not in the library yet."""

@@ -18,11 +18,12 @@ from habitus.skills.model import Diagnostic, Severity, State
 from habitus.text import tokens
 
 DUPLICATE = 0.8
-_NEAR = 0.7  # of neighbours less alike than this, one in sixty comes first when the other's cue is asked for
+NEAR = 0.7  # of neighbours less alike than this, one in sixty comes first when the other's cue is asked for
 _ASK_ALL = 300  # cues of which the whole library is asked, however many there are
 _GREEDY_SHARE = 0.2
 _GREEDY_FROM = 20  # with fewer skills every cue is near every other
 _LONG_LINE = 0.05  # of the menu's budget
+_NAMES_OTHERS = re.compile(r"companion|exclude", re.IGNORECASE)
 _COMMAND = re.compile(r"(?<![\w`])!`[^`\n]+`|^\s*```!")  # what another agent would run when it loads the skill
 
 
@@ -57,24 +58,25 @@ def check_one(name: str, tree: Tree, known: Collection[str]) -> Iterator[Diagnos
     """What a skill says that has no effect: code that can't be called, commands to run while it is loaded, and names
     of skills that are not there.
 
-    `known` are the skills that are.
+    `known` are the skills that are. The skill is one that can be loaded.
     """
     main = trees.main_file(tree)
-    skill = trees.parse(name, tree).skill
-    if main is None or skill is None:
+    if main is None:
         return
     if clash := trees.clash(name, tree):
         yield Diagnostic(file=f"{name}/{trees.TOOL_FILE}", what=f"{clash}.", mend="Take another name for the skill.")
     text = (tree[main].content or b"").decode("utf-8", "replace")
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.splitlines() if "!`" in text or "```!" in text else (), 1):
         if found := _COMMAND.search(line):
             yield Diagnostic(
                 file=f"{name}/{main}",
                 what=f"Line {number}: {found[0].strip()} is text here; no command runs while a skill is loaded.",
                 mend="Write the command as a step.",
             )
+    may_name = trees.TOML_FILE in tree or _NAMES_OTHERS.search(text)  # parsing takes longer than all the rest
+    skill = trees.parse(name, tree).skill if may_name else None
     for field in ("companion_skills", "exclude_skills"):
-        for other in getattr(skill.manifest, field):
+        for other in getattr(skill.manifest, field) if skill is not None else ():
             if names.canonical(other) not in known:
                 near = names.closest_match(other, known)
                 yield Diagnostic(
@@ -92,7 +94,8 @@ def check(
     neighbours: Mapping[str, Sequence[Hit]],
     progress: Callable[[int], None],
 ) -> Iterator[SetFinding]:
-    """Everything there is to say about the loadable skills of a listing. `neighbours` are the nearest of each.
+    """Everything there is to say about the loadable skills of a listing. `neighbours` are the nearest of each, at
+    least NEAR.
 
     Cues are asked of the whole library for some skills, evenly spread; for the others, of their neighbours only.
     """
@@ -107,7 +110,7 @@ def check(
         progress(place + 1)
         near = neighbours.get(item.name, ())
         yield from _duplicates(item, near, seen)
-        among = None if place % every == 0 else {item.name, *(hit.id for hit in near if hit.score >= _NEAR)}
+        among = None if place % every == 0 else {item.name, *(hit.id for hit in near)}
         if among is None or len(among) > 1:
             rivals = _rivals(item, search, among)
             yield from _confusable(item, rivals, seen)

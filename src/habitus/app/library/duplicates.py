@@ -43,10 +43,10 @@ def found(home: Home) -> Iterator[Duplicate]:
     seen = home.skills.snapshot()
     own = {item.name: item for item in seen.listing if _is_own(home.skills, item)}
     busy = {proposal.change.name for proposal in home.review.list(with_contents=False)}
-    for name, near in home.finder.neighbours(at=seen).items():
+    for name, near in home.finder.neighbours(DUPLICATE, at=seen).items():
         for hit in near:
             pair = {name, hit.id}
-            if hit.score >= DUPLICATE and pair <= own.keys() and not pair & busy:
+            if pair <= own.keys() and not pair & busy:
                 busy |= pair
                 better, lesser = sorted((own[one] for one in pair), key=lambda item: _rank(home.skills, item))
                 if lesser.summary is not None and lesser.summary.stages == {Stage.STEPS}:

@@ -33,7 +33,7 @@ from habitus.settings import AccMode, MemoryMode, Settings, account_name
 from habitus.skills import menu, names, trees
 from habitus.skills.finding import Finder
 from habitus.skills.library import Library
-from habitus.skills.lint import Room, SetFinding, check, check_one
+from habitus.skills.lint import NEAR, Room, SetFinding, check, check_one
 from habitus.skills.listing import Listed, Snapshot
 from habitus.skills.model import Diagnostic, Severity
 from habitus.skills.selection import Request
@@ -266,7 +266,7 @@ def lint(home: Home, targets: Sequence[str] = (), progress: Callable[[int], None
         seen.listing,
         room=_room(home),
         search=lambda cue, among: home.finder.search(cue, k=4, among=among, at=seen, look=False),
-        neighbours=home.finder.neighbours(at=seen),
+        neighbours=home.finder.neighbours(NEAR, at=seen),
         progress=progress,
     )
     return LintReport(skills=tuple(skills), set=tuple(together))
@@ -288,7 +288,7 @@ def _linted(home: Home, target: str) -> list[Linted]:
 def _linted_skill(home: Home, item: Listed, seen: Snapshot) -> Linted:
     tree = home.skills.layer(item.layer).store.tree(item.name, look=False) or {}
     read = [found for found in item.diagnostics if found.severity is not Severity.RISK]  # the scan says it anew
-    odd = check_one(item.name, tree, seen.by_name)
+    odd = check_one(item.name, tree, seen.by_name) if item.summary is not None else ()
     return Linted(name=item.name, diagnostics=(*read, *_risks(home, tree), *odd, *recipes.linted(item.name, tree)))
 
 
@@ -314,7 +314,10 @@ def _linted_directory(home: Home, path: Path) -> list[Linted]:
     for folder in folders:
         found = shelf.read(folder)
         if found is not None:
-            problem = (found.problem,) if found.problem else trees.parse(folder, found.tree).diagnostics
-            odd = () if found.problem else (*check_one(folder, found.tree, known), *recipes.linted(folder, found.tree))
+            parsed = trees.parse(folder, found.tree)
+            problem = (found.problem,) if found.problem else parsed.diagnostics
+            odd = [*recipes.linted(folder, found.tree)] if not found.problem else []
+            if parsed.skill is not None and not found.problem:
+                odd = [*check_one(folder, found.tree, known), *odd]
             reports.append(Linted(name=folder, diagnostics=(*problem, *_risks(home, found.tree), *odd)))
     return reports
