@@ -38,9 +38,10 @@ bench:          ## every benchmark on made-up input; see benchmarks/README.md fo
 	@$(BIN)/python benchmarks/sandbox.py
 	@$(BIN)/python benchmarks/utility.py
 
-docs:           ## write docs/reference and the plugin's manifests anew from the code
+docs:           ## write docs/reference, the public types and the plugin's manifests anew from the code
 	@sh scripts/setup.sh test
 	@$(BIN)/python scripts/reference.py
+	@$(BIN)/python scripts/typed_face.py
 	@$(BIN)/python scripts/plugin.py
 
 clean:

@@ -7,6 +7,7 @@
     │   │   ├── Misused      values that can't be given together, or not without another
     │   │   └── NoModel      nothing says which model answers
     │   ├── Stale            somebody else changed it first
+    │   ├── NotInstalled     a package that is absent or too old; an ImportError, too
     │   ├── Refused          a rule of the house forbids it (read-only layer, paused, untrusted)
     │   └── StorageFailed    the disk or the database did not do it
     │       └── DatabaseAway a server that can't be reached now; later it may be
@@ -55,6 +56,10 @@ class NoModel(Invalid):
 
 
 class Stale(UserError):
+    pass
+
+
+class NotInstalled(UserError, ImportError):
     pass
 
 

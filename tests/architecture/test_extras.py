@@ -15,7 +15,8 @@ from habitus.errors import UserError
 from habitus.llm.providers import open_model
 
 ROOT = Path(__file__).parents[2]
-NOT_IN_ALL = {"all", "bench", "test", "minilm"}  # the last would bring PyTorch along
+FRAMEWORKS = {"claude-agent-sdk", "langchain", "openai-agents", "smolagents"}  # whoever wants one has it already
+NOT_IN_ALL = {"all", "bench", "test", "minilm", *FRAMEWORKS}  # MiniLM would bring PyTorch along
 
 
 @pytest.fixture

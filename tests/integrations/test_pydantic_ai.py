@@ -13,12 +13,11 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCall
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 
-from habitus.app import Habitus, read_settings
+from habitus import Habitus, Skill, read_settings
 from habitus.events import OutcomeKind
 from habitus.integrations.pydantic_ai import HabitusCapability
 from habitus.journal.journal import effective
 from habitus.journal.model import Place, Turn
-from habitus.skills.model import Skill
 
 
 @pytest.fixture

@@ -98,7 +98,7 @@ class Home:
         self.trust = Trust(local, clock=clock, scan=self.scan)
         # Kept with the skills they are about: code that one host's person approved, every host may run.
         self.approvals = Trust(shared, clock=clock, scan=self.scan)
-        self.skills = wiring.library(self)
+        self.skills: Library = wiring.library(self)
         self.vault = open_vault(settings.home, os.environ)
         self.redactor = Redactor(secret_values(os.environ), kept=self.vault.known)
         kept_for = timedelta(days=settings.retention.turn_days)

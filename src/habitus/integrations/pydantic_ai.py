@@ -8,13 +8,18 @@ agent = Agent("anthropic:claude-sonnet-5-5", capabilities=[HabitusCapability(use
 
 from __future__ import annotations
 
-import hashlib
-import re
 import threading
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+from habitus import AsyncHostTurn, Habitus
+from habitus.agent.background import in_thread
+from habitus.errors import Invalid
+from habitus.integrations.running import conversation_id, require
+
+require("pydantic-ai-slim", "2.66", extra="pydantic-ai")
 
 from pydantic import ValidationError
 from pydantic_ai import DeferredToolRequests, ModelRetry, RunContext, ToolDefinition
@@ -31,11 +36,6 @@ from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.run import AgentRunResult
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
-
-from habitus.agent.background import in_thread
-from habitus.agent.turn_door import AsyncHostTurn
-from habitus.app import Habitus
-from habitus.errors import Invalid
 
 _ANY = SchemaValidator(schema=core_schema.any_schema())  # what fits is for our own tools to say
 _NO_RESULT = (ApprovalRequired, CallDeferred, SkipToolExecution)
@@ -65,7 +65,7 @@ class HabitusCapability(AbstractCapability[Any]):
             opening = habitus.turn(
                 _words(ctx.prompt),
                 user=self.user,
-                conversation=_conversation(ctx.conversation_id or ""),
+                conversation=conversation_id(ctx.conversation_id or ""),
                 source_type=self.source_type,
                 tools=_own_tools(ctx),
             )
@@ -217,11 +217,6 @@ def _words(prompt: str | Sequence[UserContent] | None) -> str:
     if prompt is None or isinstance(prompt, str):
         return prompt or ""
     return "\n".join(part for part in prompt if isinstance(part, str))
-
-
-def _conversation(id: str) -> str:
-    """Theirs, where ours may be called so."""
-    return id if re.fullmatch(r"[A-Za-z0-9][\w.-]{0,79}|", id, re.ASCII) else hashlib.sha256(id.encode()).hexdigest()
 
 
 def _own_tools(ctx: RunContext[Any]) -> set[str]:

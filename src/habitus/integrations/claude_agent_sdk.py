@@ -1,0 +1,111 @@
+"""HabitusRun: procedural memory for one query to the Claude Agent SDK.
+
+from claude_agent_sdk import query
+from habitus import Habitus
+from habitus.integrations.claude_agent_sdk import HabitusRun
+
+with Habitus.open() as habitus:
+    async with HabitusRun(habitus, question, user="ana") as run:
+        async for message in query(prompt=run.prompt, options=run.options):
+            …
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+from habitus import Habitus
+from habitus.agent.background import in_thread
+from habitus.errors import Invalid
+from habitus.integrations.running import AgentRun, require, with_context
+
+require("claude-agent-sdk", "0.2.100")
+
+from claude_agent_sdk import ClaudeAgentOptions, HookMatcher, SdkMcpTool, create_sdk_mcp_server
+
+_OURS = "mcp__habitus__"
+
+
+class HabitusRun(AgentRun):
+    """Hand `prompt` and `options` to `query` or to a client; `about` is what `habitus.turn` takes beside.
+
+    `options` are yours with our tools, hooks and text. Without a `conversation`, the session that they resume is one.
+    """
+
+    def __init__(
+        self,
+        habitus: Habitus,
+        prompt: str,
+        options: ClaudeAgentOptions | None = None,
+        *,
+        profile: str | Collection[str] = "default",
+        **about: Any,
+    ) -> None:
+        self._given = options or ClaudeAgentOptions()
+        if not isinstance(self._given.mcp_servers, dict):
+            raise Invalid("The servers of the options are a file.", mend="Give them as a mapping of names to servers.")
+        about.setdefault("conversation", self._given.resume or self._given.session_id or "")
+        super().__init__(habitus, prompt, self._given.allowed_tools, profile, about)
+        self._prompt = prompt
+
+    @property
+    def prompt(self) -> str:
+        """The request, with what was chosen for it before the person's words."""
+        return with_context(self.turn.context, self._prompt)
+
+    @property
+    def options(self) -> ClaudeAgentOptions:
+        given = self._given
+        hooks: dict[Any, list[HookMatcher]] = dict(given.hooks or {})
+        for event, hook in {
+            "PostToolUse": self._called,
+            "PostToolUseFailure": self._called,
+            "Stop": self._stopped,
+        }.items():
+            hooks[event] = [*hooks.get(event, ()), HookMatcher(hooks=[hook])]
+        server = create_sdk_mcp_server(
+            "habitus", tools=[self._tool(one) for one in self.turn.tools(profile=self.profile)]
+        )
+        return replace(
+            given,
+            hooks=hooks,
+            system_prompt=_with_system(given.system_prompt, self.turn.system),
+            mcp_servers={**given.mcp_servers, "habitus": server},
+            allowed_tools=[*given.allowed_tools, "mcp__habitus"],
+        )
+
+    def _tool(self, spec: dict[str, Any]) -> SdkMcpTool[Any]:
+        async def run(arguments: dict[str, Any]) -> dict[str, Any]:
+            result = await in_thread(lambda: self.turn.run(spec["name"], arguments))
+            return {"content": [{"type": "text", "text": result.content}], "is_error": not result.outcome.is_ok}
+
+        return SdkMcpTool(
+            name=spec["name"], description=spec["description"], input_schema=spec["parameters"], handler=run
+        )
+
+    async def _called(self, event: Any, call: str | None, context: Any) -> dict[str, Any]:
+        """See what another tool came to; what there is to say about it goes beside the result."""
+        if event["tool_name"].startswith(_OURS):
+            return {}
+        failed = event["hook_event_name"] == "PostToolUseFailure"
+        content = event["error"] if failed else event["tool_response"]
+        nudge = await in_thread(lambda: self.turn.observe(event["tool_name"], event["tool_input"], content, not failed))
+        said = {"hookEventName": event["hook_event_name"], "additionalContext": nudge}
+        return {"hookSpecificOutput": said} if nudge else {}
+
+    async def _stopped(self, event: Any, call: str | None, context: Any) -> dict[str, Any]:
+        await in_thread(lambda: self.turn.done(event.get("last_assistant_message", "")))
+        return {}
+
+
+def _with_system(given: Any, ours: str) -> Any:
+    match given:
+        case None | str():
+            return with_context(given or "", ours)
+        case {"type": "preset"}:
+            return {**given, "append": with_context(given.get("append", ""), ours)}
+        case {"type": "custom"}:
+            return {**given, "prompt": with_context(given["prompt"], ours)}
+    raise Invalid("The system prompt of the options is a file.", mend="Give it as a text or as a preset.")

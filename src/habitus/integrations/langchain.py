@@ -1,0 +1,248 @@
+"""HabitusMiddleware: procedural memory for an agent of LangChain or LangGraph, each of its runs a turn.
+
+from langchain.agents import create_agent
+from habitus import Habitus
+from habitus.integrations.langchain import HabitusMiddleware
+
+with Habitus.open() as habitus:
+    agent = create_agent(model, tools=[…], middleware=[HabitusMiddleware(habitus, user="ana")])
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+from typing import Annotated, Any, NotRequired
+
+from habitus import Habitus, HostTurn
+from habitus.agent.background import in_thread
+from habitus.integrations.running import conversation_id, require, with_context
+
+require("langchain", "1.3")
+
+from langchain.agents.middleware.types import AgentMiddleware, AgentState, ModelRequest, PrivateStateAttr
+from langchain_core.messages import (
+    AIMessage,
+    AnyMessage,
+    BaseMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+)
+from langgraph.config import get_config
+from langgraph.errors import GraphBubbleUp
+from langgraph.prebuilt.tool_node import ToolCallRequest
+
+
+class HabitusState(AgentState[Any]):
+    """The agent's state, with the name of the run, which a checkpoint may keep."""
+
+    habitus_run: NotRequired[Annotated[str, PrivateStateAttr]]  # type: ignore[valid-type] # its base is not read
+
+
+@dataclass(kw_only=True, slots=True)
+class _Run:
+    name: str
+    turn: HostTurn
+    asked: HumanMessage | None  # the person's message with what was chosen for it
+
+
+class HabitusMiddleware(AgentMiddleware[Any, Any, Any]):
+    """Skills, lessons and tools for every run, and every run written down. Put it first in the list.
+
+    A thread of LangGraph (`thread_id`) is a conversation. A run that waits for a person goes on with its turn.
+    """
+
+    state_schema = HabitusState
+    tools = ()
+
+    def __init__(
+        self,
+        habitus: Habitus,
+        *,
+        user: str | None = None,
+        profile: str | Collection[str] = "default",
+        source_type: str = "api",
+    ) -> None:
+        super().__init__()
+        self._habitus = habitus
+        self._user = user
+        self._profile = profile
+        self._source_type = source_type
+        self._runs: dict[str, _Run] = {}  # by conversation
+
+    def before_agent(self, state: Any, runtime: Any) -> dict[str, Any]:
+        return {"habitus_run": uuid.uuid4().hex}
+
+    async def abefore_agent(self, state: Any, runtime: Any) -> dict[str, Any]:
+        return self.before_agent(state, runtime)
+
+    def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Any]) -> Any:
+        run = self._run_of(request)
+        try:
+            return handler(self._with_ours(request, run))
+        except Exception as error:
+            self._fail(run, error)
+            raise
+
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Any]]
+    ) -> Any:
+        run = await in_thread(lambda: self._run_of(request))
+        try:
+            return await handler(await in_thread(lambda: self._with_ours(request, run)))
+        except Exception as error:
+            await in_thread(lambda error=error: self._fail(run, error))  # type: ignore[misc] # mypy can't infer it
+            raise
+
+    def after_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
+        """Keep in the history what stood beside the request."""
+        run = self._known(state)
+        if run is None or run.asked is None or all(one.id != run.asked.id for one in state["messages"]):
+            return None
+        asked, run.asked = run.asked, None
+        return {"messages": [asked]}
+
+    async def aafter_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
+        return self.after_model(state, runtime)
+
+    def after_agent(self, state: Any, runtime: Any) -> None:
+        run = self._known(state)
+        if run is not None:
+            del self._runs[_thread(state)]
+            replies = [one for one in state["messages"] if isinstance(one, AIMessage)]
+            run.turn.done(_words(replies[-1]) if replies else "")
+
+    async def aafter_agent(self, state: Any, runtime: Any) -> None:
+        await in_thread(lambda: self.after_agent(state, runtime))
+
+    def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]) -> Any:
+        run = self._known(request.state)
+        if run is None:
+            return handler(request)
+        if request.tool is None and run.turn.has(request.tool_call["name"]):
+            return _run_ours(run.turn, request)
+        try:
+            result = handler(request)
+        except GraphBubbleUp:
+            raise  # somebody is asked first
+        except Exception as error:
+            _observe(run.turn, request, str(error), ok=False)
+            raise
+        return _advise(run.turn, request, result)
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
+    ) -> Any:
+        run = self._known(request.state)
+        if run is None:
+            return await handler(request)
+        turn = run.turn
+        if request.tool is None and turn.has(request.tool_call["name"]):
+            return await in_thread(lambda: _run_ours(turn, request))
+        try:
+            result = await handler(request)
+        except GraphBubbleUp:
+            raise
+        except Exception as error:
+            await in_thread(lambda text=str(error): _observe(turn, request, text, ok=False))  # type: ignore[misc] # mypy can't infer it
+            raise
+        return await in_thread(lambda: _advise(turn, request, result))
+
+    def _known(self, state: Any) -> _Run | None:
+        run = self._runs.get(_thread(state))
+        return run if run is not None and run.name == state.get("habitus_run") else None
+
+    def _run_of(self, request: ModelRequest[Any]) -> _Run:
+        """The run of a request; its turn is opened by the first, which knows the agent's own tools."""
+        run = self._known(request.state)
+        if run is None:
+            asked = next((one for one in reversed(request.messages) if isinstance(one, HumanMessage)), None)
+            turn = self._habitus.turn(
+                _words(asked) if asked is not None else "",
+                user=self._user,
+                conversation=conversation_id(_thread(request.state)),
+                source_type=self._source_type,
+                tools=_names(request),
+            ).open()
+            run = _Run(name=request.state.get("habitus_run", ""), turn=turn, asked=_with_context(turn.context, asked))
+            self._runs[_thread(request.state)] = run
+        return run
+
+    def _with_ours(self, request: ModelRequest[Any], run: _Run) -> ModelRequest[Any]:
+        theirs = _names(request)
+        ours = [
+            {"type": "function", "function": tool}
+            for tool in run.turn.tools(profile=self._profile)
+            if tool["name"] not in theirs
+        ]
+        said = request.system_message
+        system = f"{_words(said)}\n\n{run.turn.system}" if said is not None else run.turn.system
+        messages = [run.asked if run.asked is not None and one.id == run.asked.id else one for one in request.messages]
+        return request.override(
+            system_message=SystemMessage(content=system), messages=messages, tools=[*request.tools, *ours]
+        )
+
+    def _fail(self, run: _Run, error: Exception) -> None:
+        """The model gave no answer: should somebody try again, that is another turn."""
+        if self._runs.get(run.turn.conversation) is run:
+            del self._runs[run.turn.conversation]
+        run.turn.close()
+
+
+def _thread(state: Any) -> str:
+    """The conversation: LangGraph's thread, or the run alone."""
+    configured = get_config().get("configurable", {}).get("thread_id")
+    return str(configured) if configured else str(state.get("habitus_run", ""))
+
+
+def _names(request: ModelRequest[Any]) -> set[str]:
+    named = (
+        one.get("name") or one.get("function", {}).get("name") if isinstance(one, dict) else one.name
+        for one in request.tools
+    )
+    return {name for name in named if name}
+
+
+def _words(message: BaseMessage) -> str:
+    return str(message.text)
+
+
+def _with_context(context: str, asked: HumanMessage | None) -> HumanMessage | None:
+    if asked is None or not context:
+        return None
+    if isinstance(asked.content, str):
+        return asked.model_copy(update={"content": with_context(context, asked.content)})
+    return asked.model_copy(update={"content": [{"type": "text", "text": context}, *asked.content]})
+
+
+def _run_ours(turn: HostTurn, request: ToolCallRequest) -> ToolMessage:
+    call = request.tool_call
+    result = turn.run(call["name"], call["args"])
+    status = "success" if result.outcome.is_ok else "error"
+    return ToolMessage(result.content, tool_call_id=call["id"], name=call["name"], status=status)
+
+
+def _observe(turn: HostTurn, request: ToolCallRequest, content: object, *, ok: bool | None) -> str:
+    return turn.observe(request.tool_call["name"], request.tool_call["args"], content, ok)
+
+
+def _advise(turn: HostTurn, request: ToolCallRequest, result: Any) -> Any:
+    """See what the agent's own tool came to; what there is to say about it goes below the result."""
+    message = result if isinstance(result, ToolMessage) else _message_in(result)
+    if message is None:
+        _observe(turn, request, result, ok=None)
+        return result
+    nudge = _observe(turn, request, message.content, ok=message.status != "error")
+    if nudge and isinstance(message.content, str):
+        message.content = f"{message.content}\n\n{nudge}"
+    elif nudge:
+        message.content = [*message.content, {"type": "text", "text": nudge}]
+    return result
+
+
+def _message_in(command: Any) -> ToolMessage | None:
+    update = getattr(command, "update", None)
+    messages: list[AnyMessage] = update.get("messages", []) if isinstance(update, dict) else []
+    return next((one for one in messages if isinstance(one, ToolMessage)), None)

@@ -1,0 +1,117 @@
+"""HabitusRun: procedural memory for one run of an agent of the OpenAI Agents SDK.
+
+from agents import Runner
+from habitus import Habitus
+from habitus.integrations.openai_agents import HabitusRun
+
+with Habitus.open() as habitus, HabitusRun(habitus, agent, question, user="ana") as run:
+    result = Runner.run_sync(run.agent, run.input, hooks=run.hooks, run_config=run.config)
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+from habitus import Habitus
+from habitus.agent.background import in_thread
+from habitus.integrations.running import AgentRun, require, with_context
+
+require("openai-agents", "0.19")
+
+from agents import Agent, FunctionTool, RunConfig, RunHooks
+from agents.run import CallModelData, ModelInputData
+
+# How the SDK begins the text that stands for an error, unless the tool says otherwise.
+_FAILED = ("An error occurred while running the tool", "An error occurred while parsing tool arguments")
+
+
+class HabitusRun(AgentRun):
+    """Hand `agent`, `input`, `hooks` and `config` to a Runner; `about` is what `habitus.turn` takes beside.
+
+    The agent is a copy with our tools. Hooks of your own go on the agent; a configuration of your own goes in here.
+    """
+
+    def __init__(
+        self,
+        habitus: Habitus,
+        agent: Agent[Any],
+        input: str | list[Any],
+        *,
+        run_config: RunConfig | None = None,
+        profile: str | Collection[str] = "default",
+        **about: Any,
+    ) -> None:
+        self._own = {tool.name for tool in agent.tools}
+        super().__init__(habitus, _words(input), self._own, profile, about)
+        self._given = input
+        self._config = run_config or RunConfig()
+        self._nudges: list[str] = []
+        self.agent = agent.clone(tools=list(agent.tools))
+        self.hooks = _Hooks(self)
+        self.config = replace(self._config, call_model_input_filter=self._filter)
+
+    @property
+    def input(self) -> str | list[Any]:
+        """The request, with what was chosen for it before the person's words."""
+        context = self.turn.context
+        if isinstance(self._given, str):
+            return with_context(context, self._given)
+        return [{"role": "user", "content": context}, *self._given] if context else self._given
+
+    def _lend(self) -> None:
+        known = {tool.name for tool in self.agent.tools}
+        ours = self.turn.tools(profile=self.profile)
+        self.agent.tools += [self._tool(tool) for tool in ours if tool["name"] not in known]
+
+    def _tool(self, tool: dict[str, Any]) -> FunctionTool:
+        async def invoke(context: Any, arguments: str) -> str:
+            result = await in_thread(lambda: self.turn.run(tool["name"], arguments))
+            self._lend()  # a tool that was made in the run is there for the next step
+            return result.content
+
+        return FunctionTool(
+            name=tool["name"],
+            description=tool["description"],
+            params_json_schema=tool["parameters"],
+            on_invoke_tool=invoke,
+            strict_json_schema=False,
+        )
+
+    async def _filter(self, call: CallModelData[Any]) -> ModelInputData:
+        """The place of the steady text and of a nudge: the SDK asks here before every call of the model."""
+        data = call.model_data
+        if self._config.call_model_input_filter is not None:
+            given = self._config.call_model_input_filter(call)
+            data = await given if inspect.isawaitable(given) else given
+        instructions = with_context(data.instructions or "", self.turn.system)
+        nudges: list[Any] = [{"role": "user", "content": text} for text in self._nudges]
+        return ModelInputData(input=[*data.input, *nudges], instructions=instructions)
+
+    async def observe(self, name: str, arguments: str, result: object) -> None:
+        """A call of the agent's own tool; what there is to say about it stands in the model's input from now on."""
+        if name in self._own or not self.turn.has(name):
+            ok = not (isinstance(result, str) and result.startswith(_FAILED))
+            nudge = await in_thread(lambda: self.turn.observe(name, arguments, result, ok))
+            self._nudges += [nudge] if nudge else []
+
+
+class _Hooks(RunHooks[Any]):
+    def __init__(self, run: HabitusRun) -> None:
+        self._run = run
+
+    async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: object) -> None:
+        await self._run.observe(tool.name, getattr(context, "tool_arguments", ""), result)
+
+    async def on_agent_end(self, context: Any, agent: Any, output: Any) -> None:
+        await in_thread(lambda: self._run.turn.done(str(output)))
+
+
+def _words(input: str | list[Any]) -> str:
+    """The person's last words in what a run is given."""
+    if isinstance(input, str):
+        return input
+    said = next((item["content"] for item in reversed(input) if item.get("role") == "user"), "")
+    return said if isinstance(said, str) else "\n".join(part.get("text", "") for part in said)

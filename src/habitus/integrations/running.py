@@ -1,0 +1,87 @@
+"""The common part of the integrations: a framework that is there and new enough, and one run of its agent as a turn."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Collection
+from importlib import metadata
+from types import TracebackType
+from typing import Any, Self
+
+from packaging.version import Version
+
+from habitus import Habitus, HostTurn, TurnDoor
+from habitus.agent.background import in_thread
+from habitus.errors import Invalid, NotInstalled
+
+
+def require(package: str, lowest: str, *, extra: str = "") -> None:
+    """Refuse in one line where the framework is absent, or older than the oldest that is tested."""
+    extra = extra or package
+    mend = f"Run: pip install 'habitus[{extra}]'."
+    try:
+        version = metadata.version(package)
+    except metadata.PackageNotFoundError:
+        raise NotInstalled(f"This needs the extra '{extra}', which is not installed.", mend=mend) from None
+    if Version(version) < Version(lowest):
+        raise NotInstalled(f"This needs {package} {lowest} or later, and {version} is installed.", mend=mend)
+
+
+def conversation_id(theirs: str) -> str:
+    """Their id of a conversation, where ours may be called so; else one that stands for it."""
+    is_ours = re.fullmatch(r"[A-Za-z0-9][\w.-]{0,79}|", theirs, re.ASCII)
+    return theirs if is_ours else hashlib.sha256(theirs.encode()).hexdigest()
+
+
+def with_context(context: str, text: str) -> str:
+    """The person's words, with what was chosen for them before."""
+    return f"{context}\n\n{text}" if context else text
+
+
+class AgentRun:
+    """One run of an agent as a turn, by `with` or `async with`; subclasses lend the agent what the turn offers."""
+
+    def __init__(self, habitus: Habitus, text: str, tools: Collection[str], profile: str | Collection[str], about: Any):
+        self.profile = profile  # which of our tools
+        about = {**about, "conversation": conversation_id(about.get("conversation", ""))}
+        self._door: TurnDoor = habitus.turn(text, tools=tools, **about)
+        self._turn: HostTurn | None = None
+
+    @property
+    def turn(self) -> HostTurn:
+        """The turn of this run, for its `id`, and for `done` or `failed` where you know how it went."""
+        if self._turn is None:
+            raise Invalid("The run is not open.", mend="Use it in a 'with' or 'async with' block.")
+        return self._turn
+
+    def __enter__(self) -> Self:
+        self._turn = self._door.__enter__()
+        try:
+            self._lend()
+        except BaseException as error:
+            self._door.__exit__(type(error), error, error.__traceback__)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._take_back()
+        finally:
+            self._door.__exit__(kind, error, trace)
+
+    async def __aenter__(self) -> Self:
+        return await in_thread(self.__enter__)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await in_thread(lambda: self.__exit__(kind, error, trace))
+
+    def _lend(self) -> None:
+        """Give the agent what the turn offers."""
+
+    def _take_back(self) -> None:
+        """Leave the agent as it was."""

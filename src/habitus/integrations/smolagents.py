@@ -1,0 +1,137 @@
+"""HabitusRun: procedural memory for one run of an agent of smolagents.
+
+from habitus import Habitus
+from habitus.integrations.smolagents import HabitusRun
+
+with Habitus.open() as habitus, HabitusRun(habitus, agent, task, user="ana") as run:
+    answer = agent.run(run.task)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from habitus import Habitus, HostTurn
+from habitus.integrations.running import AgentRun, require, with_context
+
+require("smolagents", "1.24")
+
+from smolagents import ActionStep, FinalAnswerStep, MultiStepAgent, Tool
+from smolagents.tools import AUTHORIZED_TYPES
+
+
+class HabitusRun(AgentRun):
+    """Lends the agent our tools and instructions until the block is left; `about` is what `habitus.turn` takes beside.
+
+    A CodeAgent needs its local executor: the tools work in this process.
+    """
+
+    def __init__(
+        self,
+        habitus: Habitus,
+        agent: MultiStepAgent,
+        task: str,
+        *,
+        profile: str | Collection[str] = "default",
+        **about: Any,
+    ) -> None:
+        self._own = dict(agent.tools)
+        super().__init__(habitus, task, self._own, profile, about)
+        self._task = task
+        self._agent = agent
+        self._instructions = agent.instructions
+        self._callbacks = agent.step_callbacks
+
+    @property
+    def task(self) -> str:
+        """The task, with what was chosen for it before the person's words."""
+        return with_context(self.turn.context, self._task)
+
+    def _lend(self) -> None:
+        self._agent.instructions = with_context(self._instructions or "", self.turn.system)
+        self._agent.step_callbacks = _Callbacks(self)
+        self._lend_tools()
+
+    def _lend_tools(self) -> None:
+        for spec in self.turn.tools(profile=self.profile):
+            tool = _OurTool(self.turn, spec)
+            self._agent.tools.setdefault(tool.name, tool)
+
+    def _take_back(self) -> None:
+        self._agent.tools = self._own
+        self._agent.instructions = self._instructions
+        self._agent.step_callbacks = self._callbacks
+
+    def see(self, step: Any) -> None:
+        """Hear of a step: calls of the agent's own tools, or the code that it ran; and the answer at the end."""
+        if isinstance(step, FinalAnswerStep):
+            self.turn.done(str(step.output))
+        elif isinstance(step, ActionStep):
+            said = str(step.error) if step.error else step.observations or ""
+            nudges = [
+                self.turn.observe(name, arguments, said, step.error is None)
+                for name, arguments in _calls(step)
+                if name != "final_answer" and not isinstance(self._agent.tools.get(name), _OurTool)
+            ]
+            self._lend_tools()  # one that was made in this step is there for the next
+            step.observations = "\n\n".join(text for text in (step.observations, *nudges) if text) or None
+
+    def tell(self, step: Any, **about: Any) -> None:
+        """Let those hear of a step who wanted to before the run."""
+        self._callbacks.callback(step, **about)
+
+
+class _Callbacks:
+    """In the place of the agent's callbacks."""
+
+    def __init__(self, run: HabitusRun) -> None:
+        self._run = run
+
+    def callback(self, memory_step: Any, **about: Any) -> None:
+        self._run.see(memory_step)
+        self._run.tell(memory_step, **about)
+
+
+class _OurTool(Tool):
+    skip_forward_signature_validation = True
+    output_type = "string"
+
+    def __init__(self, turn: HostTurn, spec: dict[str, Any]) -> None:
+        self._turn, self._called = turn, spec["name"]
+        self.name = re.sub(r"\W", "_", spec["name"])
+        self.description = spec["description"]
+        parameters = spec["parameters"]
+        self.inputs = {
+            name: _input(schema, is_needed=name in parameters.get("required", ()))
+            for name, schema in parameters.get("properties", {}).items()
+        }
+        super().__init__()
+
+    def forward(self, *values: Any, **arguments: Any) -> str:
+        given = {**dict(zip(self.inputs, values, strict=False)), **arguments}
+        result = self._turn.run(self._called, {name: value for name, value in given.items() if value is not None})
+        if not result.outcome.is_ok:
+            raise ValueError(result.content)
+        return result.content
+
+
+def _input(schema: dict[str, Any], *, is_needed: bool) -> dict[str, Any]:
+    type = schema.get("type", "any")
+    known = type if type in AUTHORIZED_TYPES else "any"
+    return {
+        **schema,
+        "type": known,
+        "description": schema.get("description", ""),
+        **({} if is_needed else {"nullable": True}),
+    }
+
+
+def _calls(step: ActionStep) -> Iterator[tuple[str, Any]]:
+    """The calls of a step; one that failed is only in what the model said."""
+    if step.tool_calls:
+        yield from ((call.name, call.arguments) for call in step.tool_calls)
+    elif step.model_output_message is not None:
+        said = step.model_output_message.tool_calls or ()
+        yield from ((call.function.name, call.function.arguments) for call in said)
