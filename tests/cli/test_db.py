@@ -20,7 +20,10 @@ from tests.cli.conftest import Direct
 from tests.contracts import postgres
 from tests.homes import furnish
 
-MADE_OF_OTHERS = {"agent_skills", "agent_skill_files", "blobs", "sequences", "memory_revision", "skill_intents"}
+MADE_OF_OTHERS = {
+    *("agent_skills", "agent_skill_files", "blobs", "sequences", "memory_revision", "skill_intents"),
+    "evidence_sums",
+}
 NOT_CONTENT = {"alembic_version", "schema_compatibility"}
 
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 import sqlalchemy as sa
+from hypothesis import given
+from hypothesis import strategies as st
 
+from habitus import sql
+from habitus.app.growth.evidence import Evidence
 from habitus.errors import NotFound
 from habitus.events import OutcomeKind
+from habitus.evidence.findings import Findings
 from habitus.journal.journal import Journal
 from habitus.journal.model import Exposure, Message, Origin, Turn, TurnOutcome
+from habitus.journal.tables import evidence_sums, exposures, lasting_outcomes, turns
 from habitus.redact import Redactor
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -107,3 +114,83 @@ def test_what_is_kept_says_where_it_comes_from_and_only_real_requests_and_drawn_
         for table in ("exposures", "lasting_outcomes"):
             assert {tuple(row) for row in connection.execute(sa.text(f"SELECT unit, origin FROM {table}"))} == wanted
     assert [turn.id for turn in book.latest(limit=9)] == [turn.id for turn in book.past(limit=9)] == ["repl"]
+
+
+def evidence(book: Journal, now: datetime) -> Evidence:
+    return Evidence(journal=book, clock=lambda: now, share=0.1, refuse_changes=lambda: None, worth=2)
+
+
+def numbers(found: Findings) -> dict[str, object]:
+    """Every verdict, count, bound and interval; rounded, because sums are not added in the same order."""
+    told: dict[str, object] = {}
+    for one in found.items:
+        estimate, name = one.estimate, f"{one.item.name} {one.item.version}"
+        told[name] = (one.judgement, estimate.offered, estimate.withheld, estimate.used, estimate.ignored)
+        parts = [(each.low, each.high) for each in (one.bound, estimate.offering, estimate.weak) if each]
+        told[f"{name} is"] = [round(end, 6) for part in (*parts, (one.plan.a_day, 0.0)) for end in part]
+    return told
+
+
+@st.composite
+def happenings(draw: st.DrawFn) -> list[tuple[str, int, int]]:
+    """What happens, in which conversation, on which day after the one before."""
+    what = st.sampled_from(["offer", "offer", "offer", "stand", "judge", "use", "look", "look", "forget"])
+    return draw(st.lists(st.tuples(what, st.integers(0, 9), st.integers(0, 4)), min_size=8, max_size=16))
+
+
+@pytest.fixture(scope="module")
+def memory() -> sa.Engine:
+    return sql.create_all_in_memory()
+
+
+@pytest.mark.req("LA-05")
+@given(happened=happenings())
+def test_sums_that_are_kept_say_what_a_pass_over_everything_says(
+    memory: sa.Engine, happened: list[tuple[str, int, int]]
+) -> None:
+    now, engine = NOW, memory
+    with sql.writing(engine) as connection:
+        for table in (turns, exposures, lasting_outcomes, evidence_sums):
+            connection.execute(table.delete())
+    for number, (what, unit, days) in enumerate(happened):
+        now += timedelta(days=days, seconds=1)
+        book, item = journal(engine, now), "tea" if unit % 2 else "lawn"
+        offer = replace(OFFER, item=item, is_offered=unit % 3 > 0, propensity=0.6, is_steady=what == "stand")
+        turn = replace(TURN, id=f"t{number}", session=f"c{unit}", caller_id=f"c{unit}", user=f"u{unit % 4}")
+        if what in ("offer", "stand", "use"):
+            offers = (replace(offer, is_used=what == "use"),)
+            book.record(replace(turn, started_on=now, exposures=offers, outcomes=(word(OutcomeKind.OK),)))
+        elif what == "judge":
+            with suppress(NotFound):
+                book.judge(turn.caller_id, word(OutcomeKind.FAILED if number % 2 else OutcomeKind.OK))
+        elif what == "forget":
+            book.erase_evidence(turn.user)
+        else:
+            known = evidence(book, now)
+            assert numbers(known.findings()) == numbers(known.findings(book.exposures()))
+
+
+@pytest.mark.req("LA-05")
+def test_sums_are_kept_only_where_nothing_changed_meanwhile(engine: sa.Engine) -> None:
+    book, later = journal(engine), NOW + timedelta(days=9)
+    for number in range(3):
+        book.record(replace(TURN, id=f"t{number}", session=f"c{number}", outcomes=(word(OutcomeKind.OK),)))
+    now = journal(engine, later)
+
+    def is_kept() -> bool:
+        return now.exposures_and_sums()[1].sums is not None
+
+    evidence(now, later).findings()  # begins to count changes
+    evidence(now, later).findings()
+    assert is_kept()
+    assert now.exposures_and_sums()[0] == []
+    mistaken = now.exposures_and_sums()[1]
+    now.judge("t1", word(OutcomeKind.FAILED))
+    assert not is_kept()
+    now.keep_sums(mistaken)  # by somebody who had read before that
+    assert not is_kept()
+    assert [one.estimate.offered.explicit for one in evidence(now, later).findings().items] == [0, 3]
+    assert is_kept()
+    now.erase_evidence("ann")
+    assert not is_kept()
+    assert evidence(now, later).findings().items == ()

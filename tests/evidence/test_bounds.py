@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 
 import numpy as np
 import pytest
@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.evidence.bounds import ERROR, Bound, Game, Plays, bound, expect, is_worse
-from habitus.evidence.findings import NOTHING, sums_of
-from habitus.evidence.lift import estimates
+from habitus.evidence.findings import NOTHING, findings, sums_of
 from habitus.evidence.model import Observation
+from habitus.evidence.packing import pack, unpack
 from habitus.evidence.running import NO_GAME, Running
 from habitus.evidence.table import Floats, Table
 from tests.evidence.observed import SKILL, drawn
@@ -96,15 +96,35 @@ def test_only_drawn_and_explicit_exposures_of_the_version_itself_count() -> None
 
 
 @pytest.mark.req("LA-05")
-def test_sums_that_are_kept_and_added_to_are_those_of_one_pass() -> None:
-    rows = list(drawn(units=700, with_it=0.7))
-    table = Table.of(rows)
-    settled, rest = NOTHING.settle(table.where(slice(400)))
-    more, rest = settled.settle(table.where(slice(400 - len(rest.unit), None)))
-    once = sums_of(rows)
-    added = more.after(rest)
-    assert bound(added.games[SKILL]) == bound(once.games[SKILL])
-    assert estimates(added, 0.0) == estimates(once, 0.0)
+@given(st.lists(st.integers(0, 400), max_size=4))
+def test_sums_that_are_kept_and_added_to_are_those_of_one_pass(ends: list[int]) -> None:
+    rows = [
+        replace(one, unit=f"u{n}", item=item, is_explicit=n % 3 > 0, success=None if n % 7 == 0 else one.success)
+        for item in (SKILL, replace(SKILL, version=2))
+        for n, one in enumerate(drawn(item, units=400, with_it=0.7))
+        if item is SKILL or n > 150
+    ]
+    kept, begins = NOTHING, 0
+    for end in (*sorted(ends), 400):
+        part = sums_of([one for one in rows if begins <= int(one.unit[1:]) < end], settled=kept)
+        packed = pack(part, {"end": end})
+        unpacked = unpack(packed)
+        assert unpacked is not None
+        assert unpacked[1]["end"] == end
+        kept, begins = unpacked[0], end
+        assert unpack(packed[:-30]) is None  # a damaged file is no file
+    once, added = (found(running) for running in (sums_of(rows), kept))
+    assert added == pytest.approx(once)
+
+
+def found(running: Running) -> dict[str, float]:
+    """Every number that is found, by a name."""
+    numbers: dict[str, float] = {}
+    for one in findings([], withhold=0.1, settled=running).items:
+        for part in (one.estimate.offering, one.estimate.using, one.estimate.weak, one.bound, one.plan):
+            values = asdict(part) if part else {}
+            numbers |= {f"{one.item.version} {type(part)} {name}": value or 0.0 for name, value in values.items()}
+    return numbers
 
 
 @pytest.mark.req("LA-05")

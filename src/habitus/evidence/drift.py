@@ -103,6 +103,7 @@ def _plausible(likelihood: Floats) -> Floats:
     likely = np.exp(likelihood - likelihood.max(1, keepdims=True))
     common, each = _USUAL, likely
     for _ in range(30):
-        each = likely * common / (likely @ common)[:, None]
+        each = likely * common
+        each /= each.sum(1, keepdims=True)
         common = (each.sum(0) + _USUAL_ITEMS * _USUAL) / (len(each) + _USUAL_ITEMS)
     return np.asarray(each, dtype=np.float64)

@@ -48,8 +48,7 @@ def findings(
 
 
 def sums_of(observations: Iterable[Observation], *, settled: Running = NOTHING, today: float = 0.0) -> Running:
-    running, rest = settled.settle(Table.of(observations, today=today))
-    return running.after(rest)
+    return settled.after(Table.of(observations, today=today))
 
 
 def _finding(running: Running, estimate: Estimate, withhold: float, today: float) -> Finding:

@@ -104,7 +104,9 @@ def _effects(
         return {}
     columns = np.array([running.columns[item] for item in items])
     kinds = np.array([column for feature, column in running.columns.items() if isinstance(feature, int)])
-    seen = looks(periods, columns, kinds, np.array([item in drawn for item in items]))
+    seen = looks(
+        [period for period in periods if period.units[0]], columns, kinds, np.array([item in drawn for item in items])
+    )
     effects = fuse(present(seen, today))
     each = zip(items, effects.values, effects.lows, effects.highs, strict=True)
     return {item: _effect(value, low, high) for item, value, low, high in each}

@@ -1,6 +1,6 @@
 """Running sums of all that evidence counts: of a unit that has gone in, no row is needed any more.
 
-Units go in by portions, in the order of time, so that more of them can be added later with the same result.
+Units go in in the order of time, so that more of them can be added later with the same result.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from habitus.evidence.bounds import Game
 from habitus.evidence.model import Item
 from habitus.evidence.sums import Period
-from habitus.evidence.table import KINDS, Floats, Numbers, Table
+from habitus.evidence.table import KINDS, Floats, Table
 
 _FIRST = 64  # units of a portion, until there are too many periods
 _PERIODS, _ENTRIES = 24, 6_000_000  # at most, and of all their numbers: with many items there are fewer periods
@@ -26,30 +26,31 @@ _NO_DAYS, NO_GAME = np.zeros(0), Game.new()
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Running:
+    """A period has sums of explicit and of weak outcomes; the last one is open until a portion of units is in it."""
+
     columns: Mapping[Item | int, int] = field(default_factory=dict)  # the feature of each item and kind of request
     explicit: tuple[Period, ...] = ()
     weak: tuple[Period, ...] = ()
     games: Mapping[Item, Game] = field(default_factory=dict)
     counts: Mapping[Item, Counts] = field(default_factory=dict)
     days: Mapping[Item, Floats] = field(default_factory=dict)  # of explicit outcomes: the first, and the last weeks'
-    portion: int = _FIRST  # units of the next one
+    portion: int = _FIRST  # units of a period
+    units: int = 0  # in the open one; none: the next one begins
 
-    def settle(self, table: Table) -> tuple[Running, Table]:
-        """Take in all whole portions of a table; the rows that are left belong to units of the next one."""
+    def after(self, table: Table) -> Running:
+        """With units that came later."""
         place = table.places()
         order = np.argsort(place, kind="stable")
         place, table = place[order], table.where(order)
         kept, begins, row = self, 0, 0
-        while begins + kept.portion <= place.max(initial=-1) + 1:
-            begins += kept.portion
+        while begins <= place.max(initial=-1):
+            begins += kept.portion - kept.units
             end = int(np.searchsorted(place, begins))
-            kept, row = kept.after(table.where(slice(row, end))), end
-        return kept, table.where(slice(row, None))
+            kept, row = kept._with(table.where(slice(row, end))), end
+        return kept
 
-    def after(self, portion: Table) -> Running:
-        """With one more portion."""
-        if not len(portion.unit):
-            return self
+    def _with(self, portion: Table) -> Running:
+        """With units that have room in the open period."""
         _, first, unit = np.unique(portion.unit, return_index=True, return_inverse=True)
         rows = replace(portion, unit=unit).narrowed()
         known = dict(self.columns)
@@ -59,27 +60,22 @@ class Running:
         features[np.arange(len(first)), of_kind[rows.kind[first]]] = 1
         features[unit[rows.is_offered], own[rows.item[rows.is_offered]]] = 1
         judged, weak = (rows.where(rows.has_outcome & (rows.is_explicit == each)) for each in (True, False))
+        explicit, signs = (Period.of(each, features, own) for each in (judged, weak))
         drawn = judged.where(judged.is_random)
         mine = {rows.items[number]: drawn.where(drawn.item == number) for number in np.unique(drawn.item)}
+        units = self.units + len(first)
         added = Running(
             columns=known,
-            explicit=_with(self.explicit, judged, features, own),
-            weak=_with(self.weak, weak, features, own),
+            explicit=(*self.explicit[:-1], self.explicit[-1] + explicit) if self.units else (*self.explicit, explicit),
+            weak=(*self.weak[:-1], self.weak[-1] + signs) if self.units else (*self.weak, signs),
             games={**self.games, **{item: self.games.get(item, NO_GAME).after(each) for item, each in mine.items()}},
-            counts={
-                **self.counts,
-                **{item: _add(self.counts.get(item, _NO_COUNTS), each) for item, each in _counts(rows)},
-            },
-            days={
-                **self.days,
-                **{
-                    item: _days(self.days.get(item, _NO_DAYS), judged, number) for number, item in enumerate(rows.items)
-                },
-            },
+            counts={**self.counts, **{i: _add(self.counts.get(i, _NO_COUNTS), each) for i, each in _counts(rows)}},
+            days={**self.days, **{i: _days(self.days.get(i, _NO_DAYS), judged, n) for n, i in enumerate(rows.items)}},
             portion=self.portion,
+            units=units % self.portion,
         )
         most = max(2, min(_PERIODS, _ENTRIES // len(known) ** 2))
-        return added if max(len(added.explicit), len(added.weak)) < most else added._joined()
+        return added._joined() if not added.units and len(added.explicit) >= most else added
 
     def _joined(self) -> Running:
         """Each two neighbours in one, and portions twice as large."""
@@ -88,10 +84,6 @@ class Running:
             for each in (self.explicit, self.weak)
         )
         return replace(self, explicit=explicit, weak=weak, portion=2 * self.portion)
-
-
-def _with(periods: tuple[Period, ...], rows: Table, features: Floats, own: Numbers) -> tuple[Period, ...]:
-    return (*periods, Period.of(rows, features, own)) if len(rows.unit) else periods
 
 
 class Counts(NamedTuple):
@@ -145,4 +137,4 @@ def _add(one: Counts, two: Counts) -> Counts:
 
 def _days(before: Floats, rows: Table, number: int) -> Floats:
     days = np.concatenate([before, -rows.age_days[rows.item == number]])
-    return days[(days >= days.max(initial=0) - RECENT_DAYS) | (days == days.min(initial=0))] if len(days) else days
+    return days[(days >= days.max() - RECENT_DAYS) | (days == days.min())] if len(days) else days

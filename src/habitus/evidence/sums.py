@@ -62,6 +62,8 @@ class Period:
     def widened(self, width: int) -> Period:
         """With room for features that came later."""
         more = width - len(self.moments)
+        if not more:
+            return self
         kept = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "units"}
         return Period(units=self.units, **{name: np.pad(sums, (0, more)) for name, sums in kept.items()})
 

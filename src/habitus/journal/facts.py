@@ -6,19 +6,30 @@ import secrets
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
 
 from habitus import sql
 from habitus.events import OutcomeKind
-from habitus.journal.model import Exposure, KeptExposure, Origin, TrialArms, Turn, TurnOutcome, origin_of
-from habitus.journal.tables import evidence_seed, exposures, lasting_outcomes
+from habitus.journal.model import (
+    Exposure,
+    KeptExposure,
+    KeptSums,
+    Origin,
+    TrialArms,
+    Turn,
+    TurnOutcome,
+    origin_of,
+)
+from habitus.journal.tables import evidence_seed, evidence_sums, exposures, lasting_outcomes
 
 EXPLICIT = 1.0  # the weight from which on somebody who knows has said so
 _OF_EXPOSURE = tuple(Exposure.__dataclass_fields__)
 _MOST_UNITS = 500  # asked for at once
+MOVING = timedelta(days=3)  # conversations that are younger may still change much, and are in no sums
+_SURE = timedelta(days=2)  # hosts' clocks may differ by what is between
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,6 +87,8 @@ def judge(connection: sa.Connection, turn: JudgedTurn, judged: Iterable[TurnOutc
         for one in judged
     ]
     sql.upsert(connection, lasting_outcomes, rows, lambda new: {name: new[name] for name in ("kind", "weight", "at")})
+    first = sa.select(sa.func.min(exposures.c.at)).where(exposures.c.unit == turn.unit).scalar_subquery()
+    empty_sums(connection, first <= now - _SURE)
 
 
 def judged_turn(connection: sa.Connection, turn: str, user: str | None) -> JudgedTurn | None:
@@ -103,7 +116,9 @@ def of_turn(connection: sa.Connection, turn: str) -> tuple[Exposure, ...]:
     return tuple(map(_exposure, connection.execute(query).mappings()))
 
 
-def kept(connection: sa.Connection, items: Sequence[str] | None = None) -> list[KeptExposure]:
+def kept(
+    connection: sa.Connection, items: Sequence[str] | None = None, *, since: datetime | None = None
+) -> list[KeptExposure]:
     """The exposures of these items, or all, oldest first, each with how its conversation went from then on.
 
     Real ones, and of trials what they assigned at random: practice and replays count for nothing.
@@ -111,9 +126,12 @@ def kept(connection: sa.Connection, items: Sequence[str] | None = None) -> list[
     table = exposures.c
     is_arm = sa.and_(table.origin == Origin.TRIAL.value, table.propensity < 1)
     counts = sa.or_(table.origin == Origin.REAL.value, is_arm)
-    query = sa.select(exposures).where(counts).order_by(table.at, table.unit)
-    rows = connection.execute(query if items is None else query.where(table.item.in_(items))).mappings().all()
-    went = _outcomes(connection, None if items is None else sorted({row["unit"] for row in rows}))
+    some = sa.true() if items is None else table.item.in_(items)
+    late = sa.true() if since is None else table.at > since
+    query = sa.select(exposures).where(counts, some, late).order_by(table.at, table.unit)
+    rows = connection.execute(query).mappings().all()
+    is_all = items is None and since is None
+    went = _outcomes(connection, None if is_all else sorted({row["unit"] for row in rows}))
     found = []
     for row in rows:
         later = [judged for began_on, judged in went[row["unit"]].values() if began_on >= row["at"]]
@@ -122,6 +140,24 @@ def kept(connection: sa.Connection, items: Sequence[str] | None = None) -> list[
         where = {name: row[name] for name in ("unit", "turn", "at")}
         found.append(KeptExposure(exposure=_exposure(row), origin=origin, said=said, seemed=seemed, **where))
     return found
+
+
+def read_sums(connection: sa.Connection) -> KeptSums:
+    row = connection.execute(sa.select(evidence_sums)).mappings().first()
+    return KeptSums(changes=row["changes"], until=row["until"], sums=row["sums"]) if row else KeptSums()
+
+
+def keep_sums(connection: sa.Connection, new: KeptSums) -> None:
+    """Keep them if nothing changed since `changes` was read; the first call only begins to count the changes."""
+    sql.insert_missing(connection, evidence_sums, [{"id": 1, "changes": 0}])
+    unchanged = evidence_sums.c.changes == new.changes
+    connection.execute(evidence_sums.update().where(unchanged).values(until=new.until, sums=new.sums))
+
+
+def empty_sums(connection: sa.Connection, *where: sa.ColumnElement[bool]) -> None:
+    """To be called with every change of conversations that sums may count."""
+    emptied = {"changes": evidence_sums.c.changes + 1, "until": None, "sums": None}
+    connection.execute(evidence_sums.update().where(*where).values(emptied))
 
 
 def trial_arms(connection: sa.Connection, kind: str, item: str | None = None) -> list[TrialArms]:
@@ -171,6 +207,7 @@ def _counts(judged: Mapping[Any, Any]) -> tuple[float, bool, datetime, str]:
 def erase(connection: sa.Connection, user: str) -> int:
     """Everything of a user; how many exposures and outcomes went."""
     tables = (exposures, lasting_outcomes)
+    empty_sums(connection)
     return sum(connection.execute(table.delete().where(table.c.user == user)).rowcount for table in tables)
 
 

@@ -19,6 +19,7 @@ from habitus.journal.model import (
     NOT_REAL,
     KeptExposure,
     KeptSession,
+    KeptSums,
     Message,
     Place,
     Selected,
@@ -233,6 +234,22 @@ class Journal:
         """What was offered or withheld, of these items or of all, and how it went from then on."""
         with sql.reading(self._engine) as connection:
             return facts.kept(connection, items)
+
+    def exposures_and_sums(self) -> tuple[list[KeptExposure], KeptSums]:
+        """What sums that are kept do not count, and these; everything, where there are none."""
+        with sql.reading(self._engine) as connection:
+            sums = facts.read_sums(connection)
+            found = facts.kept(connection, since=sums.until)
+            if facts.read_sums(connection).changes == sums.changes:
+                return found, sums
+            return facts.kept(connection), KeptSums()
+
+    def keep_sums(self, sums: KeptSums) -> None:
+        """Unless something is being read, which has the connection."""
+        if sql.is_open(self._engine):
+            return
+        with sql.writing(self._engine) as connection:
+            facts.keep_sums(connection, sums)
 
     def trial_arms(self, kind: str, item: str | None = None) -> list[TrialArms]:
         """The conversations of paired trials, by item and version, of one item or of all of a kind."""

@@ -81,6 +81,15 @@ class KeptExposure:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class KeptSums:
+    """Sums over all conversations that began until then, as bytes, and how often they had to be emptied before."""
+
+    changes: int = -1  # there never were any
+    until: datetime | None = None
+    sums: bytes | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TrialArms:
     """In how many conversations of trials an item was offered, and withheld."""
 

@@ -97,6 +97,7 @@ exposures = sa.Table(
     sa.Index("exposures_by_item", "kind", "item"),
     sa.Index("exposures_by_turn", "turn"),
     sa.Index("exposures_by_user", "user"),
+    sa.Index("exposures_by_time", "at"),
 )
 
 lasting_outcomes = sa.Table(
@@ -123,4 +124,14 @@ evidence_seed = sa.Table(
     metadata,
     sa.Column("id", sa.Integer, primary_key=True),
     sa.Column("seed", sa.String, nullable=False),
+)
+
+# Sums over the conversations that began until then: one row. Whoever changes anything of those empties it.
+evidence_sums = sa.Table(
+    "evidence_sums",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("changes", sa.Integer, nullable=False),
+    sa.Column("until", Utc),
+    sa.Column("sums", sa.LargeBinary),
 )

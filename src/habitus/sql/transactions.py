@@ -84,6 +84,11 @@ def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
         yield connection
 
 
+def is_open(engine: sa.Engine) -> bool:
+    """Whether a transaction is open in this context, which then holds a connection."""
+    return id(engine) in _open_transactions.get()
+
+
 def is_writing(engine: sa.Engine) -> bool:
     """Whether a writing transaction is open in this context, so that others wait for us."""
     joined = _open_transactions.get().get(id(engine))

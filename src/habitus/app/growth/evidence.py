@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from statistics import fmean
 
-from habitus.errors import NotFound, did_you_mean
-from habitus.evidence.findings import Finding, Findings, findings
+from habitus import sql
+from habitus.errors import HabitusError, NotFound, did_you_mean
+from habitus.evidence.findings import NOTHING, Finding, Findings, findings, sums_of
 from habitus.evidence.model import Item, ItemKind, Observation
+from habitus.evidence.packing import pack, unpack
+from habitus.evidence.running import Running
+from habitus.journal.facts import MOVING
 from habitus.journal.journal import Journal
-from habitus.journal.model import KeptExposure, Origin
+from habitus.journal.model import KeptExposure, KeptSums, Origin
 from habitus.skills.layers import address
 from habitus.skills.listing import Listed
 
 USUAL_SHARE = 0.1  # what a plan reckons with while nothing is withheld
+_WEEK = 7.0  # days
+_PATIENCE = 1.0  # seconds for a database that is busy
+Named = tuple[str, str]  # an item by its kind and name, whatever its version
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """Everything is worked out anew from what is kept, so that it follows every outcome that comes later."""
+    """What is said follows every outcome that comes later: sums of older conversations go when one of these changes."""
 
     journal: Journal
     clock: Callable[[], datetime]
     share: float  # of offers that is withheld at random; 0 is off
     refuse_changes: Callable[[], None]  # where nothing can be kept
+    worth: int = 64  # conversations from which on sums are kept, or kept anew
 
     def exposures(self) -> list[KeptExposure]:
         """All that is kept, oldest first."""
@@ -33,8 +42,34 @@ class Evidence:
 
     def findings(self, kept: Sequence[KeptExposure] | None = None) -> Findings:
         """Of every skill version, lesson, recipe and tool that was offered or withheld, what is known."""
-        rows = observed(self.exposures() if kept is None else kept, self.clock())
-        return findings(rows, withhold=self.share or USUAL_SHARE)
+        if kept is None:
+            return self.findings_and_chosen()[0]
+        return findings(observed(kept, chosen(kept), self.clock()), withhold=self.share or USUAL_SHARE)
+
+    def findings_and_chosen(self) -> tuple[Findings, frozenset[tuple[str, str]]]:
+        """The same, and which items were ever chosen for a request."""
+        rows, kept = self.journal.exposures_and_sums()
+        now = self.clock()
+        settled = _Settled.read(kept, now)
+        by_request = settled.chosen | chosen(rows)
+        if kept.sums and not settled.fits(by_request):
+            rows, settled = self.exposures(), _Settled()
+            by_request = chosen(rows)
+        rest = [one for one in rows if one.unit not in settled.late]
+        old = frozenset(one.unit for one in rest if one.at <= now - MOVING and _counts(one, by_request))
+        if len(old) >= self.worth:
+            settled = settled.after(rows, old, by_request, now)
+            rest = [one for one in rest if one.unit not in old]
+            self._keep(KeptSums(changes=kept.changes, until=now - MOVING, sums=settled.packed(now)))
+        young = observed(rest, by_request, now)
+        found = findings(young, withhold=self.share or USUAL_SHARE, settled=settled.sums, today=_days(now))
+        return found, by_request
+
+    def _keep(self, sums: KeptSums) -> None:
+        """Where nothing can be kept now, the next one who asks does it."""
+        with suppress(HabitusError), sql.patience(_PATIENCE):
+            self.refuse_changes()
+            self.journal.keep_sums(sums)
 
     def of(self, name: str) -> tuple[Finding, ...]:
         """The same of each version of one item: a skill's name, a lesson's id, the name of a recipe or a tool."""
@@ -57,23 +92,74 @@ class Evidence:
         return self.journal.erase_evidence(user)
 
 
-def chosen(kept: Iterable[KeptExposure]) -> set[tuple[str, str]]:
-    """What was ever chosen for a request, by kind and name; the rest only stood in a steady part of prompts."""
-    return {(one.exposure.kind, one.exposure.item) for one in kept if not one.exposure.is_steady}
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Settled:
+    """Sums over older conversations, and what has to hold so that they do."""
+
+    sums: Running = NOTHING
+    chosen: frozenset[Named] = frozenset()  # for a request, in these conversations
+    steady: frozenset[Named] = frozenset()  # stood in a steady part of their prompts
+    apart: frozenset[Named] = frozenset()  # of these, those not counted there, because they were ever chosen
+    late: frozenset[str] = frozenset()  # conversations among them in which something was offered later
+
+    @classmethod
+    def read(cls, kept: KeptSums, now: datetime) -> _Settled:
+        """Made anew every week, in case an older release has changed something and not said so."""
+        found = unpack(kept.sums) if kept.sums else None
+        if found is None or not 0 <= _days(now) - found[1]["made"] <= _WEEK:
+            return cls()
+        sums, words = found
+        named = {name: frozenset((kind, item) for kind, item in words[name]) for name in ("chosen", "steady", "apart")}
+        return cls(sums=sums, late=frozenset(words["late"]), **named)
+
+    def fits(self, by_request: frozenset[Named]) -> bool:
+        return self.sums is not NOTHING and self.steady & by_request == self.apart
+
+    def after(
+        self, rows: Sequence[KeptExposure], old: Set[str], by_request: frozenset[Named], now: datetime
+    ) -> _Settled:
+        """With the old ones of more conversations; `rows` are all that came since the last time."""
+        until, units = now - MOVING, self.late | old
+        added = [one for one in rows if one.at <= until or one.unit in units]
+        steady = self.steady | {_named(one) for one in added if one.exposure.is_steady}
+        counted = observed([one for one in rows if one.unit in old], by_request, now)
+        return _Settled(
+            sums=sums_of(counted, settled=self.sums, today=_days(now)),
+            chosen=self.chosen | chosen(added),
+            steady=steady,
+            apart=steady & by_request,
+            late=frozenset(one.unit for one in rows if one.unit in units and one.at > until),
+        )
+
+    def packed(self, now: datetime) -> bytes:
+        words = {name: sorted(getattr(self, name)) for name in ("chosen", "steady", "apart", "late")}
+        return pack(self.sums, {"made": _days(now), **words})
 
 
-def observed(kept: Sequence[KeptExposure], now: datetime) -> list[Observation]:
+def _days(now: datetime) -> float:
+    return now.timestamp() / 86_400
+
+
+def chosen(kept: Iterable[KeptExposure]) -> frozenset[Named]:
+    """What was ever chosen for a request; the rest only stood in a steady part of prompts."""
+    return frozenset(_named(one) for one in kept if not one.exposure.is_steady)
+
+
+def _named(kept: KeptExposure) -> Named:
+    return kept.exposure.kind, kept.exposure.item
+
+
+def observed(kept: Iterable[KeptExposure], by_request: Set[Named], now: datetime) -> list[Observation]:
     """Exposures as estimates count them: once a unit, in the order of time.
 
     What was ever chosen for a request is judged by the conversations in which it was: a line on the menu of all the
     others would only thin the effect out. What only ever stood in a steady part is judged by the sessions it stood in.
     """
-    by_request = chosen(kept)
-    return [
-        _observation(one, now)
-        for one in kept
-        if one.exposure.is_steady is not ((one.exposure.kind, one.exposure.item) in by_request)
-    ]
+    return [_observation(one, now) for one in kept if _counts(one, by_request)]
+
+
+def _counts(kept: KeptExposure, by_request: Set[Named]) -> bool:
+    return kept.exposure.is_steady is not (_named(kept) in by_request)
 
 
 def _observation(kept: KeptExposure, now: datetime) -> Observation:

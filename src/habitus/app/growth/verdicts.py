@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from habitus.app.growth.evidence import chosen
 from habitus.app.growth.recounting import SkillUses
 from habitus.errors import HabitusError, Refused
 from habitus.events import Event, EventKind
@@ -74,8 +73,7 @@ class _Now:
 
 def due(home: Home) -> tuple[Due, ...]:
     """What is known now of what is in use now, and what that leads to."""
-    kept, now = home.evidence.exposures(), _Now(home)
-    found, by_request = home.evidence.findings(kept), chosen(kept)
+    (found, by_request), now = home.evidence.findings_and_chosen(), _Now(home)
     back = {one.item: one for one in found.rollbacks}
     lessons = {(lesson.id, lesson.version): lesson for lesson in home.memory.list_lessons(limit=MOST_LESSONS)}
     steps = []

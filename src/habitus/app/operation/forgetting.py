@@ -27,6 +27,7 @@ from habitus.errors import HabitusError, NotFound, Refused
 from habitus.files import Tree, file_of
 from habitus.hosts.hook import LOG, SPOOL
 from habitus.jobs.queue import JobQueue
+from habitus.journal.facts import empty_sums
 from habitus.journal.spool import Spool
 from habitus.journal.tables import exposures, lasting_outcomes, seen, turns
 from habitus.memory.model import Engram, LessonState
@@ -182,6 +183,7 @@ def _erase(home: Home, person: Person) -> None:
             erasing.erase(connection, traces, examined)
             for rows in ROWS:
                 rows.erase(connection, person)
+            empty_sums(connection)
             connection.execute(learned.delete().where(learned.c.text.in_(requests)))
         for folder in traces.folders:
             _remove(home.settings.home / _ARCHIVE / folder)

@@ -131,6 +131,7 @@ ELSEWHERE: Mapping[str, str] = {
     **dict.fromkeys(("engrams", "memory_views"), "memory erases it"),
     **dict.fromkeys(("jobs", "job_parts"), "the queue of jobs erases it"),
     "sign_ins": "people.py erases it",
+    "evidence_sums": "forgetting.py empties it",
     **dict.fromkeys(("search_documents", "search_vectors", "search_learned"), "search erases it"),
     **dict.fromkeys(
         ("skills", "skill_versions", "skill_switches", "skill_counters", "skill_proposals", "blobs"),

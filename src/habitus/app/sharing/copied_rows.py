@@ -39,7 +39,9 @@ _STAYS = {
     "studied_files": "transcripts that were studied",
 }
 # Written by what is copied: the shelf, the trees of versions, and the counters that only grow.
-_FOLLOWS = frozenset(("agent_skills", "agent_skill_files", "blobs", "memory_revision", "sequences", "skill_intents"))
+_FOLLOWS = frozenset(
+    ("agent_skills", "agent_skill_files", "blobs", "evidence_sums", "memory_revision", "sequences", "skill_intents")
+)
 _OF_THE_SERVER = frozenset(("search_skills", "search_skill_vectors", "search_terms"))  # made anew where it is needed
 _OF_THE_SCHEMA = frozenset(("alembic_version", "schema_compatibility"))
 _ONLY = {

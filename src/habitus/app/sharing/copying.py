@@ -38,6 +38,7 @@ from habitus.app.sharing.copied_rows import (
 )
 from habitus.errors import Refused, StorageFailed
 from habitus.files import Tree, file_of
+from habitus.journal.facts import empty_sums
 from habitus.memory.stores.sql import next_revision
 from habitus.search.store import next_of_all as next_learned
 from habitus.skills.layers import USER
@@ -136,6 +137,7 @@ def _begun(copying: _Copying, *, merge: bool) -> Iterator[dict[str, int]]:
     yield {name: found[key] for name, key in keys.items()}
     with sql.writing(engine, durable=True, lock=USER) as connection:
         connection.execute(sequences.delete().where(sequences.c.name.in_(keys.values())))
+        empty_sums(connection)
 
 
 def _refuse_in_use(connection: sa.Connection, copying: _Copying) -> None:

@@ -39,6 +39,7 @@ _LEFT_OUT = frozenset(
         *("turns", "turn_messages", "turn_events", "turn_selections", "turn_outcomes", "exposures", "lasting_outcomes"),
         *(
             "blobs",
+            "evidence_sums",
             "skill_intents",
             "skill_proposals",
             "engram_versions",
