@@ -57,7 +57,7 @@ def claude_code(path: Path, deeds: Sequence[Did]) -> None:
     write(path.with_suffix(".jsonl"), lines)
 
 
-def codex(path: Path, deeds: Sequence[Did]) -> None:
+def codex(path: Path, deeds: Sequence[Did], *, in_items: bool = False) -> None:
     lines: list[Line] = [{"timestamp": _at(0), "type": "session_meta", "payload": {"id": path.stem, "cwd": CWD}}]
     for number, did in enumerate(deeds):
 
@@ -65,7 +65,9 @@ def codex(path: Path, deeds: Sequence[Did]) -> None:
             return {"timestamp": at, "type": kind, "payload": payload}
 
         if not did.command:
-            lines.append(row("event_msg", type="user_message", message=did.said))
+            item = {"type": "UserMessage", "content": [{"type": "text", "text": did.said}]}
+            newer, older = {"type": "item_completed", "item": item}, {"type": "user_message", "message": did.said}
+            lines.append(row("event_msg", **(newer if in_items else older)))
             continue
         args = json.dumps({"cmd": did.command, "workdir": CWD})
         lines.append(
@@ -78,7 +80,7 @@ def codex(path: Path, deeds: Sequence[Did]) -> None:
 
 
 def codex_packed(path: Path, deeds: Sequence[Did]) -> None:
-    codex(path, deeds)
+    codex(path, deeds, in_items=True)
     plain = path.with_name(f"rollout-{path.name}.jsonl")
     plain.with_name(f"{plain.name}.zst").write_bytes(zstd.compress(plain.read_bytes()))
     plain.unlink()

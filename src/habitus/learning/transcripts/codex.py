@@ -55,7 +55,7 @@ class _Rollout:
                 self._item(payload, at)
             case "event_msg":
                 self._event(payload, at)
-            case "compacted":
+            case "compacted" | "world_state" | "token_usage_record":
                 pass
             case _:
                 self.draft.unread["unknown line"] += 1
@@ -68,11 +68,15 @@ class _Rollout:
     def _event(self, payload: Mapping[str, object], at: str) -> None:
         match payload.get("type"):
             case "user_message":
-                turn = self.draft.open()
-                self.draft.hear(turn, string(payload.get("message")), after=self._stopped, at=at)
-                self._stopped = None
+                self._hear(string(payload.get("message")), at)
+            case "item_completed" if mapping(payload.get("item")).get("type") == "UserMessage":
+                self._hear(text_of(mapping(payload.get("item")).get("content")), at)
             case "turn_aborted":
                 self._stopped = self._stopped or Stop.INTERRUPTED
+
+    def _hear(self, words: str, at: str) -> None:
+        self.draft.hear(self.draft.open(), words, after=self._stopped, at=at)
+        self._stopped = None
 
     def _item(self, item: Mapping[str, object], at: str) -> None:
         kind = item.get("type")
