@@ -115,6 +115,17 @@ def test_links_lead_home_where_the_agent_follows_them(direct: Direct, folder: Pa
     assert "does not follow links" in direct("sync", "cursor", "--link").err
 
 
+@pytest.mark.req("IM-01")
+def test_a_link_shows_no_agent_what_it_is_examined_by(direct: Direct, folder: Path) -> None:
+    direct.ok("sync", "claude-code", "--yes", "--link", "--only", "brew-tea")
+    direct.ok("tasks", "add", "brew-tea", "--request", "How long?", "--expect", "four minutes")
+    direct.ok("sync", "claude-code", "--yes", "--link", "--only", "brew-tea")
+    assert not (folder / "brew-tea").exists()
+    assert "what it is examined by" in direct("sync", "claude-code", "--link", "--only", "brew-tea").out
+    direct.ok("sync", "claude-code", "--yes", "--only", "brew-tea")
+    assert [path.name for path in (folder / "brew-tea").iterdir()] == ["SKILL.md"]
+
+
 @pytest.mark.req("CL-06")
 def test_what_is_risky_untrusted_or_secret_is_not_spread(direct: Direct, folder: Path) -> None:
     for name, body in (("with-a-key", f"Send sk-proj-{'a1B2c3D4' * 5}."), ("risky", RISKY)):

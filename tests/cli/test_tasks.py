@@ -17,6 +17,7 @@ from habitus.llm.model import Answered
 from habitus.skills.fingerprint import fingerprint
 from tests.cli.conftest import Direct
 from tests.cli.test_mining import opened
+from tests.learning.logs import asked, came, used, write
 from tests.planted import KEYS
 
 TASKS = """
@@ -138,12 +139,21 @@ def test_a_check_of_tasks_shows_that_each_can_be_passed_and_failed(stocked: Dire
     assert (ran.code, json.loads(ran.out)["tasks"]) == (
         1,
         [
-            {"task": "tea", "is_sound": True, "reason": ""},
-            {"task": "lax", "is_sound": False, "reason": "doing nothing passes"},
+            {"skill": "csv-summary", "task": "tea", "is_sound": True, "reason": ""},
+            {"skill": "csv-summary", "task": "lax", "is_sound": False, "reason": "doing nothing passes"},
         ],
     )
     _examine(stocked)
     assert "1 of 1 task tell" in stocked.ok("tasks", "check", "csv-summary")
+    stocked.ok("tasks", "add", "write-a-skill", "--request", "x", "--matches", ".", "--id", "bare")
+    every = stocked("tasks", "check")
+    assert (every.code, every.out.splitlines()) == (
+        1,
+        [
+            "write-a-skill, bare: nothing shows that it can be passed: it has no reference",
+            "1 of 2 tasks tell right from wrong.",
+        ],
+    )
 
 
 ASKED = "What is the total of sales.csv?"
@@ -192,6 +202,60 @@ def test_tasks_are_mined_from_accepted_requests_and_kept_after_a_yes(stocked: Di
     assert stocked.json("tasks", "list", "csv-summary")["tasks"] == []
     stocked.ok("review", "reject", str(proposal), "--reason", "no")
     assert stocked.json("tasks", "mine")["found"] == []
+
+
+def _asked_elsewhere(direct: Direct, then: str) -> None:
+    """The same request in three sessions of Claude Code, done with the skill and a program."""
+    for number in range(3):
+        lines = [
+            asked(ASKED),
+            used("a", "Skill", {"skill": "csv-summary"}),
+            came("a", "Launching skill: csv-summary"),
+            used("b", "Bash", {"command": "csvstat --sum sales.csv"}),
+            came("b", "123.45", is_error=False),
+            asked(then),
+        ]
+        write(direct.cli.user_home / ".claude" / "projects" / "x" / f"s{number}.jsonl", lines)
+
+
+@pytest.mark.req("IM-02")
+def test_tasks_are_mined_from_other_agents_transcripts_and_decided_in_the_chat(stocked: Direct) -> None:
+    (stocked.cli.cwd / "sales.csv").write_text("amount\n100\n23.45\n")
+    _asked_elsewhere(stocked, "No, that's wrong, you forgot the header")
+    assert stocked.json("tasks", "mine", "--from", "transcripts")["found"] == []
+    _asked_elsewhere(stocked, "Now the next file, please.")
+    (found,) = json.loads(stocked("tasks", "mine", "--from", "transcripts", "--apply", "--json").out)["found"]
+    task = found["task"]
+    assert (task["request"], task["origin"]["kind"]) == (ASKED, "transcript")
+    assert {"kind": "called", "command": "csvstat"} in task["check"]
+    assert task["files"] == {"sales.csv": "amount\n100\n23.45\n"}
+    assert stocked.json("tasks", "list", "csv-summary")["tasks"] == []
+    script = stocked.cli.cwd / "model.json"
+    script.write_text('[{"say": "Hello."}]')
+    typed = f"/review show {found['proposal']}\n/review approve {found['proposal']}\n/exit\n"
+    said = stocked.cli("chat", "--model", f"script:{script}", stdin=typed).out
+    assert "csvstat" in said
+    (kept,) = stocked.json("tasks", "list", "csv-summary")["tasks"]
+    assert kept["reviewed_by"]
+    assert "1 of 1 task" in stocked.ok("tasks", "check", "csv-summary")
+
+
+@pytest.mark.req("IM-02")
+def test_new_tasks_of_a_skill_that_is_there_come_with_an_import_and_change_nothing_else(
+    stocked: Direct, tmp_path: Path
+) -> None:
+    _examine(stocked)
+    stocked.ok("skills", "export", "csv-summary", "--to", str(tmp_path / "a"), "--with-tasks")
+    (theirs,) = (tmp_path / "a").rglob("tasks.toml")
+    more = "\n[[task]]\nid = 'more'\nrequest = 'x'\nexpect = 'y'\n"
+    theirs.write_text(theirs.read_text().replace("three", "nine") + more)
+    assert "New tasks of it: 1." in stocked.ok("skills", "import", str(tmp_path / "a"))
+    found = stocked.json("tasks", "list", "csv-summary")["tasks"]
+    assert [one["id"] for one in found] == ["tea", "more"]
+    assert found[0]["check"] == [{"kind": "contains", "text": "three minutes"}]
+    assert [one["version"] for one in stocked.own()] == [1]
+    theirs.write_text("[[task]]\nrequest = 1\n")
+    assert "Its tasks were not taken: " in stocked.ok("skills", "import", str(tmp_path / "a"))
 
 
 @pytest.mark.req("IM-02")

@@ -13,6 +13,7 @@ from habitus.app import Habitus
 from habitus.errors import Invalid, NotFound, Stale
 from habitus.files import Tree, file_of
 from habitus.settings import load
+from habitus.skills import trees
 from habitus.skills.formats import skill_md
 from habitus.skills.model import Actor, Author, Manifest, Skill
 from habitus.skills.review import Action, Change, ProposalState, reasons_to_wait
@@ -161,6 +162,18 @@ def test_prose_of_the_agent_is_applied_at_once_when_the_person_wants_that(tmp_pa
         assert habitus.review.submit(write(), AGENT).version == 1
         with_code = write(replace(SKILL, name="coder"), {"scripts/tool.py": b"print(1)"})
         assert habitus.review.submit(with_code, AGENT).proposal is not None
+
+
+@pytest.mark.req("IM-04")
+def test_a_change_that_can_be_tried_on_tasks_first_waits_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / ".habitus").mkdir()
+    (tmp_path / ".habitus/habitus.toml").write_text("[review]\nauto = true\n")
+    with opened(tmp_path) as habitus:
+        habitus.review.submit(write(), AGENT)
+        habitus.skills.edit_file(SKILL.name, trees.TASKS_FILE, b"", habitus.person())
+        waits = habitus.review.submit(write(replace(SKILL, body="2. Better.")), AGENT).proposal
+        assert waits is not None
+        assert waits.reasons == ("it has tasks, on which the change can be tried first",)
 
 
 @pytest.mark.req("SK-21", "SK-22")

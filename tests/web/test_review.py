@@ -10,7 +10,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 from habitus.app import Habitus
+from habitus.app.growth.mining_tasks import MinedTask, propose_tasks
 from habitus.app.library import explaining
+from habitus.app.library.tasks import tasks_of
 from habitus.app.operation.people import Role, open_people
 from habitus.app.review import inbox, replaying
 from habitus.app.use_cases import review
@@ -19,6 +21,8 @@ from habitus.memory.model import Draft, Kind, Producer
 from habitus.skills.model import Actor, Author, Skill, State
 from habitus.skills.review import Action, Change
 from habitus.skills.trees import with_skill
+from habitus.tasks.checks import Contains
+from habitus.tasks.model import Task
 from tests.web.test_pages import seen
 
 AGENT = Author(actor=Actor.AGENT, name="helper", reason="seen again and again")
@@ -168,3 +172,14 @@ def test_a_lesson_that_waits_is_edited_turned_down_and_taken_back(browser: TestC
     assert inbox.waiting(habitus) == ()
     browser.post("/undo", data={"undo": re.findall(r'name="undo" value="([^"]+)"', down)})
     assert [item.what for item in inbox.waiting(habitus)] == ["Dates are written day first."]
+
+
+@pytest.mark.req("IM-02")
+def test_a_task_that_was_mined_is_read_and_taken_on_the_page(browser: TestClient, habitus: Habitus) -> None:
+    task = Task(id="tea", request="How long does green tea draw?", checks=(Contains(text="three minutes"),))
+    (waits,) = propose_tasks(habitus, [MinedTask(skill="brew-tea", task=task, evidence=("asked often",))])
+    assert "three minutes" in seen(browser.get("/inbox").text)
+    assert tasks_of(habitus, "brew-tea") == ()
+    browser.post(f"/inbox/{waits.proposal}/approve")
+    (kept,) = tasks_of(habitus, "brew-tea")
+    assert (kept.id, kept.reviewed_by) == ("tea", habitus.settings.signature)

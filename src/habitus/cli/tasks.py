@@ -73,7 +73,7 @@ def remove(context: typer.Context, wanted: OneTask, done: ChangedTask) -> None:
 def check(context: typer.Context, wanted: TaskCheck, done: CheckedTasks) -> None:
     bad = [one for one in done.tasks if not one.is_sound]
     for one in bad:
-        output.say(f"{one.task}: {one.reason}", style="yellow")
+        output.say(f"{one.skill}, {one.task}: {one.reason}", style="yellow")
     output.say(f"{len(done.tasks) - len(bad)} of {output.counted(len(done.tasks), 'task')} tell right from wrong.")
 
 

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.errors import NotFound
 from habitus.files import Tree
-from habitus.skills import records
+from habitus.skills import records, trees
 from habitus.skills.ledger import Ledger
 from habitus.skills.model import Author
 from habitus.skills.powers import PowerKind, powers
@@ -123,6 +123,8 @@ def reasons_to_wait(change: Change, before: Tree, author: Author, *, auto: bool)
     new_powers = powers(change.name, change.tree) - powers(change.name, before)
     if any(power.kind is PowerKind.RUNS for power in new_powers):
         reasons.append("it brings code")
+    if auto and trees.TASKS_FILE in before:
+        reasons.append("it has tasks, on which the change can be tried first")
     reasons += sorted(str(power) for power in new_powers if power.kind is not PowerKind.RUNS)
     return [*reasons, *change.findings]
 

@@ -52,6 +52,11 @@ class Arena:
     session: str  # whose scratchpads can work there
     laid: Outcome = OK
 
+    @property
+    def folder(self) -> Path:
+        """Where it lies, if cells run on this machine."""
+        return self.home.place / PADS / self.session / PAD / "files"
+
     async def run(self, code: str) -> Outcome:
         return _outcome(await self._exec(code))
 
@@ -127,6 +132,7 @@ class Soundness:
     task: str
     is_sound: bool
     reason: str = ""
+    skill: str = ""
 
 
 async def check_task(home: Home, task: Task) -> Soundness:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from habitus.app.home import Home
 from habitus.errors import Invalid, Stale
-from habitus.files import Tree, content_of, disk_errors, file_of, tree_hash, without_examination
+from habitus.files import Tree, content_of, disk_errors, file_of, is_examination, tree_hash, without_examination
 from habitus.hosts.connections import locked
 from habitus.hosts.syncing import Manner, Step, Synced, decided, removed
 from habitus.hosts.table import Host, Scope, host
@@ -217,6 +217,8 @@ def _objection(home: Home, found: Host, wish: Wish, here: _Here) -> str:
         return f"{found.title} takes no description of more than {found.description_chars:,} characters"
     if wish.manner is Manner.LINK and home.skills.directory(f"{item.name}@{USER}") is None:
         return "it has no folder that a link could lead to"
+    if wish.manner is Manner.LINK and any(map(is_examination, home.skills.layer(USER).store.tree(item.name) or {})):
+        return "a link would show the agent what it is examined by (evals/); leave --link out"
     return ""
 
 

@@ -42,6 +42,19 @@ def keep_tasks(home: Home, name: str, tasks: Iterable[Task]) -> None:
     write_whole(path, text, mode=0o600)
 
 
+def add_new_tasks(home: Home, name: str, text: str) -> str:
+    """Keep those of a file of tasks that the skill has none of under their ids; a word about it, if there is one."""
+    try:
+        coming = files.read_tasks(text, about=f"{trees.TASKS_FILE} of '{name}'")
+    except HabitusError as error:
+        return f"Its tasks were not taken: {error}"
+    here = {task.id for task in tasks_of(home, name)}
+    new = [task for task in coming if task.id not in here]
+    if new:
+        keep_tasks(home, name, (*kept_tasks(home, home.skills.find(name)), *new))
+    return f"New tasks of it: {len(new)}." if new else ""
+
+
 def lies_beside(layer: Layer) -> bool:
     """Whether tasks lie beside a skill of this layer, and not in the home: it is the person's own or a project's, and
     no folder of another agent."""

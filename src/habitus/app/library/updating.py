@@ -12,6 +12,7 @@ from habitus.app.home import Home
 from habitus.app.library import locking
 from habitus.app.library.content import near_duplicates
 from habitus.app.library.locking import Tracked
+from habitus.app.library.tasks import add_new_tasks
 from habitus.app.library.undoing import of_change, of_lessons
 from habitus.errors import Invalid, NotFound
 from habitus.files import Tree, content_of, disk_errors, without_examination
@@ -286,15 +287,27 @@ def _without_unasked(entry: Entry) -> Entry:
 def _run(home: Home, entries: Iterable[Entry], layer: str, manner: Manner) -> TakenIn:
     results: list[Result] = []
     author = home.person("imported")
+    tasks: dict[str, bytes] = {}
+
+    def noted(entry: Entry) -> Entry:
+        file = entry.tree.get(trees.TASKS_FILE) if isinstance(entry, Incoming) else None
+        if isinstance(entry, Incoming) and file is not None and file.content is not None:
+            tasks[entry.name] = file.content
+        return _without_unasked(entry)
+
     with home.memory.noting() as lessons:
         for result in home.importer.run(
-            map(_without_unasked, entries),
+            map(noted, entries),
             author,
             layer=layer,
             overwrite=manner.overwrite,
             is_trusted=manner.is_trusted,
             choose=(lambda name, here, there: Namesake.KEEP_BOTH) if manner.keep_both else manner.choose,
         ):
+            text = tasks.pop(result.name, None)
+            if text is not None and result.verdict in (Verdict.UNCHANGED, Verdict.UPDATED):
+                said = add_new_tasks(home, f"{result.name}@{layer}", text.decode("utf-8", "replace"))
+                result = replace(result, notes=(*result.notes, said)) if said else result
             results.append(result)
             manner.progress(len(results))
     taken = TakenIn(results=tuple(results))

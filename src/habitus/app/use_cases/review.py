@@ -89,7 +89,14 @@ def diff(home: Home, wanted: OneItem) -> ItemDiff:
 
 def _diff(home: Home, item: InboxItem) -> str:
     subject = item.subject
+    if isinstance(subject, Proposal) and is_hidden(home, subject):
+        return "Only admins read what a skill is examined by.\n"
     return home.review.diff(subject.id) if isinstance(subject, Proposal) else f"+{subject.text}\n"
+
+
+def is_hidden(home: Home, proposal: Proposal) -> bool:
+    """Whether this person must not read its files: they say what a skill is examined by."""
+    return proposal.change.action is Action.TASKS and not home.settings.is_admin
 
 
 @use_case("", route="GET /review/effect/{id}", who=Role.VIEWER, example=OneItem(id="3"))

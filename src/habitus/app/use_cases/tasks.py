@@ -146,7 +146,7 @@ def remove(home: Home, wanted: OneTask) -> ChangedTask:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskCheck:
-    name: str = argument(_SKILL, completes="skills")
+    name: str = argument("The skill; else all that have tasks.", default="", completes="skills")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,12 +155,14 @@ class CheckedTasks:
     is_failed: bool
 
 
-@use_case("tasks check", route="POST /skills/{name}/tasks/check", example=TaskCheck(name="csv-summary"))
+@use_case("tasks check", route="POST /tasks/check", example=TaskCheck(name="csv-summary"))
 def check(home: Home, wanted: TaskCheck) -> CheckedTasks:
     """Prove that each task can be passed and failed: its reference passes, doing nothing and its wrong result don't."""
 
+    chosen = [wanted.name] if wanted.name else [one.name for one in home.skills.listing() if one.summary is not None]
+
     async def all_of_them() -> list[Soundness]:
-        return [await check_task(home, task) for task in tasks_of(home, wanted.name)]
+        return [replace(await check_task(home, task), skill=name) for name in chosen for task in tasks_of(home, name)]
 
     found = asyncio.run(all_of_them())
     return CheckedTasks(tasks=found, is_failed=not all(one.is_sound for one in found))

@@ -11,7 +11,8 @@ from habitus.app.library import updating, uploading
 from habitus.app.library.updating import TakenIn
 from habitus.app.operation.once import Attempt, once
 from habitus.app.use_cases.skills import file_of as file_of_skill
-from habitus.files import file_of
+from habitus.errors import Refused
+from habitus.files import file_of, is_examination
 from habitus.jobs.model import Job
 from habitus.web.api.answers import answer
 from habitus.web.api.asking import IfMatch, Json, Line, OnceKey, Opened, expected, told, uploaded
@@ -22,6 +23,8 @@ router = APIRouter(tags=["skills"])
 @router.get("/skills/{name}/files/{path:path}", response_class=Response)
 def file(habitus: Opened, name: str, path: str) -> Response:
     """One of its files as it is, to be kept and not to be shown by a browser."""
+    if is_examination(path) and not habitus.settings.is_admin:
+        raise Refused(f"'{path}' says what the skill is examined by, which only admins read.", mend="Ask one of them.")
     content = file_of_skill(habitus.skills, name, path)
     return Response(content, media_type="application/octet-stream", headers={"Content-Disposition": "attachment"})
 

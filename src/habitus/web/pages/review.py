@@ -68,6 +68,9 @@ def _view(habitus: Habitus, item: InboxItem) -> View:
         conversation = subject.evidence.session
         return View(item=item, why="", made_on=subject.created_on, conversation=conversation, text=subject.text)
     change = subject.change
+    if review.is_hidden(habitus, subject):
+        why, conversation = subject.author.reason, subject.conversation
+        return View(item=item, why=why, made_on=subject.made_on, conversation=conversation)
     text = editable(change.tree)[1].decode("utf-8", "replace") if change.tree else None
     beside = comparing.twins(habitus.skills, subject)
     return View(

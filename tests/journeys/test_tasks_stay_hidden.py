@@ -1,0 +1,127 @@
+"""A task is planted wherever tasks can lie, and looked for at every door of whoever may be examined by it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from habitus.app import Habitus, read_settings
+from habitus.app.growth.improvable import describe_practice, open_ledger
+from habitus.app.growth.mining_tasks import MinedTask, propose_tasks
+from habitus.app.growth.solving import solve, throw_away_home
+from habitus.app.library.tasks import keep_tasks
+from habitus.app.operation.people import Role, open_people
+from habitus.files import file_of
+from habitus.learning.improve.split import Side
+from habitus.llm.model import Ask
+from habitus.llm.scripted import ScriptedModel, calls, says
+from habitus.skills.model import Skill
+from habitus.skills.trees import TASKS_FILE, with_skill
+from habitus.tasks.checks import Contains
+from habitus.tasks.files import write_tasks
+from habitus.tasks.model import Task
+from habitus.web.app import doors, make_app
+from habitus.web.desks import Desks
+from habitus.web.security import keys_of
+
+pytestmark = pytest.mark.req("IM-01")
+ANSWER = "FORTY-TWO"
+LOOK = """import os, pathlib
+found = []
+for top in (os.environ.get('GIVEN', '.'), '.', os.path.expanduser('~'), {home!r}):
+    for path in pathlib.Path(top).rglob('*'):
+        try:
+            if 'evals' in str(path).lower() or (path.is_file() and b'FORTY' + b'-TWO' in path.read_bytes()):
+                found.append(str(path))
+        except OSError:
+            pass
+print('found', found)
+"""
+
+
+def _task(id: str) -> Task:
+    return Task(id=id, request=f"What is {id}?", checks=(Contains(text=ANSWER),))
+
+
+@pytest.fixture
+def habitus(home: Path, tmp_path: Path) -> Iterator[Habitus]:
+    settings = read_settings(home, {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DURABLE": "false"})
+    with Habitus.open(settings.model_copy(update={"cwd": tmp_path})) as habitus:
+        brew = Skill(name="brew-tea", description="How tea is brewed", body="1. Boil water.")
+        tree = {
+            **with_skill({}, brew),
+            TASKS_FILE: file_of(write_tasks([_task("beside"), _task("practice")]).encode()),
+            "evals/evals.json": file_of(json.dumps([{"query": "tea", "expect": [ANSWER]}]).encode()),
+        }
+        habitus.skills.write_tree("user", "brew-tea", tree, habitus.person())
+        keep_tasks(habitus, "write-a-skill", [_task("elsewhere")])  # a read-only one: in the home
+        propose_tasks(habitus, [MinedTask(skill="brew-tea", task=_task("mined"), evidence=("asked often",))])
+        open_ledger(habitus).keep_sides("brew-tea", {"beside": Side.GATE, "practice": Side.PRACTICE})
+        yield habitus
+
+
+async def test_no_turn_shows_a_task_or_its_answer(habitus: Habitus) -> None:
+    names = ("brew-tea", "write-a-skill")
+    paths = ("evals/tasks.toml", "evals/evals.json", "../../tasks/write-a-skill.toml", "evals", ".", "")
+    asked = [
+        calls("list_skills", {}),
+        calls("search_skills", {"query": "forty two"}),
+        *(calls("recall_skill", {"name": name}) for name in names),
+        *(calls("read_skill", {"name": name, "path": path}) for name in names for path in paths),
+        calls("scratchpad", {"action": "exec", "name": "p", "code": LOOK.format(home=str(habitus.settings.home))}),
+        says("ok"),
+    ]
+    model = ScriptedModel(asked)
+    async with habitus.session(model) as session:
+        await session.turn("brew tea")
+    seen = repr(model.asked)
+    assert "found []" in seen
+    assert ANSWER not in seen
+    with habitus.turn("brew tea", conversation="theirs") as turn:
+        assert ANSWER not in repr([turn.run("recall_skill", {"name": name}).content for name in names])
+        turn.done("", ok=True)
+
+
+async def test_no_rollout_has_a_task_before_it(habitus: Habitus) -> None:
+    look = calls("scratchpad", {"action": "exec", "name": "p", "code": LOOK.format(home=str(habitus.settings.home))})
+    model = ScriptedModel(lambda ask: _look_once(ask, look))
+    tree = habitus.skills.tree("brew-tea")
+    async with throw_away_home(habitus, "brew-tea", tree) as apart:
+        solved = await solve(apart, _task("beside"), model, source_type="trial", skill="brew-tea")
+    assert "found []" in solved.record
+    assert ANSWER not in repr(model.asked)
+
+
+def _look_once(ask: Ask, look: object) -> object:
+    return look if len(ask.messages) == 1 else says("I don't know.")
+
+
+def test_who_only_reads_over_rest_or_gets_the_practice_reads_no_answer(habitus: Habitus) -> None:
+    token = open_people(habitus).add("eve", Role.VIEWER).token
+    desks = Desks(habitus)
+    app = make_app(desks, keys_of(habitus), {"localhost:8765"}, app=doors())
+    client = TestClient(app, base_url="http://localhost:8765", headers={"Authorization": f"Bearer {token}"})
+    given = {"name": "brew-tea", "id": "1", "path": TASKS_FILE, "version": "1", "number": "1"}
+    routes = [path for path, ways in client.get("/api/v1/openapi.json").json()["paths"].items() if "get" in ways]
+    assert "/api/v1/skills/{name}/tasks" in routes
+    answers = {}
+    for route in routes:
+        if "stream" not in route and "events" not in route:
+            got = client.get(route.format_map(_Filled(given)))
+            answers[route] = got.text if got.status_code == 200 else ""
+    desks.close()
+    assert "How tea is brewed" in answers["/api/v1/skills/{name}"]
+    assert [route for route, text in answers.items() if ANSWER in text] == []
+    told = describe_practice(habitus, "brew-tea")
+    assert "What is practice?" in told
+    assert "What is beside?" not in told
+    assert ANSWER not in told
+
+
+class _Filled(dict[str, str]):
+    def __missing__(self, key: str) -> str:
+        return "1"
