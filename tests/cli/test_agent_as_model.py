@@ -15,7 +15,8 @@ from habitus.skills.climbs import FailedClimbs
 from habitus.tasks.files import write_task
 from tests.cli.conftest import Direct
 from tests.cli.pseudo_terminal import at_a_terminal
-from tests.cli.test_climb import opened, taught
+from tests.cli.test_climb import DRAFT as CODE_DRAFT
+from tests.cli.test_climb import followed, opened, taught
 from tests.conftest import Cli
 from tests.fake_provider import FakeProvider, fails, fake_provider
 from tests.learning.dream.test_dreaming import _RIGHT, CHALLENGE
@@ -144,15 +145,25 @@ def test_the_real_claude_code_drafts_a_skill_and_nothing_loops_back(
 
 
 @pytest.mark.full
-def test_the_real_claude_code_dreams_a_challenge_and_says_what_went_wrong(
+def test_with_the_real_claude_code_and_no_key_a_skill_is_drafted_a_challenge_dreamt_and_a_step_climbed(
     direct: Direct, provider: FakeProvider, real: dict[str, str]
 ) -> None:
+    model = ("--model", "claude-code:claude-sonnet-4-5")
+    provider.gives(anthropic_text(json.dumps(DRAFT)))
+    direct("lessons", "promote", taught(direct, verified=False), *model, env=real)
+    direct.ok("review", "approve", str(direct.json("review", "list")["proposals"][0]["id"]))
+    assert direct.json("skills", "show", "join-tables")["name"] == "join-tables"
+    followed(direct)
+    provider.gives(anthropic_text(json.dumps(CODE_DRAFT)))
+    assert direct("skills", "climb", "add-up", *model, env=real).code == 0
+    direct.ok("review", "approve", str(direct.json("review", "list")["proposals"][0]["id"]))
+    assert direct.ok("tools", "run", "add-up", '{"numbers": [20, 22]}') == "42\n"
     file = direct.cli.cwd / "challenge.toml"
     file.write_text(write_task(CHALLENGE))
     call = {"tool": "scratchpad", "arguments": {"action": "exec", "name": "challenge", "code": _RIGHT}}
     provider.gives(anthropic_text(json.dumps({"calls": [call]})), anthropic_text('{"text": "Done."}'))
-    options = ("--model", "claude-code:claude-sonnet-4-5", "--challenges", str(file))
-    assert "nothing to learn (it was solved at once)" in direct.ok("dream", *options, env=real)
+    dreamt = direct.ok("dream", *model, "--challenges", str(file), env=real)
+    assert "nothing to learn (it was solved at once)" in dreamt
     assert '"a,b"' not in json.dumps([each.body for each in provider.requests])
     provider.gives(fails(401, {"type": "error", "error": {"type": "authentication_error", "message": "invalid token"}}))
     failed = direct("ask", "x", "--model", "claude-code", env=real)

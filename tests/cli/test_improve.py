@@ -7,11 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from habitus.agent.loop_thread import LoopThread
+from habitus.app.growth.improvable import open_ledger
+from habitus.app.library.tasks import keep_tasks, tasks_of
+from habitus.app.work import job_kinds
+from habitus.learning.improve.split import Side
 from habitus.skills.trees import TASKS_FILE
 from habitus.tasks.checks import Matches
 from habitus.tasks.files import write_tasks
 from habitus.tasks.model import Task
 from tests.cli.conftest import Direct
+from tests.cli.test_climb import opened
 
 SKILL = """---
 name: name-a-town
@@ -45,24 +51,58 @@ def _script(path: Path, tasks: int, rounds: int) -> str:
     return f"script:{path}"
 
 
+def _commands() -> list[list[str]]:
+    """The three of the guide, as a person would type them."""
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "improving.md").read_text()
+    found = [line.removeprefix("$ habitus ").split() for line in guide.splitlines() if line.startswith("$ habitus ")]
+    assert [words[:2] for words in found] == [["skills", "improve"], ["skills", "improve"], ["review", "approve"]]
+    return found
+
+
 @pytest.mark.req("IM-03", "IM-04")
-def test_three_commands_lead_to_a_proved_change(direct: Direct, tmp_path: Path) -> None:
-    _furnished(direct, 16)
-    model = _script(tmp_path / "model.json", 16, rounds=1)
-    looked = direct.ok("skills", "improve", "name-a-town", "--rounds", "1", "--dry-run")
-    assert "has 16 tasks: 4 to practise, 8 for the gate, 4 for the exam" in looked
-    assert "With 8 gate tasks a run could show" in looked
-    said = direct("skills", "improve", "name-a-town", "--rounds", "1", "--budget", "5m", "-m", model, "--yes").out
-    assert "It stops after 5 minutes." in said
+@pytest.mark.parametrize(("tasks", "rounds"), [(16, 1), pytest.param(40, 10, marks=pytest.mark.full)])
+def test_the_three_commands_of_the_guide_lead_to_a_proved_change(
+    direct: Direct, tmp_path: Path, tasks: int, rounds: int
+) -> None:
+    _furnished(direct, tasks)
+    model = {"HABITUS_MODEL": _script(tmp_path / "model.json", tasks, rounds)}
+    fewer = ["--rounds", "1"] if rounds == 1 else []
+    look, go, approve = _commands()
+    practice, gate, exam = tasks // 4, tasks // 2, tasks // 4
+    looked = direct.ok(*look, *fewer, env=model)
+    assert f"has {tasks} tasks: {practice} to practise, {gate} for the gate, {exam} for the exam" in looked
+    assert ("With 8 gate tasks a run could show" in looked) is (gate < 10)
+    said = direct(*go, *fewer, "--yes", env=model).out
+    assert "It stops after 90 minutes." in said
     assert "Candidate 1: Small letters fail." in said
-    assert "accepted: 0 → 100 of 100 on 8 tasks" in said
+    assert f"accepted: 0 → 100 of 100 on {gate} tasks" in said
     assert "Proposed: habitus review show 1" in said
-    assert "exam: 0 → 100 of 100 on 4 tasks" in direct.ok("review", "show", "1")
-    direct.ok("review", "approve", "1")
+    assert f"exam: 0 → 100 of 100 on {exam} tasks, {rounds} tries each" in direct.ok("review", "show", "1")
+    direct.ok(*approve)
     assert "2. Use capitals." in direct.skill_file("name-a-town").read_text()
     found = direct.json("skills", "improvements", "name-a-town")
     assert (found["outlook"]["tried"], found["candidates"][0]["candidate"]["state"]) == (1, "accepted")
     assert "Small letters fail." in direct.ok("skills", "improvements", "name-a-town")
+
+
+@pytest.mark.req("IM-04")
+def test_a_run_is_left_to_a_worker_or_to_every_night(direct: Direct, tmp_path: Path) -> None:
+    _furnished(direct, 16)
+    model = _script(tmp_path / "model.json", 16, rounds=1)
+    words = ("skills", "improve", "name-a-town", "--rounds", "1", "-m", model, "--yes", "--later")
+    assert "waits for a worker" in direct.ok(*words)
+    assert "Goes on with" in direct.ok(*words)  # and not two of them
+    assert direct("worker", "--queues", "improve", "--until-idle").code == 0
+    (job,) = direct.json("jobs", "list", "--all")["jobs"]
+    assert (job["state"], job["result"]["proposals"]) == ("done", [1])
+
+    with opened(direct) as habitus:
+        kind = job_kinds.Improve(habitus, LoopThread("none"))
+        assert kind.plan(job_kinds.SCHEDULED["improve"].scheduled) == []  # 8 gate tasks show too little
+        more = [Task(id=f"n{n}", request=f"And the river {n:03}?", checks=(Matches(pattern="."),)) for n in range(24)]
+        keep_tasks(habitus, "name-a-town", (*tasks_of(habitus, "name-a-town"), *more))
+        (part,) = kind.plan(job_kinds.SCHEDULED["improve"].scheduled)
+        assert (part["skill"], part["is_scheduled"]) == ("name-a-town", True)
 
 
 @pytest.mark.req("IM-04")
@@ -72,3 +112,24 @@ def test_what_can_t_be_run_is_said_in_one_line(direct: Direct, tmp_path: Path) -
     assert (without.code, "has no task for a gate" in without.err) == (1, True)
     wrong = direct("skills", "improve", "name-a-town", "--budget", "much")
     assert "'much' is no budget" in wrong.err
+
+
+@pytest.mark.req("IM-04")
+def test_a_skills_own_tool_works_in_a_rollout(direct: Direct, tmp_path: Path) -> None:
+    """The throw-away home has the whole skill, and its code is approved there as it is here."""
+    (tmp_path / "shout.py").write_text("import json, sys\nprint(json.loads(sys.argv[1])['town'].upper())\n")
+    schema = {"type": "object", "properties": {"town": {"type": "string"}}, "required": ["town"]}
+    made = ("--description", "Shouts.", "--code", str(tmp_path / "shout.py"), "--schema", json.dumps(schema))
+    direct.ok("tools", "new", "shout", *made, "--payload", '{"town": "x"}')
+    passes = '{"kind": "called", "tool": "shout"}'
+    direct.ok("tasks", "add", "shout", "--request", "Shout it.", "--expect", "ALTBERG", "--check", passes, "--id", "t")
+    with opened(direct) as habitus:
+        open_ledger(habitus).keep_sides("shout", {"t": Side.GATE})
+    (tmp_path / "better.md").write_text(direct.skill_file("shout").read_text() + "\nShout every name.\n")
+    steps = [{"call": "shout", "arguments": {"town": "Altberg"}}, {"say": "It says ALTBERG."}]
+    (tmp_path / "model.json").write_text(json.dumps([*steps, *steps]))
+    command = ("skills", "improve", "shout", "--candidate", str(tmp_path / "better.md"), "--rounds", "1", "--yes")
+    said = direct.ok(*command, "-m", f"script:{tmp_path / 'model.json'}")
+    assert "100 → 100 of 100 on 1 task" in said
+    with opened(direct) as habitus:
+        assert all(one.is_followed for one in open_ledger(habitus).rollouts())

@@ -82,6 +82,12 @@ async def test_dollars_and_minutes_end_a_run_as_tokens_do() -> None:
     assert 0.01 < (dear.budget.usage.cost or 0) <= 0.02
     with pytest.raises(Invalid, match="Nobody knows what scripted:model costs"):
         Budget(Limits(dollars=1)).model(ScriptedModel([]))
+    with pytest.raises(Invalid, match="Nobody knows what codex costs"):
+        Budget(Limits(dollars=1)).model(ScriptedModel([], name="codex"))
+    agent = Budget(Limits(dollars=1)).model(ScriptedModel([says("Yes.")], name="claude-code"))  # it says what it took
+    agent.budget.usage = Usage(cost=1.2)
+    with pytest.raises(CapReached):
+        await answer(agent, ASK)
     now = [0.0]
     timed = Budget(Limits(minutes=2), clock=lambda: now[0]).model(model)
     await answer(timed, ASK)

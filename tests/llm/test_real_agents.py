@@ -11,7 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from habitus.learning.transcripts.detection import read
 from habitus.llm.agents import open_agent
+from habitus.llm.agents.program import Question
+from habitus.llm.agents.running import start
+from habitus.llm.agents.solvers import solver_named
 from habitus.llm.model import Ask, Asked, ProviderFault, Text, answer
 from tests.fake_provider import FakeProvider, Reply, fails
 from tests.llm.recordings import chat_text, google_text, openai_text
@@ -109,6 +113,33 @@ async def test_a_real_program_answers_alone_leaves_no_transcript_and_says_what_i
     provider.gives(fails(401, {"error": {"type": "authentication_error", "message": "invalid api key", "code": 401}}))
     with pytest.raises(ProviderFault, match="is not signed in, or no longer"):
         await answer(model, Ask(system="", messages=(Asked(parts=(Text(text="x"),)),)))
+
+
+@pytest.mark.req("IM-04")
+@pytest.mark.parametrize("name", ["codex", "gemini-cli"])
+async def test_a_real_program_solves_with_one_skill_and_writes_down_where_we_look(
+    programs: Path, provider: FakeProvider, tmp_path: Path, name: str
+) -> None:
+    person, room = tmp_path / "person", tmp_path / "room"
+    given = furnished(name, person, provider.address)
+    environ = {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(person), **given}
+    provider.gives(SAYS[name]("ALTBERG"))
+    solver = solver_named(name)
+    question = Question(system="", prompt="Which town is it?", model="", room=room, environ=environ)
+    call = solver.ask(question, True)
+    _write(
+        room / solver.skills / "name-a-town" / "SKILL.md", "---\nname: name-a-town\ndescription: UNMISTAKABLE\n---\nx\n"
+    )
+    (room / "work").mkdir()
+    said = await start(solver.program, question, call, room / "work", 240)
+    assert said.text == "ALTBERG"
+    sent = json.dumps([each.body for each in provider.requests])
+    assert "UNMISTAKABLE" in sent
+    assert "PRIVATE MEMORY" not in sent
+    assert not (person / "LOOPED").exists()
+    (written,) = room.glob(solver.transcripts)
+    (transcript,) = read(written)
+    assert "Which town is it?" in [said.words for turn in transcript.turns for said in turn.said]
 
 
 @pytest.mark.req("CL-09")

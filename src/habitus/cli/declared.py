@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import shlex
@@ -49,6 +50,30 @@ def command_of(group: str, name: str) -> tuple[Callable[..., None], str]:
     run.__annotations__ = {one.name: one.annotation for one in (context, *parameters, as_json)}
     run.__doc__ = case.help
     return run, f"habitus {shlex.join(words_of(case, case.example))}"
+
+
+def taking(case: UseCase[Any, Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """For a command that does more than its use case: its parameter `wanted` becomes the options of that input."""
+
+    def with_options(function: Callable[..., None]) -> Callable[..., None]:
+        own = inspect.signature(function, eval_str=True).parameters.values()
+
+        @functools.wraps(function)
+        def run(context: typer.Context, **given: Any) -> None:
+            wanted = case.input(**{one.name: _as_field(one, given.pop(one.name)) for one in case.fields})
+            function(context, wanted, **given)
+
+        context, _, *looks = (one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own)
+        parameters = [
+            context.replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD),
+            *map(_parameter, case.fields),
+            *looks,
+        ]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
+        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        return run
+
+    return with_options
 
 
 def finish(context: typer.Context, wanted: object, done: Any, render: Render, *, as_json: bool) -> None:

@@ -6,46 +6,39 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict
-from pathlib import Path
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 import typer
 
 from habitus.app import Habitus
 from habitus.app.growth.improvable import Wish, open_ledger, outlook
-from habitus.app.use_cases.improving import MOST_CANDIDATES, Improvement, Improvements, OneSkill
+from habitus.app.growth.improving import drafter
+from habitus.app.growth.program_solver import describe_powers
+from habitus.app.use_cases import improving
+from habitus.app.use_cases.improving import Improvement, Improvements, OneSkill
 from habitus.app.work import job_kinds, jobs
-from habitus.cli import given, output
+from habitus.cli import declared, given, output
 from habitus.cli.opening import opened
-from habitus.cli.options import AsJson, SkillName, Yes
+from habitus.cli.options import AsJson, Yes
 from habitus.errors import Invalid
-from habitus.evidence.gate import MOST_ROUNDS, Claim
+from habitus.evidence.gate import Claim
 from habitus.jobs.model import Job, JobState
 from habitus.jobs.queue import JobQueue
 from habitus.learning.improve.ledger import CandidateState, ImproveLedger
 from habitus.learning.improve.report import CandidateReport, Compared, report_on
+from habitus.learning.improve.split import Side
+
+_PATIENCE_S = 1.0  # for what is under way when somebody presses Ctrl-C
 
 
+@declared.taking(improving.improve)
 def improve(
     context: typer.Context,
-    name: SkillName,
-    candidate: Annotated[
-        Path | None, typer.Option("--candidate", help="Try this SKILL.md instead of drafts of a model.")
-    ] = None,
-    proposal: Annotated[int | None, typer.Option("--proposal", min=1, help="Try this waiting proposal.")] = None,
-    shorter: Annotated[bool, typer.Option("--shorter", help="A shorter version that is not worse.")] = False,
-    candidates: Annotated[
-        int, typer.Option("--candidates", "-n", min=1, max=MOST_CANDIDATES, help="How many the model may draft.")
-    ] = 3,
-    rounds: Annotated[
-        int, typer.Option("--rounds", min=1, max=100, help="Tries of each task with each version, at most.")
-    ] = MOST_ROUNDS,
-    budget: Annotated[
-        str, typer.Option("--budget", help="Stop after so many tokens (500k), dollars ($5) or minutes (30m).")
+    wanted: Improvement,
+    solver: Annotated[
+        str, typer.Option("--solver", help="A program of yours that solves the tasks itself, such as claude-code.")
     ] = "",
-    model: Annotated[str, typer.Option("--model", "-m", help="Who drafts and solves; else the settings' model.")] = "",
-    parallel: Annotated[int, typer.Option("--parallel", min=1, max=32, help="Tries at a time.")] = 1,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would do and could show.")] = False,
     later: Annotated[bool, typer.Option("--later", help="Leave it to a worker.")] = False,
     yes: Yes = False,
@@ -55,41 +48,33 @@ def improve(
 
     What was interrupted, the same command or 'habitus worker' goes on with: nothing measured is measured again.
     """
-    text = given.read_text(str(candidate)) if candidate is not None else ""
-    wanted = Improvement(
-        name=name,
-        text=text,
-        proposal=proposal,
-        shorter=shorter,
-        candidates=candidates,
-        rounds=rounds,
-        budget=budget,
-        model=model,
-        parallel=parallel,
-    )
-    with opened(context, model=model) as habitus:
-        wish = wanted.wish
+    text = given.read_text(wanted.text) if wanted.text else ""
+    wish = replace(replace(wanted, text=text).wish, solver=solver)
+    powers = [describe_powers(solver)] if solver else []
+    with opened(context) as habitus:
         seen = outlook(habitus, wish)
         if dry_run:
-            _print(seen, [*seen.lines, f"A run takes {seen.cost}."], as_json)
+            _print(seen, [*seen.lines, *powers, f"A run takes {seen.cost}."], as_json)
             return
         queue = jobs.open_queue(habitus)
         begun = _unfinished(queue, wish)
         say: Callable[[str], None] = output.complain if as_json else output.say
-        for line in [*seen.lines, *_before_it_starts(habitus, wish, begun), f"A run takes {seen.cost}."]:
+        for line in [*seen.lines, *powers, *_before_it_starts(wish, begun), f"A run takes {seen.cost}."]:
             say(line)
         if not seen.can_run:
             raise Invalid(f"'{seen.skill}' has no task for a gate.", mend=f"Add some: habitus tasks add {seen.skill}")
+        if (drafts := drafter(habitus, wish)) is not None:
+            _ = drafts.main  # that there is none is said before anything is left to do
         if not yes and not typer.confirm("Run it?", err=as_json):
             raise typer.Exit(1)
         id = begun or job_kinds.add(habitus.settings, queue, "improve", asdict(wish))
         if later:
             _print(queue.get(id), [f"{id} waits for a worker."], as_json)
             return
-        _follow(context, habitus, queue, id, as_json)
+        _follow(context, habitus, queue, seen.skill, id, as_json)
 
 
-def _before_it_starts(habitus: Habitus, wish: Wish, begun: str) -> list[str]:
+def _before_it_starts(wish: Wish, begun: str) -> list[str]:
     said = []
     if begun:
         said.append(f"Goes on with {begun}, which was interrupted.")
@@ -101,18 +86,16 @@ def _before_it_starts(habitus: Habitus, wish: Wish, begun: str) -> list[str]:
 
 def _unfinished(queue: JobQueue, wish: Wish) -> str:
     """The job of the same wish that somebody interrupted."""
-    same = {key: value for key, value in asdict(wish).items() if key in ("skill", "text", "proposal", "shorter")}
-    for one in queue.all():
-        if one.kind == "improve" and not one.state.is_over and same.items() <= one.given.items():
-            return one.id
-    return ""
+    about = ("skill", "text", "proposal", "shorter", "solver")
+    same = {key: value for key, value in asdict(wish).items() if key in about}
+    return next((one.id for one in queue.unfinished("improve") if same.items() <= one.given.items()), "")
 
 
-def _follow(context: typer.Context, habitus: Habitus, queue: JobQueue, id: str, as_json: bool) -> None:
-    stopped, watch = threading.Event(), _Watch(open_ledger(habitus), id, is_quiet=as_json)
+def _follow(context: typer.Context, habitus: Habitus, queue: JobQueue, skill: str, id: str, as_json: bool) -> None:
+    stopped, watch = threading.Event(), _Watch(open_ledger(habitus), skill, id, is_quiet=as_json)
     before = signal.signal(signal.SIGINT, lambda *_: stopped.set())
     try:
-        with jobs.at_work(habitus, queue, only=("improve",), starts_due=False):
+        with jobs.at_work(habitus, queue, only=("improve",), starts_due=False, patience_s=_PATIENCE_S):
             while not queue.get(id).state.is_over and not stopped.wait(0.3):
                 watch.look()
     finally:
@@ -152,8 +135,9 @@ def _say_result(context: typer.Context, job: Job, results: list[Any], watch: _Wa
 class _Watch:
     """Says what is new in the ledger of a run."""
 
-    def __init__(self, ledger: ImproveLedger, run: str, *, is_quiet: bool) -> None:
+    def __init__(self, ledger: ImproveLedger, skill: str, run: str, *, is_quiet: bool) -> None:
         self._ledger = ledger
+        self._skill = skill
         self._run = run
         self._is_quiet = is_quiet
         self._said: dict[str, str] = {}
@@ -161,15 +145,15 @@ class _Watch:
         self.spent = "nothing"
 
     def look(self) -> None:
-        kept = [one for one in self._ledger.rollouts() if one.run.startswith(self._run)]
+        kept = self._ledger.rollouts(skill=self._skill, job=self._run)
         if not kept:
             return
         minutes = (time.monotonic() - self._began) / 60
         cost = _dollars(sum(one.dollars for one in kept))
         self.spent = f"{len(kept)} rollouts, {sum(one.tokens for one in kept):,} tokens{cost}, {minutes:.1f} minutes"
-        practised = sum(not one.candidate for one in kept)
+        practised = sum(one.side is Side.PRACTICE for one in kept)
         self._say("practice", f"Practised {practised} times." if practised else "", progress=True)
-        for one in self._ledger.candidates(kept[0].skill):
+        for one in self._ledger.candidates(self._skill):
             if one.run.startswith(self._run):
                 report = report_on(one, kept)
                 self._say(one.id, f"Candidate {one.number or '–'}: {one.why}")

@@ -55,6 +55,10 @@ class JobQueue:
         """The newest first."""
         return self._jobs(sa.select(jobs).order_by(*_NEWEST).limit(limit))
 
+    def unfinished(self, kind: str) -> list[Job]:
+        """Those of a kind that wait or run, the newest first."""
+        return self._jobs(sa.select(jobs).where(jobs.c.state.in_(_OPEN), jobs.c.kind == kind).order_by(*_NEWEST))
+
     def ids(self) -> list[str]:
         """Of all of them, the newest first; those of one moment in the order of their names."""
         with sql.reading(self.engine) as connection:

@@ -16,6 +16,7 @@ from typing import Self
 
 from habitus.errors import Invalid
 from habitus.learning.spending import CapReached, Reserved, Spending
+from habitus.llm.agents import program_of
 from habitus.llm.model import Answer, Ask, Model, ProviderFault, Streamed, TextDelta, TryingAgain, Usage, message_tokens
 from habitus.llm.prices import price
 from habitus.text import tokens
@@ -80,7 +81,9 @@ class Budget:
 
     def model(self, model: Model) -> BudgetedModel:
         """The same model, whose every request is paid from this budget."""
-        if self.limits.dollars is not None and _dollars(Usage(), model.name) is None:
+        program = program_of(model.name)
+        is_known = _dollars(Usage(), model.name) is not None or (program is not None and program.tells_dollars)
+        if self.limits.dollars is not None and not is_known:
             raise Invalid(
                 f"Nobody knows what {model.name} costs, so a budget in dollars can't be kept.",
                 mend="Say it in tokens or minutes.",
@@ -218,6 +221,8 @@ def _is_told(usage: Usage) -> bool:
 
 def _dollars(usage: Usage, model: str) -> float | None:
     provider, _, name = model.partition(":")
+    program = program_of(provider)
+    provider = program.prices_of if program is not None else provider
     return price(usage, name, provider=provider)
 
 

@@ -10,6 +10,7 @@ import pytest
 from habitus.app import Habitus, read_settings
 from habitus.app.growth import dreaming
 from habitus.app.growth.arena import PAD
+from habitus.app.growth.improvable import open_ledger
 from habitus.learning.budget import Budget
 from habitus.learning.dream.cycle import DreamVerdict
 from habitus.learning.dream.exercises import exercise_of
@@ -51,12 +52,12 @@ def _knows_only_with_its_lesson(ask: Ask) -> Step:
     return calls("scratchpad", {"action": "exec", "name": PAD, "code": _RIGHT})
 
 
-@pytest.mark.req("LP-01", "LP-03", "LP-04")
+@pytest.mark.req("LP-01", "LP-03", "LP-04", "IM-04")
 async def test_a_lesson_that_helped_is_kept_and_stands_in_the_playbook_of_a_later_session(home: Path) -> None:
     with Habitus.open(read_settings(home)) as habitus:
         player = ScriptedModel(_knows_only_with_its_lesson)
         teacher = ScriptedModel([says(json.dumps(LESSON))])
-        solver = dreaming.SessionSolver(habitus, player)
+        solver = dreaming.SessionSolver(habitus, player, run="job/0")
         dreamt = await dreaming.dream_with(habitus, CHALLENGE, solver, Budget().model(teacher), key="job/0")
 
         assert (dreamt.verdict, dreamt.attempts) == (DreamVerdict.VERIFIED, 3), dreamt
@@ -65,6 +66,14 @@ async def test_a_lesson_that_helped_is_kept_and_stands_in_the_playbook_of_a_late
         assert "Judged: FileNotFoundError" in _said(teacher.asked[0])
         again = await dreaming.dream(habitus, CHALLENGE, key="job/0")
         assert again.reason == "it was dreamt already"  # nobody is asked a second time
+
+        tries = open_ledger(habitus).rollouts(run="job/0")
+        assert [one.outcome for one in tries] == ["failed", "failed", "failed", "ok", "failed"]
+        assert all(one.tokens for one in tries)
+        killed = dreaming.SessionSolver(habitus, ScriptedModel([]), run="job/0")  # nobody to ask: it was tried
+        attempts = [await killed.solve(CHALLENGE) for _ in tries]
+        assert [one.outcome.is_ok for one in attempts] == [False, False, False, True, False]
+        assert "joined.txt" in attempts[0].outcome.reason
 
         later = ScriptedModel([says("Yes.")])
         async with habitus.session(later) as session:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -13,7 +14,7 @@ import pytest
 from habitus.app import Habitus, read_settings
 from habitus.app.growth.arena import PAD
 from habitus.app.growth.improvable import Wish, open_ledger, open_subject, outlook
-from habitus.app.growth.improving import Improved, Improving, OpenSolver
+from habitus.app.growth.improving import Improved, Improving, OpenSolver, improve
 from habitus.app.growth.solving import Solved
 from habitus.app.home_directory import PADS
 from habitus.app.use_cases.improving import OneSkill, improvements
@@ -189,7 +190,7 @@ async def test_what_was_measured_is_not_measured_again(home: Path) -> None:
             return passes(is_right)
 
         wish = Wish(skill=NAME, rounds=3, text=BETTER)
-        with pytest.raises(ExceptionGroup):
+        with pytest.raises(SystemError):
             await run(habitus, wish, outcomes=until_killed)
         ledger = open_ledger(habitus)
         before = [one.id for one in ledger.rollouts(run="r1") if one.counts]
@@ -204,6 +205,66 @@ async def test_what_was_measured_is_not_measured_again(home: Path) -> None:
         assert done.tokens == sum(one.tokens for one in kept if one.outcome == LOST) + sum(
             one.tokens for one in kept if one.id in before
         )
+
+
+@pytest.mark.req("IM-04")
+async def test_what_a_spent_budget_or_a_pause_left_open_the_next_run_goes_on_with(home: Path) -> None:
+    """Gate and exam of a candidate are one, whoever's runs they were, and its share of the error is spent once."""
+    with Habitus.open(read_settings(home)) as habitus:
+        furnish(habitus, 16)
+        ledger, wish, tries = open_ledger(habitus), Wish(skill=NAME, rounds=3), 0
+
+        def pausing(at: int) -> Callable[[bool], Outcome]:
+            def outcome(is_right: bool) -> Outcome:
+                nonlocal tries
+                tries += 1
+                if tries == at:
+                    habitus.pause.pause("ann")
+                return passes(is_right)
+
+            return outcome
+
+        for at, draft in ((12, [_draft("3. Write it in capitals.")]), (34, [])):  # in its gate, and in its exam
+            with pytest.raises(HabitusError, match="paused"):
+                await run(habitus, wish, draft, id=f"r{at}", outcomes=pausing(at))
+            assert tries == at
+            with pytest.raises(HabitusError, match="paused"):
+                await improve(habitus, wish, run="r0")
+            habitus.pause.resume()
+        done = await run(habitus, wish, id="last")
+        kept = ledger.rollouts(skill=NAME)
+        assert len({(one.side, one.round, one.task, one.is_new) for one in kept}) == len(kept)
+        assert [one.number for one in ledger.candidates(NAME)] == [1]
+        assert done.proposal is not None
+        other = await run(habitus, Wish(skill=NAME, rounds=3, candidates=1), [_draft("3. Hurry.")], id="other")
+        assert [one.candidate.number for one in other.reports] == [2]
+
+
+@pytest.mark.req("IM-04")
+async def test_several_tries_at_a_time_come_to_the_same(home: Path) -> None:
+    with Habitus.open(read_settings(home)) as habitus:
+        furnish(habitus, 16)
+        running, most, together = 0, 0, asyncio.Event()
+
+        class Slow:
+            async def solve(self, task: Task) -> Solved:
+                nonlocal running, most
+                running += 1
+                most = max(most, running)
+                if most == 4:
+                    together.set()
+                await together.wait()
+                running -= 1
+                return Solved(outcome=OK)
+
+        @asynccontextmanager
+        async def opened(tree: Tree) -> AsyncIterator[Slow]:
+            yield Slow()
+
+        wish = Wish(skill=NAME, text=BETTER, rounds=2, parallel=4)
+        done = await Improving(habitus, wish, "r1", None, opened).go()
+        assert most == 4
+        assert (done.rollouts, done.reports[0].candidate.state) == (2 * 8, CandidateState.STOPPED)
 
 
 @pytest.mark.req("IM-04")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from habitus.errors import NoModel, Refused
 from habitus.llm.agents import open_agent, program_of, programs_here
-from habitus.llm.agents.programs import Program
+from habitus.llm.agents.program import Program
 from habitus.llm.model import Model
 from habitus.llm.providers import open_model
 from habitus.llm.providers.naming import default_models, telling_keys

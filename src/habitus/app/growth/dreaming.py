@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from habitus.agent.conversation import new_id
 from habitus.app.conversations import models
 from habitus.app.growth.arena import Soundness, check_task
-from habitus.app.growth.solving import solve
+from habitus.app.growth.improvable import open_ledger
+from habitus.app.growth.solving import ended, solve
 from habitus.app.home import Home
+from habitus.events import OK, failed
 from habitus.learning.budget import Budget, BudgetedModel, Limits
 from habitus.learning.dream.cycle import Attempt, Dreamt, DreamVerdict, Solver, cycle, verified
 from habitus.learning.dream.exercises import read, starters
 from habitus.learning.dream.extract import extract
 from habitus.learning.dream.propose import propose
+from habitus.learning.improve.ledger import KeptRollout
+from habitus.learning.improve.split import Side
 from habitus.llm.model import Model, NoUsableAnswer, ProviderFault
 from habitus.memory.model import Draft, Evidence, Kind, Producer, Scope, Status
 from habitus.settings import Settings
 from habitus.tasks.files import write_task
 from habitus.tasks.model import Task
+from habitus.text import one_line
 
 _PLAYED = "self-play: "  # what the source of a lesson says before the name of its challenge
 OWN = "challenges"  # a folder of the home with challenges of one's own
@@ -46,7 +53,7 @@ async def dream(home: Home, challenge: Task, *, key: str, model: str = "", limit
     opened = models.models_named(home.settings, model) if model else home.models
     try:
         player = Budget(limits, day=home.spending).model(opened.main)
-        dreamt = await dream_with(home, challenge, SessionSolver(home, player), player, key=key)
+        dreamt = await dream_with(home, challenge, SessionSolver(home, player, run=key), player, key=key)
         return _with_spent(dreamt, player.budget)
     finally:
         await opened.close()
@@ -136,18 +143,43 @@ async def verify_with(home: Home, id: str, solver: Solver) -> Dreamt:
 
 
 class SessionSolver:
-    """Our own agent, in a session that nobody's memory learns from but by this."""
+    """Our own agent, in a session that nobody's memory learns from but by this.
 
-    def __init__(self, home: Home, model: Model, *, longest_s: float = _LONGEST_S) -> None:
+    Attempts of a run stand in the ledger: those that a killed process has made are not made again.
+    """
+
+    def __init__(self, home: Home, model: Model, *, longest_s: float = _LONGEST_S, run: str = "") -> None:
         self._home = home
         self._model = model
         self._longest_s = longest_s
+        self._run = run or new_id()
+        self._ledger = open_ledger(home)
+        self._made = [one for one in self._ledger.rollouts(run=self._run) if one.counts]
+        self._number = 0
 
     async def solve(self, challenge: Task, *, playbook: str = "", feedback: str = "") -> Attempt:
+        self._number += 1
+        if self._number <= len(self._made):
+            made = self._made[self._number - 1]
+            reason, _, record = made.record.partition("\n")
+            return Attempt(outcome=OK if made.is_ok else failed(reason), record=record)
+        begun = KeptRollout(
+            id=secrets.token_hex(8),
+            skill="",
+            run=self._run,
+            side=Side.PRACTICE,
+            round=self._number,
+            task=challenge.id,
+            is_new=bool(playbook),
+            version=0,
+        )
+        await asyncio.to_thread(self._ledger.begin, begun)
         request = _request(challenge, playbook, feedback)
         solved = await solve(
             self._home, challenge, self._model, source_type="dream", request=request, longest_s=self._longest_s
         )
+        kept = replace(solved, record=f"{one_line(solved.outcome.reason)}\n{solved.record}")
+        await asyncio.to_thread(self._ledger.finish, ended(begun, kept))
         return Attempt(outcome=solved.outcome, record=solved.record)
 
 

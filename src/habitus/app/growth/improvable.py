@@ -34,6 +34,7 @@ class Wish:
     text: str = ""  # of a person's candidate: its whole SKILL.md
     proposal: int | None = None
     model: str = ""
+    solver: str = ""  # a program of the person's that solves; else our own agent
     tokens: int | None = None
     dollars: float | None = None
     minutes: float | None = None
@@ -156,10 +157,10 @@ def skills_with_tasks(home: Home) -> list[str]:
     return [name for name in names if len(open_subject(home, name).tasks[Side.GATE]) >= FEWEST_TASKS]
 
 
-def practised(ledger: ImproveLedger, subject: Subject) -> list[KeptRollout]:
-    """Rollouts of practice with today's version, whoever's run they were."""
-    kept = ledger.rollouts(skill=subject.item.name)
-    return [one for one in kept if one.side is Side.PRACTICE and one.version == subject.version and one.counts]
+def practised(ledger: ImproveLedger, subject: Subject, solver: str = "") -> list[KeptRollout]:
+    """Rollouts of practice with today's version by one solver, whoever's run they were."""
+    kept = ledger.rollouts(skill=subject.item.name, side=Side.PRACTICE, candidates=[solver])
+    return [one for one in kept if one.version == subject.version and one.counts]
 
 
 def contrasts(subject: Subject, rollouts: Sequence[KeptRollout]) -> list[Contrast]:

@@ -6,6 +6,7 @@ Everything that was measured is in the ledger before the next model is asked, so
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -13,7 +14,8 @@ from dataclasses import dataclass, replace
 
 from habitus.app.conversations import models
 from habitus.app.growth.improvable import PRACTICE_ROUNDS, Wish, contrasts, open_ledger, open_subject, practised
-from habitus.app.growth.solving import OwnAgent, Solver, throw_away_home
+from habitus.app.growth.program_solver import open_program_solver
+from habitus.app.growth.solving import OwnAgent, Solver, by_turns, ended, throw_away_home
 from habitus.app.home import Home
 from habitus.errors import HabitusError, Invalid, NotFound, Refused
 from habitus.evidence.gate import GateVerdict
@@ -21,6 +23,7 @@ from habitus.files import Tree, file_of
 from habitus.learning.budget import Budget, BudgetedModel, Limits
 from habitus.learning.improve import candidates as drafting
 from habitus.learning.improve.ledger import (
+    LOST,
     Candidate,
     CandidateState,
     KeptRollout,
@@ -29,6 +32,7 @@ from habitus.learning.improve.ledger import (
 )
 from habitus.learning.improve.report import CandidateReport, gate_of, report_on, table_of, tally_of
 from habitus.learning.improve.split import Side
+from habitus.llm.roles import Models
 from habitus.skills import trees
 from habitus.skills.model import Actor, Author, Skill
 from habitus.skills.proposals import Action, Change, Proposal, ProposalState
@@ -67,31 +71,52 @@ async def improve(home: Home, wish: Wish, *, run: str, is_scheduled: bool = Fals
         minutes=wish.minutes,
     )
     budget = Budget(limits, day=home.spending if is_scheduled else None)
-    opened = models.models_named(home.settings, wish.model) if wish.model else home.models
+    if (drafts := drafter(home, wish)) is None:
+        return await Improving(home, wish, run, None, budget=budget).go()
     try:
-        return await Improving(home, wish, run, budget.model(opened.main)).go()
+        return await Improving(home, wish, run, budget.model(drafts.main)).go()
     finally:
-        await opened.close()
+        await drafts.close()
+
+
+def drafter(home: Home, wish: Wish) -> Models | None:
+    """Who drafts, and has our own agent solve; a program that solves drafts too where no model is named. Nobody is
+    needed where a candidate is given and a program solves."""
+    if wish.model:
+        return models.models_named(home.settings, wish.model)
+    if wish.solver and wish.is_given:
+        return None
+    if wish.solver and not models.chosen(home.settings, os.environ)[0]:
+        return models.models_named(home.settings, wish.solver)
+    return home.models
 
 
 class Improving:
     """One run, from its wish to a proposal or to "not shown"."""
 
     def __init__(
-        self, home: Home, wish: Wish, run: str, model: BudgetedModel | None, open_solver: OpenSolver | None = None
+        self,
+        home: Home,
+        wish: Wish,
+        run: str,
+        model: BudgetedModel | None,
+        open_solver: OpenSolver | None = None,
+        *,
+        budget: Budget | None = None,
     ) -> None:
         self.home = home
         self.wish = wish
         self.run = run
         self.model = model  # who drafts, and our own agent's
-        self.budget = model.budget if model is not None else Budget()
+        self.budget = model.budget if model is not None else budget or Budget()
         self.ledger = open_ledger(home)
         self.subject = open_subject(home, wish.skill)
         self.name = self.subject.item.name
         self.stopped = ""
-        self.lost = self.ledger.lose_unfinished(run)
+        self.ledger.lose_unfinished(run)
+        self._left_open = {one.id for one in self.ledger.candidates(self.name) if self._is_left_open(one)}
         self._solvers: dict[str, Solver] = {}
-        self._open_solver = open_solver or self._open_own_agent
+        self._open_solver = open_solver or (self._open_program if wish.solver else self._open_own_agent)
         self._staying = AsyncExitStack()
         self._at_once, self._opening = asyncio.Semaphore(max(1, wish.parallel)), asyncio.Lock()
         self._paid_before = self.ledger.rollouts(run=run)
@@ -102,9 +127,12 @@ class Improving:
                 f"'{self.name}' has no tasks for a gate.",
                 mend=f"Add some with 'habitus tasks add {self.name}' or 'habitus tasks mine'.",
             )
-        async with self._staying:
-            accepted = await (self._try_given() if self.wish.is_given else self._try_drafts())
-            proposal = await self._examined(accepted) if accepted is not None else None
+        try:
+            async with self._staying:
+                accepted = await (self._try_given() if self.wish.is_given else self._try_drafts())
+                proposal = await self._examined(accepted) if accepted is not None else None
+        finally:
+            await asyncio.to_thread(self.ledger.lose_unfinished, self.run)
         return self._improved(proposal)
 
     async def _try_given(self) -> Candidate | None:
@@ -117,6 +145,8 @@ class Improving:
             proposal = _proposal_of(self.home, self.name, wish.proposal)
             text, source = _main_text(proposal.change.tree), f"proposal {proposal.id}"
             why = proposal.author.reason or "; ".join(proposal.reasons)
+            if proposal.author.actor is Actor.AGENT:
+                why += " (by an agent that could have read the tasks on this disk)"
         else:
             text, source, why = wish.text, "person", "a person's"
         new = _parse(self.name, subject.tree, text)
@@ -126,7 +156,7 @@ class Improving:
         if self.model is None:
             raise Invalid("Nobody can draft a candidate.", mend="Give one with --candidate FILE, or name a --model.")
         for one in self._mine():
-            if one.state is CandidateState.OPEN and (accepted := await self._gated(one)) is not None:
+            if (accepted := await self._gated(one)) is not None:
                 return accepted
         await self._practise()
         while not self.stopped and len(self._mine()) < self.wish.candidates:
@@ -138,7 +168,19 @@ class Improving:
         return None
 
     def _mine(self) -> list[Candidate]:
-        return [one for one in self.ledger.candidates(self.name) if one.run == self.run]
+        """Candidates of this run, and before them what another has left open."""
+        candidates = self.ledger.candidates(self.name)
+        return [one for one in candidates if one.run == self.run or one.id in self._left_open]
+
+    def _is_left_open(self, one: Candidate) -> bool:
+        """Whether a run that has ended, because its budget was spent perhaps, left it in its gate or exam."""
+        wish = self.wish
+        is_alike = (one.base, one.claim, one.solver) == (self.subject.version, wish.claim, wish.solver)
+        is_meant = one.text == wish.text if wish.text else one.source == f"proposal {wish.proposal}"
+        is_open = one.state in (CandidateState.OPEN, CandidateState.ACCEPTED) and one.proposal is None
+        if not (one.number and is_open and is_alike and (is_meant or not wish.is_given)):
+            return False
+        return one.run != self.run and all(kept.outcome for kept in self.ledger.rollouts(run=one.run))
 
     async def _practise(self) -> None:
         """What was practised with this version before is not done again."""
@@ -146,7 +188,7 @@ class Improving:
             await self._round(Side.PRACTICE, self.subject.tasks[Side.PRACTICE], number, None)
 
     def _practised(self) -> list[KeptRollout]:
-        return practised(self.ledger, self.subject)
+        return practised(self.ledger, self.subject, self.wish.solver)
 
     @property
     def is_never_opened(self) -> bool:
@@ -190,6 +232,7 @@ class Improving:
             claim=self.wish.claim,
             tasks=tuple(task.id for task in gate),
             rounds=self.wish.rounds,
+            solver=self.wish.solver,
             user=self.home.settings.signature,
             state=CandidateState.REFUSED if objection else CandidateState.OPEN,
             reason=objection,
@@ -288,15 +331,14 @@ class Improving:
         """Every task once with each version, but for what is in the ledger already."""
         kept = await asyncio.to_thread(self._kept, candidate)
         done = {(one.side, one.round, one.task, one.is_new) for one in kept if one.counts}
-        wanted = [
-            (task, is_new)
-            for place, task in enumerate(tasks)
-            for is_new in (((False, True) if (number + place) % 2 else (True, False)) if candidate else (False,))
-            if (side, number, task.id, is_new) not in done
-        ]
-        async with asyncio.TaskGroup() as together:
-            for task, is_new in wanted:
-                together.create_task(self._rolled_out(side, task, number, candidate, is_new))
+        arms = by_turns(tasks, number) if candidate else ((task, False) for task in tasks)
+        wanted = [(task, is_new) for task, is_new in arms if (side, number, task.id, is_new) not in done]
+        try:
+            async with asyncio.TaskGroup() as together:
+                for task, is_new in wanted:
+                    together.create_task(self._rolled_out(side, task, number, candidate, is_new))
+        except ExceptionGroup as several:
+            raise several.exceptions[0] from None
 
     def _kept(self, candidate: Candidate | None) -> list[KeptRollout]:
         return self.ledger.rollouts(candidates=[candidate.id]) if candidate is not None else self._practised()
@@ -324,7 +366,7 @@ class Improving:
             id=secrets.token_hex(8),
             skill=self.name,
             run=self.run,
-            candidate=candidate.id if candidate is not None else "",
+            candidate=candidate.id if candidate is not None else self.wish.solver,
             side=side,
             round=number,
             task=task.id,
@@ -338,18 +380,9 @@ class Improving:
         except BaseException:
             self._stop("it was cut off")  # nobody else begins meanwhile
             raise
-        ended = replace(
-            begun,
-            outcome=solved.outcome.kind.value,
-            is_opened=solved.is_opened,
-            is_followed=solved.is_followed,
-            tokens=solved.usage.input_tokens + solved.usage.output_tokens,
-            steps=solved.steps,
-            dollars=solved.usage.cost or 0.0,
-            record=solved.record,
-        )
-        await asyncio.to_thread(self.ledger.finish, ended)
-        return "" if ended.counts else solved.outcome.reason or solved.outcome.kind.value
+        done = ended(begun, solved)
+        await asyncio.to_thread(self.ledger.finish, done)
+        return "" if done.counts else solved.outcome.reason or solved.outcome.kind.value
 
     async def _solver(self, candidate: Candidate | None) -> Solver:
         """Whoever solves with this version; each is set up once."""
@@ -367,6 +400,9 @@ class Improving:
         async with throw_away_home(self.home, self.name, tree) as apart:
             yield OwnAgent(apart, self.name, self.model)
 
+    def _open_program(self, tree: Tree) -> AbstractAsyncContextManager[Solver]:
+        return open_program_solver(self.home, self.name, tree, self.wish.solver, self.budget, self.model)
+
     def _improved(self, proposal: int | None) -> Improved:
         kept = self.ledger.rollouts(run=self.run)
         return Improved(
@@ -377,7 +413,7 @@ class Improving:
             is_never_opened=self.is_never_opened,
             stopped=self.stopped,
             rollouts=len(kept),
-            lost=self.lost,
+            lost=sum(one.outcome == LOST for one in kept),
             tokens=sum(one.tokens for one in self._paid_before) + self.budget.tokens,
             dollars=sum(one.dollars for one in self._paid_before) + (self.budget.usage.cost or 0.0),
         )

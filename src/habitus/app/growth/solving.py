@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 from habitus.agent.conversation import new_id
@@ -22,12 +23,14 @@ from habitus.journal.model import Place
 from habitus.learning.acc.monitor import Mode
 from habitus.learning.budget import Budget, BudgetedModel
 from habitus.learning.cerebellum import Cerebellum
+from habitus.learning.improve.ledger import KeptRollout
 from habitus.learning.observer import Learner
 from habitus.learning.rubric import judge_rubric
 from habitus.llm.model import Model, ProviderFault, Usage
 from habitus.sandbox.inside import folders
 from habitus.settings import AccMode, EvidenceSettings, MemoryMode
 from habitus.skills.layers import USER
+from habitus.skills.trust import APPROVED
 from habitus.tasks.judging import judge
 from habitus.tasks.model import Task
 
@@ -49,6 +52,27 @@ class Solved:
     turn: str = ""
 
 
+def by_turns(tasks: Sequence[Task], number: int) -> Iterator[tuple[Task, bool]]:
+    """One round of two arms: every task once in each, and whichever was second last time is first."""
+    for place, task in enumerate(tasks):
+        for arm in (False, True) if (number + place) % 2 else (True, False):
+            yield task, arm
+
+
+def ended(begun: KeptRollout, solved: Solved) -> KeptRollout:
+    """A rollout of the ledger with what it came to."""
+    return replace(
+        begun,
+        outcome=solved.outcome.kind.value,
+        is_opened=solved.is_opened,
+        is_followed=solved.is_followed,
+        tokens=solved.usage.input_tokens + solved.usage.output_tokens,
+        steps=solved.steps,
+        dollars=solved.usage.cost or 0.0,
+        record=solved.record,
+    )
+
+
 class Solver(Protocol):
     """Somebody who solves tasks with one version of a skill."""
 
@@ -68,11 +92,11 @@ class OwnAgent:
 
 
 @asynccontextmanager
-async def throw_away_home(home: Home, name: str, tree: Tree) -> AsyncIterator[Home]:
+async def throw_away_home(home: Home, name: str, tree: Tree, *, folder: Path | None = None) -> AsyncIterator[Home]:
     """A home of its own with the bundled skills and this one, as these files have it: nothing that happens there is
     known here, and nothing is known there of tasks, memory and secrets. One that a killed process left goes with old
     scratchpads."""
-    folder = home.place / PADS / f"rollouts-{new_id()}"
+    folder = folder or home.place / PADS / f"rollouts-{new_id()}"
     person = folder / "person"
     await asyncio.to_thread(person.mkdir, mode=0o700, parents=True)
     settings = home.settings.model_copy(
@@ -97,11 +121,18 @@ async def throw_away_home(home: Home, name: str, tree: Tree) -> AsyncIterator[Ho
         opened = await asyncio.to_thread(open_home, settings, clock=home.clock, has_pages=False)
         try:
             await asyncio.to_thread(opened.skills.write_tree, USER, name, shown, opened.person())
+            await asyncio.to_thread(_approve_as_here, home, opened, name)
             yield opened
         finally:
             await asyncio.to_thread(opened.close)
     finally:
         await asyncio.to_thread(folders.remove, str(folder))
+
+
+def _approve_as_here(home: Home, apart: Home, name: str) -> None:
+    """Code that may run here may run there, too; other code that a candidate brings may not."""
+    if any(tool.name == name for tool in home.tools.active()):
+        apart.approvals.trust(APPROVED, {name: home.skills.tree(name)}, apart.person().name)
 
 
 async def solve(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ from habitus.agent.conversation import new_id
 from habitus.agent.offers import of_skill
 from habitus.app.conversations.sessions import open_conversation
 from habitus.app.growth.learning import open_learner
-from habitus.app.growth.solving import solve
+from habitus.app.growth.solving import by_turns, solve
 from habitus.app.library.tasks import tasks_of
 from habitus.errors import Invalid
 from habitus.events import OutcomeKind
@@ -102,9 +101,9 @@ async def run(home: Home, trial: Trial, model: BudgetedModel) -> AsyncIterator[T
     """One conversation after another, pair by pair, the arms in turn, while the budget of the model lasts; each is
     judged and kept at once."""
     home.refuse_if_read_only()
-    for number, (_, case) in enumerate(itertools.product(range(trial.runs), trial.cases)):
-        for is_offered in (True, False) if number % 2 else (False, True):
-            yield await _converse(home, trial.skill, case, is_offered, model)
+    for number in range(trial.runs):
+        for task, is_offered in by_turns(trial.cases, number + 1):
+            yield await _converse(home, trial.skill, task, is_offered, model)
             if model.budget.is_reached:
                 return
 

@@ -23,13 +23,18 @@ MOST_CANDIDATES = 20
 @dataclass(frozen=True, kw_only=True)
 class Improvement:
     name: str = skill_name()
-    text: str = option("A candidate of your own: the whole of its SKILL.md.", "--candidate", default="", longest=TEXT)
+    text: str = option(
+        "A candidate of your own, its whole SKILL.md; on a command line the file of it.",
+        "--candidate",
+        default="",
+        longest=TEXT,
+    )
     proposal: int | None = option("Try this waiting proposal.", least=1)
     shorter: bool = option("Look for a shorter version that is not worse.", default=False)
     candidates: int = option("How many the model may draft.", "-n", default=3, least=1, most=MOST_CANDIDATES)
     rounds: int = option("Tries of each task with each version, at most.", default=MOST_ROUNDS, least=1, most=100)
     budget: str = option("Stop after so many tokens (500k), dollars ($5) or minutes (30m).", default="")
-    model: str = option("Who drafts and solves, as provider:model; else the settings' model.", default="")
+    model: str = option("Who drafts and solves, as provider:model; else the settings' model.", "-m", default="")
     parallel: int = option("Tries at a time.", default=1, least=1, most=32)
     id: str = attempt_id()
 

@@ -48,7 +48,7 @@ improve_rollouts = sa.Table(
     sa.Column("id", sa.String, primary_key=True),
     sa.Column("skill", sa.String, nullable=False),
     sa.Column("run", sa.String, nullable=False),
-    sa.Column("candidate", sa.String, nullable=False),  # empty: practice with today's version
+    sa.Column("candidate", sa.String, nullable=False),  # of practice: the program that solved, none for our own agent
     sa.Column("side", sa.String(16), nullable=False),
     sa.Column("round", sa.Integer, nullable=False),
     sa.Column("task", sa.String, nullable=False),
@@ -95,6 +95,7 @@ class Candidate:
     state: CandidateState = CandidateState.OPEN
     reason: str = ""
     proposal: int | None = None
+    solver: str = ""  # a program of the person's; else our own agent
     user: str = ""
     made_on: datetime | None = None
 
@@ -129,7 +130,7 @@ class KeptRollout:
         return self.outcome == OutcomeKind.OK.value
 
 
-_FACTS = ("base", "text", "why", "source", "claim", "tasks", "rounds", "reason", "proposal")
+_FACTS = ("base", "text", "why", "source", "claim", "tasks", "rounds", "reason", "proposal", "solver")
 
 
 class ImproveLedger:
@@ -211,12 +212,22 @@ class ImproveLedger:
         with sql.writing(self._engine) as connection:
             return int(connection.execute(unfinished.values(outcome=LOST, tokens=usual, dollars=cost)).rowcount)
 
-    def rollouts(self, *, skill: str = "", run: str = "", candidates: Iterable[str] = ()) -> list[KeptRollout]:
-        """In the order in which they were begun."""
+    def rollouts(
+        self,
+        *,
+        skill: str = "",
+        run: str = "",
+        job: str = "",
+        side: Side | None = None,
+        candidates: Iterable[str] = (),
+    ) -> list[KeptRollout]:
+        """In the order in which they were begun; `job` is what the names of its runs begin with."""
         table = improve_rollouts
         query = sa.select(table).order_by(table.c.at, table.c.id)
-        for column, value in ((table.c.skill, skill), (table.c.run, run)):
+        for column, value in ((table.c.skill, skill), (table.c.run, run), (table.c.side, side)):
             query = query.where(column == value) if value else query
+        if job:
+            query = query.where(table.c.run.startswith(job, autoescape=True))
         if wanted := tuple(candidates):
             query = query.where(table.c.candidate.in_(wanted))
         with sql.reading(self._engine) as connection:

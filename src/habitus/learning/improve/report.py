@@ -126,7 +126,8 @@ def _compared(rollouts: Sequence[KeptRollout], side: Side, candidate: Candidate)
 
 def table_of(report: CandidateReport) -> list[str]:
     """The table of a proposal, in lines."""
-    found = [summary_of(report)]
+    solver = report.candidate.solver
+    found = [f"{summary_of(report)}{f', solved by {solver}' if solver else ''}"]
     if report.gate is not None:
         found.append(f"gate: {report.gate.line}")
         found.append(

@@ -11,7 +11,8 @@ from pydantic import BaseModel
 from habitus.errors import NotFound
 from habitus.events import ToolCall
 from habitus.llm.agents import dialogue
-from habitus.llm.agents.programs import PROGRAMS, Program
+from habitus.llm.agents.program import Program
+from habitus.llm.agents.programs import PROGRAMS
 from habitus.llm.agents.running import run
 from habitus.llm.model import (
     Answer,

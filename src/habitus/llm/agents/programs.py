@@ -7,8 +7,7 @@ with is linked there, so that a program which renews it renews the person's.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 
 from habitus.llm.agents.formats import (
@@ -22,66 +21,14 @@ from habitus.llm.agents.formats import (
     toml_value,
     write_text,
 )
+from habitus.llm.agents.program import Call, Output, Program, Question
 from habitus.llm.model import Usage
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
-    """One request, and where it is asked."""
-
-    system: str
-    prompt: str
-    model: str  # empty: the program's own choice
-    room: Path  # a folder for this request alone
-    person: Path  # the person's home directory
-    environ: Mapping[str, str]  # the person's
-
-    @property
-    def system_file(self) -> str:
-        """The system prompt in a file, where other users of the machine don't see it."""
-        return str(write_text(self.room / "system.md", self.system or "Answer the request."))  # none may be empty
-
-    @property
-    def both(self) -> str:
-        return f"{self.system}\n\n{self.prompt}".strip()
-
-    def options(self, option: str = "--model") -> tuple[str, ...]:
-        return (option, self.model) if self.model else ()
-
-    def folder(self, variable: str, default: str) -> Path:
-        """Where the program keeps what is the person's."""
-        return Path(self.environ.get(variable) or self.person / default)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Call:
-    arguments: Sequence[str]
-    stdin: str = ""
-    environ: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Output:
-    """What the program wrote, understood; without `usage` it did not say what it used."""
-
-    text: str = ""
-    usage: Usage | None = None
-    model: str = ""  # which one answered, where that is known
-    problem: str = ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Program:
-    name: str
-    title: str
-    command: str
-    install: str
-    sign_in: str
-    variables: tuple[str, ...]  # of the person's environment; one that ends in `_` stands for all that begin so
-    ask: Callable[[Question], Call]
-    read: Callable[[str, Question], Output]
-    prices_of: str = ""  # the provider whose list says what its tokens cost, where it doesn't
-    is_experimental: bool = False  # known from its source only
+CLAUDE_QUIET = {
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "CLAUDE_CODE_MAX_RETRIES": "3",
+    "DISABLE_AUTOUPDATER": "1",
+}
 
 
 def _ask_claude(question: Question) -> Call:
@@ -92,11 +39,7 @@ def _ask_claude(question: Question) -> Call:
             *("--system-prompt-file", question.system_file, *question.options()),
         ),
         stdin=question.prompt,
-        environ={
-            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-            "CLAUDE_CODE_MAX_RETRIES": "3",
-            "DISABLE_AUTOUPDATER": "1",
-        },
+        environ=CLAUDE_QUIET,
     )
 
 
@@ -129,25 +72,36 @@ _CODEX_OFF = (
 
 
 def _ask_codex(question: Question) -> Call:
-    theirs, own = question.folder("CODEX_HOME", ".codex"), question.room / "codex"
-    link(theirs, own, "auth.json", "auth.lock")
-    config = {key: value for key, value in read_toml(theirs / "config.toml").items() if key in _CODEX_KEPT}
-    config |= {
-        "model_instructions_file": question.system_file,
-        "web_search": "disabled",
-        "project_doc_max_bytes": 0,
-        "include_permissions_instructions": False,
-        "include_environment_context": False,
-        "skills": {"bundled": {"enabled": False}},
-        "features": dict.fromkeys(_CODEX_OFF, False),
-    }
-    write_text(own / "config.toml", "\n".join(f"{key} = {toml_value(value)}" for key, value in config.items()))
+    own = codex_home(
+        question,
+        {
+            "model_instructions_file": question.system_file,
+            "include_permissions_instructions": False,
+            "include_environment_context": False,
+            "features": dict.fromkeys(_CODEX_OFF, False),
+        },
+    )
     alone = ("--ephemeral", "--skip-git-repo-check", "--ignore-rules", "--sandbox", "read-only")
     return Call(
         arguments=("exec", "--json", *alone, *question.options(), "-"),
         stdin=question.prompt,
         environ={"CODEX_HOME": str(own)},
     )
+
+
+def codex_home(question: Question, more: Mapping[str, object]) -> Path:
+    """A home for this request, with the person's sign-in and choice of a model, and nothing else of theirs."""
+    theirs, own = question.folder("CODEX_HOME", ".codex"), question.room / "codex"
+    link(theirs, own, "auth.json", "auth.lock")
+    config = {key: value for key, value in read_toml(theirs / "config.toml").items() if key in _CODEX_KEPT}
+    config |= {
+        "web_search": "disabled",
+        "project_doc_max_bytes": 0,
+        "skills": {"bundled": {"enabled": False}},
+        **more,
+    }
+    write_text(own / "config.toml", "\n".join(f"{key} = {toml_value(value)}" for key, value in config.items()))
+    return own
 
 
 def _read_codex(written: str, question: Question) -> Output:
@@ -169,6 +123,17 @@ def _read_codex(written: str, question: Question) -> Output:
 
 
 def _ask_gemini(question: Question) -> Call:
+    environ = gemini_home(question, {"tools": {"core": []}, "skills": {"enabled": False}})
+    alone = ("--skip-trust", "--approval-mode", "plan", "-e", "none")
+    return Call(
+        arguments=("-p", "", "-o", "json", *alone, *question.options("-m")),
+        stdin=question.prompt,
+        environ={**environ, "GEMINI_SYSTEM_MD": question.system_file},
+    )
+
+
+def gemini_home(question: Question, more: Mapping[str, object]) -> dict[str, str]:
+    """The variables that make the room its home, which has the person's sign-in and nothing else of theirs."""
     theirs, own = question.folder("GEMINI_CLI_HOME", "") / ".gemini", question.room / ".gemini"
     link(theirs, own, "oauth_creds.json", "google_accounts.json", "gemini-credentials.json", "installation_id", ".env")
     link(question.person / ".config", question.room / ".config", "gcloud")
@@ -177,23 +142,13 @@ def _ask_gemini(question: Question) -> Call:
         auth = {"selectedType": "gemini-api-key"}
     settings = {
         **({"security": {"auth": auth}} if auth else {}),
-        "tools": {"core": []},
         "hooksConfig": {"enabled": False},
-        "skills": {"enabled": False},
         "general": {"enableAutoUpdate": False},
         "privacy": {"usageStatisticsEnabled": False},
+        **more,
     }
     write_text(own / "settings.json", json.dumps(settings))
-    alone = ("--skip-trust", "--approval-mode", "plan", "-e", "none")
-    return Call(
-        arguments=("-p", "", "-o", "json", *alone, *question.options("-m")),
-        stdin=question.prompt,
-        environ={
-            "HOME": str(question.room),
-            "GEMINI_CLI_HOME": str(question.room),
-            "GEMINI_SYSTEM_MD": question.system_file,
-        },
-    )
+    return {"HOME": str(question.room), "GEMINI_CLI_HOME": str(question.room)}
 
 
 def _read_gemini(written: str, question: Question) -> Output:
@@ -366,6 +321,7 @@ PROGRAMS: Mapping[str, Program] = {
             ask=_ask_claude,
             read=_read_claude,
             prices_of="anthropic",
+            tells_dollars=True,
         ),
         Program(
             name="codex",
@@ -424,6 +380,7 @@ PROGRAMS: Mapping[str, Program] = {
             ),
             ask=_ask_pi,
             read=_read_pi,
+            tells_dollars=True,
         ),
         Program(
             name="cursor-agent",

@@ -9,12 +9,12 @@ import re
 import shutil
 import signal
 import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from habitus.llm.agents.programs import Call, Output, Program, Question
+from habitus.llm.agents.program import Call, Output, Program, Question
 from habitus.llm.model import ContextOverflow, ProviderFault, Usage
 from habitus.llm.prices import price
 from habitus.redact import Redactor
@@ -38,26 +38,36 @@ async def run(
     program: Program, model: str, system: str, prompt: str, environ: Mapping[str, str], patience_s: float
 ) -> Said:
     """Ask the program once. Whatever goes wrong with it is a `ProviderFault`: one line, and the mend."""
-    room = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="habitus-ask-"))
-    person = Path(environ.get("HOME") or Path.home())
-    question = Question(system=system, prompt=prompt, model=model, room=room, person=person, environ=environ)
-    try:
+    async with throw_away_room() as room:
+        question = Question(system=system, prompt=prompt, model=model, room=room, environ=environ)
         call = await asyncio.to_thread(program.ask, question)
-        code, written, complaint = await _started(program, call, room, environ, patience_s)
-        output = await asyncio.to_thread(program.read, written, question)
+        (empty := room / "empty").mkdir()
+        return await start(program, question, call, empty, patience_s)
+
+
+@asynccontextmanager
+async def throw_away_room() -> AsyncIterator[Path]:
+    room = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="habitus-ask-"))
+    try:
+        yield room
     finally:
         await asyncio.to_thread(shutil.rmtree, room, ignore_errors=True)
+
+
+async def start(program: Program, question: Question, call: Call, cwd: Path, patience_s: float) -> Said:
+    """Start the program there with little of the person's environment, and read what it says."""
+    code, written, complaint = await _started(program, call, cwd, question.environ, patience_s)
+    output = await asyncio.to_thread(program.read, written, question)
     if output.problem or code != 0 or not output.text.strip():
         raise _fault(program, output.problem or complaint.strip() or written.strip(), code)
     return Said(text=output.text, usage=_usage(program, question, output))
 
 
 async def _started(
-    program: Program, call: Call, room: Path, environ: Mapping[str, str], patience_s: float
+    program: Program, call: Call, cwd: Path, environ: Mapping[str, str], patience_s: float
 ) -> tuple[int, str, str]:
     kept = (*_KEPT, *program.variables)
     mine = {key: value for key, value in environ.items() if _is_kept(key, kept)}
-    (empty := room / "empty").mkdir()
     try:
         process = await asyncio.create_subprocess_exec(
             shutil.which(program.command, path=environ.get("PATH")) or program.command,
@@ -65,7 +75,7 @@ async def _started(
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            cwd=empty,
+            cwd=cwd,
             env={**mine, **call.environ, "NO_COLOR": "1"},
             start_new_session=True,
         )

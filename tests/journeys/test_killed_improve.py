@@ -1,0 +1,68 @@
+"""A process that improves a skill is killed, or stopped by Ctrl-C: nothing recorded is done again."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from habitus.app import Habitus, read_settings
+from habitus.app.growth.improvable import open_ledger
+from habitus.learning.improve.ledger import LOST, KeptRollout
+from habitus.learning.improve.split import Side
+from habitus.skills.trees import TASKS_FILE
+from habitus.tasks.checks import Matches
+from habitus.tasks.files import write_tasks
+from habitus.tasks.model import Task
+from tests.conftest import Cli
+from tests.jobs.counting import until
+
+SKILL = "---\nname: name-a-town\ndescription: Names a town.\nalways_include: true\n---\n1. Say its name.\n"
+NAMES = [f"t{number}" for number in range(4)]
+
+
+def furnish(cli: Cli) -> list[str]:
+    folder = cli.home / "skills" / "name-a-town"
+    (folder / TASKS_FILE).parent.mkdir(parents=True)
+    (folder / "SKILL.md").write_text(SKILL)
+    checks = (Matches(pattern="^[A-Z]+$"),)
+    (folder / TASKS_FILE).write_text(write_tasks([Task(id=id, request=f"Town {id}?", checks=checks) for id in NAMES]))
+    (cli.cwd / "better.md").write_text(SKILL + "2. Use capitals.\n")
+    with Habitus.open(read_settings(cli.home, cli.environ())) as habitus:
+        open_ledger(habitus).keep_sides("name-a-town", dict.fromkeys(NAMES, Side.GATE))
+    words = ["skills", "improve", "name-a-town", "--candidate", "better.md", "--rounds", "1", "--yes"]
+    return [*words, "-m", f"script:{cli.cwd / 'model.json'}"]
+
+
+def rollouts(cli: Cli) -> list[KeptRollout]:
+    with Habitus.open(read_settings(cli.home, cli.environ())) as habitus:
+        return open_ledger(habitus).rollouts()
+
+
+@pytest.mark.req("IM-04")
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.full)])
+def test_a_run_goes_on_where_its_process_ended(run_cli: Cli, tmp_path: Path, how: signal.Signals) -> None:
+    words = furnish(run_cli)
+    script = run_cli.cwd / "model.json"
+    script.write_text(json.dumps([*[{"say": "ALTBERG"}] * 3, {"hang": True}]))
+    process = subprocess.Popen(
+        [*run_cli.program, *words], env=run_cli.environ(), cwd=run_cli.cwd, stdout=subprocess.PIPE, text=True
+    )
+    until(lambda: [one.outcome for one in rollouts(run_cli)] == ["ok", "ok", "ok", ""])
+    process.send_signal(how)
+    said, _ = process.communicate()
+    if how is signal.SIGINT:
+        assert (process.returncode, "Interrupted; 4 rollouts" in said) == (0, True)
+    before = [one.id for one in rollouts(run_cli)]
+    script.write_text(json.dumps([{"say": "ALTBERG"}] * 5))
+    again = run_cli(*words).out
+    assert "Goes on with" in again
+    assert "9 rollouts, 1 of them paid twice" in again
+    kept = rollouts(run_cli)
+    assert [one.id for one in kept][:4] == before
+    assert [one.outcome for one in kept] == ["ok", "ok", "ok", LOST, *["ok"] * 5]
+    assert len({(one.task, one.is_new) for one in kept if one.counts}) == 8
+    assert kept[3].tokens > 0

@@ -1,0 +1,96 @@
+"""A real little model on text-only tasks bound to a schema: of five given edits one helps, and that one is found."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from habitus.app import Habitus, read_settings
+from habitus.app.growth.improvable import Wish
+from habitus.app.growth.improving import Improving
+from habitus.app.growth.solving import Solved
+from habitus.files import Tree, file_of
+from habitus.learning.improve.ledger import CandidateState
+from habitus.llm.model import Ask, Asked, Model, Text, Usage, answer
+from habitus.llm.providers import open_model
+from habitus.skills import trees
+from habitus.skills.trees import TASKS_FILE
+from habitus.tasks.checks import Equals
+from habitus.tasks.files import write_tasks
+from habitus.tasks.judging import judge
+from habitus.tasks.model import Rollout, Task
+
+NAME = "give-a-label"
+SKILL = f"---\nname: {NAME}\ndescription: Gives a label.\n---\n1. Answer with one label.\n"
+EDITS = (
+    "Be kind to whoever wrote.",
+    "Take your time.",
+    'Always answer {"label": "warm"}.',
+    "Messages are short.",
+    "Somebody reads your answer.",
+)
+THINGS = "soup night stone river bread glass engine coat room paper lamp wheel apple cloud shoe piano"
+SCHEMA = {
+    "type": "object",
+    "properties": {"label": {"enum": ["warm", "cold"]}},
+    "required": ["label"],
+    "additionalProperties": False,
+}
+
+
+class LittleModel:
+    """Asked once for each text and request: at temperature 0 it says the same every time."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._said: dict[tuple[str, str], tuple[str, Usage]] = {}
+
+    async def said(self, body: str, request: str) -> tuple[str, Usage]:
+        if (body, request) not in self._said:
+            asked = (Asked(parts=(Text(text=request),)),)
+            got = await answer(self._model, Ask(system=body, messages=asked, schema=SCHEMA, max_tokens=24))
+            self._said[body, request] = got.message.text, got.usage
+        return self._said[body, request]
+
+    @asynccontextmanager
+    async def opened(self, tree: Tree) -> AsyncIterator[BoundSolver]:
+        skill = trees.parse(NAME, tree).skill
+        assert skill is not None
+        yield BoundSolver(self, skill.body)
+
+
+class BoundSolver:
+    def __init__(self, model: LittleModel, body: str) -> None:
+        self._model = model
+        self._body = body
+
+    async def solve(self, task: Task) -> Solved:
+        reply, usage = await self._model.said(self._body, task.request)
+        judged = await judge(task, Rollout(reply=reply))
+        return Solved(outcome=judged.outcome, usage=usage, steps=1, is_opened=True)
+
+
+@pytest.mark.full
+@pytest.mark.req("IM-03", "IM-04")
+async def test_of_five_edits_the_one_that_helps_is_accepted_and_the_others_are_not(
+    home: Path, real_address: str
+) -> None:
+    model = open_model("llamacpp:smollm2", {"LLAMACPP_BASE_URL": real_address})
+    little = LittleModel(model)
+    checks = (Equals(value="warm", path="label"),)
+    tasks = [Task(id=thing, request=f"Which label has the {thing}?", checks=checks) for thing in THINGS.split()]
+    with Habitus.open(read_settings(home)) as habitus:
+        tree = {"SKILL.md": file_of(SKILL.encode()), TASKS_FILE: file_of(write_tasks(tasks).encode())}
+        habitus.skills.write_tree("user", NAME, tree, habitus.person())
+        came_to = []
+        for number, edit in enumerate(EDITS):
+            wish = Wish(skill=NAME, text=f"{SKILL}2. {edit}\n", rounds=4)
+            done = await Improving(habitus, wish, f"r{number}", None, little.opened).go()
+            came_to.append(done.reports[0].candidate.state)
+    await model.close()
+    helps = EDITS.index('Always answer {"label": "warm"}.')
+    assert came_to[helps] is CandidateState.ACCEPTED
+    assert CandidateState.ACCEPTED not in came_to[:helps] + came_to[helps + 1 :]
