@@ -18,7 +18,7 @@ from habitus.app.operation.people import Role, open_people
 from habitus.files import file_of
 from habitus.learning.improve.split import Side
 from habitus.llm.model import Ask
-from habitus.llm.scripted import ScriptedModel, calls, says
+from habitus.llm.scripted import ScriptedModel, Step, calls, says
 from habitus.skills.model import Skill
 from habitus.skills.trees import TASKS_FILE, with_skill
 from habitus.tasks.checks import Contains
@@ -96,7 +96,7 @@ async def test_no_rollout_has_a_task_before_it(habitus: Habitus) -> None:
     assert ANSWER not in repr(model.asked)
 
 
-def _look_once(ask: Ask, look: object) -> object:
+def _look_once(ask: Ask, look: Step) -> Step:
     return look if len(ask.messages) == 1 else says("I don't know.")
 
 

@@ -92,9 +92,10 @@ class ProgramSolver:
                 return Solved(outcome=failed(f"it was not done after {LONGEST_S:.0f} s"))
             turns = await asyncio.to_thread(self._read_back, room)
             calls = [call for turn in turns for call in _calls(self._home, turn)]
-            ask = partial(judge_rubric, model=self._judge_model, redactor=self._home.redactor)
+            payer = self._judge_model
+            ask = partial(judge_rubric, model=payer, redactor=self._home.redactor) if payer is not None else None
             rollout = Rollout(reply=said.text, calls=tuple(calls), place=arena)
-            judged = (await judge(task, rollout, ask=ask if self._judge_model is not None else None)).outcome
+            judged = (await judge(task, rollout, ask=ask)).outcome
         is_opened = self._is_opened(turns, calls)
         events = [event for turn in turns for event in turn.turn.events]
         return Solved(
