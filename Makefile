@@ -6,7 +6,7 @@ BIN := .venv/bin
 # What starts no process, no sandbox and no server.
 FAST := $(wildcard tests/test_*.py) $(addprefix tests/,journal learning memory screening search skills repl)
 
-.PHONY: run test test-full wheel check bench docs clean
+.PHONY: run test test-full wheel check bench pictures docs clean
 
 run:            ## set up and show Habitus at work, then its web page (no key, no network)
 	@sh scripts/setup.sh run
@@ -37,6 +37,10 @@ bench:          ## every benchmark on made-up input; see benchmarks/README.md fo
 	@$(BIN)/python benchmarks/scale.py
 	@$(BIN)/python benchmarks/sandbox.py
 	@$(BIN)/python benchmarks/utility.py
+
+pictures:       ## of every page, light, dark and on a phone, with much data and none, into build/pictures (needs chromium)
+	@sh scripts/setup.sh test
+	@$(BIN)/python scripts/pictures.py build/pictures
 
 docs:           ## write docs/reference, the public types and the plugin's manifests anew from the code
 	@sh scripts/setup.sh test

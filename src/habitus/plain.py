@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
-from datetime import datetime
+from datetime import date
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -31,7 +31,7 @@ def plain(data: object, forms: Mapping[type, Callable[[Any], Any]] = _NO_FORMS) 
         return sorted(plain(item, forms) for item in data)
     if isinstance(data, (list, tuple)):
         return [plain(item, forms) for item in data]
-    if isinstance(data, datetime):
+    if isinstance(data, date):
         return data.isoformat()
     return str(data) if isinstance(data, Path) else data
 

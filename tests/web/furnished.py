@@ -137,6 +137,51 @@ def equip(habitus: Habitus) -> None:
     habitus.skills.write_tree("user", "shout", tree, habitus.person("made by hand"))
 
 
+SUBJECTS = ("invoices", "letters", "meetings", "contracts", "travel", "stock", "orders", "taxes", "photos", "backups")
+DEEDS = ("sort", "check", "summarise", "send", "compare", "archive", "translate", "plan", "count", "clean up")
+
+
+def furnish_with_much(habitus: Habitus, *, skills: int, waiting: int, requests: int) -> None:
+    """Many skills by way of their folders, changes that wait, and a month of requests that mostly went well."""
+    folder = habitus.settings.home / "skills"
+    names = [f"{DEEDS[n % 10].replace(' ', '-')}-{SUBJECTS[n // 10 % 10]}-{n:04}" for n in range(skills)]
+    for number, name in enumerate(names):
+        deed, subject = DEEDS[number % 10], SUBJECTS[number // 10 % 10]
+        said = f"How to {deed} {subject} for the office number {number}, so that nothing is forgotten or done twice."
+        (folder / name).mkdir(parents=True)
+        (folder / name / "SKILL.md").write_text(
+            f"---\nname: {name}\ndescription: {said}\ntags: [{subject}, {deed.split()[0]}]\n---\n"
+            f"1. Look at the {subject}.\n2. {deed.capitalize()} them.\n"
+        )
+    habitus.skills.listing()
+    for number in range(waiting):
+        name = f"wanted-{number:04}"
+        tree = with_skill({}, Skill(name=name, description=f"A wish number {number}.", body="1. Do it.\n"))
+        change = Change(action=Action.WRITE, name=name, layer="user", tree=tree)
+        habitus.review.propose(change, AGENT, ["the agent started it"])
+    for number in range(requests):
+        began = habitus.clock() - timedelta(hours=719 * number / requests)
+        name = names[number * number % min(len(names), 40)]
+        shown = [Exposure(kind="skill", item=name, version=1, is_used=True, is_offered=number % 3 > 0, propensity=0.5)]
+        kind = OutcomeKind.FAILED if number % 7 == 0 or (number * number) % 5 == 4 else OutcomeKind.OK
+        outcomes = () if number % 4 == 0 else (TurnOutcome(kind=kind, weight=1.0, source="user"),)
+        habitus.journal.record(
+            Turn(
+                id=f"m{number}",
+                session=f"m{number}",
+                conversation=f"m{number}",
+                request=f"Please {DEEDS[number % 10]} the {SUBJECTS[number % 7]} of last week.",
+                started_on=began,
+                ended_on=began + timedelta(seconds=30),
+                source_type=("claude-code", "mcp", "web")[number % 3],
+                user=habitus.settings.user,
+                selected=(Selected(name=name, place=Place.LOADED, reason="the model asked for it"),),
+                exposures=tuple(shown),
+                outcomes=outcomes,
+            )
+        )
+
+
 def _weigh(habitus: Habitus) -> None:
     """Conversations that were offered a skill, or kept from it at random, and mostly went as it had promised."""
     for number in range(16):

@@ -26,7 +26,10 @@ Wanted = TypeVar("Wanted")
 Done = TypeVar("Done")
 
 # One module a group. A group is imported when one of its commands is called, or when a server is started.
-GROUPS = ("identity", "improving", "jobs", "lessons", "pausing", "review", "sessions", "skills", "tasks", "writing")
+GROUPS = (
+    *("identity", "improving", "jobs", "lessons", "overview", "pausing"),
+    *("review", "sessions", "skills", "tasks", "writing"),
+)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.errors import Invalid, NotFound
 from habitus.events import Event, EventKind, OutcomeKind
-from habitus.journal import facts
+from habitus.journal import days, facts
+from habitus.journal.days import Day
 from habitus.journal.facts import JudgedTurn
 from habitus.journal.model import (
     NOT_REAL,
@@ -221,6 +222,21 @@ class Journal:
         """The sessions that have turns: of one user, or of all."""
         with sql.reading(self._engine) as connection:
             return frozenset(connection.execute(sa.select(turns.c.session).where(_of(user)).distinct()).scalars())
+
+    def days(self, number: int) -> tuple[Day, ...]:
+        """Everybody's requests of the last days, counted."""
+        with sql.reading(self._engine) as connection:
+            return days.read_days(connection, self._clock(), number)
+
+    def used_since(self, since: datetime) -> Sequence[tuple[str, datetime]]:
+        """Each use of a skill since then, and when."""
+        with sql.reading(self._engine) as connection:
+            return days.used_since(connection, since)
+
+    def last_heard(self) -> dict[str, datetime]:
+        """By the kind of agent, when it asked for the last time."""
+        with sql.reading(self._engine) as connection:
+            return days.last_heard(connection)
 
     def prune(self) -> int:
         """Drop the turns older than they are kept; returns how many."""

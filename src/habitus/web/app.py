@@ -20,6 +20,7 @@ from habitus.web.pages import (
     connections,
     entering,
     everywhere,
+    home,
     insights,
     jobs,
     lists,
@@ -27,7 +28,6 @@ from habitus.web.pages import (
     playground,
     settings,
     team,
-    today,
     trying,
 )
 from habitus.web.pages import lessons as lesson_pages
@@ -72,7 +72,7 @@ def doors() -> FastAPI:
     for pages in (
         entering,
         everywhere,
-        today,
+        home,
         skill_pages,
         skill_page,
         trying,

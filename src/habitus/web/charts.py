@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup, escape
 
 from habitus.app.library.faring import Fared, Uses
+from habitus.app.library.skill_map import Dot, SkillMap
 from habitus.evidence.findings import Finding
 from habitus.evidence.lift import Effect
+from habitus.journal.days import Day
 from habitus.learning.improve.report import CandidateReport
 
 _WIDTH, _HEIGHT, _FOOT, _HEAD = 54, 136, 22, 20
 _LONG, _LINE = 420, 34  # of the lines: from a hundred fewer to a hundred more
+_SPARK = (96, 30)
+_MAP, _NAMED = (960, 560), 10
+_DAY, _DAYS_HIGH = 15, 110
 _SIDE, _WIDEST, _LETTER = 60, 190, 7  # of their labels
 
 
@@ -78,35 +84,119 @@ def _bar(number: int, label: str, uses: Uses, most: int) -> Markup:
     return Markup("".join(drawn))
 
 
-def intervals(title: str, of: Mapping[str, Effect]) -> Markup:
+def sparkline(values: Sequence[float | None]) -> Markup:
+    """A small line beside its number, which says it in words; days without a value are passed over."""
+    known = [(at, value) for at, value in enumerate(values) if value is not None]
+    most = max((value for _, value in known), default=0) or 1
+    step = _SPARK[0] / max(len(values) - 1, 1)
+    points = " ".join(f"{at * step:.1f},{_SPARK[1] - 2 - (_SPARK[1] - 4) * value / most:.1f}" for at, value in known)
+    size = 'viewBox="0 0 {0} {1}" width="{0}" height="{1}"'.format(*_SPARK)
+    return Markup(f'<svg class="spark" aria-hidden="true" {size}><polyline points="{points}"/></svg>')
+
+
+def days(of: Sequence[Day]) -> Markup:
+    """A bar for each day, from below: went well, went wrong, nobody said."""
+    most = max((day.total for day in of), default=0) or 1
+    drawn = [_day(number, day, most) for number, day in enumerate(of)]
+    first, last = (f"{day.day:%b} {day.day.day}" for day in (of[0], of[-1]))
+    wide = _DAY * len(of)
+    drawn.append(f'<text x="0" y="{_DAYS_HIGH + 15}">{first}</text>')
+    drawn.append(f'<text x="{wide}" y="{_DAYS_HIGH + 15}" text-anchor="end">{last}</text>')
+    good, bad = sum(day.good for day in of), sum(day.bad for day in of)
+    said = f"{len(of)} days: {good} went well, {bad} went wrong, at most {most} on a day"
+    size = f'viewBox="0 0 {wide} {_DAYS_HIGH + 20}"'
+    return Markup('<svg class="chart wide" role="img" {} aria-label="{}">{}</svg>').format(
+        Markup(size), said, Markup("".join(drawn))
+    )
+
+
+def _day(number: int, day: Day, most: int) -> str:
+    top, drawn = float(_DAYS_HIGH), []
+    for kind, count in (("good", day.good), ("bad", day.bad), ("unknown", day.unknown)):
+        tall = (_DAYS_HIGH - 4) * count / most
+        top -= tall
+        if count:
+            place = f'x="{number * _DAY + 2}" y="{top:.1f}" width="{_DAY - 4}" height="{tall:.1f}"'
+            drawn.append(f'<rect class="{kind}" {place}/>')
+    told = f"{day.day:%b} {day.day.day}: {day.good} went well, {day.bad} went wrong"
+    return f"<g><title>{told}</title>{''.join(drawn)}</g>" if drawn else ""
+
+
+def skill_map(found: SkillMap) -> Markup:
+    """A dot for each skill where its meaning puts it; names of those used most, and of the one with the focus."""
+    most = max((dot.row.counters.used for dot in found.dots), default=0) or 1
+    rings = [
+        Markup('<g class="ring"><circle cx="{0}" cy="{1}" r="{2}"/><text x="{0}" y="{1}">{3} {4}</text></g>').format(
+            *_on_map(one.x, one.y), round(16 + 6 * math.log10(one.number), 1), one.number, one.label
+        )
+        for one in found.clusters
+    ]
+    dots = [_dot(dot, most, is_named=number < _NAMED) for number, dot in enumerate(found.dots)]
+    size = f'viewBox="0 0 {_MAP[0]} {_MAP[1]}"'
+    drawn = Markup("").join([*rings, *reversed(dots)])
+    return Markup('<svg class="chart wide" {} role="group" aria-label="Map of skills">{}</svg>').format(
+        Markup(size), drawn
+    )
+
+
+def _dot(dot: Dot, most: int, *, is_named: bool) -> Markup:
+    used, effect = dot.row.counters.used, dot.row.effect
+    kind = "unknown" if effect is None else "good" if effect.low > 0 else "bad" if effect.high < 0 else "unknown"
+    x, y = _on_map(dot.x, dot.y)
+    anchor = "end" if x > _MAP[0] * 0.8 else "start"
+    return Markup(
+        '<a href="/skills/{}"{}><circle class="{}" cx="{}" cy="{}" r="{}"/>'
+        '<text x="{}" y="{}" text-anchor="{}">{}</text></a>'
+    ).format(
+        dot.row.item.name,
+        Markup(' class="named"') if is_named and used else "",
+        kind,
+        x,
+        y,
+        round(4 + 9 * math.sqrt(used / most), 1),
+        x + (-9 if anchor == "end" else 9),
+        y - 8,
+        anchor,
+        (dot.row.item.summary.title if dot.row.item.summary else "") or dot.row.item.name,
+    )
+
+
+def _on_map(x: float, y: float) -> tuple[float, float]:
+    return round(30 + x * (_MAP[0] - 60), 1), round(24 + y * (_MAP[1] - 48), 1)
+
+
+def intervals(title: str, of: Mapping[str, Effect], line: int = _LINE, long: int = _LONG) -> Markup:
     """One line each: how many of a hundred go better or worse, the point in the middle of what may be true."""
-    tall = _LINE * len(of)
+    tall = line * len(of)
     side = min(max(_SIDE, _LETTER * max(map(len, of)) + 12), _WIDEST)
-    parts = [_interval(number, label, effect, side) for number, (label, effect) in enumerate(of.items())]
-    zero = f'<line class="zero" x1="{_at(0, side)}" y1="0" x2="{_at(0, side)}" y2="{tall}"/>'
+    parts = [
+        _interval(number * line + line / 2, label, effect, side, long)
+        for number, (label, effect) in enumerate(of.items())
+    ]
+    zero = f'<line class="zero" x1="{_at(0, side, long)}" y1="0" x2="{_at(0, side, long)}" y2="{tall}"/>'
     foot = (
-        f'<text x="{_at(-1, side)}" y="{tall + 16}">fewer go well</text>'
-        f'<text x="{_at(1, side)}" y="{tall + 16}" text-anchor="end">more go well</text>'
+        f'<text x="{_at(-1, side, long)}" y="{tall + 16}">fewer go well</text>'
+        f'<text x="{_at(1, side, long)}" y="{tall + 16}" text-anchor="end">more go well</text>'
     )
     said = "; ".join(f"{label}: {_of_100(one.low)} to {_of_100(one.high)} of 100" for label, one in of.items())
-    size = Markup('viewBox="0 0 {0} {1}" width="{0}" height="{1}"').format(side + _LONG + 10, tall + _FOOT)
+    size = Markup('viewBox="0 0 {0} {1}" width="{0}" height="{1}"').format(side + long + 10, tall + _FOOT)
     drawn = Markup(zero) + Markup("").join(parts) + Markup(foot)
     return Markup('<svg class="chart" role="img" {} aria-label="{}">{}</svg>').format(size, f"{title}. {said}", drawn)
 
 
-def _interval(number: int, label: str, effect: Effect, side: int) -> Markup:
-    middle = number * _LINE + _LINE / 2
+def _interval(middle: float, label: str, effect: Effect, side: int, long: int) -> Markup:
     kind = "good" if effect.low > 0 else "bad" if effect.high < 0 else "unknown"
     short = label if len(label) * _LETTER <= side else f"{label[: side // _LETTER - 1]}…"
+    low, value, high = (_at(share, side, long) for share in (effect.low, effect.value, effect.high))
     return Markup(
         f'<text x="0" y="{middle + 4}">{escape(short)}</text>'
-        f'<line class="{kind}" x1="{_at(effect.low, side)}" y1="{middle}" x2="{_at(effect.high, side)}" y2="{middle}"/>'
-        f'<circle class="{kind}" cx="{_at(effect.value, side)}" cy="{middle}" r="5"/>'
+        f'<line class="{kind}" x1="{low}" y1="{middle}" x2="{high}" y2="{middle}"/>'
+        f'<circle class="{kind}" cx="{value}" cy="{middle}" r="5"/>'
     )
 
 
-def _at(share: float, side: int) -> float:
-    return round(side + (min(max(share, -1.0), 1.0) + 1) / 2 * _LONG, 1)
+def _at(share: float, side: int, long: int) -> float:
+    return round(side + (min(max(share, -1.0), 1.0) + 1) / 2 * long, 1)
 
 
 def _of_100(share: float) -> str:

@@ -55,6 +55,7 @@ def page(
         "is_paused": pause is not None,
         "as_of": getattr(request.state, "as_of", None),
         "now": habitus.clock(),
+        "commands": words.commands("", is_admin=request.state.is_admin),
         "status": status,
     }
     text = encodable(_templates().get_template(template).render(around | values))

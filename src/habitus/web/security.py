@@ -31,9 +31,9 @@ SMALL, LARGE = 2 * 1024 * 1024, 20 * 1024 * 1024  # bytes of a request, and of o
 UPLOADS = ("/api/v1/uploads", "/api/v1/sessions", "/new/", "/chat")
 # What people said to an agent, and what is done for them, nobody reads who has not signed in.
 PRIVATE = (
-    *("/activity", "/chat", "/inbox/effect/", "/failing", "/automation", "/secrets", "/team"),
+    *("/activity", "/chat", "/inbox/effect/", "/failing", "/automation", "/secrets", "/team", "/find"),
     *("/api/v1/sessions", "/api/v1/turns", "/api/v1/review/effect/", "/api/v1/failing"),
-    *("/api/v1/jobs", "/api/v1/secrets"),
+    *("/api/v1/jobs", "/api/v1/secrets", "/api/v1/find", "/api/v1/overview"),
 )
 FREE = ("/enter", "/static/")
 DECIDING = ("/inbox/", "/review/", "/activity/", "/api/v1/review/", "/api/v1/turns/")

@@ -10,6 +10,7 @@ from habitus.agent.consent import Consent
 from habitus.agent.explaining import Why
 from habitus.app.review.inbox import InboxItem
 from habitus.events import OutcomeKind
+from habitus.evidence.lift import Effect
 from habitus.evidence.plan import Plan
 from habitus.evidence.policy import Verdict
 from habitus.jobs.model import JobState
@@ -215,6 +216,16 @@ def fared(counters: Counters) -> str:
     )
 
 
+def interval(effect: Effect) -> str:
+    """What a skill changes, and how sure that is."""
+    value, low, high = (_more(share) for share in (effect.value, effect.low, effect.high))
+    return f"Of 100 conversations {value} go well with it; between {low} and {high}"
+
+
+def _more(share: float) -> str:
+    return f"{abs(100 * share):.0f} {'fewer' if share < 0 else 'more'}"
+
+
 def plainly(sentence: str) -> str:
     """What is known of a skill, without what it takes of a prompt."""
     return re.sub(r" Costs [\d,.]+ tokens a turn\.", "", sentence)
@@ -278,6 +289,41 @@ def without_terminal(text: str) -> str:
     return re.sub(command, lambda found: _PAGES.get(found[2] or found[3], found[0]), text)
 
 
+COMMANDS = {
+    "/": "Home",
+    "/chat": "Chat: talk to an agent",
+    "/skills": "Skills",
+    "/new": "New skill",
+    "/new#upload": "Import skills",
+    "/try": "Try a request",
+    "/tools": "Tools",
+    "/archive": "Archive",
+    "/lessons": "Lessons",
+    "/lessons#l-text": "Add a lesson",
+    "/inbox": "Inbox",
+    "/activity": "Activity",
+    "/insights": "Insights",
+    "/connections": "Connections: connect an agent",
+    "/team": "Team: invite a person",
+    "/automation": "Automation: schedules and jobs",
+    "/settings": "Settings",
+    "/secrets": "Secrets",
+    "/doctor": "Doctor: what needs care",
+    "#pause": "Pause learning, or let it go on",
+}
+_OF_ADMINS = ("/new", "/new#upload", "/lessons#l-text", "#pause")
+
+
+def commands(text: str, *, is_admin: bool = True) -> list[tuple[str, str]]:
+    """Pages and actions whose name has these words: address and name."""
+    wanted = text.lower().split()
+    return [
+        (href, name)
+        for href, name in COMMANDS.items()
+        if all(word in name.lower() for word in wanted) and (is_admin or href not in _OF_ADMINS)
+    ]
+
+
 def ways_on(path: str) -> list[tuple[str, str]]:
     """Where to go from a page that was not found, the nearest first: address and label."""
     kind, _, rest = path.strip("/").partition("/")
@@ -317,6 +363,15 @@ def sentence(item: InboxItem) -> str:
             if change.action is Action.WRITE and not proposal.base_hash:
                 return f"{begun(by)} wants to add the skill {change.name}{where}"
             return f"{begun(by)} wants to {ACTIONS[change.action]} {change.name}{where}"
+
+
+def in_short(item: InboxItem) -> str:
+    """What waits, in as few words as a row has room for."""
+    match item.subject:
+        case Engram(text=text):
+            return f"Remember: {text}"
+        case Proposal() as proposal:
+            return f"{begun('add' if proposal.is_new else ACTIONS[proposal.change.action])} {proposal.change.name}"
 
 
 def decided(item: InboxItem) -> str:

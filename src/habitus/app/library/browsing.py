@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from habitus.app.home import Home
@@ -17,18 +19,32 @@ from habitus.skills.listing import Listed
 from habitus.skills.model import Counters
 
 if TYPE_CHECKING:
-    from habitus.app.growth.evidence import Evidence  # its arithmetic takes longer to import than a list to make
+    from habitus.app.growth.evidence import Evidence
+    from habitus.evidence.lift import Effect  # its arithmetic takes longer to import than a list to make
 
 _LESSONS = 1000
+_FEW = 500  # skills whose exposures are asked for by name
+DAYS = 30
+
+
+class Order(StrEnum):
+    """By what a list of skills is sorted; a minus before it turns it round."""
+
+    NAME = "name"
+    USES = "uses"
+    EFFECT = "effect"
+    SOURCE = "source"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """A skill, how it fared, and whether it is known to help; None while that is not known."""
+    """A skill, how it fared, its uses day by day, and what it is known to change; None while that is not known."""
 
     item: Listed
     counters: Counters
+    days: tuple[int, ...] = ()
     verdict: Verdict | None = None
+    effect: Effect | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,39 +58,77 @@ class Browsed:
     fits: bool  # whether what was searched for fits anything well
 
 
-def browse(home: Home, wanted: SkillList) -> Browsed:
+def browse(
+    home: Home, wanted: SkillList, order: Order | None = None, *, turned: bool = False, skip: int = 0
+) -> Browsed:
+    """One page of the skills that fit, from the one after `skip` on."""
     items = everything(home)
     chosen, fits = matching(home, wanted, items)
-    page = chosen[: wanted.limit]
     with home.reading():
-        counted, known = used(home.skills, page), _known(home.journal, home.evidence, page)
-    return Browsed(
-        rows=tuple(
-            Row(
-                item=item,
-                counters=counted.get((item.layer, item.name), Counters()),
-                verdict=known.get(address(item.name, item.layer)),
-            )
-            for item in page
-        ),
-        found=len(chosen),
-        total=len(items),
-        tags=home.skills.last.tags,
-        fits=fits,
+        if order in (Order.USES, Order.EFFECT):
+            rows = _ordered(rows_of(home, chosen), order, turned=turned)
+        else:
+            ordered = sorted(chosen, key=_source, reverse=turned) if order is Order.SOURCE else list(chosen)
+            if order is Order.NAME:
+                ordered.sort(key=lambda item: item.name, reverse=turned)
+            rows = rows_of(home, ordered[skip : skip + (wanted.limit or len(ordered))])
+            skip = 0
+        page = with_days(home, rows[skip : skip + (wanted.limit or len(rows))])
+    return Browsed(rows=page, found=len(chosen), total=len(items), tags=home.skills.last.tags, fits=fits)
+
+
+def _source(item: Listed) -> tuple[str, str]:
+    return ("" if item.summary is None else item.summary.source, item.name)
+
+
+def _ordered(rows: Sequence[Row], order: Order, *, turned: bool) -> list[Row]:
+    """The most first; those that nothing is known of come last either way."""
+    known = [(_value(row, order), row) for row in rows]
+    ranked = sorted(
+        ((value, row) for value, row in known if value is not None),
+        key=lambda one: (one[0] if turned else -one[0], one[1].item.name),
     )
+    return [*(row for _, row in ranked), *(row for value, row in known if value is None)]
 
 
-def _known(journal: Journal, evidence: Evidence, items: Sequence[Listed]) -> dict[str, Verdict]:
+def _value(row: Row, order: Order) -> float | None:
+    if order is Order.USES:
+        return row.counters.used
+    return None if row.effect is None else row.effect.value
+
+
+def rows_of(home: Home, items: Sequence[Listed]) -> list[Row]:
+    """Skills with how they fared and what they are known to change."""
+    counted, known = used(home.skills, items), _known(home.journal, home.evidence, items)
+    rows = []
+    for item in items:
+        verdict, effect = known.get(address(item.name, item.layer), (None, None))
+        counters = counted.get((item.layer, item.name), Counters())
+        rows.append(Row(item=item, counters=counters, verdict=verdict, effect=effect))
+    return rows
+
+
+def with_days(home: Home, rows: Sequence[Row]) -> tuple[Row, ...]:
+    """The same with the uses of the last thirty days."""
+    now = home.clock()
+    counted: dict[str, list[int]] = {}
+    for name, at in home.journal.used_since(now - timedelta(days=DAYS)):
+        counted.setdefault(name, [0] * DAYS)[DAYS - 1 - min((now - at).days, DAYS - 1)] += 1
+    return tuple(replace(row, days=tuple(counted.get(address(row.item.name, row.item.layer), ()))) for row in rows)
+
+
+def _known(
+    journal: Journal, evidence: Evidence, items: Sequence[Listed]
+) -> dict[str, tuple[Verdict | None, Effect | None]]:
     """Of the version that is there now, what evidence says; its arithmetic is done where anybody has judged."""
     versions = {address(item.name, item.layer): item.summary.version for item in items if item.summary is not None}
-    kept = journal.exposures(list(versions))
+    kept = journal.exposures(list(versions) if len(versions) <= _FEW else None)
     if not any(one.said for one in kept):
         return {}
-    found = ((one.item, one.judgement.verdict) for one in evidence.findings(kept).items)
     return {
-        item.name: verdict
-        for item, verdict in found
-        if verdict is not Verdict.UNKNOWN and versions.get(item.name) == item.version
+        one.item.name: (None if (v := one.judgement.verdict) is Verdict.UNKNOWN else v, one.estimate.offering)
+        for one in evidence.findings(kept).items
+        if versions.get(one.item.name) == one.item.version
     }
 
 

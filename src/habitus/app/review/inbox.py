@@ -31,9 +31,12 @@ class InboxItem:
     subject: Proposal | Engram
 
 
-def waiting(home: Home, *, with_decided: bool = False, all_users: bool = False) -> tuple[InboxItem, ...]:
-    """Proposals, then lessons, each with the reason why it waits."""
-    found = home.review.list(None if with_decided else ProposalState.WAITING, everywhere=True)
+def waiting(
+    home: Home, *, with_decided: bool = False, all_users: bool = False, with_contents: bool = True
+) -> tuple[InboxItem, ...]:
+    """Proposals, then lessons, each with the reason why it waits; without contents, with no files of theirs."""
+    state = None if with_decided else ProposalState.WAITING
+    found = home.review.list(state, everywhere=True, with_contents=with_contents)
     # Memory is opened only where lessons wait.
     has_lessons = all_users or home.waiting_count() > home.review.waiting_count()
     lessons = memory_of(home, all_users).waiting() if has_lessons else ()

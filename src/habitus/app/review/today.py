@@ -37,12 +37,13 @@ class Today:
         return not (self.waiting or self.own_skills or self.new_lessons or self.sessions)
 
 
-def today(home: Home) -> Today:
+def today(home: Home, *, with_contents: bool = True) -> Today:
+    """`with_contents` reads the files of what waits, too."""
     listing, now = home.skills.listing(), home.clock()
     summaries = [item.summary for item in listing if item.summary is not None]
     tools = home.tools.all() if home.skills.snapshot().with_code else ()
     return Today(
-        waiting=inbox.waiting(home),
+        waiting=inbox.waiting(home, with_contents=with_contents),
         new_skills=_newest(summaries, now - _WEEK),
         new_lessons=home.memory.list_lessons("week", 100),
         broken=tuple(item for item in listing if item.state in (State.BROKEN, State.GATED)),

@@ -1,15 +1,18 @@
-"""Parts of every page: the pause switch, taking back what was just done, and addresses that pages had before."""
+"""Parts of every page: finding anything, the pause switch, undo, and addresses that pages had before."""
 
 from __future__ import annotations
 
 from http import HTTPStatus
 from typing import Annotated
+from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from habitus.app.declaring import Nothing
 from habitus.app.use_cases import pausing
+from habitus.app.use_cases.overview import Words, find
+from habitus.web import words
 from habitus.web.api.asking import Opened
 from habitus.web.desks import desks_of
 from habitus.web.rendering import Said, fragment, notice
@@ -17,7 +20,21 @@ from habitus.web.rendering import Said, fragment, notice
 router = APIRouter(include_in_schema=False)
 
 _MOVED = {"review": "/inbox", "more/jobs": "/automation", "today": "", "more": ""}  # what comes after them stays
+_PLACES = {"skill": "/skills", "lesson": "/lessons", "conversation": "/activity"}
 _METHODS = ["GET", "HEAD", "POST"]
+
+
+@router.get("/find")
+def find_anything(request: Request, habitus: Opened, q: str = "") -> HTMLResponse:
+    """Skills, lessons, conversations and commands that fit, for the dialog to list."""
+    found = [
+        (one.kind, f"{_PLACES[one.kind]}/{quote(one.id)}", one.title, one.text)
+        for one in find(habitus, Words(q=q[:200])).found
+    ]
+    commands = words.commands(q, is_admin=request.state.is_admin)
+    if q.strip():
+        commands.append((f"/try?{urlencode({'request': q})}", f"Try the request “{q.strip()[:80]}”"))
+    return fragment("sought.html", found=found, commands=commands)
 
 
 @router.post("/pause")

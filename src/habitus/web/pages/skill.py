@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Form, Request
@@ -9,15 +10,19 @@ from fastapi.responses import HTMLResponse
 
 from habitus.app import Habitus
 from habitus.app.library import comparing, explaining, faring, trusting
+from habitus.app.library.browsing import rows_of, with_days
 from habitus.app.library.comparing import FileChange
+from habitus.app.library.undoing import of_written
 from habitus.app.use_cases import improving, writing
 from habitus.app.use_cases.improving import Improvements
 from habitus.app.use_cases.skills import OneSkill, ShownSkill, file_of
 from habitus.app.use_cases.skills import show as show_skill
-from habitus.errors import Stale
+from habitus.errors import Invalid, Stale
 from habitus.skills.model import Source, Stage
+from habitus.skills.powers import powers
+from habitus.skills.trees import MAIN_FILES
 from habitus.tools.model import ToolStatus, asked_for
-from habitus.web import charts
+from habitus.web import charts, words
 from habitus.web.api.asking import Opened
 from habitus.web.diffs import Compared, drawn
 from habitus.web.pages import skills
@@ -43,37 +48,56 @@ TABS = (
 
 @router.get("/skills/{name}")
 def show(
-    request: Request, habitus: Opened, name: str, tab: str = "read", version: str = "", file: str = ""
+    request: Request, habitus: Opened, name: str, tab: str = "", version: str = "", old: str = "", file: str = ""
 ) -> HTMLResponse:
     text = request.query_params.get("request", "")[:10_000]
-    number = int(version) if version.isdecimal() and len(version) < 9 else 0
-    return shown_page(request, habitus, name, tab, version=number, text=text, file=file)
+    return shown_page(request, habitus, name, tab, version=_number(version), old=_number(old), text=text, file=file)
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() and len(text) < 9 else 0
 
 
 def shown_page(
     request: Request,
     habitus: Habitus,
     name: str,
-    tab: str = "read",
+    tab: str = "",
     *,
     said: Said | None = None,
     version: int = 0,
+    old: int = 0,
     text: str = "",
     file: str = "",
     **values: Any,
 ) -> HTMLResponse:
     shown = show_skill(habitus, OneSkill(name=name))
     tabs = _tabs(shown)
-    tab = tab if tab in tabs else "read"
-    found = _of_tab(habitus, shown, tab, version, text, file) | values
+    tab = tab if tab in tabs else next(iter(tabs))
+    if tab == "history":
+        found = _history(habitus, shown.item.name, old, version)
+    else:
+        found = _of_tab(habitus, shown, tab, text, file) | values
     return page(request, "skill.html", said=said, shown=shown, tab=tab, tabs=tabs, **found)
+
+
+def _history(habitus: Habitus, name: str, old: int, version: int) -> dict[str, Any]:
+    """Every version, and what differs between two of them: the one before by default."""
+    versions = habitus.skills.history(name)[::-1]
+    made = None
+    if version and old:
+        changes = comparing.versions(habitus.skills, name, old, version)
+        made = comparing.VersionChange(before=old, after=version, files=changes)
+    elif version:
+        made = comparing.made_by(habitus.skills, name, version)
+    return {"versions": versions, "made": made, "drawn": drawn(made.files if made else ())}
 
 
 def _tabs(shown: ShownSkill) -> dict[str, str]:
     """Those that have something to show."""
     summary = shown.item.summary
     if summary is None:
-        return {key: label for key, label in TABS if key in ("read", "files", "history")}
+        return {"raw": "Mend", "files": "Files", "history": "History"}
     is_foreign = summary.source is Source.IMPORTED or bool(shown.item.inert)
     has = {
         "recipes": Stage.CHUNKS in summary.stages,
@@ -83,9 +107,13 @@ def _tabs(shown: ShownSkill) -> dict[str, str]:
     return {key: label for key, label in TABS if has.get(key, True)}
 
 
-def _of_tab(habitus: Habitus, shown: ShownSkill, tab: str, version: int, text: str, file: str) -> dict[str, Any]:
+def _of_tab(habitus: Habitus, shown: ShownSkill, tab: str, text: str, file: str) -> dict[str, Any]:
     name = shown.item.name
     match tab:
+        case "read":
+            return _facts(habitus, shown)
+        case "raw":
+            return _raw(habitus, shown)
         case "edit":
             return {"draft": draft_with(shown.skill), "reason": "", "conflict": ()}
         case "recipes":
@@ -97,13 +125,6 @@ def _of_tab(habitus: Habitus, shown: ShownSkill, tab: str, version: int, text: s
             return {"tool": tool, "code": code, "cases": cases, "may": asked_for(tool.permissions)}
         case "files":
             return {"file": file, "text": _text(habitus, shown, file) if file else None}
-        case "history":
-            made = comparing.made_by(habitus.skills, name, version) if version else None
-            return {
-                "versions": habitus.skills.history(name)[::-1],
-                "made": made,
-                "drawn": drawn(made.files if made else ()),
-            }
         case "fared":
             found = faring.fared(habitus, shown.item)
             effects = charts.of_findings(found.findings)
@@ -121,6 +142,59 @@ def _of_tab(habitus: Habitus, shown: ShownSkill, tab: str, version: int, text: s
             return {"why": why, "request_text": text}
         case _:
             return {}
+
+
+def _facts(habitus: Habitus, shown: ShownSkill) -> dict[str, Any]:
+    """Beside its text: effect, uses, trust, and what it may do."""
+    item = shown.item
+    (row,) = with_days(habitus, rows_of(habitus, [item]))
+    may = {words.power(str(one)) for one in powers(item.name, habitus.skills.tree(f"{item.name}@{item.layer}"))}
+    if "trust" in _tabs(shown):
+        target = trusting.trustable_skill(habitus.skills, item.name)
+        is_trusted = trusting.is_trusted(habitus.trust, habitus.approvals, target)
+    else:
+        is_trusted = None
+    effect = None if row.effect is None else charts.intervals("Of a hundred conversations", {"": row.effect}, long=190)
+    return {
+        "row": row,
+        "effect": effect,
+        "may": sorted(may),
+        "is_trusted": is_trusted,
+        "line": charts.sparkline(row.days),
+    }
+
+
+def _raw(habitus: Habitus, shown: ShownSkill, text: str | None = None, problem: str = "") -> dict[str, Any]:
+    """Its main file as it is, to be mended by hand, with the line that can't be read."""
+    problems = [problem] if problem else [str(one) for one in shown.item.diagnostics] or [shown.item.reason]
+    found = re.search(r"\(line (\d+)\)", " ".join(problems))
+    if text is None:
+        text = (shown.text or b"").decode("utf-8", "replace")
+    line = int(found[1]) if found else 0
+    marked = [(at, one, at == line) for at, one in enumerate(text.splitlines(), 1) if abs(at - line) < 3]
+    versions = habitus.skills.history(shown.item.name)
+    version = versions[-1].number if versions else 0
+    return {"raw": text, "problems": problems, "line": line, "marked": marked if line else (), "version": version}
+
+
+@router.post("/skills/{name}/raw")
+def mend(
+    request: Request, habitus: Opened, name: str, text: Annotated[str, Form()], version: Annotated[int, Form()]
+) -> HTMLResponse:
+    """Save the main file whole; what still can't be read is said, and the text stays in the form."""
+    shown = show_skill(habitus, OneSkill(name=name))
+    text = text.replace("\r\n", "\n")
+    path = next((path for path in shown.files if path in MAIN_FILES), MAIN_FILES[0])
+    try:
+        done = habitus.skills.edit_file(
+            name, path, text.encode(), habitus.person("mended by hand"), expected_version=version or None
+        )
+    except Invalid as error:
+        said = Said(text="It still can't be read; nothing was saved.", is_bad=True)
+        values = _raw(habitus, shown, text, error.message)
+        return shown_page(request, habitus, name, "raw", said=said, **values)
+    said = Said(text=f"Saved as version {done.version}.", undo=of_written(done))
+    return shown_page(request, habitus, name, said=said)
 
 
 def _diff_of(habitus: Habitus, name: str, found: Improvements) -> dict[str, tuple[Compared, ...]]:

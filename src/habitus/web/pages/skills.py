@@ -1,18 +1,22 @@
-"""The list of skills: search, filters, switches, and what is done to several at once."""
+"""Skills as a table and as a map: search, filters, order, switches, and what is done to several at once."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Annotated
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Form, Request
 from fastapi.responses import HTMLResponse
 
-from habitus.app.library.browsing import Row, browse
+from habitus.app.library.browsing import Order, browse
+from habitus.app.library.skill_map import map_skills
 from habitus.app.use_cases import writing
-from habitus.app.use_cases.skills import SkillList, used
-from habitus.skills.model import Counters, Source, Stage, State
+from habitus.app.use_cases.skills import SkillList
+from habitus.skills.model import Source, Stage, State
+from habitus.web import charts
 from habitus.web.api.asking import Opened
 from habitus.web.rendering import Said, fragment, page
 from habitus.web.words import counted
@@ -20,6 +24,7 @@ from habitus.web.words import counted
 router = APIRouter(include_in_schema=False)
 
 _PAGE = 50
+_FILTERS = ("q", "tag", "source", "stage", "state")
 
 
 def chosen(q: str = "", tag: str = "", source: str = "", stage: str = "", state: str = "") -> SkillList:
@@ -38,9 +43,17 @@ Chosen = Annotated[SkillList, Depends(chosen)]
 
 @router.get("/skills")
 def list_skills(
-    request: Request, habitus: Opened, filters: Chosen, limit: int = _PAGE, focus: bool = False
+    request: Request, habitus: Opened, filters: Chosen, sort: str = "", page: str = "", view: str = ""
 ) -> HTMLResponse:
-    return listed(request, habitus, filters, limit=max(1, min(limit, 10_000)), focus=focus)
+    if view == "map":
+        return show_map(request, habitus)
+    number = int(page) if page.isdecimal() and len(page) < 6 else 1
+    return listed(request, habitus, filters, sort=sort, number=max(number, 1))
+
+
+def show_map(request: Request, habitus: Opened) -> HTMLResponse:
+    found = map_skills(habitus)
+    return page(request, "skills_map.html", found=found, drawn=charts.skill_map(found) if found.dots else None)
 
 
 def listed(
@@ -48,24 +61,45 @@ def listed(
     habitus: Opened,
     filters: SkillList,
     *,
-    limit: int = _PAGE,
-    focus: bool = False,
+    sort: str = "",
+    number: int = 1,
     said: Said | None = None,
 ) -> HTMLResponse:
-    found = browse(habitus, replace(filters, limit=limit))
-    given = {name: getattr(filters, name) or "" for name in ("q", "tag", "source", "stage", "state")}
-    more = urlencode({**given, "limit": limit + _PAGE})
-    return page(request, "skills.html", said=said, found=found, filters=given, more=more, focus=focus)
+    """One page; an order that nobody knows counts as none."""
+    name = sort.removeprefix("-")
+    order = Order(name) if name in list(Order) else None
+    sort = sort if order else ""
+    found = browse(
+        habitus, replace(filters, limit=_PAGE), order, turned=sort.startswith("-"), skip=_PAGE * (number - 1)
+    )
+    given = {name: getattr(filters, name) or "" for name in _FILTERS}
+    return page(
+        request,
+        "skills.html",
+        said=said,
+        found=found,
+        filters=given,
+        sort=sort,
+        number=number,
+        pages=max(1, -(-found.found // _PAGE)),
+        address=partial(_address, {**given, "sort": sort}),
+        sparkline=charts.sparkline,
+    )
+
+
+def _address(given: Mapping[str, object], **changed: object) -> str:
+    """The same list in another order, or another page of it."""
+    told = {key: value for key, value in {**given, **changed}.items() if value}
+    return f"/skills?{urlencode(told)}" if told else "/skills"
 
 
 @router.post("/skills/{name}/switch")
 def switch(habitus: Opened, name: str, on: Annotated[bool, Form()]) -> HTMLResponse:
-    """Of one row, which comes back as it is now."""
+    """Of one row; the switch comes back as it is now."""
     done = writing.switch(habitus, [name], on=on)
     item = habitus.skills.find(name)
-    counters = used(habitus.skills, [item]).get((item.layer, item.name), Counters())
     said = Said(text=f"{item.name} is {'on' if on else 'off'}.", undo=done.undo)
-    return fragment("row.html", row=Row(item=item, counters=counters), said=said)
+    return fragment("switch.html", item=item, said=said)
 
 
 @router.post("/skills/bulk")
@@ -79,10 +113,11 @@ def bulk(
     source: Annotated[str, Form()] = "",
     stage: Annotated[str, Form()] = "",
     state: Annotated[str, Form()] = "",
+    sort: Annotated[str, Form()] = "",
 ) -> HTMLResponse:
     """Switch those that were chosen, or put them away."""
     said = _done_to(habitus, act, names or [])
-    return listed(request, habitus, chosen(q, tag, source, stage, state), said=said)
+    return listed(request, habitus, chosen(q, tag, source, stage, state), sort=sort, said=said)
 
 
 def _done_to(habitus: Opened, act: str, names: list[str]) -> Said:

@@ -5,7 +5,7 @@ const isTyping = (element) =>
   element.closest("input, textarea, select, markdown-editor, dialog[open]") !== null || element.isContentEditable;
 
 function step(by) {
-  const rows = [...document.querySelectorAll(".rows > li")];
+  const rows = [...document.querySelectorAll(".rows > li, .skills tbody tr")];
   if (!rows.length) return;
   const at = rows.findIndex((row) => row.classList.contains("at"));
   rows[at]?.classList.remove("at");
@@ -15,16 +15,39 @@ function step(by) {
   next.scrollIntoView({ block: "nearest" });
 }
 
+// Finding anything: typed into a dialog, chosen by the arrows, opened by Enter.
+function seek() {
+  const dialog = document.querySelector("#seek");
+  if (!dialog.open) dialog.showModal();
+  dialog.querySelector("input").select();
+}
+
+function chooseSought(by) {
+  const links = [...document.querySelectorAll("#sought a")];
+  const at = links.indexOf(document.activeElement);
+  if (at + by < 0) document.querySelector("#seek-q").focus();
+  else links[Math.min(at + by, links.length - 1)]?.focus();
+}
+
+document.addEventListener("keydown", (event) => {
+  if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") {
+    event.preventDefault();
+    seek();
+  } else if (event.target.closest?.("#seek") && ["ArrowDown", "ArrowUp"].includes(event.key)) {
+    event.preventDefault();
+    chooseSought(event.key === "ArrowDown" ? 1 : -1);
+  } else if (event.target.id === "seek-q" && event.key === "Enter") {
+    event.preventDefault();
+    document.querySelector("#sought a")?.click();
+  }
+});
+
 const keys = {
-  "/": () => {
-    const field = document.querySelector("[data-search]");
-    if (field) field.focus();
-    else location.assign("/skills?focus=1");
-  },
+  "/": () => seek(),
   j: () => step(1),
   k: () => step(-1),
   e: () => {
-    const row = document.querySelector(".rows > li.at .grow > a[href^='/skills/']");
+    const row = document.querySelector(".at a[href^='/skills/']");
     if (row) location.assign(`${row.pathname}?tab=edit`);
     else document.querySelector("[data-edit]")?.click();
   },
@@ -40,7 +63,18 @@ document.addEventListener("keydown", (event) => {
   act();
 });
 
-document.querySelector(".tabs [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+document.querySelectorAll(".tabs [aria-current], .side [aria-current]").forEach((here) =>
+  here.scrollIntoView({ block: "nearest", inline: "center" }),
+);
+
+// The line of a broken file that can't be read is chosen, so that it is seen.
+const broken = document.querySelector("textarea[data-line]");
+if (broken && Number(broken.dataset.line)) {
+  const lines = broken.value.split("\n");
+  const start = lines.slice(0, broken.dataset.line - 1).reduce((sum, line) => sum + line.length + 1, 0);
+  broken.focus();
+  broken.setSelectionRange(start, start + lines[broken.dataset.line - 1].length);
+}
 
 // Text that nobody has saved is not left without a word.
 let unsaved = null;
@@ -56,6 +90,18 @@ document.addEventListener("input", ({ target }) => {
 });
 
 document.addEventListener("click", (event) => {
+  if (event.target.closest("[data-seek]")) seek();
+  const sought = event.target.closest("#sought a");
+  if (sought) document.querySelector("#seek").close();
+  if (sought?.matches("[data-pause]")) {
+    event.preventDefault();
+    document.querySelector("#pause-switch").click();
+  }
+  const copy = event.target.closest("[data-copy]");
+  if (copy) {
+    navigator.clipboard.writeText(document.querySelector(copy.dataset.copy).textContent);
+    copy.textContent = "Copied";
+  }
   if (event.target.closest("[data-discard]")) unsaved = null;
   event.target.closest(".said .close")?.closest(".said").remove();
 });

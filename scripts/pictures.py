@@ -1,0 +1,127 @@
+"""Make pictures of every page: light, dark and on a phone, with much data and with none, in a headless Chromium.
+
+`pictures.py FOLDER [PART OF AN ADDRESS…]` writes them to FOLDER, those of the pages named or of all; nothing is
+committed of it. `pictures.py --docs` writes the three that the documents show.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import uvicorn
+from playwright.sync_api import Browser, Page, sync_playwright
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from habitus.app import Habitus, read_settings  # noqa: E402  # the tests' homes lie beside this folder
+from habitus.web.app import make_app  # noqa: E402
+from habitus.web.desks import Desks  # noqa: E402
+from habitus.web.security import keys_of  # noqa: E402
+from tests.browser.conftest import FLAGS  # noqa: E402
+from tests.web.furnished import furnish_with_life, furnish_with_much  # noqa: E402
+
+PAGES = (
+    *("/", "/chat", "/skills", "/skills?view=map", "/new", "/try", "/tools", "/archive", "/lessons", "/inbox"),
+    *("/activity", "/insights", "/connections", "/team", "/automation", "/settings", "/secrets", "/doctor", "/nowhere"),
+)
+OF_MUCH = (
+    *("/try?request=close+the+books", "/inbox/1", "/activity/s1", "/skills/broken"),
+    *(f"/skills/close-the-month{tab}" for tab in ("", "?tab=edit", "?tab=history&version=3", "?tab=fared")),
+    *("/skills/shout?tab=code", "/skills/look-around?tab=recipes", "/skills/close-the-month?tab=improve"),
+)
+LOOKS = {
+    "light": {"viewport": {"width": 1280, "height": 860}, "color_scheme": "light"},
+    "dark": {"viewport": {"width": 1280, "height": 860}, "color_scheme": "dark"},
+    "phone": {"viewport": {"width": 375, "height": 812}, "color_scheme": "light"},
+}
+OF_DOCS = {"skills.png": "/skills", "review.png": "/inbox/1", "home.png": "/"}
+
+
+def main(words: Sequence[str]) -> int:
+    if not words:
+        print(__doc__)
+        return 2
+    if words[0] == "--docs":
+        with browser() as chromium, site(has_much=True) as (address, link):
+            for name, path in OF_DOCS.items():
+                page = opened(chromium, f"{address}/enter?key={link()}", LOOKS["light"])
+                page.goto(address + path, wait_until="networkidle")
+                page.screenshot(path=ROOT / "docs" / "images" / name)
+        return 0
+    folder = Path(words[0])
+    folder.mkdir(parents=True, exist_ok=True)
+    wide = []
+    with browser() as chromium:
+        for has_much in (True, False):
+            with site(has_much=has_much) as (address, link):
+                paths = [path for path in PAGES + OF_MUCH * has_much if not words[1:] or path in words[1:]]
+                for look, context in LOOKS.items():
+                    page = opened(chromium, f"{address}/enter?key={link()}", context)
+                    wide += list(pictured(page, address, paths, folder, f"{'much' if has_much else 'none'}-{look}"))
+    print(f"{len(list(folder.glob('*.png')))} pictures are in {folder}.", *wide, sep="\n")
+    return 1 if wide else 0
+
+
+def pictured(page: Page, address: str, paths: Sequence[str], folder: Path, prefix: str) -> Iterator[str]:
+    """Take them; says which are wider than the screen."""
+    for path in paths:
+        page.goto(address + path, wait_until="networkidle")
+        name = path.strip("/").translate(str.maketrans("/?=&", "---.")) or "home"
+        page.screenshot(path=folder / f"{name}-{prefix}.png", full_page=True)
+        if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+            yield f"{prefix}: {path} is wider than the screen."
+
+
+def opened(chromium: Browser, address: str, look: dict[str, object]) -> Page:
+    page = chromium.new_context(**look).new_page()  # type: ignore[arg-type]  # they are as it takes them
+    page.goto(address)
+    return page
+
+
+@contextmanager
+def browser() -> Iterator[Browser]:
+    where = shutil.which("chromium") or shutil.which("google-chrome")
+    if where is None:
+        sys.exit("There is no browser here. Install one: apt-get install chromium")
+    with sync_playwright() as playwright:
+        yield playwright.chromium.launch(executable_path=where, args=FLAGS.split())
+
+
+@contextmanager
+def site(*, has_much: bool) -> Iterator[tuple[str, Callable[[], str]]]:
+    """A home of its own that is served on this machine, and what makes a link to sign in with."""
+    with tempfile.TemporaryDirectory() as place, socket.socket() as door:
+        environ = {"HOME": place, "USER": "ann", "HABITUS_DURABLE": "false"}
+        settings = read_settings(Path(place) / "home", environ).model_copy(update={"cwd": Path(place)})
+        with Habitus.open(settings) as habitus:
+            if has_much:
+                furnish_with_life(habitus)
+                furnish_with_much(habitus, skills=300, waiting=40, requests=240)
+                (settings.home / "skills" / "broken").mkdir()
+                (settings.home / "skills" / "broken" / "SKILL.md").write_text("---\nname: [broken\n---\n1. Mend me.\n")
+            door.bind(("127.0.0.1", 0))
+            door.listen()
+            host = f"127.0.0.1:{door.getsockname()[1]}"
+            keys, desks = keys_of(habitus), Desks(habitus)
+            server = uvicorn.Server(uvicorn.Config(make_app(desks, keys, [host]), log_level="warning", lifespan="off"))
+            serving = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[door])))
+            serving.start()
+            try:
+                yield f"http://{host}", keys.new_link
+            finally:
+                server.should_exit = True
+                serving.join()
+                desks.close()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,270 @@
+"""The overview that people begin with, and finding anything by a few words."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from habitus.app.conversations import models
+from habitus.app.conversations.past_sessions import past_sessions
+from habitus.app.declaring import Nothing, argument, limit_option, use_case
+from habitus.app.home import Home
+from habitus.app.library.browsing import DAYS
+from habitus.app.library.skill_map import Cluster, map_skills
+from habitus.app.library.undoing import of_change
+from habitus.app.operation.people import Role
+from habitus.app.other_agents.connecting import connected_agents
+from habitus.app.review import inbox
+from habitus.app.use_cases.skills import SkillList, everything, matching
+from habitus.hosts.table import HOSTS
+from habitus.journal.days import Day
+from habitus.memory.model import Engram, Producer
+from habitus.skills.model import Source, Summary
+from habitus.skills.review import Proposal
+
+_WEEK = timedelta(days=7)
+_SHOWN = 3  # that help or hurt most
+_OWN = ("api", "cli", "repl", "web")  # kinds of requests that come from no other agent
+_TAUGHT = (Producer.USER, Producer.IMPORT)  # what agents did not learn themselves
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownEffect:
+    """How many of a hundred conversations a skill makes go better, and between which figures the truth lies."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeardAgent:
+    """An agent that is connected on this machine, or was heard; `name` is as the journal calls it."""
+
+    name: str
+    title: str
+    is_connected: bool
+    last_heard: datetime | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learned:
+    """A skill or a lesson that agents made of their work."""
+
+    kind: str
+    id: str
+    text: str
+    on: datetime | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportedTogether:
+    """Skills that one command brought in, and what takes them out again."""
+
+    names: Sequence[str]
+    on: datetime
+    undo: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstSteps:
+    """What a new home has done of what makes it useful."""
+
+    agent: bool
+    skills: bool
+    model: bool
+    request: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overview:
+    """Days are the last thirty, the oldest first; `waiting` is how much waited at the end of each."""
+
+    days: Sequence[Day]
+    waiting: Sequence[int]
+    helps: Sequence[KnownEffect]
+    hurts: Sequence[KnownEffect]
+    agents: Sequence[HeardAgent]
+    learned: Sequence[Learned]
+    imports: Sequence[ImportedTogether]
+    steps: FirstSteps
+
+
+@use_case("", route="GET /overview", who=Role.VIEWER, example=Nothing())
+def overview(home: Home, wanted: Nothing) -> Overview:
+    """The last thirty days: requests and how they went, what waited, what helps and what hurts, and who was heard."""
+    now = home.clock()
+    with home.reading():
+        days, heard = home.journal.days(DAYS), home.journal.last_heard()
+    summaries = [item.summary for item in home.skills.listing() if item.summary is not None]
+    recent = [one for one in summaries if one.modified_on is not None and one.modified_on >= now - _WEEK]
+    helps, hurts = _effects(home)
+    agents = _agents(home, heard)
+    own = any(one.layer != "bundled" for one in summaries)
+    steps = FirstSteps(
+        agent=bool(agents), skills=own, model=bool(models.chosen(home.settings, os.environ)[0]), request=bool(heard)
+    )
+    return Overview(
+        days=days,
+        waiting=_waiting(home, days),
+        helps=helps,
+        hurts=hurts,
+        agents=agents,
+        learned=_learned(recent, home.memory.list_lessons("week", 100)),
+        imports=_imports(home, recent),
+        steps=steps,
+    )
+
+
+def _waiting(home: Home, days: Sequence[Day]) -> list[int]:
+    open_from: list[tuple[datetime, datetime | None]] = []
+    for item in inbox.waiting(home, with_decided=True, with_contents=False):
+        subject = item.subject
+        if isinstance(subject, Proposal):
+            open_from.append((subject.made_on, subject.decided_on))
+        elif subject.created_on is not None:
+            open_from.append((subject.created_on, None))
+    ends = [datetime.combine(day.day, datetime.min.time(), tzinfo=UTC) + timedelta(days=1) for day in days]
+    return [sum(made < end and (done is None or done >= end) for made, done in open_from) for end in ends]
+
+
+def _effects(home: Home) -> tuple[list[KnownEffect], list[KnownEffect]]:
+    """Of the newest version of each skill that is known to have one."""
+    newest: dict[str, KnownEffect] = {}
+    for one in home.evidence.findings().items if any(each.said for each in home.evidence.exposures()) else ():
+        if one.item.kind == "skill" and (effect := one.estimate.offering) is not None:
+            name = one.item.name.partition("@")[0]
+            newest[name] = KnownEffect(name=name, value=effect.value, low=effect.low, high=effect.high)
+    ranked = sorted(newest.values(), key=lambda one: (-one.value, one.name))
+    hurts = [one for one in reversed(ranked) if one.value < 0]
+    return [one for one in ranked if one.value > 0][:_SHOWN], hurts[:_SHOWN]
+
+
+def _agents(home: Home, heard: dict[str, datetime]) -> list[HeardAgent]:
+    connected = connected_agents(home.settings, os.environ)
+    names = dict.fromkeys([*connected, *(name for name in heard if name not in _OWN)])
+    agents = [
+        HeardAgent(
+            name=name,
+            title=HOSTS[name].title if name in HOSTS else "Agents by MCP" if name == "mcp" else name,
+            is_connected=name in connected,
+            last_heard=heard.get(name),
+        )
+        for name in names
+    ]
+    return sorted(agents, key=lambda one: (one.last_heard is None, -(one.last_heard or home.clock()).timestamp()))
+
+
+def _learned(recent: Iterable[Summary], lessons: Iterable[Engram]) -> list[Learned]:
+    found = [
+        Learned(kind="skill", id=one.name, text=one.title or one.name, on=one.modified_on)
+        for one in recent
+        if one.source is Source.AGENT
+    ]
+    found += [
+        Learned(kind="lesson", id=one.id, text=one.text, on=one.created_on)
+        for one in lessons
+        if one.produced_by not in _TAUGHT
+    ]
+    return sorted(found, key=lambda one: one.on or datetime.min.replace(tzinfo=UTC), reverse=True)
+
+
+def _imports(home: Home, recent: Iterable[Summary]) -> list[ImportedTogether]:
+    """What came in one change has one moment."""
+    together: dict[datetime, list[str]] = {}
+    for one in recent:
+        if one.source is Source.IMPORTED and one.modified_on is not None:
+            together.setdefault(one.modified_on, []).append(one.name)
+    found = []
+    for on in sorted(together, reverse=True)[:_SHOWN]:
+        change = home.skills.history(together[on][0])[-1].author
+        undo = of_change(change) if change.change else ()
+        found.append(ImportedTogether(names=sorted(together[on]), on=on, undo=undo))
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class MappedSkill:
+    """A skill on the map: its place from 0 to 1 in both directions, its uses and its effect of a hundred, if known."""
+
+    name: str
+    x: float
+    y: float
+    uses: int
+    effect: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapOfSkills:
+    skills: Sequence[MappedSkill]
+    clusters: Sequence[Cluster]
+
+
+@use_case("", route="GET /map", who=Role.VIEWER, example=Nothing())
+def show_map(home: Home, wanted: Nothing) -> MapOfSkills:
+    """Where skills lie by their meaning: those used most, and the others in clusters."""
+    found = map_skills(home)
+    return MapOfSkills(
+        skills=[
+            MappedSkill(
+                name=dot.row.item.name,
+                x=dot.x,
+                y=dot.y,
+                uses=dot.row.counters.used,
+                effect=None if dot.row.effect is None else dot.row.effect.value,
+            )
+            for dot in found.dots
+        ],
+        clusters=found.clusters,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Words:
+    q: str = argument("A few words.", default="")
+    limit: int = limit_option(6)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundThing:
+    """A skill, a lesson or a conversation; `id` is by what it is opened."""
+
+    kind: str
+    id: str
+    title: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundThings:
+    found: Sequence[FoundThing]
+
+
+@use_case("", route="GET /find", who=Role.VIEWER, example=Words(q="close the books"))
+def find(home: Home, wanted: Words) -> FoundThings:
+    """Skills, lessons and your conversations that fit a few words, at most so many of each."""
+    if not (words := wanted.q.lower().split()):
+        return FoundThings(found=())
+    skills, fits = matching(home, SkillList(q=wanted.q), everything(home))
+    found = [
+        FoundThing(
+            kind="skill",
+            id=item.name,
+            title=(item.summary.title if item.summary else "") or item.name,
+            text=item.summary.cue if item.summary else item.reason,
+        )
+        for item in skills[: wanted.limit if fits else 2]
+    ]
+    lessons = [one for one in home.memory.list_lessons("all", 1000) if _has_all(words, one.text)]
+    found += [FoundThing(kind="lesson", id=one.id, title=one.text, text="") for one in lessons[: wanted.limit]]
+    talks = [one for one in past_sessions(home.settings, home.journal, 500) if _has_all(words, one.title)]
+    found += [FoundThing(kind="conversation", id=one.id, title=one.title, text="") for one in talks[: wanted.limit]]
+    return FoundThings(found=found)
+
+
+def _has_all(words: Iterable[str], text: str) -> bool:
+    lowered = text.lower()
+    return all(word in lowered for word in words)

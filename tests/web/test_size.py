@@ -1,0 +1,39 @@
+"""Pages stay small however much there is: two thousand skills and five hundred changes that wait."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from fastapi.testclient import TestClient
+
+from habitus.app import Habitus
+from habitus.app.library import skill_map
+from tests.web.furnished import furnish_with_life, furnish_with_much
+from tests.web.test_pages import PAGES
+
+MOST_BYTES, MOST_NODES = 300_000, 5_000
+
+
+@pytest.mark.req("CL-02")
+@pytest.mark.parametrize(("skills", "waiting"), [(550, 60), pytest.param(2000, 500, marks=pytest.mark.full)])
+def test_no_page_is_large_where_there_is_much(browser: TestClient, habitus: Habitus, skills: int, waiting: int) -> None:
+    furnish_with_life(habitus)
+    furnish_with_much(habitus, skills=skills, waiting=waiting, requests=20)
+    item = f"/inbox/{habitus.review.list(with_contents=False)[0].id}"
+    large = {}
+    for path in (*PAGES, "/skills?view=map", "/skills?sort=effect", "/skills?page=40", item, "/find?q=letters"):
+        text = browser.get(path).text
+        nodes = len(re.findall(r"<[a-z]", text))
+        if len(text.encode()) > MOST_BYTES or nodes > MOST_NODES:
+            large[path] = len(text.encode()), nodes
+    assert large == {}
+    first = browser.get("/api/v1/map").json()
+    assert len(first["skills"]) == skill_map.MOST
+    assert sum(one["number"] for one in first["clusters"]) == len(habitus.skills.snapshot().by_name) - skill_map.MOST
+    (habitus.settings.home / skill_map.FILE).unlink()
+    assert browser.get("/api/v1/map").json() == first  # laid out anew, and the same
+    kept = {one["name"]: (one["x"], one["y"]) for one in first["skills"]}
+    habitus.skills.remove("close-the-month", habitus.person())
+    again = browser.get("/api/v1/map").json()["skills"]
+    assert {one["name"]: (one["x"], one["y"]) for one in again if one["name"] in kept}.items() <= kept.items()
