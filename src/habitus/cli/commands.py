@@ -135,7 +135,7 @@ def _skills() -> TyperGroup:
         _OfSkill("update", "sources:update"),
         _OfSkill("export", "sources:export"),
         _OfSkill("publish", "sources:publish"),
-        Command("search", "finding:search"),
+        Command("search", "searching:search"),
         Command("select", "finding:select"),
         _OfSkill("eval", "finding:evaluate"),
         _OfSkill("trial", "trial:trial"),

@@ -1,4 +1,4 @@
-"""`habitus skills search | select | eval` and `habitus why`: which skill for which request, and why."""
+"""`habitus skills select | eval` and `habitus why`: which skill for which request, and why."""
 
 from __future__ import annotations
 
@@ -12,43 +12,13 @@ from habitus.app.library.explaining import PastWhy
 from habitus.app.whose import whose
 from habitus.cli import completion, output
 from habitus.cli.opening import opened
-from habitus.cli.options import AllUsers, AsJson, Features, Paths, Resources, Wide
+from habitus.cli.options import AllUsers, AsJson, Features, Paths, Resources
 from habitus.skills.evals import EvalCase, EvalResult
 from habitus.skills.selection import Request
 
 Source = Annotated[str, typer.Option("--source", help="Where the request comes from: repl, talk, email, briefing …")]
 Attach = Annotated[list[str] | None, typer.Option("--attach", help="An attached file; may be repeated.")]
 AsUser = Annotated[str | None, typer.Option("--user", help="Who asks.")]
-
-
-def search(
-    context: typer.Context,
-    query: Annotated[str, typer.Argument(help="What somebody would ask for.")],
-    k: Annotated[int, typer.Option("-k", min=1, help="How many.")] = 10,
-    wide: Wide = False,
-    as_json: AsJson = False,
-) -> None:
-    """Find skills by what a request says, not only by its words."""
-    with opened(context) as habitus:
-        with output.counting(is_quiet=as_json, doing="Indexing") as progress:
-            habitus.finder.catch_up(progress)
-        results = habitus.finder.search(query, k=k)
-        listing = {item.name: item for item in habitus.skills.listing()}
-        if as_json:
-            output.print_json({"results": results.hits, "fits": results.fits, "confidence": results.confidence})
-            return
-        if not results.hits:
-            output.say("Nothing matches.")
-            return
-        if not results.fits:
-            output.say("Nothing fits well; the nearest:", style="yellow")
-        rows = []
-        for hit in results.hits:
-            summary = listing[hit.id].summary if hit.id in listing else None
-            made_of = ", ".join(f"{name} {value:+.2f}" for name, value in list(hit.parts.items())[:3])
-            rows.append((hit.id, f"{hit.score:.2f}", summary.cue if summary else "", made_of))
-        columns = ("name", "score", "use it", "made of") if wide else ("name", "score", "use it")
-        output.table(columns, [row[: len(columns)] for row in rows], wide="use it", is_cut=not wide)
 
 
 def select(

@@ -1,4 +1,5 @@
-"""Start of `habitus`: a client on a pipe is greeted before the commands are imported, which takes a while."""
+"""Start of `habitus`: what can be answered before the commands are imported, which takes a while, is answered here: the
+version, and the greeting of a client on a pipe."""
 
 from __future__ import annotations
 
@@ -6,17 +7,35 @@ import functools
 import importlib
 import os
 import sys
+from typing import TYPE_CHECKING
 
-from habitus.mcp.greeting import Greeting, answers_file
+if TYPE_CHECKING:
+    from habitus.mcp.greeting import Greeting
 
 
 def run() -> None:
+    if sys.argv[1:] == ["--version"] and _print_version():
+        return
     if "mcp" in sys.argv:
         greeting(*sys.argv[1:]).answer_early()
     importlib.import_module("habitus.cli.main").run()
 
 
+def _print_version() -> bool:
+    """Whether it could be printed; where not, the command says why."""
+    from importlib.metadata import version
+
+    try:
+        sys.stdout.write(f"habitus {version('habitus')}\n")
+        sys.stdout.flush()
+    except (AttributeError, OSError, ValueError):
+        return False
+    return True
+
+
 @functools.cache
 def greeting(*words: str) -> Greeting:
     """Of the client that this process was started for with these words."""
-    return Greeting(answers_file(words, os.environ))
+    early = importlib.import_module("habitus.mcp.greeting")  # for servers alone
+    made: Greeting = early.Greeting(early.answers_file(words, os.environ))
+    return made

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from habitus.search.model import SHAPE, Document
-from habitus.search.words import code, content_words, terms
+from habitus.search.words import codes, content_words
 
 FIELDS = ("name", "cue", "tags", "description", "body")
 
@@ -46,7 +46,7 @@ class IndexEntry:
 def encode(document: Document) -> IndexEntry:
     tags = " , ".join(document.tags)
     texts = (document.name, document.cue, tags, document.description, document.body[:_LONGEST_BODY])
-    fields = [[code(term) for term in terms(text)] for text in texts]
+    fields = [codes(text) for text in texts]
     of_name = content_words(document.name)
     others = [word for word in content_words(" ".join(texts[1:4])) if word not in of_name]
     return IndexEntry(

@@ -203,10 +203,13 @@ class Index:
         other._corpus.replace(entries, vectors)
         return Supposed(index=other)
 
-    def put(self, documents: Iterable[Document]) -> int:
-        """Take documents in, new or changed; says how many were not there like that already."""
+    def put(self, documents: Iterable[Document], *, look: bool = True) -> int:
+        """Take documents in, new or changed; says how many were not there like that already.
+
+        Whoever puts many, some at a time, need not look before the last: the next search does.
+        """
         newest = {document.id: document for document in documents}
-        with self._locked():
+        with self._locked(look=look):
             slots, entries = self._corpus.slots, self._corpus.entries
             changed = [
                 document
@@ -215,7 +218,8 @@ class Index:
             ]
         for start in range(0, len(changed), _AT_A_TIME):
             self._write(changed[start : start + _AT_A_TIME])
-        self._look()
+        if look:
+            self._look()
         return len(changed)
 
     def _write(self, documents: Sequence[Document]) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import unicodedata
 import zlib
-from functools import cache
+from functools import cache, lru_cache
+from itertools import chain
 from typing import Protocol
 
 # What people say around a request rather than in it. Pronouns and politeness are rare in descriptions, so their
@@ -26,7 +27,8 @@ STOP_WORDS = frozenset(
 )
 
 # Letters and digits together; `C#` and `C++` are names, and the single letter of `it's` is no word.
-_CHUNK = re.compile(r"(?<![^\W_])[A-Za-z](?:#|\+\+)|(?<!['’])[^\W_]+|(?<=['’])[^\W_]{2,}", re.UNICODE)
+_CHUNK = re.compile(r"[^\W_]{2,}|[A-Za-z](?:#|\+\+)|(?<!['’])[^\W_]")
+_ASCII_CHUNK = re.compile(r"[A-Za-z0-9]{2,}|[A-Za-z](?:#|\+\+)|(?<!')[A-Za-z0-9]")  # the same in half the time
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
 _CJK = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
 _LONGEST = 40
@@ -38,10 +40,24 @@ class _Stemmer(Protocol):
 
 def terms(text: str) -> list[str]:
     """Every term of a text in reading order; stop words are dropped."""
-    found: list[str] = []
-    for chunk in _CHUNK.findall(unicodedata.normalize("NFKC", text)):
-        found.extend(_terms_of(chunk))
-    return found
+    return [term for chunk in _chunks(text) for term in _terms_of(chunk)]
+
+
+def codes(text: str) -> list[int]:
+    """The codes of the terms of a long text. Those of a chunk are remembered, because words repeat."""
+    chunks = _chunks(text)
+    if len(_known_codes) >= _KNOWN_AT_MOST:
+        _known_codes.clear()
+    for chunk in set(chunks).difference(_known_codes):
+        _known_codes[chunk] = tuple(map(code, _split(chunk)))
+    return list(chain.from_iterable(map(_known_codes.__getitem__, chunks)))
+
+
+def _chunks(text: str) -> list[str]:
+    """Runs of letters and digits."""
+    if text.isascii():
+        return _ASCII_CHUNK.findall(text)
+    return _CHUNK.findall(unicodedata.normalize("NFKC", text))
 
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -74,18 +90,13 @@ def _stemmer() -> _Stemmer:
     return stemmer
 
 
-_known: dict[str, tuple[str, ...]] = {}
+_known_codes: dict[str, tuple[int, ...]] = {}
 _KNOWN_AT_MOST = 200_000
 
 
+@lru_cache(maxsize=50_000)
 def _terms_of(chunk: str) -> tuple[str, ...]:
-    """The terms of one run of letters and digits, remembered because words repeat."""
-    found = _known.get(chunk)
-    if found is None:
-        if len(_known) >= _KNOWN_AT_MOST:
-            _known.clear()
-        found = _known[chunk] = tuple(_split(chunk))
-    return found
+    return tuple(_split(chunk))
 
 
 def _split(chunk: str) -> list[str]:

@@ -162,7 +162,8 @@ class Finder:
         changed = [name for name in here if known.get(name) != now[name]]
         for done, some in enumerate(chunks(changed)):
             progress(done * CHUNK)
-            index.put(self._documents([seen.by_name[name] for name in some]))
+            is_last = (done + 1) * CHUNK >= len(changed)  # then memory follows, once for all of them
+            index.put(self._documents([seen.by_name[name] for name in some]), look=is_last)
             self._remember(some, now)
         moved = (known.keys() & now.keys()).difference(here)
         if moved:
