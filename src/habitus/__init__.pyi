@@ -12,7 +12,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -392,6 +392,7 @@ class Habitus:
     settings: Settings
     clock: Callable[[], datetime]
     stores: Any
+    ending: ExitStack
     has_pages: Any
     is_read_only: Any
     pause: Any

@@ -41,6 +41,9 @@ class UserSettings(_Section):
 
 class ReviewSettings(_Section):
     auto: bool = Field(default=False, description="Apply harmless prose of agents at once; the rest still waits.")
+    somebody_else: bool = Field(
+        default=False, description="In a team: nobody approves what they, or their own agent, have proposed."
+    )
 
 
 class ExperimentalSettings(_Section):

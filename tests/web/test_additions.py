@@ -25,9 +25,9 @@ def test_an_address_that_not_everybody_reaches_is_refused(
     refused = api.post("/api/v1/additions", json={"source": source})
     assert refused.status_code == 409
     assert said in refused.text
-    assert said in browser.post("/new/add", data={"source": source}).text
+    assert said in browser.post("/import/address", data={"source": source}).text
 
 
 def test_the_page_has_a_place_for_an_address(browser: TestClient) -> None:
-    assert 'name="source"' in browser.get("/new").text
-    assert "No address was given." in browser.post("/new/add", data={"source": " "}).text
+    assert 'name="source"' in browser.get("/import").text
+    assert "No address was given." in browser.post("/import/address", data={"source": " "}).text

@@ -16,7 +16,7 @@ from tests.web.test_chat import heard
 
 @pytest.mark.req("CL-02")
 def test_a_job_is_left_followed_ended_and_tried_again(browser: TestClient, habitus: Habitus) -> None:
-    assert "Nothing to do" in browser.get("/automation").text
+    assert "Nothing runs." in browser.get("/automation").text
     page = browser.post("/automation", data={"kind": "curate"}).text
     assert '<live-part from="/automation/live">' in page
     queue = jobs.open_queue(habitus)

@@ -47,10 +47,10 @@ def test_a_large_upload_is_shown_in_part_and_left_to_a_worker(
     files = packed((f"s{number}/SKILL.md", SKILL.format(number)) for number in range(3))
     looked = api.post(API, files=files).json()
     assert ([one["name"] for one in looked["scanned"]], looked["is_cut"]) == (["s0", "s1"], True)
-    assert "There are more" in browser.post("/new/look", files=files).text
+    assert "There are more" in browser.post("/import/look", files=files).text
     job = api.post(f"{API}?save=true", files=files).json()
     assert (job["kind"], job["state"], api.get("/api/v1/skills/s2").status_code) == ("import", "waiting", 404)
-    assert "a worker takes it in" in browser.post("/new/take", files=files).text
+    assert "a worker takes it in" in browser.post("/import/take", files=files).text
     other = api.post(f"{API}?save=true", files=files).json()
     assert api.post(f"/api/v1/jobs/{other['id']}/cancel").status_code == 200
     assert other["id"] not in [folder.name for folder in (habitus.settings.home / uploading.FOLDER).iterdir()]

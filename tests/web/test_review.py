@@ -1,4 +1,4 @@
-"""The Review page: what a change would have done, what belongs together, and every decision taken back."""
+"""The Inbox: what a change would have done, what belongs together, and every decision taken back."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from habitus.app.library.tasks import tasks_of
 from habitus.app.operation.people import Role, open_people
 from habitus.app.review import inbox, replaying
 from habitus.app.use_cases import review
+from habitus.files import file_of
 from habitus.journal.model import Turn
 from habitus.memory.model import Draft, Kind, Producer
 from habitus.skills.model import Actor, Author, Skill, State
@@ -55,7 +56,8 @@ def test_a_change_is_shown_with_what_it_would_have_done_to_the_last_requests(
 ) -> None:
     asked(habitus, "Brew me a coffee with the grinder, please", "How is tea brewed?", "Translate this letter")
     id = proposed(habitus, COFFEE)
-    effect = seen(f"<main>{browser.get(f'/inbox/effect/{id}').text}")
+    while "so far" in (effect := seen(f"<main>{browser.get(f'/inbox/effect/{id}').text}")):
+        pass  # it says how far it is, and goes on
     assert re.search(r"1\s+of the last 3 requests would get brew-coffee that do not now", effect)
     told = api.get(f"/api/v1/review/effect/{id}").json()
     (gained,) = told["affected"]
@@ -90,8 +92,8 @@ def test_near_duplicates_that_wait_are_decided_together(browser: TestClient, hab
     second = proposed(habitus, replace(COFFEE, name="make-coffee"))
     groups = inbox.together(habitus.finder, inbox.waiting(habitus))
     assert [[item.id for item in group] for group in groups if len(group) > 1] == [[first, second]]
-    page = browser.get("/inbox").text
-    assert "These 2 say much the same" in page
+    page = browser.get(f"/inbox/alike/{first}").text
+    assert "1 other in the inbox says much the same:  make-coffee ." in seen(f"<main>{page}")
     assert f'hx-post="/inbox/{first}/choose"' in page
     done = browser.post(f"/inbox/{second}/choose", data={"others": [first]})
     assert "Approved; 1 other turned down." in done.text
@@ -178,8 +180,58 @@ def test_a_lesson_that_waits_is_edited_turned_down_and_taken_back(browser: TestC
 def test_a_task_that_was_mined_is_read_and_taken_on_the_page(browser: TestClient, habitus: Habitus) -> None:
     task = Task(id="tea", request="How long does green tea draw?", checks=(Contains(text="three minutes"),))
     (waits,) = propose_tasks(habitus, [MinedTask(skill="brew-tea", task=task, evidence=("asked often",))])
-    assert "three minutes" in seen(browser.get("/inbox").text)
+    (door,) = re.findall(r'hx-get="(/inbox/\d+/file\?path=[^"]+)"', browser.get("/inbox").text)
+    assert "three minutes" in browser.get(door).text
     assert tasks_of(habitus, "brew-tea") == ()
     browser.post(f"/inbox/{waits.proposal}/approve")
     (kept,) = tasks_of(habitus, "brew-tea")
     assert (kept.id, kept.reviewed_by) == ("tea", habitus.settings.signature)
+
+
+@pytest.mark.req("CL-02")
+def test_a_large_import_of_ones_own_is_read_as_that_and_its_files_come_when_they_are_opened(
+    browser: TestClient, habitus: Habitus
+) -> None:
+    script = file_of("".join(f"print({number})\n" for number in range(3000)).encode())
+    tree = {**with_skill({}, COFFEE), **{f"scripts/{number}.py": script for number in range(60)}}
+    findings = (
+        "scripts/1.py:2: Runs whatever a server sends (pipe)",
+        "scripts/2.py:9: Runs whatever a server sends (pipe)",
+    )
+    change = Change(action=Action.WRITE, name=COFFEE.name, layer="user", tree=tree)
+    made = habitus.review.propose(change, habitus.person("import of https://example.org/a.zip"), findings)
+    page = browser.get(f"/inbox/{made.id}").text
+    assert "You import brew-coffee" in page
+    assert "Runs whatever a server sends: scripts/1.py, line 2, and in 1 more place." in seen(page)
+    assert "The agent is told" not in page
+    assert (len(page) < 50_000, "print(7)" in page, page.count("<details")) == (True, False, 52)
+    rest = browser.get(f"/inbox/{made.id}/files", params={"start": 50}).text
+    assert "scripts/9.py" in rest
+    first = browser.get(f"/inbox/{made.id}/file", params={"path": "scripts/9.py"}).text
+    assert ("print(999)" in first, "print(1000)" in first, "Show more (2,000 lines left)" in first) == (
+        True,
+        False,
+        True,
+    )
+    assert "print(2999)" in browser.get(f"/inbox/{made.id}/file", params={"path": "scripts/9.py", "start": 2000}).text
+    assert browser.get(f"/inbox/{made.id}/file", params={"path": "nothing"}).status_code == 404
+
+
+@pytest.mark.req("CL-02", "CL-04")
+def test_in_a_team_somebody_else_can_be_made_to_approve(
+    browser: TestClient, api: TestClient, stranger: TestClient, habitus: Habitus
+) -> None:
+    key = {"key": "review.somebody_else", "value": "true"}
+    alone = browser.post("/settings/value", data=key, headers={"HX-Request": "true"})
+    assert (alone.status_code, "Nobody else is here" in alone.text) == (409, True)
+    reviewer = {"Authorization": f"Bearer {open_people(habitus).add('ben', Role.REVIEWER).token}"}
+    assert browser.post("/settings/value", data=key).status_code == 200
+    id = proposed(habitus, COFFEE)
+    assert "somebody else must approve it" in browser.get(f"/inbox/{id}").text
+    refused = api.post(f"/api/v1/review/{id}/approve")
+    assert (refused.status_code, "somebody else must approve it" in refused.json()["title"]) == (409, True)
+    assert stranger.post(f"/api/v1/review/{id}/approve", headers=reviewer).status_code == 200
+    # With nobody else left, whoever is alone decides again.
+    other = proposed(habitus, replace(COFFEE, name="make-coffee"))
+    open_people(habitus).remove("ben")
+    assert api.post(f"/api/v1/review/{other}/approve").status_code == 200

@@ -98,6 +98,7 @@ KNOWN = {
     "/review/effect/{id}": "1",
     "/sessions/{id}": "s1",
     "/turns/{id}": "t1",
+    "/agents/{agent}/changes": "claude-code",
 }
 ASKED = {"q": "close the books", "request": "close the books"}
 

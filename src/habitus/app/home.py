@@ -86,6 +86,7 @@ class Home:
         self.settings, self.clock = settings, clock
         self.stores = {} if stores is None else stores  # of directories: one look at each is for all users
         self._is_derived = is_derived  # from one that is open, whose connections it uses
+        self.ending = ExitStack()  # what goes on beside it, and ends before it is closed
         self.has_pages = has_pages and not there.is_read_only  # whether memory is shown in files of this home
         self.is_read_only = there.is_read_only
         self.pause = Pause(shared, clock)
@@ -117,6 +118,7 @@ class Home:
                 closing.callback(self.local.dispose)
             closing.callback(self.notifier.close)
             closing.callback(self._scans.save)
+            closing.callback(self.ending.close)
 
     def __enter__(self) -> Self:
         return self

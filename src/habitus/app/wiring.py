@@ -16,6 +16,7 @@ from habitus.app import home_directory
 from habitus.app.home import AWAY, Clock, Home
 from habitus.app.library.content import near_duplicates
 from habitus.app.library.layers import open_library
+from habitus.app.operation.people import is_team
 from habitus.app.operation.tombstones import missing_tombstones
 from habitus.app.sharing import standing_in
 from habitus.app.sharing.carrying import carry_out, catch_up
@@ -116,6 +117,8 @@ class _Parts:
             carry=partial(carry_out, home),
             clock=home.clock,
             auto=home.settings.review.auto,
+            user=home.settings.user,
+            needs_somebody_else=lambda: home.settings.review.somebody_else and is_team(home),
             duplicates=partial(near_duplicates, home.finder),
             redacted=home.redacted,
             tell=home.notifier.proposal,

@@ -101,7 +101,7 @@ def _jobs() -> TyperGroup:
 
 
 def _schedule() -> list[TyperCommand]:
-    return [Declared("list", "jobs:list_scheduled"), Command("set", "jobs:set_schedule")]
+    return [Declared("list", "jobs:list_scheduled"), Declared("set", "jobs:set_schedule")]
 
 
 def _config() -> TyperGroup:
@@ -262,9 +262,9 @@ def _secrets() -> TyperGroup:
 
 def _users() -> TyperGroup:
     below = [
-        Command("add", "users:add"),
-        Command("list", "users:list_users"),
-        Command("remove", "users:remove"),
+        Declared("add", "users:add"),
+        Declared("list", "users:list_users"),
+        Declared("remove", "users:remove"),
     ]
     return group("users", "People who may sign in to the web page besides you.", below, panel=_OPERATE)
 

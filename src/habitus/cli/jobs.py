@@ -12,10 +12,10 @@ import typer
 from habitus.app import Habitus
 from habitus.app.declaring import Nothing
 from habitus.app.use_cases import jobs as cases
-from habitus.app.use_cases.jobs import JobList, JobPage, NewJob, OneJob, ScheduledJobs
+from habitus.app.use_cases.jobs import JobList, JobPage, NewJob, NewTimes, OneJob, Rescheduled, ScheduledJobs
 from habitus.app.work import jobs
-from habitus.app.work.job_kinds import KINDS, SCHEDULED
-from habitus.cli import config, moments, output
+from habitus.app.work.job_kinds import KINDS
+from habitus.cli import moments, output
 from habitus.cli.declared import finish
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson
@@ -69,14 +69,9 @@ def list_scheduled(context: typer.Context, wanted: Nothing, done: ScheduledJobs)
     output.table(("kind", "when", "next", "last"), rows)
 
 
-def set_schedule(
-    context: typer.Context,
-    kind: Annotated[str, typer.Argument(help=f"{', '.join(SCHEDULED)}.")],
-    when: Annotated[str, typer.Argument(help="off, hourly, 'daily at 3:30' or 'weekly on sunday at 3'.")],
-    as_json: AsJson = False,
-) -> None:
-    """Say when a kind of job starts by itself; the same as 'habitus config set schedule.KIND'."""
-    config.put(context, f"schedule.{kind}", when, as_json)
+def set_schedule(context: typer.Context, wanted: NewTimes, done: Rescheduled) -> None:
+    when = next(one.when for one in done.schedule if one.kind == wanted.kind)
+    output.say(f"schedule.{wanted.kind} is set to {when}.")
 
 
 def worker(

@@ -26,6 +26,7 @@ from habitus.journal.model import (
     Selected,
     TrialArms,
     Turn,
+    TurnFilter,
     TurnOutcome,
     origin_of,
 )
@@ -141,6 +142,44 @@ class Journal:
         return self._brief(
             sa.select(turns).where(_is_real(), _of(user)).order_by(turns.c.started_on.desc()).limit(limit)
         )
+
+    def find(self, wanted: TurnFilter, *, limit: int, after: str = "") -> list[Turn]:
+        """Real turns of any conversation in the same way, the latest first, those behind one of them."""
+        query = sa.select(turns).where(_is_real(), _of(wanted.user))
+        if wanted.text:
+            query = query.where(turns.c.request.icontains(wanted.text, autoescape=True))
+        if wanted.source_type:
+            query = query.where(turns.c.source_type == wanted.source_type)
+        if wanted.skill:
+            read = selections.c.place.in_([Place.EAGER.value, Place.LOADED.value])
+            showing = sa.select(selections.c.turn).where(selections.c.name == wanted.skill, read)
+            query = query.where(turns.c.id.in_(showing))
+        if after:
+            mark = self.turn(after, user=wanted.user)
+            earlier = turns.c.started_on < mark.started_on
+            query = query.where(earlier | ((turns.c.started_on == mark.started_on) & (turns.c.id < after)))
+        query = query.order_by(turns.c.started_on.desc(), turns.c.id.desc())
+        if wanted.outcome is None:
+            return self._brief(query.limit(limit))
+        found: list[Turn] = []
+        start, is_over = 0, False
+        while len(found) < limit and not is_over:  # how a turn went is known when its judgements are read
+            some = self._brief(query.offset(start).limit(_AT_ONCE))
+            found += [turn for turn in some if _went(turn) is wanted.outcome]
+            start, is_over = start + _AT_ONCE, len(some) < _AT_ONCE
+        return found[:limit]
+
+    def source_types(self, *, user: str | None = None) -> list[str]:
+        """Where real turns came from."""
+        return self._distinct(turns.c.source_type, _is_real(), _of(user))
+
+    def users(self) -> list[str]:
+        """Everybody who has real turns."""
+        return self._distinct(turns.c.user, _is_real())
+
+    def _distinct(self, column: sa.Column[Any], *where: sa.ColumnElement[bool]) -> list[str]:
+        with sql.reading(self._engine) as connection:
+            return sorted(connection.execute(sa.select(column).where(*where).distinct()).scalars())
 
     def brief(self, id: str, *, user: str | None = None) -> Turn | None:
         """One turn in the same way, by its id or the caller's own; None for one that nobody kept."""
@@ -336,6 +375,11 @@ def effective(found: Sequence[TurnOutcome]) -> TurnOutcome | None:
     """The judgement that counts: the heaviest, of equal ones the latest; None while nobody has judged."""
     ranked = sorted(enumerate(found), key=lambda item: (item[1].weight, item[1].at or datetime.min, item[0]))
     return ranked[-1][1] if ranked else None
+
+
+def _went(turn: Turn) -> OutcomeKind | None:
+    judged = effective(turn.outcomes)
+    return None if judged is None else judged.kind
 
 
 def loaded_or_ruled(turn: Turn) -> tuple[str, ...]:

@@ -141,6 +141,17 @@ class Turn:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class TurnFilter:
+    """Which turns are looked for; what is left empty is any. `user` None is everybody."""
+
+    user: str | None = None
+    text: str = ""  # in the request
+    source_type: str = ""
+    skill: str = ""  # that was read in full
+    outcome: OutcomeKind | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class KeptSession:
     """A session as the journal lists it."""
 

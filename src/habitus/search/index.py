@@ -113,7 +113,7 @@ class Index:
             hits = (Hit(id=found.ids[row], score=fit[row], parts=why) for row, why in zip(best, parts, strict=True))
             sure = fit[order[0]]
             least = ranking.floor(self._tier, found.corpus.documents if among is None else len(among))
-            return Results(hits=tuple(hits), fits=sure >= least, confidence=sure)
+            return Results(hits=tuple(hits), fits=sure >= least, confidence=sure, least=max(0.0, least))
 
     def evidence(self, query: str, *, among: Collection[str] | None = None, look: bool = True) -> IndexEvidence | None:
         """What speaks for every candidate, before it is weighed; for calibration. None when nothing can match."""

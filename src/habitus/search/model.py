@@ -38,6 +38,7 @@ class Results:
     hits: tuple[Hit, ...] = ()
     fits: bool = False
     confidence: float = 0.0
+    least: float = 0.0  # the confidence below which nothing is offered
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -19,13 +19,14 @@ from habitus.errors import NotFound
 from habitus.files import Tree
 from habitus.skills import records, trees
 from habitus.skills.ledger import Ledger
-from habitus.skills.model import Author
+from habitus.skills.model import Actor, Author
 from habitus.skills.powers import PowerKind, powers
 from habitus.skills.tables import proposals
 from habitus.sql.news import Topic, news_of
 from habitus.text import one_line
 
 TRIAL = "trial"  # where a proposal keeps the table of the trial that its code passed
+USER_OF = "user"  # where it keeps whose it is
 TRIAL_COLUMNS = ("input", "recorded", "draft", "compared")
 
 
@@ -79,6 +80,11 @@ class Proposal:
     def trial(self) -> tuple[Mapping[str, str], ...]:
         """Rows of a trial that code went through: input, recorded, draft, and what of it was compared."""
         return tuple(self.change.details.get(TRIAL, ()))
+
+    @property
+    def user(self) -> str:
+        """Who proposed it, or whose agent did; nobody for what goes on by itself."""
+        return "" if self.author.actor is Actor.JOB else str(self.change.details.get(USER_OF, ""))
 
     @property
     def is_new(self) -> bool:

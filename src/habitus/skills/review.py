@@ -21,9 +21,9 @@ from habitus.skills.diffing import diff_trees
 from habitus.skills.layers import USER, Layer
 from habitus.skills.library import Library
 from habitus.skills.model import Actor, Author, Skill
+from habitus.skills.proposals import USER_OF, Desks
 from habitus.skills.proposals import Action as Action
 from habitus.skills.proposals import Change as Change
-from habitus.skills.proposals import Desks
 from habitus.skills.proposals import Proposal as Proposal
 from habitus.skills.proposals import ProposalState as ProposalState
 from habitus.skills.proposals import Submitted as Submitted
@@ -48,6 +48,8 @@ class Review:
         *,
         clock: Callable[[], datetime],
         auto: bool,
+        user: str = "",
+        needs_somebody_else: Callable[[], bool] = lambda: False,
         local: sa.Engine | None = None,
         host: str = "",
         allow_elsewhere: Callable[[], None] = lambda: None,
@@ -58,6 +60,7 @@ class Review:
     ) -> None:
         """`local` is the database of this `host` where `engine` is shared with others.
 
+        `user` is whose this is, and `needs_somebody_else` says whether they may not approve what is theirs;
         `allow_elsewhere` raises where this person may not decide for another host; `carry` carries out what was
         approved for a directory of this one; `tell` hears what begins to wait.
         """
@@ -70,6 +73,8 @@ class Review:
         self._clock = clock
         self._redacted = redacted  # for reasons, which people and models write; files are kept as they are
         self._auto = auto
+        self._user = user
+        self._needs_somebody_else = needs_somebody_else
         self._tell = tell
         self._told: list[Callable[[Proposal], None]] = []
 
@@ -98,7 +103,8 @@ class Review:
 
         What a person has turned down is refused with their reason, unless it is a person who brings it up again.
         """
-        change = replace(change, name=names.checked(change.name))
+        details = {**change.details, USER_OF: self._user} if self._user else change.details
+        change = replace(change, name=names.checked(change.name), details=details)
         before = self._current(change)
         base_hash = tree_hash(before) if before else ""
         if change.action is Action.WRITE and trees.parse(change.name, change.tree).skill is None:
@@ -247,9 +253,18 @@ class Review:
         roots = {layer.name: _root(layer) for layer in self._library.layers}
         return not self.is_elsewhere(proposal) and proposal.root in ("", roots.get(proposal.change.layer))
 
+    def is_for_somebody_else(self, proposal: Proposal) -> bool:
+        """Whether whoever is at work here may not approve it, because it is theirs."""
+        return bool(proposal.user) and proposal.user == self._user and self._needs_somebody_else()
+
     def approve(self, number: int, person: Author) -> tuple[Proposal, int | None]:
         """Carry it out, or have its host do so. A proposal whose base has moved changes nothing."""
         proposal = self._waiting(number)
+        if self.is_for_somebody_else(proposal):
+            raise Refused(
+                f"Proposal {number} is yours, or your agent's: somebody else must approve it.",
+                mend="Ask them, or have an admin change that under Team.",
+            )
         if self.is_elsewhere(proposal):
             self._decide(number, ProposalState.ACCEPTED, person, "")
             return self.get(number), None

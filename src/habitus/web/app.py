@@ -21,6 +21,8 @@ from habitus.web.pages import (
     entering,
     everywhere,
     home,
+    importing,
+    inbox,
     insights,
     jobs,
     lists,
@@ -31,7 +33,6 @@ from habitus.web.pages import (
     trying,
 )
 from habitus.web.pages import lessons as lesson_pages
-from habitus.web.pages import review as review_pages
 from habitus.web.pages import secrets as secrets_page
 from habitus.web.pages import skill as skill_page
 from habitus.web.pages import skills as skill_pages
@@ -77,7 +78,8 @@ def doors() -> FastAPI:
         skill_page,
         trying,
         new,
-        review_pages,
+        importing,
+        inbox,
         lesson_pages,
         activity,
         chat,

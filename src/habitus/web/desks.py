@@ -23,17 +23,18 @@ from habitus.app.conversations.talking import Talks
 from habitus.app.home_directory import STAND_IN
 from habitus.app.operation import configuring
 from habitus.app.operation.configuring import Configured
-from habitus.app.operation.people import Person, Role
+from habitus.app.operation.people import Person, Role, is_team
 from habitus.app.review import taking_back
 from habitus.app.review.taking_back import TakenBack
 from habitus.app.sharing.carrying import Serving
 from habitus.app.sharing.reaching import absence
-from habitus.errors import HabitusError
+from habitus.errors import HabitusError, Refused
 
 log = logging.getLogger(__name__)
 
 READS = frozenset({"GET", "HEAD"})
 AS_OF = "Habitus-As-Of"  # the header of an answer from the copy: when the copy was made
+SOMEBODY_ELSE = "review.somebody_else"  # a setting that takes a team
 _ASKED_EVERY_S = 1.0
 
 
@@ -97,6 +98,8 @@ class Desks:
 
     def put(self, habitus: Habitus, key: str, text: str | None) -> Configured:
         """Change a setting in the file, or take it out; everybody works on with it, what runs ends as it began."""
+        if key == SOMEBODY_ELSE and text and text.lower() != "false" and not is_team(habitus):
+            raise Refused("Nobody else is here who could approve.", mend="Invite a reviewer or an admin first.")
         done = configuring.put_from_afar(habitus.settings, os.environ, key, text)
         name = done.now.key.partition(".")[0]  # however it was spelled
         with self._lock:

@@ -21,7 +21,7 @@ from markupsafe import Markup
 from habitus.skills.fields import EDITABLE
 from habitus.skills.model import Stage
 from habitus.text import encodable
-from habitus.web import words
+from habitus.web import comparisons, words
 from habitus.web.desks import habitus_of
 
 HERE = Path(__file__).parent
@@ -48,6 +48,7 @@ def page(
         "path": request.url.path,
         "csrf": request.state.csrf,
         "who": request.state.person,
+        "me": habitus.settings.signature,
         "may_change": request.state.may_change,
         "is_admin": request.state.is_admin,
         "said": said,
@@ -105,9 +106,16 @@ def _templates() -> Environment:
         "markdown": markdown,
         "moment": moment,
         "counted": words.counted,
+        "of_finding": lambda found: f"{found.path}:{found.line}: {found.why} ({found.rule})",
+        "source_word": words.source,
         "twice": lambda text: (text, text),
     }
-    made.globals |= {"words": words, "skill_fields": EDITABLE, "version": version("habitus")}
+    made.globals |= {
+        "words": words,
+        "comparisons": comparisons,
+        "skill_fields": EDITABLE,
+        "version": version("habitus"),
+    }
     return made
 
 

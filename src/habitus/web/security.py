@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 
@@ -28,12 +29,12 @@ KEY_FILE = "web.key"
 COOKIE = "habitus-"
 SIGNED_IN_FOR = 30 * 24 * 3600  # seconds
 SMALL, LARGE = 2 * 1024 * 1024, 20 * 1024 * 1024  # bytes of a request, and of one that uploads
-UPLOADS = ("/api/v1/uploads", "/api/v1/sessions", "/new/", "/chat")
+UPLOADS = ("/api/v1/uploads", "/api/v1/sessions", "/import/", "/chat")
 # What people said to an agent, and what is done for them, nobody reads who has not signed in.
 PRIVATE = (
     *("/activity", "/chat", "/inbox/effect/", "/failing", "/automation", "/secrets", "/team", "/find"),
     *("/api/v1/sessions", "/api/v1/turns", "/api/v1/review/effect/", "/api/v1/failing"),
-    *("/api/v1/jobs", "/api/v1/secrets", "/api/v1/find", "/api/v1/overview"),
+    *("/api/v1/jobs", "/api/v1/secrets", "/api/v1/find", "/api/v1/overview", "/api/v1/users"),
 )
 FREE = ("/enter", "/static/")
 DECIDING = ("/inbox/", "/review/", "/activity/", "/api/v1/review/", "/api/v1/turns/")
@@ -125,6 +126,11 @@ class Keys:
             return OWNER
         return _asker(self._people.with_token(token))
 
+    def note_seen(self, asker: Asker | None) -> None:
+        """That somebody of the team is there."""
+        if asker is not None and asker.person is not None:
+            self._people.note_seen(asker.person, datetime.fromtimestamp(self._clock(), UTC))
+
     def csrf(self, cookie: str) -> str:
         """What only a page that we gave to this browser can say."""
         return _sign(self._for_people(), f"csrf {cookie}")
@@ -212,6 +218,11 @@ class Guard:
         await (answer or self._app)(scope, body, _adding(send))
 
     def _signed_in(self, scope: Scope, headers: Headers) -> tuple[Asker | None, str]:
+        asker, csrf = self._recognised(scope, headers)
+        self._keys.note_seen(asker)
+        return asker, csrf
+
+    def _recognised(self, scope: Scope, headers: Headers) -> tuple[Asker | None, str]:
         """Who asks, and what a browser has to say with a change; a program that sends a token has nothing to say."""
         kind, _, token = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer":

@@ -8,17 +8,21 @@ from urllib.parse import quote
 
 from habitus.agent.consent import Consent
 from habitus.agent.explaining import Why
+from habitus.app.library.comparing import FileChange
 from habitus.app.review.inbox import InboxItem
 from habitus.events import OutcomeKind
 from habitus.evidence.lift import Effect
 from habitus.evidence.plan import Plan
 from habitus.evidence.policy import Verdict
-from habitus.jobs.model import JobState
-from habitus.journal.model import Place
+from habitus.jobs.model import Job, JobState
+from habitus.journal.journal import effective
+from habitus.journal.model import Place, Turn
 from habitus.memory.model import Engram, Kind, Producer, Scope, TrustLevel
 from habitus.recipes.catalogue import RecipeStatus
 from habitus.recipes.counts import RecipeCounts
 from habitus.recipes.plan import Parameter
+from habitus.settings import DAYS, SCHEDULE
+from habitus.skills.importing import Verdict as ImportVerdict
 from habitus.skills.listing import Listed
 from habitus.skills.model import Actor, Author, Counters, Source, Stage, State
 from habitus.skills.review import Action, Proposal, ProposalState
@@ -62,6 +66,15 @@ TRUSTS = {
     TrustLevel.AUTOMATIC: "nobody has checked it",
 }
 OUTCOMES = {OutcomeKind.OK: "went well", OutcomeKind.FAILED: "went wrong", OutcomeKind.INFRA: "was interrupted"}
+ROLES = {"viewer": "viewer: looks", "reviewer": "reviewer: decides too", "admin": "admin: changes everything"}
+AGENTS = {
+    "repl": "chat in a terminal",
+    "web": "chat on this page",
+    "mcp": "an agent over MCP",
+    "api": "a program",
+    "claude-code": "Claude Code",
+    "cli": "the command line",
+}
 PLACES = {
     Place.EAGER: "was read in full",
     Place.STICKY: "was kept from the turn before",
@@ -76,6 +89,13 @@ CONSENTS = {
     Consent.NO: "No",
     Consent.LATER: "Later, in the Inbox",
     Consent.ALWAYS: "Always for this project",
+}
+IMPORTED = {
+    ImportVerdict.IMPORTED: ("saved", "good"),
+    ImportVerdict.UPDATED: ("brought up to date", "good"),
+    ImportVerdict.UNCHANGED: ("was here already", ""),
+    ImportVerdict.HELD: ("waits for you", "warn"),
+    ImportVerdict.REFUSED: ("left out", "bad"),
 }
 JOBS = {
     "curate": "Tidy up",
@@ -172,6 +192,47 @@ ACTIONS = {
     Action.DISABLE: "switch off",
     Action.TASKS: "keep tasks to examine",
 }
+
+
+def source(source_type: str) -> tuple[str, str]:
+    """Where something was asked, as it is kept and in words."""
+    return source_type, AGENTS.get(source_type, source_type)
+
+
+def went(turn: Turn) -> tuple[str, str] | None:
+    """How a turn went in a few words, with the colour of that; nothing where nobody said."""
+    judged = effective(turn.outcomes)
+    if judged is None:
+        return None
+    return OUTCOMES[judged.kind], "good" if judged.kind is OutcomeKind.OK else "bad"
+
+
+def of_effect(effect: Effect) -> str:
+    """What offering something changes, in a sentence."""
+    value, low, high = (f"{round(100 * each):+d}" for each in (effect.value, effect.low, effect.high))
+    sure = "helps" if effect.low > 0 else "does harm" if effect.high < 0 else "not known yet"
+    return f"{value} of 100 go well, {low} to {high}: {sure}"
+
+
+_DURATIONS = (("day", 86_400), ("hour", 3_600), ("minute", 60))
+
+
+def time_left(job: Job) -> str:
+    """About how long a job still takes, by how long its parts took so far; nothing before one is done."""
+    if not (job.of and job.done and job.added_on and job.changed_on and job.state is JobState.RUNNING):
+        return ""
+    seconds = (job.changed_on - job.added_on).total_seconds() / job.done * (job.of - job.done)
+    name, length = next(((name, length) for name, length in _DURATIONS if seconds >= length), ("minute", 60))
+    return f"about {counted(max(1, round(seconds / length)), name)} left"
+
+
+def schedule_parts(when: str) -> tuple[str, str]:
+    """A schedule as two fields have it: off, hourly, daily or a day of the week; and the time."""
+    found = re.fullmatch(SCHEDULE, when)
+    at = f"{int(found['hour'] or 0):02}:{int(found['minute'] or 0):02}" if found and found["hour"] else "03:00"
+    if when.startswith("weekly"):
+        return (found["day"] if found and found["day"] else DAYS[0]), at
+    return when.partition(" ")[0], at
 
 
 def counted(number: int, thing: str) -> str:
@@ -294,7 +355,7 @@ COMMANDS = {
     "/chat": "Chat: talk to an agent",
     "/skills": "Skills",
     "/new": "New skill",
-    "/new#upload": "Import skills",
+    "/import": "Import skills",
     "/try": "Try a request",
     "/tools": "Tools",
     "/archive": "Archive",
@@ -311,7 +372,7 @@ COMMANDS = {
     "/doctor": "Doctor: what needs care",
     "#pause": "Pause learning, or let it go on",
 }
-_OF_ADMINS = ("/new", "/new#upload", "/lessons#l-text", "#pause")
+_OF_ADMINS = ("/new", "/import", "/lessons#l-text", "#pause")
 
 
 def commands(text: str, *, is_admin: bool = True) -> list[tuple[str, str]]:
@@ -352,14 +413,16 @@ def whom(engram: Engram) -> str:
     return SCOPES[engram.scope] + owner
 
 
-def sentence(item: InboxItem) -> str:
-    """What waits, in one sentence."""
+def sentence(item: InboxItem, me: str = "") -> str:
+    """What waits, in one sentence; `me` is who reads it."""
     match item.subject:
         case Engram(text=text):
             return f"Remember: {text}"
         case Proposal() as proposal:
             change, by = proposal.change, who(proposal.author)
             where = f" in {change.layer} on {proposal.host}" if proposal.host else ""
+            if imported_from(proposal):
+                return f"You import {change.name}{where}" if by in (me, "you") else f"{by} imports {change.name}{where}"
             if change.action is Action.WRITE and not proposal.base_hash:
                 return f"{begun(by)} wants to add the skill {change.name}{where}"
             return f"{begun(by)} wants to {ACTIONS[change.action]} {change.name}{where}"
@@ -372,6 +435,52 @@ def in_short(item: InboxItem) -> str:
             return f"Remember: {text}"
         case Proposal() as proposal:
             return f"{begun('add' if proposal.is_new else ACTIONS[proposal.change.action])} {proposal.change.name}"
+
+
+def headline(item: InboxItem, me: str = "") -> tuple[str, str]:
+    """What waits, for a row of a list: its name, and what shall become of it."""
+    match item.subject:
+        case Engram(text=text):
+            return text, "to remember"
+        case Proposal() as proposal:
+            name = proposal.change.name
+            said = sentence(item, me).replace(f" the skill {name}", " it").replace(f" {name}", " it")
+            return name, said
+
+
+def imported_from(proposal: Proposal) -> str:
+    """Where a person has it from, if that is what they do."""
+    is_import = not proposal.author.is_automatic and proposal.author.reason.startswith(_IMPORT)
+    return proposal.author.reason.removeprefix(_IMPORT) if is_import else ""
+
+
+_IMPORT = "import of "
+_FOUND = re.compile(r"(?P<path>\S.*?):(?P<line>\d+): (?P<why>.+?)(?:, and (?P<more>\d+) more places?)? \([\w.]+\)")
+
+
+def concerns(reasons: Sequence[str]) -> list[str]:
+    """Why something waits, one sentence a kind: what a scan found in several places is said once."""
+    kinds: dict[str, list[re.Match[str]]] = {}
+    said: list[str] = []
+    for reason in reasons:
+        if (found := _FOUND.fullmatch(reason)) is not None:
+            kinds.setdefault(found["why"], []).append(found)
+        elif reason:
+            said.append(begun(power(waits(reason))).rstrip(".") + ".")
+    for why, places in kinds.items():
+        more = len(places) - 1 + sum(int(one["more"] or 0) for one in places)
+        others = f", and in {counted(more, 'more place')}" if more else ""
+        said.append(f"{begun(why.rstrip('.'))}: {places[0]['path']}, line {places[0]['line']}{others}.")
+    return list(dict.fromkeys(said))
+
+
+def of_file(change: FileChange) -> str:
+    """What becomes of a file, in a few words."""
+    if not change.is_text:
+        return "no text"
+    if change.before is None:
+        return f"new, {counted(len((change.after or '').splitlines()), 'line')}"
+    return "taken away" if change.after is None else "changed"
 
 
 def decided(item: InboxItem) -> str:
@@ -430,7 +539,7 @@ def _answer(why: Why) -> str:
 def waits(reason: str) -> str:
     """Why something waits; what a scan or a search found is told by its name inside."""
     if reason == "the agent started it":
-        return "nobody asked for it"
+        return "the agent suggests this by itself"
     near = reason.removeprefix("near-duplicate of ")
     return reason if near == reason else f"says much the same as {near.partition(' ')[0]}"
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+from habitus.agent.choosing import near
 from habitus.agent.explaining import Why, explain
 from habitus.agent.session import Session
 from habitus.agent.user_input import inside
@@ -17,6 +19,7 @@ from habitus.app.library.selecting import select
 from habitus.errors import Invalid
 from habitus.journal.journal import Journal
 from habitus.journal.model import Place, Selected
+from habitus.search import Hit
 from habitus.skills import menu
 from habitus.skills.finding import Finder
 from habitus.skills.library import Library
@@ -46,11 +49,12 @@ class Prospect:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tried:
-    """What a request would bring, and what fits it best, the best first."""
+    """What a request would bring, and what fits it best, the best first, with what speaks for each."""
 
     prospect: Prospect
-    best: tuple[Summary, ...]
-    fits: bool  # well enough that the first is named to the agent
+    best: tuple[tuple[Summary, Hit], ...]
+    least: float  # how well something must fit to be offered
+    named: frozenset[str]  # those that the agent is pointed to
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,7 +85,10 @@ def tried(home: Home, text: str, most: int = 8) -> Tried:
     found = home.finder.search(text, k=most, among=seen.selection.eligible())
     known = {summary.name: summary for summary in seen.selection.menu}
     known |= {choice.name: choice.summary for choice in seen.selection.eager}
-    return Tried(prospect=seen, best=tuple(known[hit.id] for hit in found.hits), fits=found.fits)
+    on_menu = frozenset(summary.name for summary in seen.selection.menu)
+    named = frozenset(hit.id for hit in near(partial(home.finder.search, text), on_menu))
+    best = tuple((known[hit.id], hit) for hit in found.hits)
+    return Tried(prospect=seen, best=best, least=found.least, named=named)
 
 
 def why(home: Home, name: str, request: Request) -> Why:

@@ -52,8 +52,10 @@ class Configured:
 # What the page and REST may set. The rest names commands, addresses and places, which whoever owns the machine decides.
 _MODELS = ("model", "cheap_model")
 FROM_AFAR = (
-    *("model", "cheap_model", "memory", "acc_mode", "learning_tokens", "review.auto", "evidence.withhold"),
+    *("model", "cheap_model", "memory", "acc_mode", "learning_tokens", "evidence.withhold"),
+    *("review.auto", "review.somebody_else"),
     *("layers", "disabled_skills", "reliable", "search.encoder", "bot_name"),
+    *(f"schedule.{kind}" for kind in ("curate", "learn", "mine", "verify", "dream", "improve")),
     *("retention.turn_days", "retention.lessons", "retention.degraded_tool_days"),
 )
 

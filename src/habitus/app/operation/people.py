@@ -10,9 +10,11 @@ import re
 import secrets
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 FILE = "people.json"  # where a home kept them before
 _KEY = "people"
+_NOTED_EVERY = timedelta(minutes=5)
 _ASK_AGAIN_S = 1.0  # after the database was found to be away
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 
@@ -36,6 +39,7 @@ sign_ins = sa.Table(
     sa.Column("role", sa.String, nullable=False),
     sa.Column("link", sa.String, nullable=False),  # a hash, and empty once it was used
     sa.Column("token", sa.String, nullable=False),  # a hash
+    sa.Column("seen_on", sql.Utc),
 )
 
 signing_keys = sa.Table(
@@ -63,6 +67,7 @@ class Person:
     name: str
     role: Role
     key: str = field(default="", compare=False, repr=False)
+    seen_on: datetime | None = field(default=None, compare=False)  # when they were last there
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,9 +88,15 @@ def open_people(home: Home) -> People:
     return people
 
 
+def is_team(home: Home) -> bool:
+    """Whether anybody besides whoever is at work here may approve; a home has an owner besides those who sign in."""
+    people = open_people(home).list()
+    return any(one.name == home.settings.user or one.role.may(Role.REVIEWER) for one in people)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Known:
-    people: Mapping[str, Mapping[str, str]]
+    people: Mapping[str, Mapping[str, Any]]
     key: str
 
 
@@ -99,6 +110,7 @@ class People:
         self._news = news_of(engine)
         self._last: _Known | None = None
         self._away_until = 0.0
+        self._noted: dict[str, datetime] = {}
 
     def list(self) -> tuple[Person, ...]:
         return tuple(_person(name, row) for name, row in sorted(self._known().people.items()))
@@ -121,6 +133,15 @@ class People:
         with sql.writing(self._engine) as connection:
             sql.upsert(connection, sign_ins, [row], lambda new: {key: new[key] for key in ("role", "link", "token")})
         return Invited(person=_person(name, row), link=link, token=token)
+
+    def note_seen(self, person: Person, now: datetime) -> None:
+        """That somebody is there; written down now and then."""
+        last = self._noted.get(person.name) or person.seen_on
+        if last is not None and now - last < _NOTED_EVERY:
+            return
+        self._noted[person.name] = now
+        with suppress(StorageFailed), sql.writing(self._engine) as connection:
+            connection.execute(sign_ins.update().where(sign_ins.c.name == person.name).values(seen_on=now))
 
     def remove(self, name: str) -> None:
         """From the next request on they are nobody, on any host."""
@@ -193,8 +214,9 @@ class People:
         return _Known(people={row["name"]: dict(row) for row in rows}, key=key or "")
 
 
-def _person(name: str, kept: Mapping[str, str]) -> Person:
-    return Person(name=name, role=Role(kept["role"]), key=_hash(kept["token"])[:16])
+def _person(name: str, kept: Mapping[str, Any]) -> Person:
+    key, seen_on = _hash(kept["token"])[:16], kept.get("seen_on")
+    return Person(name=name, role=Role(kept["role"]), key=key, seen_on=seen_on)
 
 
 def _hash(word: str) -> str:

@@ -111,6 +111,31 @@ def plan_disconnect(settings: Settings, environ: Mapping[str, str], agent: str, 
     return _planned(settings, found, scope, there)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AgentHere:
+    """An agent that can be connected; `is_used` where something of it lies on this machine."""
+
+    name: str
+    title: str
+    is_used: bool
+    is_connected: bool
+
+
+def agents_here(settings: Settings, environ: Mapping[str, str]) -> tuple[AgentHere, ...]:
+    """All that can be connected, those of this machine first."""
+    connections = Connections(settings.home)
+    found = [
+        AgentHere(
+            name=one.name,
+            title=one.title,
+            is_used=one.is_used(environ, settings.user_home),
+            is_connected=any(connections.is_connected(_server(settings, environ, one, scope)) for scope in one.config),
+        )
+        for one in CONNECTED.values()
+    ]
+    return tuple(sorted(found, key=lambda one: (not one.is_connected, not one.is_used, one.title)))
+
+
 def note_for_plugin(settings: Settings, environ: Mapping[str, str]) -> str:
     """Write down how the hooks of our plugin are run, for its script to read; nothing where the same hooks were
     installed by `connect`, which is then said."""

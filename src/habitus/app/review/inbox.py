@@ -63,6 +63,15 @@ def together(finder: Finder, items: Sequence[InboxItem]) -> tuple[tuple[InboxIte
     return tuple(sorted((tuple(group) for group in groups), key=lambda group: order[group[0].id]))
 
 
+def alike(home: Home, item: InboxItem) -> tuple[InboxItem, ...]:
+    """The others that wait and are best decided with it: of the same skill, or new ones that say much the same."""
+    if not isinstance(item.subject, Proposal):
+        return ()
+    others = [one for one in waiting(home) if one.id != item.id]
+    near = _alike(home.finder, [item, *others], only=item.subject.change.name)
+    return tuple(one for one in others if _belong(item, one, near))
+
+
 def _belong(one: InboxItem, other: InboxItem, near: Mapping[str, Collection[str]]) -> bool:
     if not (isinstance(one.subject, Proposal) and isinstance(other.subject, Proposal)):
         return False
@@ -70,15 +79,16 @@ def _belong(one: InboxItem, other: InboxItem, near: Mapping[str, Collection[str]
     return one.what == other.what or second in near.get(first, ()) or first in near.get(second, ())
 
 
-def _alike(finder: Finder, items: Sequence[InboxItem]) -> dict[str, set[str]]:
-    """Which of the new skills that wait say much the same."""
+def _alike(finder: Finder, items: Sequence[InboxItem], only: str = "") -> dict[str, set[str]]:
+    """Which of the new skills that wait say much the same, of each or of one."""
     changes = [item.subject.change for item in items if isinstance(item.subject, Proposal) and item.subject.is_new]
     parsed = {change.name: trees.parse(change.name, change.tree).skill for change in changes}
     skills = [skill for skill in parsed.values() if skill is not None]
     if len(skills) < 2:
         return {}
     supposed = finder.supposing(skills)
-    hits = {skill.name: supposed.similar(document_of(skill, skill.body)) for skill in skills}
+    asked = [skill for skill in skills if only in ("", skill.name)]
+    hits = {skill.name: supposed.similar(document_of(skill, skill.body)) for skill in asked}
     return {
         name: {hit.id for hit in found if hit.id in parsed and hit.score >= DUPLICATE} for name, found in hits.items()
     }

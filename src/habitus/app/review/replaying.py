@@ -6,11 +6,13 @@ Rules and fit decide, as they would now; what a conversation carries on from tur
 from __future__ import annotations
 
 import functools
+import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from weakref import WeakKeyDictionary, proxy
 
 from habitus.agent.choosing import near
 from habitus.app.home import Home
@@ -23,7 +25,7 @@ from habitus.skills.layers import OWN
 from habitus.skills.library import Library
 from habitus.skills.listing import Listed, Snapshot
 from habitus.skills.model import Skill, Source, State
-from habitus.skills.review import Action, Change
+from habitus.skills.review import Action, Change, Proposal
 from habitus.skills.selection import Request, Selection, User, select
 
 LAST = 200  # requests
@@ -47,8 +49,13 @@ class Replay:
 
     name: str
     requests: int
+    looked_at: int  # of the requests; fewer while it goes on
     affected: tuple[Affected, ...]  # the latest first
     without_line: tuple[str, ...] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        return self.looked_at == self.requests
 
     @property
     def gained(self) -> tuple[Affected, ...]:
@@ -64,26 +71,93 @@ class Replay:
         return dict(Counter(name for one in self.gained for name in one.instead).most_common())
 
 
+class Replays:
+    """Replays that go on while nobody waits for them; each is kept until the library or the requests have changed."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = proxy(home)
+        self._lock = threading.Lock()
+        self._running: dict[str, _Running] = {}
+        self._is_closed = False
+
+    def look(self, proposal: Proposal, within: float) -> Replay:
+        """As far as it is after so many seconds; asking again goes on from there."""
+        latest = self._home.journal.latest(limit=1, user=self._home.user().name)
+        of = (proposal.id, self._home.skills.snapshot().revision, [turn.id for turn in latest], proposal.change)
+        with self._lock:
+            running = self._running.get(str(proposal.id))
+            if running is None or running.of != of or running.failure is not None:
+                running = self._running[str(proposal.id)] = _Running(of)
+                running.thread = threading.Thread(target=self._run, args=(running, proposal.change), daemon=True)
+                running.thread.start()
+        running.is_over.wait(within)
+        if running.failure is not None:
+            raise running.failure
+        return running.so_far or Replay(name=proposal.change.name, requests=LAST, looked_at=0, affected=())
+
+    def _run(self, running: _Running, change: Change) -> None:
+        try:
+            for running.so_far in replaying(self._home, change):
+                if self._is_closed:
+                    return
+        except Exception as error:  # whoever asks hears of it
+            running.failure = error
+        finally:
+            running.is_over.set()
+
+    def close(self) -> None:
+        self._is_closed = True
+        for running in self._running.values():
+            running.is_over.wait()
+
+
+_OF: WeakKeyDictionary[Home, Replays] = WeakKeyDictionary()
+
+
+def replays_of(home: Home) -> Replays:
+    """Those of a home, which end with it."""
+    if home not in _OF:
+        _OF[home] = Replays(home)
+        home.ending.callback(_OF[home].close)
+    return _OF[home]
+
+
+class _Running:
+    def __init__(self, of: object) -> None:
+        self.of = of
+        self.thread: threading.Thread | None = None
+        self.is_over = threading.Event()
+        self.so_far: Replay | None = None
+        self.failure: Exception | None = None
+
+
 def replay(home: Home, change: Change, last: int = LAST) -> Replay:
-    """Of the user's own requests. It takes a second in a large library: never on the event loop."""
+    """The whole at once. It takes a second in a large library: never on the event loop."""
+    *_, whole = replaying(home, change, last)
+    return whole
+
+
+def replaying(home: Home, change: Change, last: int = LAST) -> Iterator[Replay]:
+    """Of the user's own requests, as far as it is after each of them."""
     user = home.user()
     now = home.skills.snapshot(user=user.name)
     then = _supposed(home.skills, now, change)
     turns = home.journal.latest(limit=last, user=user.name)
     if then is None:
-        return Replay(name=change.name, requests=len(turns), affected=())
+        yield Replay(name=change.name, requests=len(turns), looked_at=len(turns), affected=())
+        return
     supposed = home.finder.supposing(*_differing(change))
     search = partial(home.finder.search, at=now, look=False)
     before = _Library(now, gates_at(home, now, user), search, user)
     after = _Library(then, gates_at(home, then, user), supposed.search, user)
-    found = (_affected(change.name, turn, before, after) for turn in turns)
+    so_far = Replay(name=change.name, requests=len(turns), looked_at=0, affected=())
+    for number, turn in enumerate(turns, 1):
+        one = _affected(change.name, turn, before, after)
+        so_far = replace(so_far, looked_at=number, affected=(*so_far.affected, *([one] if one is not None else [])))
+        if number < len(turns):
+            yield so_far
     lines = [library.lines(home) for library in (before, after)]
-    return Replay(
-        name=change.name,
-        requests=len(turns),
-        affected=tuple(one for one in found if one is not None),
-        without_line=tuple(sorted(lines[0] - lines[1] - {change.name})),
-    )
+    yield replace(so_far, without_line=tuple(sorted(lines[0] - lines[1] - {change.name})))
 
 
 class _Library:

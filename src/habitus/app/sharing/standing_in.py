@@ -99,7 +99,8 @@ def _mark(connection: sa.Connection) -> str:
     columns = (sequences.c.value, memory_revision.c.revision, collections.c.generation)
     numbers = [int(connection.execute(sa.select(sa.func.sum(column))).scalar() or 0) for column in columns]
     trusted = connection.execute(sa.select(sa.func.count(), sa.func.max(switches.c.set_on))).one()
-    people = connection.execute(sa.select(sign_ins).order_by(sign_ins.c.name)).all()
+    columns_of_people = [column for column in sign_ins.c if column is not sign_ins.c.seen_on]
+    people = connection.execute(sa.select(*columns_of_people).order_by(sign_ins.c.name)).all()
     digest = hashlib.sha256(repr(people).encode()).hexdigest()
     return f"{_MARK}{sql.HEAD} {numbers} {tuple(trusted)} {digest}"
 

@@ -10,7 +10,7 @@ from habitus.app.home import Home
 from habitus.app.library import uploading
 from habitus.app.operation.people import Role
 from habitus.app.work import scheduling
-from habitus.app.work.job_kinds import KINDS
+from habitus.app.work.job_kinds import KINDS, SCHEDULED
 from habitus.app.work.jobs import leave, open_queue
 from habitus.app.work.scheduling import Scheduled
 from habitus.jobs.model import Job, JobState, Priority
@@ -80,6 +80,30 @@ class ScheduledJobs:
 def list_scheduled(home: Home, wanted: Nothing) -> ScheduledJobs:
     """What starts by itself where a worker or 'habitus up' runs, and when it does so next."""
     return ScheduledJobs(schedule=scheduling.scheduled(home, open_queue(home)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewTimes:
+    kind: str = argument(f"{', '.join(SCHEDULED)}.")
+    when: str = argument("off, hourly, 'daily at 3:30' or 'weekly on sunday at 3'.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rescheduled:
+    schedule: Sequence[Scheduled]
+    undo: tuple[str, ...]
+
+
+@use_case(
+    "jobs schedule set",
+    route="PUT /jobs/schedule/{kind}",
+    example=NewTimes(kind="mine", when="weekly on sunday at 3"),
+    undo="config set",
+)
+def set_schedule(home: Home, wanted: NewTimes) -> Rescheduled:
+    """Have a kind of job start by itself at other times, or with 'off' no longer."""
+    done = scheduling.set_schedule(home, wanted.kind, wanted.when)
+    return Rescheduled(schedule=scheduling.scheduled(home, open_queue(home)), undo=done.undo)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,9 +11,9 @@ from habitus.app.library import comparing, undoing
 from habitus.app.library.tasks import drop_proposed
 from habitus.app.library.undoing import of_lessons
 from habitus.app.operation.people import Role
-from habitus.app.review import inbox, replaying
+from habitus.app.review import inbox
 from habitus.app.review.inbox import InboxItem, number_of, of_lesson, of_proposal
-from habitus.app.review.replaying import Replay
+from habitus.app.review.replaying import Replay, replays_of
 from habitus.app.sharing.carrying import where_it_is
 from habitus.app.use_cases.writing import editable
 from habitus.app.whose import memory_of
@@ -25,6 +25,7 @@ from habitus.skills.review import Action, Change, Proposal, ProposalState
 _ONE = "The number of a proposal, or the id of a lesson."
 _SOME = "Numbers of proposals, ids of lessons."
 _EVERYBODY = "Of everybody; for admins."
+_PATIENCE_S = 0.8  # of a person who looks at a proposal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,13 +102,16 @@ def is_hidden(home: Home, proposal: Proposal) -> bool:
 
 @use_case("", route="GET /review/effect/{id}", who=Role.VIEWER, example=OneItem(id="3"))
 def effect(home: Home, wanted: OneItem) -> Replay:
-    """What approving a change would do to the last requests: which would get the skill, and what loses its place."""
+    """What approving a change would do to the last requests: which would get the skill, and what loses its place.
+
+    It answers within a second as far as it is (`looked_at` of `requests`); ask again, and it has gone on.
+    """
     subject = inbox.get(home, wanted.id, all_users=wanted.all_users).subject
     if isinstance(subject, Engram):
         raise Invalid(f"'{wanted.id}' is a lesson; it changes no skill.", mend="")
     if home.review.is_elsewhere(subject):
         raise Invalid(f"'{wanted.id}' changes a directory of {subject.host}: nobody knows its requests here.", mend="")
-    return replaying.replay(home, subject.change)
+    return replays_of(home).look(subject, _PATIENCE_S)
 
 
 @dataclass(frozen=True, kw_only=True)

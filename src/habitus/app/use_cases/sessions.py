@@ -10,7 +10,8 @@ from habitus.app.declaring import after_option, argument, limit_option, option, 
 from habitus.app.home import Home
 from habitus.app.operation.people import Role
 from habitus.app.whose import whose
-from habitus.journal.model import KeptSession, Turn
+from habitus.events import OutcomeKind
+from habitus.journal.model import KeptSession, Turn, TurnFilter
 
 _EVERYBODY = "Of everybody; for admins."
 
@@ -64,6 +65,39 @@ def show(home: Home, wanted: OneSession) -> SessionTurns:
     found = past_session(home.settings, home.journal, wanted.id, all_users=wanted.all_users)
     page = page_of("turns", found.turns, lambda turn: turn.id, limit=wanted.limit, after=wanted.after)
     return SessionTurns(session=found.session, turns=page.items, next=page.next, total=page.total)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TurnList:
+    q: str = option("Words of the request.", default="")
+    agent: str = option("Where it was asked: web, repl, mcp, an agent's name …", default="")
+    outcome: OutcomeKind | None = option("How it went.")
+    skill: str = option("A skill that was read in full.", default="")
+    limit: int = limit_option(50)
+    after: str = after_option()
+    all_users: bool = option(_EVERYBODY, default=False)
+    user: str = option("Of this user; for admins.", default="")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TurnPage:
+    turns: Sequence[Turn]  # in brief: what was asked, what was read for it, and how it went
+    next: str | None
+
+
+@use_case("", route="GET /turns", who=Role.VIEWER, example=TurnList(q="invoice", outcome=OutcomeKind.FAILED))
+def find_turns(home: Home, wanted: TurnList) -> TurnPage:
+    """What was asked, the latest first."""
+    of = TurnFilter(
+        user=whose(home.settings, wanted.all_users, wanted.user),
+        text=wanted.q,
+        source_type=wanted.agent,
+        skill=wanted.skill,
+        outcome=wanted.outcome,
+    )
+    found = home.journal.find(of, limit=wanted.limit + 1, after=wanted.after)
+    next = found[wanted.limit - 1].id if len(found) > wanted.limit else None
+    return TurnPage(turns=found[: wanted.limit], next=next)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -160,9 +160,10 @@ def check(home: Home, wanted: TaskCheck) -> CheckedTasks:
     """Prove that each task can be passed and failed: its reference passes, doing nothing and its wrong result don't."""
 
     chosen = [wanted.name] if wanted.name else [one.name for one in home.skills.listing() if one.summary is not None]
+    tasks = [(name, task) for name in chosen for task in tasks_of(home, name)]  # the event loop waits for no database
 
     async def all_of_them() -> list[Soundness]:
-        return [replace(await check_task(home, task), skill=name) for name in chosen for task in tasks_of(home, name)]
+        return [replace(await check_task(home, task), skill=name) for name, task in tasks]
 
     found = asyncio.run(all_of_them())
     return CheckedTasks(tasks=found, is_failed=not all(one.is_sound for one in found))

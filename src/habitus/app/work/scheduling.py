@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import zoneinfo
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 
@@ -11,12 +13,14 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.app import home_directory
 from habitus.app.home import Clock, Home
+from habitus.app.operation import configuring
+from habitus.app.operation.configuring import Configured
 from habitus.app.work.job_kinds import SCHEDULED, add
-from habitus.errors import Invalid
+from habitus.errors import Invalid, NotFound, UserError, did_you_mean
 from habitus.jobs.model import Job, Priority
 from habitus.jobs.queue import JobQueue
 from habitus.jobs.schedule import Slot, read
-from habitus.settings import Settings
+from habitus.settings import FILE, ScheduleSettings, Settings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,14 +36,40 @@ class Scheduled:
 def scheduled(home: Home, queue: JobQueue) -> tuple[Scheduled, ...]:
     now, zone = moment(home.shared, home.clock), _zone(home.settings, home.clock)
     found = []
+    now_set = _Followed(home).schedule()
     for kind in SCHEDULED:
-        when = str(getattr(home.settings.schedule, kind))
+        when = str(getattr(now_set, kind))
         schedule = read(when)
         next_on = schedule.next(now, zone).moment if schedule else None
         found.append(
             Scheduled(kind=kind, when=when, next_on=next_on, last=queue.last(_prefix(home.settings, queue, kind)))
         )
     return tuple(found)
+
+
+def set_schedule(home: Home, kind: str, when: str | None) -> Configured:
+    """Have a kind of job start by itself at other times, or as without a word; whoever looks follows it."""
+    if kind not in SCHEDULED:
+        mend = did_you_mean(kind, SCHEDULED) or f"There are: {', '.join(SCHEDULED)}."
+        raise NotFound(f"No jobs of the kind '{kind}' start by themselves.", mend=mend)
+    return configuring.put(home.settings, os.environ, f"schedule.{kind}", when)
+
+
+class _Followed:
+    """The schedule as the file of a home has it now: read again when that has changed, if it can be read."""
+
+    def __init__(self, home: Home) -> None:
+        self._settings = home.settings
+        self._mark: object = None
+        self._known = home.settings.schedule
+
+    def schedule(self) -> ScheduleSettings:
+        with suppress(OSError, UserError):
+            found = (self._settings.home / FILE).stat()
+            if self._mark != (found.st_mtime_ns, found.st_size):
+                self._known = configuring.read_again(self._settings, os.environ).schedule
+                self._mark = (found.st_mtime_ns, found.st_size)
+        return self._known
 
 
 def moment(shared: sa.Engine, clock: Clock) -> datetime:
@@ -65,13 +95,15 @@ class Scheduler:
         self._queue = queue
         self._zone = _zone(home.settings, home.clock)
         self._began = moment(home.shared, home.clock)
-        self._schedules = {kind: read(getattr(home.settings.schedule, kind)) for kind in SCHEDULED}
+        self._followed = _Followed(home)
         self._seen: dict[str, str] = {}  # the slot that was looked at last
 
     def look(self) -> list[str]:
         """The ids of the jobs that were added."""
         now, added = moment(self._home.shared, self._home.clock), list[str]()
-        for kind, schedule in self._schedules.items():
+        now_set = self._followed.schedule()
+        for kind in SCHEDULED:
+            schedule = read(str(getattr(now_set, kind)))
             slot = schedule.last(now, self._zone) if schedule else None
             if slot is None or self._seen.get(kind) == slot.key:
                 continue

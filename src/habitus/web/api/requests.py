@@ -55,7 +55,7 @@ FirstLook = answer(
 def search(habitus: Opened, q: Asked, limit: Limit = 10) -> Json:
     """The skills that fit a request best, each with what its score is made of."""
     found = habitus.finder.search(q, k=limit)
-    return {"results": told(found.hits), "fits": found.fits, "confidence": found.confidence}
+    return {"results": told(found.hits), "fits": found.fits, "confidence": found.confidence, "least": found.least}
 
 
 @router.get("/select", response_model=Selected)

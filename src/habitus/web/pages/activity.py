@@ -1,24 +1,67 @@
-"""Activity: conversations, their turns, what each was given, and the word of how it went."""
+"""Activity: what was asked, found by words and filters, one turn beside the list; and the word of how it went."""
 
 from __future__ import annotations
 
 from typing import Annotated
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse
 
 from habitus.app import Habitus
-from habitus.app.conversations.past_sessions import past_session, past_sessions, shown_turn
+from habitus.app.conversations.past_sessions import past_session, shown_turn
 from habitus.app.growth.judging import judge
+from habitus.app.use_cases.sessions import TurnList, find_turns
+from habitus.app.whose import whose
+from habitus.events import OutcomeKind
 from habitus.web.api.asking import Opened
 from habitus.web.rendering import Said, page
 
 router = APIRouter(include_in_schema=False)
 
+_PAGE = 50
+
 
 @router.get("/activity")
-def show(request: Request, habitus: Opened) -> HTMLResponse:
-    return page(request, "activity.html", sessions=past_sessions(habitus.settings, habitus.journal, 200))
+def show(
+    request: Request,
+    habitus: Opened,
+    q: str = "",
+    agent: str = "",
+    outcome: str = "",
+    skill: str = "",
+    user: str = "",
+    turn: str = "",
+    after: str = "",
+) -> HTMLResponse:
+    """With the turn that was asked for open, or on a wide screen the first."""
+    is_known = outcome in list(OutcomeKind)
+    wanted = TurnList(
+        q=q[:1000],
+        agent=agent,
+        outcome=OutcomeKind(outcome) if is_known else None,
+        skill=skill,
+        limit=_PAGE,
+        after=after,
+        all_users=user == "*",
+        user="" if user == "*" else user,
+    )
+    found = find_turns(habitus, wanted)
+    filters = {"q": q, "agent": agent, "outcome": outcome if is_known else "", "skill": skill, "user": user}
+    mine = whose(habitus.settings, wanted.all_users, wanted.user)
+    first = turn or (found.turns[0].id if found.turns else "")
+    return page(
+        request,
+        "activity.html",
+        found=found,
+        filters=filters,
+        address=urlencode({name: text for name, text in filters.items() if text}),
+        agents=habitus.journal.source_types(user=mine),
+        users=habitus.journal.users() if habitus.settings.is_admin else [],
+        view=shown_turn(habitus.journal.turn(first, user=mine)) if first else None,
+        is_open=bool(turn),
+        is_later=bool(after),
+    )
 
 
 @router.get("/activity/{id}")

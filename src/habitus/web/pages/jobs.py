@@ -1,4 +1,4 @@
-"""Jobs: what was left to a worker, how far it is while it runs, ending it and trying it again."""
+"""Automation: what starts by itself and when, what was left to a worker, how far it is, stopping and trying again."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from starlette.responses import StreamingResponse
 from habitus.app import Habitus
 from habitus.app.declaring import Nothing
 from habitus.app.use_cases import jobs as cases
-from habitus.app.use_cases.jobs import JobList, NewJob, OneJob
+from habitus.app.use_cases.jobs import JobList, NewJob, NewTimes, OneJob
 from habitus.app.work import jobs
 from habitus.app.work.job_kinds import KINDS
 from habitus.jobs.model import Job
+from habitus.settings import DAYS
 from habitus.web.api.asking import Opened
 from habitus.web.rendering import Said, page, part
 from habitus.web.streams import Happened, Put, streamed
@@ -36,7 +37,7 @@ def shown(request: Request, habitus: Habitus, said: Said | None = None) -> HTMLR
     is_live = not all(job.state.is_over for job in found)
     planned = cases.list_scheduled(habitus, Nothing()).schedule
     kinds = {name: kind for name, kind in KINDS.items() if not (habitus.settings.is_guest and 0 not in kind.takes)}
-    given: dict[str, Any] = {"jobs": found, "is_live": is_live, "kinds": kinds, "planned": planned}
+    given: dict[str, Any] = {"jobs": found, "is_live": is_live, "kinds": kinds, "planned": planned, "days": DAYS}
     return page(request, "jobs.html", said=said, is_guest=habitus.settings.is_guest, **given)
 
 
@@ -67,6 +68,16 @@ def add(
     given = tuple(line.strip() for line in words.splitlines() if line.strip())
     cases.add(habitus, NewJob(kind=kind, words=given))
     return shown(request, habitus, Said(text="It is left to the next worker that is free."))
+
+
+@router.post("/automation/schedule/{kind}")
+def reschedule(
+    request: Request, habitus: Opened, kind: str, how: Annotated[str, Form()], at: Annotated[str, Form()] = ""
+) -> HTMLResponse:
+    """When a kind of job starts by itself: off, hourly, daily, or on a day of the week."""
+    when = how if how in ("off", "hourly") else f"{how if how == 'daily' else f'weekly on {how}'} at {at or '03:00'}"
+    done = cases.set_schedule(habitus, NewTimes(kind=kind, when=when))
+    return shown(request, habitus, Said(text="Saved.", undo=done.undo))
 
 
 @router.post("/automation/{id}/cancel")

@@ -207,7 +207,99 @@ for (const kind of ["dragover", "dragleave", "drop"]) {
     zone.classList.toggle("over", kind === "dragover");
     if (kind !== "drop" || !event.dataTransfer.files.length) return;
     const field = zone.querySelector("input[type=file]");
+    const folder = [...event.dataTransfer.items].map((item) => item.webkitGetAsEntry?.()).find((one) => one?.isDirectory);
+    if (folder) {
+      filesOf(folder).then((files) => packed(folder.name, files)).then((file) => hand(field, file));
+      return;
+    }
     field.files = event.dataTransfer.files;
     field.dispatchEvent(new Event("change", { bubbles: true }));
   });
 }
+
+// A row of a list opens beside it; on a phone in its place.
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("[data-pair] .lines a");
+  if (!link) return;
+  const pair = link.closest("[data-pair]");
+  pair.querySelector(".lines [aria-current]")?.removeAttribute("aria-current");
+  link.setAttribute("aria-current", "true");
+  pair.classList.add("open");
+  if (matchMedia("(max-width: 60rem)").matches) scrollTo(0, 0);
+});
+
+// A text is copied; where the browser won't, it stands selected.
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-copy]");
+  if (!button) return;
+  const field = document.querySelector(button.dataset.copy);
+  field.select();
+  await navigator.clipboard?.writeText(field.value).catch(() => {});
+  button.textContent = "Copied";
+});
+
+// A folder that is chosen or dropped becomes one archive, packed here as it is, which then goes the way of any file.
+const TABLE = Uint32Array.from({ length: 256 }, (_, byte) => {
+  for (let bit = 0; bit < 8; bit++) byte = byte & 1 ? (byte >>> 1) ^ 0xedb88320 : byte >>> 1;
+  return byte;
+});
+const checksum = (bytes) => {
+  let sum = ~0;
+  for (const byte of bytes) sum = TABLE[(sum ^ byte) & 255] ^ (sum >>> 8);
+  return ~sum >>> 0;
+};
+
+function numbers(...pairs) {
+  const view = new DataView(new ArrayBuffer(pairs.reduce((size, [, bytes]) => size + bytes, 0)));
+  let at = 0;
+  for (const [value, bytes] of pairs) {
+    if (bytes === 2) view.setUint16(at, value, true);
+    else view.setUint32(at, value, true);
+    at += bytes;
+  }
+  return new Uint8Array(view.buffer);
+}
+
+async function packed(name, files) {
+  const parts = [];
+  const index = [];
+  let at = 0;
+  for (const [path, file] of files) {
+    const bytes = new Uint8Array(await file.arrayBuffer());
+    const called = new TextEncoder().encode(path);
+    const facts = [[20, 2], [0x800, 2], [0, 2], [0, 2], [0x21, 2], [checksum(bytes), 4], [bytes.length, 4], [bytes.length, 4], [called.length, 2], [0, 2]];
+    const head = numbers([0x04034b50, 4], ...facts);
+    index.push(numbers([0x02014b50, 4], [20, 2], ...facts, [0, 2], [0, 2], [0, 2], [0, 4], [at, 4]), called);
+    parts.push(head, called, bytes);
+    at += head.length + called.length + bytes.length;
+  }
+  const size = index.reduce((sum, part) => sum + part.length, 0);
+  const end = numbers([0x06054b50, 4], [0, 2], [0, 2], [files.length, 2], [files.length, 2], [size, 4], [at, 4], [0, 2]);
+  return new File([...parts, ...index, end], `${name}.zip`, { type: "application/zip" });
+}
+
+function hand(field, file) {
+  const held = new DataTransfer();
+  held.items.add(file);
+  field.files = held.files;
+  field.dispatchEvent(new Event("change", { bubbles: true }));
+}
+
+async function filesOf(entry) {
+  if (entry.isFile) return [[entry.fullPath.slice(1), await new Promise((done, fail) => entry.file(done, fail))]];
+  const reader = entry.createReader();
+  const found = [];
+  for (;;) {
+    const some = await new Promise((done, fail) => reader.readEntries(done, fail));
+    if (!some.length) return found;
+    for (const one of some) found.push(...(await filesOf(one)));
+  }
+}
+
+document.addEventListener("change", async (event) => {
+  const folder = event.target.closest?.("[data-folder]");
+  if (!folder?.files.length) return;
+  event.stopPropagation();
+  const files = [...folder.files].map((file) => [file.webkitRelativePath, file]);
+  hand(document.querySelector(folder.dataset.folder), await packed(files[0][0].split("/")[0], files));
+}, true);

@@ -1,0 +1,182 @@
+"""Insights over the whole library: what helps over time, what the menu costs, what is never used, what is confused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from habitus.app.growth.evidence import chosen, observed
+from habitus.app.growth.improvable import open_ledger
+from habitus.app.home import Home
+from habitus.app.library.selecting import select
+from habitus.evidence.findings import sums_of
+from habitus.evidence.lift import Effect, estimates
+from habitus.evidence.model import ItemKind
+from habitus.learning.improve.report import report_on, summary_of
+from habitus.skills import menu
+from habitus.skills.model import Counters, State
+from habitus.skills.selection import Request
+from habitus.text import tokens
+
+_HELPS, _WEEKS = 12, 6  # skills, and moments at which each is looked at
+_LINES = 10  # of the menu, the dearest first
+_UNUSED_AFTER = timedelta(days=14)
+_CONFUSED = 10  # skills of the matrix
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EffectAt:
+    """What was known of an effect at a moment; none before anybody had judged."""
+
+    at: datetime
+    effect: Effect | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SkillEffect:
+    """What offering a skill changes, week by week up to now, and what it takes of a prompt."""
+
+    name: str
+    effect: Effect
+    over_time: Sequence[EffectAt]
+    tokens: int
+    used: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MenuLine:
+    name: str
+    tokens: int
+    used: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MenuCost:
+    """The list of names that every conversation begins with."""
+
+    tokens: int
+    budget: int
+    shown: int
+    cut: int  # for which there was no room
+    dearest: Sequence[MenuLine]
+    unused_tokens: int  # of the lines of skills that nobody ever used
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UnusedSkill:
+    name: str
+    since: datetime | None
+    tokens: int  # that its line takes in every conversation; 0 where it has none
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Confusion:
+    """Asked in the words of the skill of a row, how well that of each column fits, 0 to 1."""
+
+    names: Sequence[str]
+    rows: Sequence[Sequence[float]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TriedCandidate:
+    skill: str
+    number: int
+    state: str
+    summary: str
+
+
+def effects(home: Home) -> tuple[SkillEffect, ...]:
+    """Of the skills that most is known of, the most helpful first."""
+    now = home.clock()
+    kept = home.evidence.exposures()
+    rows = observed(kept, chosen(kept), now)
+    skills = [row for row in rows if row.item.kind is ItemKind.SKILL]
+    moments = [now - timedelta(weeks=weeks) for weeks in reversed(range(_WEEKS))]
+    ages = [(now - at).total_seconds() / 86_400 for at in moments]
+    history = [estimates(sums_of([row for row in skills if row.age_days >= age]), -age) for age in ages]
+    latest = {item.name: item for item in sorted(history[-1], key=lambda item: item.version)}
+    known = [
+        (name, item, effect) for name, item in latest.items() if (effect := history[-1][item].offering) is not None
+    ]
+    surest = sorted(known, key=lambda one: one[2].high - one[2].low)[:_HELPS]
+    return tuple(
+        SkillEffect(
+            name=name.partition("@")[0],
+            effect=effect,
+            over_time=[
+                EffectAt(at=at, effect=found[item].offering if item in found else None)
+                for at, found in zip(moments, history, strict=True)
+            ],
+            tokens=history[-1][item].tokens,
+            used=history[-1][item].used,
+        )
+        for name, item, effect in sorted(surest, key=lambda one: -one[2].value)
+    )
+
+
+def menu_cost(home: Home) -> MenuCost:
+    drawn, uses = _menu(home), _uses(home)
+    lines = [MenuLine(name=name, tokens=cost, used=uses.get(name, 0)) for name, cost in _costs(drawn).items()]
+    return MenuCost(
+        tokens=drawn.tokens,
+        budget=drawn.budget,
+        shown=len(drawn.shown),
+        cut=len(drawn.cut),
+        dearest=sorted(lines, key=lambda line: (-line.tokens, line.name))[:_LINES],
+        unused_tokens=sum(line.tokens for line in lines if not line.used),
+    )
+
+
+def unused(home: Home) -> tuple[UnusedSkill, ...]:
+    """Skills that are on for some time, and that nobody ever used; the oldest first."""
+    uses, costs, since = _uses(home), _costs(_menu(home)), home.clock() - _UNUSED_AFTER
+    found = [
+        UnusedSkill(name=item.name, since=item.summary.created_on, tokens=costs.get(item.name, 0))
+        for item in home.skills.listing()
+        if item.state is State.OK and item.summary is not None and not uses.get(item.name)
+    ]
+    old = [one for one in found if one.since is None or one.since <= since]
+    return tuple(sorted(old, key=lambda one: (str(one.since or ""), one.name)))
+
+
+def _menu(home: Home) -> menu.Menu:
+    selected = select(home, Request(text="", user=home.user(), now=home.clock()))
+    return menu.offered(selected, home.skills.all_counters(), home.settings.context_tokens)
+
+
+def _costs(drawn: menu.Menu) -> dict[str, int]:
+    lines = drawn.text.split("\n\n", 1)[-1].split("\n")
+    return {name: tokens(line) for name, line in zip(drawn.shown, lines, strict=False)}
+
+
+def _uses(home: Home) -> dict[str, int]:
+    counted = home.skills.all_counters().items()
+    return {name: sum(stages.values(), Counters()).used for (_, name), stages in counted}
+
+
+def confusion(home: Home) -> Confusion:
+    """Of the skills that are most like another one."""
+    seen = home.skills.snapshot()
+    cues = {item.name: item.summary.cue for item in seen.listing if item.summary is not None and item.state is State.OK}
+    near = home.finder.neighbours(at=seen)
+    pairs = [(-hit.score, name, hit.id) for name, hits in near.items() for hit in hits if {name, hit.id} <= cues.keys()]
+    alike = dict.fromkeys(name for _, one, other in sorted(pairs) for name in (one, other))
+    names = frozenset(list(alike)[:_CONFUSED])
+    found = {
+        name: {hit.id: hit.score for hit in home.finder.search(cues[name], k=len(names), among=names, at=seen).hits}
+        for name in names
+    }
+    order = sorted(names)
+    return Confusion(names=order, rows=[[found[row].get(column, 0.0) for column in order] for row in order])
+
+
+def tried_candidates(home: Home) -> tuple[TriedCandidate, ...]:
+    """What was tried to improve skills, and what came of it; the last of a skill first."""
+    ledger = open_ledger(home)
+    return tuple(
+        TriedCandidate(skill=skill, number=one.number, state=one.state.value, summary=summary_of(report_on(one, kept)))
+        for skill in ledger.skills()
+        for kept in [ledger.rollouts(skill=skill)]
+        for one in reversed(ledger.candidates(skill))
+    )

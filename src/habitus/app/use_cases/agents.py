@@ -1,0 +1,157 @@
+"""Other agents on this machine: which there are, what connecting one would change in its files, and doing it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from habitus.app.declaring import Nothing, argument, option, use_case
+from habitus.app.home import Home
+from habitus.app.library import updating
+from habitus.app.library.updating import Manner, TakenIn
+from habitus.app.operation.people import Role
+from habitus.app.other_agents import connecting
+from habitus.app.other_agents.connecting import AgentHere, Plan, Wishes
+from habitus.errors import NotFound, Refused
+from habitus.hosts.table import CONNECTED, HOSTS, Host, Scope, host
+from habitus.skills.layers import USER
+from habitus.skills.names import canonical
+
+_AGENT = f"One of: {', '.join(CONNECTED)}."
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentsHere:
+    agents: Sequence[AgentHere]
+
+
+@use_case("", route="GET /agents", who=Role.VIEWER, example=Nothing())
+def list_agents(home: Home, wanted: Nothing) -> AgentsHere:
+    """Agents that can be connected, those of this machine first."""
+    return AgentsHere(agents=connecting.agents_here(home.settings, os.environ))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneAgent:
+    agent: str = argument(_AGENT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentChange:
+    agent: str = argument(_AGENT)
+    leaving: bool = option("What disconnecting would change.", default=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangedFile:
+    file: str
+    diff: str  # without secrets, and empty where nothing changes
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentFiles:
+    agent: str
+    title: str
+    experimental: str  # why it is, where it is
+    note: str  # what the person has to do besides
+    files: Sequence[ChangedFile]
+
+
+@use_case("", route="GET /agents/{agent}/changes", who=Role.ADMIN, example=AgentChange(agent="claude-code"))
+def changes(home: Home, wanted: AgentChange) -> AgentFiles:
+    """What connecting an agent, or disconnecting it, would change in its files; nothing is written."""
+    return _shown(home, _planned(home, wanted.agent, leaving=wanted.leaving))
+
+
+@use_case("", route="POST /agents/{agent}/connect", who=Role.ADMIN, example=OneAgent(agent="claude-code"))
+def connect(home: Home, wanted: OneAgent) -> AgentFiles:
+    """Give an agent our server, and our hooks where it has any; only for whoever owns this home."""
+    return _carry_out(home, _planned(home, wanted.agent, leaving=False))
+
+
+@use_case("", route="POST /agents/{agent}/disconnect", who=Role.ADMIN, example=OneAgent(agent="claude-code"))
+def disconnect(home: Home, wanted: OneAgent) -> AgentFiles:
+    """Take everything of ours out of an agent's files; only for whoever owns this home."""
+    return _carry_out(home, _planned(home, wanted.agent, leaving=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentFolder:
+    """A folder of skills that an agent has on this machine; `new` of them have a name that none of your own has."""
+
+    agent: str
+    title: str
+    folder: str
+    skills: int
+    new: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentFolders:
+    folders: Sequence[AgentFolder]
+
+
+@use_case("", route="GET /agents/folders", who=Role.ADMIN, example=Nothing())
+def list_folders(home: Home, wanted: Nothing) -> AgentFolders:
+    """Skills that agents have in folders of their own on this machine."""
+    known = {item.name for item in home.skills.snapshot().listing if item.layer == USER}
+    found = dict[Path, AgentFolder]()
+    for one in HOSTS.values():
+        folder = _folder(home, one)
+        names = [path.parent.name for path in folder.glob("*/SKILL.md")] if folder else []
+        if folder and names and folder not in found:
+            new = sum(canonical(name) not in known for name in names)
+            found[folder] = AgentFolder(agent=one.name, title=one.title, folder=str(folder), skills=len(names), new=new)
+    return AgentFolders(folders=list(found.values()))
+
+
+@use_case("", route="POST /agents/{agent}/import", who=Role.ADMIN, example=OneAgent(agent="claude-code"))
+def take_in(home: Home, wanted: OneAgent) -> TakenIn:
+    """Take in the skills that an agent has in a folder of its own; only for whoever owns this home."""
+    _refuse_guest(home)
+    found = host(wanted.agent)
+    if (folder := _folder(home, found)) is None:
+        raise NotFound(f"{found.title} has no folder of skills here.", mend="")
+    return updating.take_in(home, folder, (), USER, Manner())
+
+
+def _folder(home: Home, one: Host) -> Path | None:
+    """Its own; it may read those of others too, which have them already."""
+    user, own = home.settings.user_home, one.skills.get(Scope.USER)
+    folder = None if own is None else one.path(own, os.environ, user, user)
+    return folder if folder is not None and folder.is_dir() else None
+
+
+def _refuse_guest(home: Home) -> None:
+    if home.settings.is_guest:
+        raise Refused("Only whoever owns this machine's home may do that.", mend="Ask them to do it.")
+
+
+def _planned(home: Home, agent: str, *, leaving: bool) -> Plan:
+    _refuse_guest(home)
+    settings, scope = home.settings, Scope.USER
+    if leaving:
+        return connecting.plan_disconnect(settings, os.environ, agent, scope)
+    hooks = [one.event for one in connecting.offered_hooks(settings, os.environ, agent, scope, ())]
+    return connecting.plan(settings, os.environ, agent, Wishes(scope=scope, hooks=hooks))
+
+
+def _carry_out(home: Home, planned: Plan) -> AgentFiles:
+    done = _shown(home, planned)
+    connecting.carry_out(home.settings, planned)
+    return done
+
+
+def _shown(home: Home, planned: Plan) -> AgentFiles:
+    return AgentFiles(
+        agent=planned.host.name,
+        title=planned.host.title,
+        experimental=planned.doubt,
+        note=planned.note,
+        files=[
+            ChangedFile(file=str(one.wanted.file), diff=home.redacted(one.diff) if one.is_one else "")
+            for one in planned.changes
+        ],
+    )

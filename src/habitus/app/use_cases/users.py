@@ -1,0 +1,94 @@
+"""Users: who may sign in besides a home's owner, as what, and when they were last there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass
+from datetime import datetime
+
+from habitus.app.declaring import Nothing, argument, option, use_case
+from habitus.app.home import Home
+from habitus.app.operation.people import Role, open_people
+from habitus.app.whose import refuse_unless_admin
+
+_NAME = "What they are called; every change names them."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    name: str
+    role: Role
+    seen_on: datetime | None  # when they were last there
+
+
+@dataclass(frozen=True, kw_only=True)
+class Members:
+    users: Sequence[Member]
+    left_in_file: Mapping[str, str]  # name and role of whom this home let in before, and the database doesn't know
+
+
+@use_case("users list", route="GET /users", who=Role.VIEWER, example=Nothing())
+def list_users(home: Home, wanted: Nothing) -> Members:
+    """Who may sign in."""
+    people = open_people(home)
+    found = [Member(name=one.name, role=one.role, seen_on=one.seen_on) for one in people.list()]
+    return Members(users=found, left_in_file=people.left_in_file())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Invitation:
+    name: str = argument(_NAME)
+    role: Role = option("viewer looks, reviewer decides, admin changes everything.", default=MISSING)
+    at: str = option("Where they reach the page.", default="http://127.0.0.1:8765")
+
+
+@dataclass(frozen=True, kw_only=True)
+class InvitedUser:
+    """The link works once, and the token is for programs; neither is shown again."""
+
+    name: str
+    role: Role
+    link: str
+    token: str
+    undo: tuple[str, ...]
+
+
+@use_case(
+    "users add",
+    route="POST /users",
+    who=Role.ADMIN,
+    example=Invitation(name="ben", role=Role.REVIEWER),
+    undo="users remove",
+    status=201,
+)
+def add(home: Home, wanted: Invitation) -> InvitedUser:
+    """Let somebody sign in; for one who is known, a new role, link and token."""
+    home.refuse_unless_kept()
+    refuse_unless_admin(home, "let people in")
+    made = open_people(home).add(wanted.name, wanted.role)
+    return InvitedUser(
+        name=wanted.name,
+        role=wanted.role,
+        link=f"{wanted.at.rstrip('/')}/enter?key={made.link}",
+        token=made.token,
+        undo=("users", "remove", wanted.name),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneUser:
+    name: str = argument(_NAME)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemovedUser:
+    removed: str
+
+
+@use_case("users remove", route="DELETE /users/{name}", who=Role.ADMIN, example=OneUser(name="ben"))
+def remove(home: Home, wanted: OneUser) -> RemovedUser:
+    """Let somebody in no longer, from their next request on; what they did stays, with their name."""
+    home.refuse_unless_kept()
+    refuse_unless_admin(home, "shut people out")
+    open_people(home).remove(wanted.name)
+    return RemovedUser(removed=wanted.name)

@@ -1,0 +1,220 @@
+"""Inbox: what waits for a person, in a list; one of them beside it, its files fetched when they are opened."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Form, Query, Request
+from fastapi.responses import HTMLResponse
+
+from habitus.app import Habitus
+from habitus.app.library import comparing
+from habitus.app.library.comparing import FileChange
+from habitus.app.review import inbox
+from habitus.app.review.inbox import InboxItem
+from habitus.app.use_cases import review
+from habitus.app.use_cases.writing import editable
+from habitus.errors import NotFound, Refused
+from habitus.memory.model import Engram
+from habitus.skills import trees
+from habitus.skills.model import Skill
+from habitus.skills.review import Proposal, ProposalState
+from habitus.web.api.asking import Opened
+from habitus.web.diffs import side_by_side
+from habitus.web.rendering import Said, fragment, page
+from habitus.web.words import counted
+
+router = APIRouter(include_in_schema=False)
+
+_DECIDED = 10  # of the last decisions
+_PAGE = 100  # rows of the list
+_FILES = 50  # of a proposal, before the others are asked for
+_LINES, _ROWS = 1000, 400  # of a new file, and of a comparison, before the rest is asked for
+_READ = 20_000  # characters of a new skill that are read as a page; its file has the rest
+
+Start = Annotated[int, Query(ge=0, le=10_000_000)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class View:
+    """One item whole; `text` is what may be edited first, `twins` are skills that say much the same."""
+
+    item: InboxItem
+    why: str
+    made_on: datetime | None
+    conversation: str = ""
+    new: Skill | None = None  # as it would read, where there is none yet
+    files: Sequence[FileChange] = ()
+    twins: Sequence[str] = ()
+    text: str | None = None
+    trial: tuple[Mapping[str, str], ...] = ()  # rows: input, recorded, draft, compared
+    is_for_somebody_else: bool = False
+
+
+@router.get("/inbox")
+def show(request: Request, habitus: Opened, limit: Annotated[int, Query(ge=1, le=500)] = _PAGE) -> HTMLResponse:
+    return _shown(request, habitus, limit=limit)
+
+
+@router.get("/inbox/{id}")
+def show_one(request: Request, habitus: Opened, id: str) -> HTMLResponse:
+    return _shown(request, habitus, opened=inbox.get(habitus, id))
+
+
+def _shown(
+    request: Request, habitus: Habitus, said: Said | None = None, opened: InboxItem | None = None, limit: int = _PAGE
+) -> HTMLResponse:
+    """With the one that was asked for open, or on a wide screen the first."""
+    found = inbox.waiting(habitus, with_contents=False)
+    first = opened or (inbox.get(habitus, found[0].id) if found else None)
+    return page(
+        request,
+        "inbox.html",
+        said=said,
+        items=found[:limit],
+        total=len(found),
+        is_open=opened is not None,
+        view=None if first is None else _view(habitus, first),
+        decided=inbox.decided(habitus.review, _DECIDED),
+        elsewhere=habitus.review.is_elsewhere,
+        most_files=_FILES,
+        limit=limit + _PAGE,
+    )
+
+
+def _view(habitus: Habitus, item: InboxItem) -> View:
+    subject = item.subject
+    if isinstance(subject, Engram):
+        conversation = subject.evidence.session
+        return View(item=item, why="", made_on=subject.created_on, conversation=conversation, text=subject.text)
+    change = subject.change
+    if review.is_hidden(habitus, subject):
+        why, conversation = subject.author.reason, subject.conversation
+        return View(item=item, why=why, made_on=subject.made_on, conversation=conversation)
+    is_waiting = subject.state is ProposalState.WAITING
+    new = trees.parse(change.name, change.tree).skill if subject.is_new else None
+    return View(
+        item=item,
+        why=subject.author.reason,
+        made_on=subject.made_on,
+        conversation=subject.conversation,
+        new=new,
+        files=comparing.proposed(habitus.review, subject),
+        twins=tuple(comparing.twins(habitus.skills, subject)),
+        text=editable(change.tree)[1].decode("utf-8", "replace") if change.tree and is_waiting else None,
+        trial=subject.trial,
+        is_for_somebody_else=habitus.review.is_for_somebody_else(subject),
+    )
+
+
+@router.get("/inbox/{id}/files")
+def files(habitus: Opened, id: str, start: Start = 0) -> HTMLResponse:
+    """More names of a proposal's files."""
+    found = _files(habitus, _proposal(habitus, id))
+    return fragment("inbox_files.html", id=id, files=found, start=start, most_files=_FILES)
+
+
+@router.get("/inbox/{id}/file")
+def file(habitus: Opened, id: str, path: str, beside: str = "", start: Start = 0) -> HTMLResponse:
+    """One file of a proposal, as it would change, or beside that of a skill that says much the same."""
+    proposal = _proposal(habitus, id)
+    found = _files(habitus, proposal, beside)
+    change = next((one for one in found if one.path == path), None)
+    if change is None:
+        raise NotFound(f"There is no file '{path}' in it.", mend="Reload the page.")
+    is_new = change.is_text and not change.before
+    lines = (change.after or "").splitlines() if is_new else []
+    rows = side_by_side(change.before or "", change.after or "") if change.is_text and not is_new else ()
+    end = start + (_LINES if is_new else _ROWS)
+    return fragment(
+        "inbox_file.html",
+        id=id,
+        change=change,
+        beside=beside,
+        lines=lines[start:end],
+        rows=rows[start:end],
+        next=end,
+        left=max(0, len(lines) + len(rows) - end),
+    )
+
+
+def _proposal(habitus: Habitus, id: str) -> Proposal:
+    subject = inbox.get(habitus, id).subject
+    if isinstance(subject, Engram):
+        raise NotFound(f"'{id}' is a lesson; it has no files.", mend="")
+    if review.is_hidden(habitus, subject):
+        raise Refused("Only an admin reads what a skill is examined by.", mend="")
+    return subject
+
+
+def _files(habitus: Habitus, proposal: Proposal, beside: str = "") -> Sequence[FileChange]:
+    if beside:
+        return comparing.twins(habitus.skills, proposal).get(beside, ())
+    return comparing.proposed(habitus.review, proposal)
+
+
+@router.get("/inbox/effect/{id}")
+def effect(habitus: Opened, id: str) -> HTMLResponse:
+    """What approving a change would do to the last requests, as far as that is known; the page asks until it is."""
+    return fragment("inbox_effect.html", id=id, replay=review.effect(habitus, review.OneItem(id=id)))
+
+
+@router.get("/inbox/alike/{id}")
+def alike(habitus: Opened, id: str) -> HTMLResponse:
+    """Others that wait and say much the same, and taking this one of them."""
+    item = inbox.get(habitus, id)
+    may_approve = isinstance(item.subject, Proposal) and not habitus.review.is_for_somebody_else(item.subject)
+    return fragment("inbox_alike.html", id=id, alike=inbox.alike(habitus, item), may_approve=may_approve)
+
+
+@router.post("/inbox/{id}/approve")
+def approve(request: Request, habitus: Opened, id: str) -> HTMLResponse:
+    following = _following(habitus, id)
+    (done,) = review.approve(habitus, review.Approval(ids=(id,))).approved
+    text = f"Approved; {done.due_on} carries it out." if done.due_on else "Approved."
+    return _decided(request, habitus, Said(text=text, undo=done.undo), following)
+
+
+@router.post("/inbox/{id}/reject")
+def reject(request: Request, habitus: Opened, id: str, reason: Annotated[str, Form()] = "") -> HTMLResponse:
+    following = _following(habitus, id)
+    (done,) = review.reject(habitus, review.Rejection(ids=(id,), reason=reason)).rejected
+    subject = done.item.subject
+    is_told = isinstance(subject, Proposal) and subject.author.is_automatic
+    text = "Turned down; the agent is told why." if is_told else "Turned down."
+    return _decided(request, habitus, Said(text=text, undo=done.undo), following)
+
+
+@router.post("/inbox/{id}/choose")
+def choose(request: Request, habitus: Opened, id: str, others: Annotated[list[str], Form()]) -> HTMLResponse:
+    """Take this one of several that say the same; its undo lets all of them wait again."""
+    done = review.choose(habitus, review.Choice(id=id, others=tuple(others)))
+    said = Said(text=f"Approved; {counted(len(done.turned_down), 'other')} turned down.", undo=done.taken.undo)
+    return _shown(request, habitus, said)
+
+
+def _following(habitus: Habitus, id: str) -> str:
+    """The one below it in the list, which is looked at next."""
+    ids = [item.id for item in inbox.waiting(habitus, with_contents=False)]
+    return next((after for one, after in itertools.pairwise(ids) if one == id), "")
+
+
+def _decided(request: Request, habitus: Habitus, said: Said, following: str) -> HTMLResponse:
+    return _shown(request, habitus, said, inbox.get(habitus, following) if following else None)
+
+
+@router.post("/inbox/{id}/reopen")
+def reopen(request: Request, habitus: Opened, id: str) -> HTMLResponse:
+    (item,) = review.reopen(habitus, review.Reopening(ids=(id,))).reopened
+    return _shown(request, habitus, Said(text="It waits for you again."), item)
+
+
+@router.post("/inbox/{id}/mend")
+def mend(request: Request, habitus: Opened, id: str, text: Annotated[str, Form()]) -> HTMLResponse:
+    done = review.edit(habitus, review.NewText(id=id, text=text.replace("\r\n", "\n")))
+    said = Said(text="Changed; it still waits for you." if done.changed else "Nothing changed.")
+    return _shown(request, habitus, said, done.item)
