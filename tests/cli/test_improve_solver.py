@@ -106,6 +106,7 @@ pwd >> "$cd_seen/places"
     }
     assert all((one.is_opened, one.tokens, one.dollars) == (True, 107, 0.25) for one in found.values())
     assert fake.seen.arguments[-2:] == ["--model", "opus"]
+    assert "(solved by claude-code:opus)" in " ".join(direct.ok("skills", "improvements", "name-a-town").split())
     seen = (fake.place / "seen" / "home").read_text()
     assert "SKILL.md" in seen
     assert not [word for word in ("evals", "CLAUDE.md", "better") if word in seen]

@@ -24,9 +24,10 @@ from habitus.skills.trees import TASKS_FILE, with_skill
 from habitus.tasks.checks import Contains
 from habitus.tasks.files import write_tasks
 from habitus.tasks.model import Task
-from habitus.web.app import doors, make_app
+from habitus.web.app import make_app
 from habitus.web.desks import Desks
 from habitus.web.security import keys_of
+from tests.web.conftest import standing
 
 pytestmark = pytest.mark.req("IM-01")
 ANSWER = "FORTY-TWO"
@@ -103,7 +104,7 @@ def _look_once(ask: Ask, look: Step) -> Step:
 def test_who_only_reads_over_rest_or_gets_the_practice_reads_no_answer(habitus: Habitus) -> None:
     token = open_people(habitus).add("eve", Role.VIEWER).token
     desks = Desks(habitus)
-    app = make_app(desks, keys_of(habitus), {"localhost:8765"}, app=doors())
+    app = make_app(desks, keys_of(habitus), {"localhost:8765"}, app=standing())
     client = TestClient(app, base_url="http://localhost:8765", headers={"Authorization": f"Bearer {token}"})
     given = {"name": "brew-tea", "id": "1", "path": TASKS_FILE, "version": "1", "number": "1"}
     routes = [path for path, ways in client.get("/api/v1/openapi.json").json()["paths"].items() if "get" in ways]

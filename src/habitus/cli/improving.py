@@ -183,6 +183,7 @@ def improvements(context: typer.Context, wanted: OneSkill, done: Improvements) -
 def _row(report: CandidateReport) -> list[object]:
     one, gate, exam = report.candidate, report.gate, report.exam
     claim = " (shorter)" if one.claim is Claim.NOT_WORSE else ""
+    claim += f" (solved by {one.solver})" if one.solver else ""
     came_to = f"{one.state.value}{f', proposal {one.proposal}' if one.proposal else ''}"
     measured = (
         (gate.tasks, _of_100(gate.old), _of_100(gate.new), _difference(gate), f"{gate.old_tokens} → {gate.new_tokens}")

@@ -240,6 +240,10 @@ class Improve(_Kind):
     scheduled: Mapping[str, Any] = {"is_scheduled": True, "candidates": 1}
 
     @staticmethod
+    def is_local(given: Mapping[str, Any]) -> bool:
+        return bool(given.get("solver"))  # a program of this machine, signed in here
+
+    @staticmethod
     def given(paths: Sequence[str]) -> dict[str, Any]:
         return {"skill": Path(paths[0]).name}
 
