@@ -87,20 +87,22 @@ def test_the_three_commands_of_the_guide_lead_to_a_proved_change(
 
 @pytest.mark.req("IM-04")
 def test_a_run_is_left_to_a_worker_or_to_every_night(direct: Direct, tmp_path: Path) -> None:
-    _furnished(direct, 16)
-    model = _script(tmp_path / "model.json", 16, rounds=1)
-    words = ("skills", "improve", "name-a-town", "--rounds", "1", "-m", model, "--yes", "--later")
-    assert "waits for a worker" in direct.ok(*words)
-    assert "Goes on with" in direct.ok(*words)  # and not two of them
+    _furnished(direct, 4)
+    (tmp_path / "better.md").write_text(SKILL + "2. Use capitals.\n")
+    (tmp_path / "model.json").write_text(json.dumps([{"say": "ALTBERG"}] * 4))
+    words = ("skills", "improve", "name-a-town", "--rounds", "1", "--candidate", str(tmp_path / "better.md"))
+    more = ("-m", f"script:{tmp_path / 'model.json'}", "--yes", "--later")
+    assert "waits for a worker" in direct.ok(*words, *more)
+    assert "Goes on with" in direct.ok(*words, *more)  # and not two of them
     assert direct("worker", "--queues", "improve", "--until-idle").code == 0
     (job,) = direct.json("jobs", "list", "--all")["jobs"]
-    assert (job["state"], job["result"]["proposals"]) == ("done", [1])
+    assert (job["state"], job["result"]["rollouts"], job["result"]["proposals"]) == ("done", 4, [])
 
     with opened(direct) as habitus:
         kind = job_kinds.Improve(habitus, LoopThread("none"))
-        assert kind.plan(job_kinds.SCHEDULED["improve"].scheduled) == []  # 8 gate tasks show too little
-        more = [Task(id=f"n{n}", request=f"And the river {n:03}?", checks=(Matches(pattern="."),)) for n in range(24)]
-        keep_tasks(habitus, "name-a-town", (*tasks_of(habitus, "name-a-town"), *more))
+        assert kind.plan(job_kinds.SCHEDULED["improve"].scheduled) == []  # 2 gate tasks show too little
+        new = [Task(id=f"n{n}", request=f"And the river {n:03}?", checks=(Matches(pattern="."),)) for n in range(24)]
+        keep_tasks(habitus, "name-a-town", (*tasks_of(habitus, "name-a-town"), *new))
         (part,) = kind.plan(job_kinds.SCHEDULED["improve"].scheduled)
         assert (part["skill"], part["is_scheduled"]) == ("name-a-town", True)
 

@@ -111,7 +111,8 @@ def test_who_only_reads_over_rest_or_gets_the_practice_reads_no_answer(habitus: 
     assert "/api/v1/skills/{name}/tasks" in routes
     answers = {}
     for route in routes:
-        if "stream" not in route and "events" not in route:
+        is_about_skills = "{" in route or route.endswith(("skills", "review", "lessons", "sessions", "jobs"))
+        if is_about_skills and "stream" not in route and "events" not in route:
             got = client.get(route.format_map(_Filled(given)))
             answers[route] = got.text if got.status_code == 200 else ""
     desks.close()
