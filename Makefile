@@ -42,11 +42,13 @@ pictures:       ## of every page, light, dark and on a phone, with much data and
 	@sh scripts/setup.sh test
 	@$(BIN)/python scripts/pictures.py build/pictures
 
-docs:           ## write docs/reference, the public types and the plugin's manifests anew from the code
+docs:           ## write docs/reference, the public types and the plugin's manifests anew from the code; build the site
 	@sh scripts/setup.sh test
 	@$(BIN)/python scripts/reference.py
 	@$(BIN)/python scripts/typed_face.py
 	@$(BIN)/python scripts/plugin.py
+	@$(BIN)/uv pip install -q --python $(BIN)/python -c constraints.txt -e '.[docs]'
+	@$(BIN)/python scripts/docs_site.py
 
 clean:
 	rm -rf .venv dist build .mypy_cache .ruff_cache

@@ -12,13 +12,16 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from scripts import changelog, docs_site
 
 from habitus.settings import account_name
+from tests.environments import environment
 from tests.homes import furnish
 
 ROOT = Path(__file__).parents[2]
@@ -78,6 +81,30 @@ def _anchors(page: Path) -> set[str]:
     text = _FENCE.sub("", page.read_text(encoding="utf-8"))
     plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in _HEADING.findall(text))
     return {heading.replace(" ", "-") for heading in plain}
+
+
+def test_the_front_page_is_read_in_a_minute_and_the_index_has_every_page() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
+    assert docs_site.unlisted() == []
+
+
+@pytest.mark.full
+def test_the_site_is_built_without_a_broken_link(tmp_path: Path) -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["docs"]
+    python = environment(tmp_path / "venv", *declared)
+    done = subprocess.run([python, ROOT / "scripts" / "docs_site.py"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Close the month" in (ROOT / "build" / "site" / "index.html").read_text(encoding="utf-8")
+
+
+def test_fragments_of_a_release_stand_under_its_version_by_kind() -> None:
+    once = changelog.gather("", "0.1.0", {"fixed": ["a fix."], "added": ["A thing."]})
+    assert once == "# Changes\n\n## 0.1.0\n\n### Added\n\n- A thing.\n\n### Fixed\n\n- a fix.\n"
+    later = changelog.gather(once, "0.2.0", {"added": ["B."]})
+    assert changelog.gather(later, "0.1.0", {"fixed": ["C."]}) == (
+        "# Changes\n\n## 0.2.0\n\n### Added\n\n- B.\n\n"
+        "## 0.1.0\n\n### Added\n\n- A thing.\n\n### Fixed\n\n- a fix.\n- C.\n"
+    )
 
 
 def test_there_are_examples_of_every_kind() -> None:

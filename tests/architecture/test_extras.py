@@ -16,7 +16,7 @@ from habitus.llm.providers import open_model
 
 ROOT = Path(__file__).parents[2]
 FRAMEWORKS = {"claude-agent-sdk", "langchain", "openai-agents", "smolagents"}  # whoever wants one has it already
-NOT_IN_ALL = {"all", "bench", "test", "minilm", *FRAMEWORKS}  # MiniLM would bring PyTorch along
+NOT_IN_ALL = {"all", "bench", "docs", "test", "minilm", *FRAMEWORKS}  # MiniLM would bring PyTorch along
 
 
 @pytest.fixture

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import runpy
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -16,6 +18,7 @@ from habitus.events import OutcomeKind
 from habitus.journal.journal import effective
 from habitus.journal.model import Place
 from habitus.skills.model import Skill
+from tests.conftest import Cli
 from tests.fake_provider import FakeProvider, Reply, fake_provider
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -106,3 +109,13 @@ def test_an_example_is_short_and_little_of_it_is_ours(path: Path) -> None:
     ours = [line for line in lines if "habitus" in line.lower() or "turn." in line]
     assert len(lines) <= 25
     assert len(ours) <= 10
+
+
+@pytest.mark.req("CL-05")
+def test_the_client_over_mcp_finds_a_skill(run_cli: Cli, program: Path, python: str) -> None:
+    environ = run_cli.environ({"PATH": f"{program.parent}:{os.environ['PATH']}"})
+    example = [python, str(EXAMPLES / "mcp_client.py"), "summarise a CSV"]
+    done = subprocess.run(example, cwd=run_cli.cwd, env=environ, capture_output=True, text=True, check=True)
+    offered, *found = done.stdout.splitlines()
+    assert "recall_skill" in offered
+    assert "- data-summary" in "\n".join(found)

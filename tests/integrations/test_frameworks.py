@@ -6,8 +6,6 @@ import importlib
 import json
 import re
 import subprocess
-import sys
-import sysconfig
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -26,11 +24,11 @@ from habitus.journal.journal import effective
 from habitus.journal.model import Place
 from habitus.skills.model import Skill
 from tests.conftest import Cli
+from tests.environments import environment
 from tests.fake_provider import FakeProvider, Reply, fake_provider
 from tests.mcp.test_real_clients import answers
 
 ROOT = Path(__file__).parents[2]
-UV = Path(sys.executable).with_name("uv")
 GUIDE = (ROOT / "docs" / "guides" / "frameworks.md").read_text(encoding="utf-8")
 QUESTION = "What time is it, in tea time?"
 MOST_LINES = 12
@@ -188,16 +186,6 @@ def provider() -> Iterator[FakeProvider]:
         yield running
 
 
-def environment(folder: Path, *packages: str) -> Path:
-    """The Python of an environment with a framework, which borrows Habitus and what it needs from this one."""
-    subprocess.run([UV, "venv", "-q", "--python", sys.executable, folder], check=True)
-    python = folder / "bin" / "python"
-    subprocess.run([UV, "pip", "install", "-q", "--python", python, *packages], check=True)
-    (library,) = folder.glob("lib/python*/site-packages")
-    (library / "borrowed.pth").write_text(f"{ROOT / 'src'}\n{sysconfig.get_path('purelib')}\n")
-    return python
-
-
 @pytest.mark.full
 @pytest.mark.req("CL-12")
 @pytest.mark.parametrize("version", ["lowest", "newest"])
@@ -246,3 +234,17 @@ def test_the_example_of_the_guide_runs_with_the_real_package(
     judged = effective(turn.outcomes)
     assert judged is not None
     assert judged.kind is OutcomeKind.FAILED
+
+
+@pytest.mark.full
+@pytest.mark.req("CL-12")
+def test_the_whole_example_of_langgraph_runs(provider: FakeProvider, tmp_path: Path, run_cli: Cli) -> None:
+    python = environment(tmp_path / "venv", "langchain", "langchain-openai")
+    provider.gives(by_openai(1, ("clock", {})), by_openai(2, "Nearly."))
+    environ = run_cli.environ({"OPENAI_BASE_URL": f"{provider.address}/v1", "OPENAI_API_KEY": "none"})
+    example = [str(python), str(ROOT / "examples" / "langgraph_agent.py"), QUESTION]
+    done = subprocess.run(example, cwd=run_cli.cwd, env=environ, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "Nearly.\n"), done.stderr
+    with Habitus.open(read_settings(run_cli.home)) as habitus:
+        (turn,) = habitus.journal.turns_of("c1")
+    assert turn.request == QUESTION

@@ -44,6 +44,7 @@ class HabitusState(AgentState[Any]):
 @dataclass(kw_only=True, slots=True)
 class _Run:
     name: str
+    thread: str
     turn: HostTurn
     asked: HumanMessage | None  # the person's message with what was chosen for it
 
@@ -82,8 +83,8 @@ class HabitusMiddleware(AgentMiddleware[Any, Any, Any]):
         run = self._run_of(request)
         try:
             return handler(self._with_ours(request, run))
-        except Exception as error:
-            self._fail(run, error)
+        except Exception:
+            self._give_up(run)
             raise
 
     async def awrap_model_call(
@@ -92,8 +93,8 @@ class HabitusMiddleware(AgentMiddleware[Any, Any, Any]):
         run = await in_thread(lambda: self._run_of(request))
         try:
             return await handler(await in_thread(lambda: self._with_ours(request, run)))
-        except Exception as error:
-            await in_thread(lambda error=error: self._fail(run, error))  # type: ignore[misc] # mypy can't infer it
+        except Exception:
+            await in_thread(lambda: self._give_up(run))
             raise
 
     def after_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
@@ -110,7 +111,7 @@ class HabitusMiddleware(AgentMiddleware[Any, Any, Any]):
     def after_agent(self, state: Any, runtime: Any) -> None:
         run = self._known(state)
         if run is not None:
-            del self._runs[_thread(state)]
+            del self._runs[run.thread]
             replies = [one for one in state["messages"] if isinstance(one, AIMessage)]
             run.turn.done(_words(replies[-1]) if replies else "")
 
@@ -156,18 +157,19 @@ class HabitusMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def _run_of(self, request: ModelRequest[Any]) -> _Run:
         """The run of a request; its turn is opened by the first, which knows the agent's own tools."""
-        run = self._known(request.state)
+        run, thread = self._known(request.state), _thread(request.state)
         if run is None:
             asked = next((one for one in reversed(request.messages) if isinstance(one, HumanMessage)), None)
             turn = self._habitus.turn(
                 _words(asked) if asked is not None else "",
                 user=self._user,
-                conversation=conversation_id(_thread(request.state)),
+                conversation=conversation_id(thread),
                 source_type=self._source_type,
                 tools=_names(request),
             ).open()
-            run = _Run(name=request.state.get("habitus_run", ""), turn=turn, asked=_with_context(turn.context, asked))
-            self._runs[_thread(request.state)] = run
+            name = request.state.get("habitus_run", "")
+            run = _Run(name=name, thread=thread, turn=turn, asked=_with_context(turn.context, asked))
+            self._runs[thread] = run
         return run
 
     def _with_ours(self, request: ModelRequest[Any], run: _Run) -> ModelRequest[Any]:
@@ -184,10 +186,9 @@ class HabitusMiddleware(AgentMiddleware[Any, Any, Any]):
             system_message=SystemMessage(content=system), messages=messages, tools=[*request.tools, *ours]
         )
 
-    def _fail(self, run: _Run, error: Exception) -> None:
+    def _give_up(self, run: _Run) -> None:
         """The model gave no answer: should somebody try again, that is another turn."""
-        if self._runs.get(run.turn.conversation) is run:
-            del self._runs[run.turn.conversation]
+        self._runs.pop(run.thread, None)
         run.turn.close()
 
 

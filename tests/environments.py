@@ -1,0 +1,21 @@
+"""Environments of their own, for packages that don't stand beside what we use every day."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+UV = Path(sys.executable).with_name("uv")
+
+
+def environment(folder: Path, *packages: str) -> Path:
+    """The Python of an environment with a framework, which borrows Habitus and what it needs from this one."""
+    subprocess.run([UV, "venv", "-q", "--python", sys.executable, folder], check=True)
+    python = folder / "bin" / "python"
+    subprocess.run([UV, "pip", "install", "-q", "--python", python, *packages], check=True)
+    (library,) = folder.glob("lib/python*/site-packages")
+    (library / "borrowed.pth").write_text(f"{ROOT / 'src'}\n{sysconfig.get_path('purelib')}\n")
+    return python
