@@ -12,7 +12,7 @@ from habitus.app import read_settings
 from habitus.app.growth.remedies import remedy_for
 from habitus.app.wiring import open_home
 from habitus.events import tool_called, tool_returned
-from habitus.learning.remedies import known, wording
+from habitus.learning.remedies import wording
 from habitus.learning.remedies.findings import findings
 from habitus.learning.remedies.sessions import SessionFacts, SessionReader
 from habitus.learning.transcripts.model import TranscriptTurn
@@ -120,7 +120,7 @@ def score_hints(kinds: Sequence[Kind], place: Path) -> Found:
     settings = read_settings(place / "home", {"HOME": str(place), "USER": "ann"})
     with closing(open_home(settings.model_copy(update={"cwd": place}))) as home:
         for held in findings(facts(kind, number, str(place)) for kind in kinds for number in LEARNED_FROM).lessons:
-            home.memory.encode(known.drafted(held, now=home.clock(), user=settings.user, project=str(place)))
+            home.memory.encode(wording.drafted(held, now=home.clock(), user=settings.user, project=str(place)))
         for kind in kinds:
             failed = next(step for step in kind.sessions[HELPED] if step.error)
             hint = remedy_for(home, failed.tool, arguments(failed), failed.error, str(place))

@@ -10,9 +10,8 @@ from typing import Any
 
 from _report import Metrics, progress
 from habitus import sql
-from habitus.jobs.owners import Hearts
 from habitus.jobs.queue import JobQueue
-from habitus.jobs.worker import Manner, working
+from habitus.jobs.worker import Hearts, Manner, working
 
 _SPAWN = multiprocessing.get_context("spawn")
 _PARTS, _HANDS = 3, 4

@@ -21,12 +21,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from _report import peak_memory_mb, progress, report
-from habitus.sandbox.environments import Environments
 from habitus.sandbox.machine import Machine, base_python, probe
 from habitus.sandbox.model import Limits, Permissions
 from habitus.sandbox.runtimes.local import LocalRuntime
 from habitus.sandbox.scratchpads import Scratchpads
-from habitus.sandbox.venvs import Venvs
+from habitus.sandbox.venvs import Environments, Venvs
 from habitus.sandbox.warm import Program, Warm
 
 NOTHING = Program(code="pass")

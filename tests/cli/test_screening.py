@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from habitus.errors import Invalid
-from habitus.screening.policy import Policy, read_policy
+from habitus.screening.findings import Policy, read_policy
 from tests.cli.conftest import Direct
 
 pytestmark = pytest.mark.req("SC-07")

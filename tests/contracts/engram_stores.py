@@ -6,9 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from habitus import sql
-from habitus.memory.stores.base import EngramStore
-from habitus.memory.stores.in_memory import InMemoryEngramStore
-from habitus.memory.stores.sql import SqlEngramStore
+from habitus.memory.stores.sql import EngramStore, InMemoryEngramStore, SqlEngramStore
 from tests.homes import migrated
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 import sqlalchemy as sa
 
-from habitus.learning.spending import CapReached, Spending
+from habitus.learning.budget import CapReached, Spending
 from habitus.learning.transcripts.ledger import How, TurnLedger
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

@@ -15,14 +15,13 @@ import pytest
 from habitus.errors import Invalid, NotFound, Refused, StorageFailed
 from habitus.sandbox.capture import Capture
 from habitus.sandbox.child import Gone
-from habitus.sandbox.environments import Environments
 from habitus.sandbox.machine import Machine, base_python, probe
 from habitus.sandbox.model import MIB, Limits, Permissions, Timeouts
 from habitus.sandbox.runtimes.base import Runtime
 from habitus.sandbox.runtimes.local import LocalRuntime
 from habitus.sandbox.runtimes.ssh import SshRuntime
 from habitus.sandbox.scratchpads import Scratchpads
-from habitus.sandbox.venvs import Venvs
+from habitus.sandbox.venvs import Environments, Venvs
 from tests.contracts.sshd import Sshd, options, running_sshd
 from tests.wheels import write_wheel
 

@@ -12,12 +12,11 @@ import pytest
 
 from habitus.sandbox.capture import Capture
 from habitus.sandbox.child import Gone
-from habitus.sandbox.environments import Environments
 from habitus.sandbox.machine import Machine, base_python
 from habitus.sandbox.model import MIB, Limits, Permissions, Timeouts
 from habitus.sandbox.runtimes.local import LocalRuntime
 from habitus.sandbox.scratchpads import Scratchpads
-from habitus.sandbox.venvs import Venvs, packages_of
+from habitus.sandbox.venvs import Environments, Venvs, packages_of
 
 pytestmark = pytest.mark.req("SB-09")
 

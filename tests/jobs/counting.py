@@ -20,11 +20,9 @@ from typing import Any
 
 from habitus import sql
 from habitus.errors import Invalid
-from habitus.jobs.model import Job, JobState
-from habitus.jobs.owners import Hearts, Locks, Owners
+from habitus.jobs.model import Job, JobState, Limits
 from habitus.jobs.queue import JobQueue
-from habitus.jobs.rules import Limits
-from habitus.jobs.worker import Manner, working
+from habitus.jobs.worker import Hearts, Locks, Manner, Owners, working
 from tests.homes import migrated
 
 LOOK_S = 0.05

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from habitus.errors import NotFound, Refused
-from habitus.jobs.model import Job, JobState
+from habitus.jobs.model import MOST_TRIES, Job, JobState, Lanes
 from habitus.jobs.queue import JobQueue
-from habitus.jobs.rules import MOST_TRIES, Lanes
 from tests.jobs.conftest import Nursed
 from tests.jobs.counting import begun, check, counting, queue_at, until, url
 

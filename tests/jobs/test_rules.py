@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.jobs.owners import Hearts
-from habitus.jobs.rules import MOST_TRIES, Lanes, Limits, Trouble, chosen
+from habitus.jobs.model import MOST_TRIES, Lanes, Limits, Trouble, chosen
 from habitus.jobs.schedule import Schedule, read
+from habitus.jobs.worker import Hearts
 
 _names = st.sampled_from(["", "a", "b"])
 _lanes = st.lists(st.builds(Lanes, model=_names, user=_names), max_size=12)

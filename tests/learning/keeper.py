@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from habitus import sql
-from habitus.learning.spending import Spending
+from habitus.learning.budget import Spending
 from habitus.memory.model import Draft, Encoded, Status
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)

@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from habitus.errors import Invalid
-from habitus.learning.budget import Budget, Limits
-from habitus.learning.spending import CapReached
+from habitus.learning.budget import Budget, CapReached, Limits
 from habitus.llm.model import (
     Answer,
     Answered,

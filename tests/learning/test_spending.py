@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from habitus import sql
+from habitus.learning.budget import CapReached, Spending, Spent
 from habitus.learning.cerebellum import Cerebellum
-from habitus.learning.spending import CapReached, Spending, Spent
 from habitus.llm.model import Answer, Answered, ProviderFault, StopReason, Usage
 from habitus.llm.scripted import ScriptedModel, hangs, says
 from habitus.redact import PATTERNS_ONLY
@@ -79,7 +79,7 @@ _SPEND = """
 import sys
 from datetime import UTC, datetime
 from habitus import sql
-from habitus.learning.spending import CapReached, Spending
+from habitus.learning.budget import CapReached, Spending
 purse = Spending(sql.open_engine(sys.argv[1]), clock=lambda: datetime(2030, 1, 1, tzinfo=UTC), cap=100)
 taken = 0
 for _ in range(40):

@@ -16,7 +16,8 @@ from habitus.learning import acc
 from habitus.learning.remedies.findings import findings
 from habitus.learning.remedies.sessions import SessionReader
 from habitus.learning.remedies.wording import lesson
-from habitus.learning.transcripts import SkillUse, Transcript, TranscriptTurn, format_of, habitus, read
+from habitus.learning.transcripts import SkillUse, Transcript, TranscriptTurn, format_of, read
+from habitus.learning.transcripts.formats import habitus
 from tests.learning.hosts import WRITERS, Did
 
 SECRET = "ghp_" + "aB3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0xYzCaa"

@@ -16,7 +16,7 @@ from habitus.memory import tables
 from habitus.memory.cortex import Cortex
 from habitus.memory.model import Draft, Kind, Producer, Scope
 from habitus.memory.stores.sql import SqlEngramStore
-from habitus.memory.view_files import ViewFiles
+from habitus.memory.views import ViewFiles
 from habitus.pause import Pause
 from habitus.redact import Redactor
 from habitus.search import Index, WordLlama

@@ -25,8 +25,7 @@ from habitus.memory import views
 from habitus.memory.cortex import Cortex, Looked
 from habitus.memory.model import Engram, Kind, Scope, TrustLevel
 from habitus.memory.stores.sql import SqlEngramStore
-from habitus.memory.view_files import ViewFiles
-from habitus.memory.views import VIEWS, BadLine, Edits, Line, Page
+from habitus.memory.views import VIEWS, BadLine, Edits, Line, Page, ViewFiles
 from habitus.redact import Redactor
 from habitus.search import Index, WordLlama
 from habitus.text import one_line

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from habitus.repl.dropping import dropped_files
+from habitus.repl.chat import dropped_files
 
 pytestmark = pytest.mark.req("AG-11")
 

@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from habitus.sandbox.environments import Environments
 from habitus.sandbox.machine import Machine, base_python, probe
 from habitus.sandbox.model import MIB, Limits, Permissions, Timeouts
 from habitus.sandbox.runtimes.local import LocalRuntime
 from habitus.sandbox.scratchpads import Scratchpads
-from habitus.sandbox.venvs import Venvs
+from habitus.sandbox.venvs import Environments, Venvs
 from tests.wheels import write_wheel
 
 MakePads = Callable[..., Scratchpads]

@@ -11,14 +11,13 @@ import pytest
 
 from habitus.errors import Invalid
 from habitus.files import READ_BYTES, File, file_of
-from habitus.sandbox.environments import Environments
 from habitus.sandbox.given import MOST_FILES, Given
 from habitus.sandbox.isolation import given_at
 from habitus.sandbox.machine import Machine, base_python
 from habitus.sandbox.model import MIB, Limits, Permissions
 from habitus.sandbox.runtimes.local import LocalRuntime
 from habitus.sandbox.scratchpads import Scratchpads
-from habitus.sandbox.venvs import Venvs
+from habitus.sandbox.venvs import Environments, Venvs
 from habitus.sandbox.warm import Program, Warm
 
 pytestmark = pytest.mark.req("SK-23")

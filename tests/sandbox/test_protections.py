@@ -12,9 +12,8 @@ import pytest
 
 from habitus.errors import Invalid, Refused
 from habitus.sandbox.cgroups import Cgroups, Group, find_cgroups
-from habitus.sandbox.machine import INSIDE, Machine, probe
+from habitus.sandbox.machine import INSIDE, Machine, describe, probe, require
 from habitus.sandbox.model import Permissions
-from habitus.sandbox.protections import describe, require
 from habitus.sandbox.warm import Program, Warm
 
 pytestmark = pytest.mark.req("SB-09")
@@ -202,7 +201,7 @@ from inside import seccomp
 seccomp.restrict(seccomp.prepare(families=[1, 2, 10, 16], shared_memory=True, shares_host=False))
 sys.path[0] = sys.argv[2]
 from habitus.sandbox.machine import probe
-from habitus.sandbox.protections import describe
+from habitus.sandbox.machine import describe
 found = probe()
 print(found.bubblewrap, found.has_namespaces, found.is_filtered)
 print({p.name: p.mend for p in describe(found) if not p.is_on}.get("bubblewrap"))

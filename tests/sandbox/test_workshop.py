@@ -15,16 +15,14 @@ import pytest
 
 from habitus.errors import ToolFailed
 from habitus.events import OutcomeKind
-from habitus.sandbox.environments import Environments
 from habitus.sandbox.machine import Machine
 from habitus.sandbox.model import Limits, Permissions
-from habitus.sandbox.venvs import Venvs
+from habitus.sandbox.venvs import Environments, Venvs
 from habitus.sandbox.warm import Warm
 from habitus.tasks.checks import Equals
+from habitus.tasks.comparing import has_shape, shape_of
 from habitus.tasks.schema import DEEPEST, checked_payload, checked_schema
-from habitus.tasks.shape import has_shape, shape_of
-from habitus.tools.code_stage import task_of_call
-from habitus.tools.header import dependencies_of, with_header
+from habitus.tools.code_stage import dependencies_of, task_of_call, with_header
 from habitus.tools.model import ToolDraft
 from habitus.tools.workshop import LONGEST_CASE, Workshop, fingerprint
 

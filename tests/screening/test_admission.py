@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from habitus.screening.admission import objection
-from habitus.screening.policy import Policy
+from habitus.screening.findings import Policy
 from tests.memory.texts import ORDERS, ORDINARY
 
 pytestmark = pytest.mark.req("ME-04")

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from habitus.files import File, Tree, file_of
 from habitus.screening import rules
-from habitus.screening.findings import Category, Finding, Risk, by_kind, is_clean
-from habitus.screening.policy import Policy
+from habitus.screening.findings import Category, Finding, Policy, Risk, by_kind, is_clean
 from habitus.screening.scanner import scan
 from habitus.screening.sentences import sentences
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from habitus.errors import ToolFailed
 from habitus.tools.code_repair import CodeRefused, Defect, Repaired, repair
-from habitus.tools.code_repair.defects import ADVICE
 from habitus.tools.code_repair.repair import MAX_ATTEMPTS
+from habitus.tools.code_repair.source import ADVICE
 
 pytestmark = pytest.mark.req("SB-05")
 

@@ -21,12 +21,12 @@ from habitus.app.review.notifying import Notifier
 from habitus.errors import Refused
 from habitus.files import Tree
 from habitus.journal.journal import Journal
-from habitus.learning.spending import Spending
+from habitus.learning.budget import Spending
 from habitus.memory.tables import waiting_lessons
 from habitus.pause import Pause
 from habitus.redact import Redactor, secret_values
 from habitus.sandbox.credentials.vault import open_vault
-from habitus.screening.policy import Policy, read_policy
+from habitus.screening.findings import Policy, read_policy
 from habitus.settings import Settings
 from habitus.skills import names
 from habitus.skills.gates import GateContext

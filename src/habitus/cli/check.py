@@ -19,7 +19,7 @@ from habitus.errors import StorageFailed
 from habitus.files import given_path
 from habitus.hosts.table import STUDIED
 from habitus.sandbox.credentials.vault import open_redactor
-from habitus.screening.policy import read_policy
+from habitus.screening.findings import read_policy
 
 LINES, WIDTH = 24, 80  # of the first look
 

@@ -23,8 +23,7 @@ from habitus.cli.opening import opened
 from habitus.cli.options import AsJson
 from habitus.errors import Refused
 from habitus.learning.remedies.findings import Coverage
-from habitus.learning.transcripts.applying import Applied, Taught
-from habitus.learning.transcripts.study import Firing
+from habitus.learning.transcripts.study import Applied, Firing, Taught
 from habitus.llm.roles import Models
 from habitus.memory.model import Engram
 

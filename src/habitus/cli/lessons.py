@@ -34,7 +34,7 @@ from habitus.cli.options import AllUsers, AsJson, Wide
 from habitus.memory.cortex import Looked
 from habitus.memory.model import Engram, Kind, Scope
 from habitus.memory.retention import utility
-from habitus.memory.view_files import FoundPages
+from habitus.memory.views import FoundPages
 
 
 def list_lessons(context: typer.Context, wanted: LessonList, done: LessonPage, wide: Wide = False) -> None:

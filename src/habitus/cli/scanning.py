@@ -15,7 +15,7 @@ from habitus.app.library.scanning import LookedAgain, ScanReport
 from habitus.cli import output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson
-from habitus.learning.spending import CapReached
+from habitus.learning.budget import CapReached
 from habitus.llm.model import NoUsableAnswer, ProviderFault
 from habitus.screening.findings import Risk, by_kind
 

@@ -23,7 +23,7 @@ from habitus.cli.options import AsJson
 from habitus.cli.tour_script import Scene
 from habitus.llm.providers.naming import telling_keys
 from habitus.llm.scripted import ScriptedModel
-from habitus.sandbox.protections import describe
+from habitus.sandbox.machine import describe
 from habitus.settings import AccMode
 
 _MARK = "▸ "

@@ -14,10 +14,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.jobs.model import JobState
-from habitus.jobs.queue import LOCK
-from habitus.jobs.rules import FIRST_WAIT_S, Lanes, Limits, Trouble, chosen
-from habitus.jobs.tables import is_shared, jobs, now_ms, parts
+from habitus.jobs.model import FIRST_WAIT_S, JobState, Lanes, Limits, Trouble, chosen
+from habitus.jobs.queue import LOCK, is_shared, jobs, now_ms, parts
 
 _LOOKED_AT = 200  # waiting jobs at a time, beside those whose lanes are full
 _is_running = jobs.c.state == JobState.RUNNING

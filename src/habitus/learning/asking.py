@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from functools import cache
+from importlib.resources import files
 from typing import TypeVar
 
 from pydantic import BaseModel
 
-from habitus.learning.budget import BudgetedModel
-from habitus.llm.model import Asked, Text
+from habitus.events import OK, Outcome, failed, infra
+from habitus.learning.budget import BudgetedModel, CapReached
+from habitus.llm.model import Asked, NoUsableAnswer, ProviderFault, Text
 from habitus.llm.structured import ask_for
+from habitus.redact import Redactor
+from habitus.tasks.checks import Rubric
+from habitus.tasks.model import Rollout, Task
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -25,3 +32,36 @@ async def ask_within(
     async with asyncio.timeout(patience_s):
         asked = await ask_for(model, kind, system=system, messages=messages, max_tokens=room, attempts=ATTEMPTS)
     return asked.value
+
+
+_ROOM = 400
+_LONGEST = 8_000  # characters of a reply that the model is shown
+
+
+class RubricAnswer(BaseModel):
+    """What a model is asked for; the prompt says what each field is."""
+
+    is_met: bool
+    reason: str = ""
+
+
+async def judge_rubric(
+    task: Task, rubric: Rubric, rollout: Rollout, *, model: BudgetedModel, redactor: Redactor
+) -> Outcome:
+    """Its outcome is `infra` where the model gave no answer."""
+    calls = [f"{call.tool} {call.command or call.arguments}"[:300] for call in rollout.calls[-20:]]
+    record = json.dumps(
+        {"request": task.request, "rubric": rubric.text, "reply": rollout.reply[-_LONGEST:], "calls": calls},
+        ensure_ascii=False,
+    )
+    try:
+        said = await ask_within(model, RubricAnswer, system=_prompt(), record=redactor.redact(record).text, room=_ROOM)
+    except (CapReached, ProviderFault, NoUsableAnswer, TimeoutError) as fault:
+        return infra(str(fault) or "the model took too long")
+    reason = " ".join(said.reason.split())[:300]
+    return OK if said.is_met else failed(f"{model.name} says: {reason or 'it is not as the rubric wants it'}")
+
+
+@cache
+def _prompt() -> str:
+    return files("habitus.learning").joinpath("prompts", "judge-rubric.md").read_text("utf-8")

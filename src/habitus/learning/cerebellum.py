@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from habitus.events import Event, EventKind
 from habitus.learning.acc.signatures import signature
 from habitus.learning.asking import PATIENCE_S
-from habitus.learning.budget import Budget
+from habitus.learning.budget import Budget, CapReached, Spending
 from habitus.learning.post_mortem import MOST_CELLS, post_mortem
-from habitus.learning.spending import CapReached, Spending
 from habitus.llm.model import Model, NoUsableAnswer, ProviderFault
 from habitus.memory.model import SCRATCHPAD, Draft, Encoded, Evidence, Kind, Producer, Scope
 from habitus.redact import Redactor

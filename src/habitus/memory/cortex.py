@@ -10,11 +10,11 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from habitus.errors import Invalid, Refused, no_version
-from habitus.memory import decisions, gate, past, retention, usage
+from habitus.memory import gate, past, retention, usage
 from habitus.memory import recall as recalling
-from habitus.memory.decisions import LessonEdit
+from habitus.memory.gate import LessonEdit
 from habitus.memory.intake import Intake, topic_of
-from habitus.memory.ledger import EngramLedger
+from habitus.memory.ledger import EngramLedger, Viewer
 from habitus.memory.mirror import InSight, Mirror
 from habitus.memory.model import (
     HIGH,
@@ -42,13 +42,12 @@ from habitus.memory.recall import (
     Recalled,
 )
 from habitus.memory.sameness import is_same
-from habitus.memory.stores.base import EngramStore
+from habitus.memory.stores.sql import EngramStore
 from habitus.memory.usage import Choose
-from habitus.memory.view_files import FoundPages, ViewFiles
-from habitus.memory.viewer import Viewer
+from habitus.memory.views import FoundPages, ViewFiles
 from habitus.pause import Pause
 from habitus.redact import Redactor
-from habitus.screening.policy import Policy
+from habitus.screening.findings import Policy
 from habitus.settings import MemoryMode, RetentionSettings
 from habitus.text import tokens
 
@@ -310,7 +309,7 @@ class Cortex:
             topic=None if topic is None else topic_of(self._intake.clean(topic)),
             owner={Scope.USER: self._user, Scope.PROJECT: project}.get(wanted, ""),
         )
-        after = decisions.edited(before, edit)
+        after = gate.edited(before, edit)
         if after.place != before.place:
             self._viewer.check_may_remove(before)
         if after == before and expected_version in (None, before.version):
@@ -321,7 +320,7 @@ class Cortex:
         """Put it into the archive; it is not learned again by itself."""
         engram = self.get(id)
         self._viewer.check_may_remove(engram)
-        return self._changed(decisions.removed(engram, by, why), by, why)
+        return self._changed(gate.removed(engram, by, why), by, why)
 
     def taught_by(self, turns: Collection[str] = (), *, session: str = "") -> tuple[Engram, ...]:
         """What these turns, or the turns of a session, brought into memory; also what still waits for a person."""
@@ -335,7 +334,7 @@ class Cortex:
 
     def restore(self, id: str, *, by: str) -> Engram:
         """Bring it back from the archive; a person stands behind it from then on."""
-        return self._changed(decisions.restored(self.get(id)), by, "restored")
+        return self._changed(gate.restored(self.get(id)), by, "restored")
 
     def undo(self, id: str, number: int, *, by: str) -> Engram:
         """Take back what made a version, and nothing else; what others changed since in the same place is kept."""
@@ -363,11 +362,11 @@ class Cortex:
 
     def approve(self, id: str, *, by: str) -> Engram:
         """Let in what waited."""
-        return self._changed(decisions.approved(self.get(id)), by, "approved")
+        return self._changed(gate.approved(self.get(id)), by, "approved")
 
     def reject(self, id: str, *, by: str, reason: str = "") -> Engram:
         """Turn down what waited; the same is not asked again, and an agent that proposed it is told why."""
-        return self._changed(decisions.rejected(self.get(id), by, self._intake.clean(reason)), by, "turned down")
+        return self._changed(gate.rejected(self.get(id), by, self._intake.clean(reason)), by, "turned down")
 
     def turned_down(self, user: str) -> tuple[Engram, ...]:
         """What this user's agent wanted remembered, a person turned down, and no agent has heard of yet; as it was at

@@ -24,7 +24,7 @@ from habitus.memory.model import (
     scope_of,
 )
 from habitus.redact import Redactor
-from habitus.screening.policy import Policy
+from habitus.screening.findings import Policy
 from habitus.settings import MemoryMode
 from habitus.text import one_line
 

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from habitus.errors import StorageFailed
-from habitus.memory import decisions, gate, views
+from habitus.memory import gate, views
 from habitus.memory.intake import Intake
 from habitus.memory.model import HIGH, Draft, Engram, LessonState, Producer, Scope, Status, TrustLevel
-from habitus.memory.view_files import FoundPages, ViewFiles
-from habitus.memory.views import Line
+from habitus.memory.views import FoundPages, Line, ViewFiles
 
 log = logging.getLogger(__name__)
 
@@ -190,7 +189,7 @@ class Pages:
         if engram.text != line.text:
             return Looked(notes=(f"{engram.id} has changed since you saw it; it stays.",))
         with self._ledger.writing():
-            return Looked(removed=self._ledger.save([decisions.removed(engram, self._user)], self._user, "removed"))
+            return Looked(removed=self._ledger.save([gate.removed(engram, self._user)], self._user, "removed"))
 
 
 def _together(a: Looked, b: Looked) -> Looked:

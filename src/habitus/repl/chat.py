@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import assert_never
+from urllib.parse import unquote, urlsplit
 
 from rich.console import Group
 from rich.table import Table
@@ -21,13 +23,15 @@ from habitus.agent.stream import Done, ToolFinished, ToolStarted, TurnEvent
 from habitus.app import Habitus
 from habitus.app.conversations.models import chosen_by, models_named, refuse_in_chat
 from habitus.app.conversations.past_sessions import past_session
-from habitus.app.library import saving
+from habitus.app.library import explaining, saving
 from habitus.errors import HabitusError, Invalid, NotFound, Refused, UserError
 from habitus.events import OutcomeKind
+from habitus.files import given_path
+from habitus.journal.model import Place
 from habitus.llm.model import Usage
 from habitus.llm.roles import Models
 from habitus.memory.model import Status
-from habitus.repl import lines, markdown, why
+from habitus.repl import lines, markdown
 from habitus.repl.commands import (
     COMMANDS,
     Attach,
@@ -50,12 +54,89 @@ from habitus.repl.commands import (
     meaning,
     slashed,
 )
-from habitus.repl.dropping import dropped_files, named_files
 from habitus.repl.plain import clean, one_line
 from habitus.repl.surface import CommandReport, Surface
 from habitus.skills import names
 from habitus.skills.fields import EDITABLE, NAMES
 from habitus.skills.model import Skill, State
+
+
+def prompt_report(session: Session) -> CommandReport:
+    """Every section of the prompt with its tokens, its budget and what there was no room for."""
+    sections = session.sections()
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("section")
+    table.add_column("tokens", justify="right")
+    table.add_column("budget", justify="right")
+    table.add_column("no room for", overflow="fold")
+    for section in sections:
+        cut = one_line(", ".join(section.cut), 300)
+        table.add_row(section.name, f"{section.tokens:,}", f"{section.budget:,}" if section.budget else "", Text(cut))
+    table.add_row("together", f"{sum(section.tokens for section in sections):,}", "", "", style="dim")
+    rows = [
+        {"name": section.name, "tokens": section.tokens, "budget": section.budget, "cut": list(section.cut)}
+        for section in sections
+    ]
+    return CommandReport(type="why", shown=table, data={"sections": rows})
+
+
+def skill_report(habitus: Habitus, session: Session, name: str) -> CommandReport:
+    """Why a skill did, or did not, reach the prompt of the last turn."""
+    found, past = explaining.why_in_session(habitus, session, name)
+    said = found.sentences()
+    said += [f"In the last turn {entry.reason}." for entry in past.selected if entry.place is Place.LOADED]
+    return CommandReport(
+        type="why", shown=Group(*(Text(clean(line)) for line in said)), data={"name": found.name, "because": said}
+    )
+
+
+def dropped_files(line: str, cwd: Path) -> list[Path]:
+    """The files that a line consists of; none where it has any other word, because then it is for the model."""
+    said = line.strip()
+    if not said or "\n" in said:
+        return []
+    for words in ([said], _words(said)):
+        if words and all(_looks_like_a_path(word) for word in words):
+            files = [_file(word, cwd) for word in words]
+            if all(files):
+                return [file for file in files if file]
+    return []
+
+
+def named_files(given: str, cwd: Path) -> list[Path]:
+    """The files that a command was given; an error where there is none."""
+    for words in ([given], _words(given)):
+        files = [_file(word, cwd) for word in words]
+        if words and all(files):
+            return [file for file in files if file]
+    raise NotFound(f"There is no file {cwd / given_path(_plain(given))}.", mend="Check the path.")
+
+
+def _words(said: str) -> list[str]:
+    try:
+        return shlex.split(said)
+    except ValueError:  # an apostrophe is no quote
+        return []
+
+
+def _looks_like_a_path(word: str) -> bool:
+    """`notes` may be a word and a file; `notes.txt` and `./notes` are files."""
+    return "/" in word or "." in word.strip(".")
+
+
+def _file(word: str, cwd: Path) -> Path | None:
+    try:
+        path = cwd / given_path(_plain(word))
+        return path if path.is_file() else None
+    except (Invalid, OSError):
+        return None
+
+
+def _plain(word: str) -> str:
+    """The path in an address of this machine; any other word as it is."""
+    address = urlsplit(word) if word.startswith("file://") else None
+    return unquote(address.path) if address and address.netloc in ("", "localhost") else word
+
 
 _LEARNING_S = 1.0  # how long the next prompt waits for what a turn teaches; the rest is told later
 RunCommand = Callable[[Sequence[str]], list[tuple[str, ...]]]  # does what `habitus …` does; what takes it back
@@ -233,9 +314,9 @@ class Chat:
 
     def _why(self, name: str) -> None:
         if name:
-            self._surface.tell(why.skill_report(self.habitus, self.session, name))
+            self._surface.tell(skill_report(self.habitus, self.session, name))
         else:
-            self._surface.tell(why.prompt_report(self.session))
+            self._surface.tell(prompt_report(self.session))
 
     def _judge(self, is_good: bool, reason: str) -> None:
         kind = OutcomeKind.OK if is_good else OutcomeKind.FAILED

@@ -7,23 +7,166 @@ exit code, what it printed and what it complained about are the result.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
+import signal
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 
-from habitus.events import infra
-from habitus.sandbox.child import Gone, Message
+from habitus.events import OK, Outcome, failed, infra
+from habitus.sandbox.capture import Capture, Feeder, Tap
+from habitus.sandbox.child import Child, Gone, Message, signal_name, start
 from habitus.sandbox.egress import VARIABLES, Egress
-from habitus.sandbox.fork_server import ForkServer
-from habitus.sandbox.interpreter import this_interpreter
-from habitus.sandbox.isolation import Jail, rlimits
+from habitus.sandbox.guard import Guard
+from habitus.sandbox.inside import folders
+from habitus.sandbox.isolation import Jail, launch, rlimits, this_interpreter
 from habitus.sandbox.machine import Machine
-from habitus.sandbox.model import KIB, Limits, Permissions, ToolRun
-from habitus.sandbox.services import NO_SERVICES, Services
+from habitus.sandbox.model import KIB, MIB, Limits, Permissions, ToolRun
+from habitus.sandbox.services import NO_SERVICES, Services, answering
 from habitus.text import encodable
+
+_START_S = 20.0
+_GRACE_S = 5.0
+
+
+class ForkServer:
+    """Owns the process; `is_alive` says whether it can be given another call."""
+
+    def __init__(self, jail: Jail, child: Child, scratch: Path, *, is_on_disk: bool) -> None:
+        self.jail = jail
+        self._child = child
+        self._scratch = scratch
+        self._is_on_disk = is_on_disk  # no mount of its own bounds the folder of a call
+        self._memory_kills = 0
+        self._is_sound = True
+
+    @classmethod
+    async def start(cls, machine: Machine, jail: Jail, folder: Path, *, allow_weaker: bool) -> ForkServer:
+        scratch = folder / f"call-{os.getpid()}-{os.urandom(6).hex()}"
+        plan = launch(machine, jail, "forkserver", scratch=scratch, allow_weaker=allow_weaker)
+        scratch.mkdir(parents=True, mode=0o700)
+        try:
+            child = await start(plan, machine.cgroups, jail.limits)
+        except BaseException:
+            scratch.rmdir()
+            raise
+        server = cls(jail, child, scratch, is_on_disk=plan.tidies_up)
+        try:
+            async with asyncio.timeout(_START_S):
+                await child.receive()
+        except BaseException as error:
+            await server.close()
+            if isinstance(error, TimeoutError):
+                raise Gone(f"no answer within {_START_S:g} s") from error
+            raise
+        return server
+
+    @property
+    def is_alive(self) -> bool:
+        return self._is_sound and self._child.is_alive
+
+    async def call(
+        self, message: Message, stdin: bytes, limits: Limits, services: Services, egress: Egress | None = None
+    ) -> ToolRun:
+        out, err = Capture(limits.output_chars), Capture(limits.output_chars)
+        guard = Guard(self._child, self._scratch, limits)
+        with contextlib.ExitStack() as held:
+            taps, fds = _pipes(held, out, err, stdin)
+            if self._is_on_disk:
+                held.callback(guard.stop)
+                guard.start()
+            async with contextlib.AsyncExitStack() as answered:
+                fds.append(await answered.enter_async_context(answering(services)))
+                if egress is not None:
+                    fds.append(await answered.enter_async_context(egress.answering()))
+                reply = await self._ask(message, fds, limits)
+            for tap in taps:
+                tap.drain()
+        outcome = self._outcome(reply, limits, err)
+        if guard.verdict or reply.get("folder_size", 0) > limits.folder_size:
+            outcome = failed(f"Its folder grew beyond {limits.folder_size // MIB} MiB.")
+        code = reply.get("exit_code")
+        return ToolRun(
+            outcome=outcome,
+            stdout=out.text(),
+            stderr=err.text(),
+            exit_code=code,
+            cut=out.cut + err.cut,
+            timed_out=bool(reply.get("timed_out")),
+        )
+
+    async def _ask(self, message: Message, fds: list[int], limits: Limits) -> Message:
+        """The server's word on how the call went; an empty one when there is no server any more."""
+        try:
+            try:
+                await self._child.send(message, fds)
+            finally:
+                for fd in fds:
+                    os.close(fd)
+            async with asyncio.timeout(limits.wall_s + _GRACE_S):
+                return await self._child.receive()
+        except Gone:
+            self._is_sound = False
+            return {}
+        except TimeoutError:
+            self._is_sound = False
+            return {"timed_out": True}
+
+    def _outcome(self, reply: Message, limits: Limits, err: Capture) -> Outcome:
+        code = reply.get("exit_code")
+        if code == 0 and not reply["timed_out"] and not reply["setup_error"]:
+            return OK
+        if reply.get("timed_out"):
+            return infra(f"It was stopped after {limits.wall_s:g} s.")
+        if reply.get("setup_error"):
+            return infra(f"The sandbox could not be set up: {reply['setup_error']}")
+        if code in (None, -signal.SIGKILL) and self._ran_out_of_memory():
+            return failed(f"It used more than {limits.memory // MIB} MiB of memory.")
+        if code is None:
+            return infra("The sandbox ended unexpectedly; the next call gets a new one.")
+        if code == -signal.SIGKILL and limits.cpu_s is not None and reply["cpu_s"] >= limits.cpu_s - 0.5:
+            return failed(f"It used more than {limits.cpu_s} s of processor time.")
+        if code < 0:
+            return failed(f"It was ended by {signal_name(-code)}.")
+        return failed(_last_line(err.text()) or f"It ended with exit code {code}.")
+
+    def _ran_out_of_memory(self) -> bool:
+        kills = self._child.group.memory_kills() if self._child.group else 0
+        grew, self._memory_kills = kills > self._memory_kills, kills
+        return grew
+
+    async def close(self) -> None:
+        self._is_sound = False
+        await self._child.close()
+        with contextlib.suppress(OSError):
+            await asyncio.to_thread(folders.remove, str(self._scratch))
+
+
+def _pipes(stack: contextlib.ExitStack, out: Capture, err: Capture, stdin: bytes) -> tuple[list[Tap], list[int]]:
+    """Listen to a call's output and feed its input; gives our taps and the call's three descriptors."""
+    taps, fds = [], []
+    for capture in (out, err):
+        ours, theirs = os.pipe()
+        tap = Tap(ours, capture.feed)
+        stack.callback(tap.close)
+        taps.append(tap)
+        fds.append(theirs)
+    if stdin:
+        theirs, ours = os.pipe()
+        stack.callback(Feeder(ours, stdin).close)
+    else:
+        theirs = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+    return taps, [theirs, *fds]
+
+
+def _last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1].strip()[:500] if lines else ""
+
 
 LONGEST_ARGUMENT = 64 * KIB
 

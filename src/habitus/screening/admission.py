@@ -13,12 +13,9 @@ from itertools import islice
 
 from anyascii import anyascii
 
-from habitus.screening.commands import found_commands
-from habitus.screening.findings import Risk, excerpt_of
-from habitus.screening.hosts import neighbourhood
-from habitus.screening.policy import Policy, held_texts
+from habitus.screening.findings import Policy, Risk, excerpt_of, held_texts
 from habitus.screening.readable import plain
-from habitus.screening.rules import intents, lesson_intents
+from habitus.screening.rules import found_commands, intents, lesson_intents, neighbourhood
 from habitus.screening.sentences import sentences
 
 _LONGEST = 4_000

@@ -11,14 +11,19 @@ from enum import Enum
 from functools import cached_property
 
 from habitus.files import File, Tree
-from habitus.screening.commands import Match, found_commands
-from habitus.screening.findings import Category, Finding, Risk, excerpt_of, worse_first
-from habitus.screening.hosts import Neighbourhood, addresses, is_rented, neighbourhood
-from habitus.screening.policy import Policy, held_texts
+from habitus.screening.findings import Category, Finding, Policy, Risk, excerpt_of, held_texts, worse_first
 from habitus.screening.python_code import Seen, look_at
 from habitus.screening.python_code import together as seen_together
 from habitus.screening.readable import Hidden, doubtful, encoded, invisible, is_strange, plain
-from habitus.screening.rules import ways_by_slot
+from habitus.screening.rules import (
+    Match,
+    Neighbourhood,
+    addresses,
+    found_commands,
+    is_rented,
+    neighbourhood,
+    ways_by_slot,
+)
 from habitus.screening.sentences import NOTHING, Sentence, sentences
 
 _PER_RULE = 8  # places of one rule in one file that are reported; the first says enough

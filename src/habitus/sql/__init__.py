@@ -3,9 +3,8 @@
 Packages above declare their tables on `metadata`; `migrations/` creates them.
 """
 
-from habitus.sql.columns import Utc, metadata
 from habitus.sql.engines import CONNECTIONS, acting_as, acts_as, create_all_in_memory, create_engine, open_engine
-from habitus.sql.places import key_of, place, sqlite_url, without_password, workspace_of
+from habitus.sql.places import Utc, key_of, metadata, place, sqlite_url, without_password, workspace_of
 from habitus.sql.schema import BASELINE, HEAD, migrate, oldest_reader, revision, unusable
 from habitus.sql.transactions import (
     commits,

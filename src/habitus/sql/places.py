@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import os
+import socket
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 
-from habitus.errors import Invalid
+from habitus.errors import Invalid, Refused
 
 _SECRETS = ("password", "sslpassword")  # what an address may also name behind its question mark
 
@@ -41,3 +46,60 @@ def place(engine: sa.Engine) -> str:
         return str(engine.url.database or "the in-memory database")
     shown = engine.url.difference_update_query(_SECRETS).render_as_string(hide_password=True)
     return f"{shown} (workspace {workspace})" if (workspace := workspace_of(engine)) else shown
+
+
+_BYTES = 63  # of a name
+_NOWHERE = "-"  # in no workspace
+_OLDER = sa.text(
+    "SELECT COUNT(DISTINCT application_name) FROM pg_stat_activity WHERE datname = current_database() AND "
+    "split_part(application_name, ' ', 1) = 'habitus' AND split_part(application_name, ' ', 2) < :schema AND "
+    "split_part(application_name, ' ', 3) = :workspace"
+)
+
+
+def introduced(schema: str, workspace: str) -> str:
+    """What all see of a process in pg_stat_activity."""
+    return f"habitus {schema} {workspace or _NOWHERE} {os.getpid()}@{socket.gethostname()}"
+
+
+def refuse_to_strand(connection: sa.Connection, schema: str, workspace: str, place: str) -> None:
+    """Processes there whose code is of before that schema would only be in their own way."""
+    count = connection.execute(_OLDER, {"schema": schema, "workspace": workspace or _NOWHERE}).scalar_one()
+    if count:
+        raise Refused(
+            f"{count} older Habitus {'process uses' if count == 1 else 'processes use'} {place}, and could not go on "
+            f"at schema {schema}; nothing was changed.",
+            mend="Stop or upgrade them, or say --even-so: then they work from what they know and change nothing.",
+        )
+
+
+def connecting(url: sa.URL, name: str) -> dict[str, Any]:
+    """How a connection is made, where its address does not say otherwise."""
+    known = {
+        "connect_timeout": 5,
+        "tcp_user_timeout": 10_000,  # so that a cut line is noticed
+        "fallback_application_name": name[:_BYTES],
+        "prepare_threshold": None,  # a pooler may give every transaction another connection
+    }
+    return {option: value for option, value in known.items() if option not in url.query}
+
+
+metadata = sa.MetaData()
+
+
+class Utc(sa.types.TypeDecorator[datetime]):
+    """A moment as ISO 8601 text in UTC: reads the same in every database, and sorts by time."""
+
+    impl = sa.String(32)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> str | None:
+        return None if value is None else _written(value)
+
+    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> datetime | None:
+        return None if value is None else datetime.fromisoformat(value)
+
+
+@functools.lru_cache(maxsize=64)  # thousands of rows of one change bear one moment
+def _written(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")

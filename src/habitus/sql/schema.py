@@ -5,8 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from habitus.errors import StorageFailed
-from habitus.sql.places import place, workspace_of
-from habitus.sql.presence import refuse_to_strand
+from habitus.sql.places import place, refuse_to_strand, workspace_of
 from habitus.sql.transactions import storage_errors, writing
 
 # The newest migration this code knows. A test holds it against the migrations folder.

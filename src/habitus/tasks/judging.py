@@ -23,9 +23,8 @@ from habitus.tasks.checks import (
     rows_of,
     weight_of,
 )
-from habitus.tasks.comparing import difference, short
+from habitus.tasks.comparing import difference, has_shape, short
 from habitus.tasks.model import Place, Rollout, Task
-from habitus.tasks.shape import has_shape
 
 AskModel = Callable[[Task, Rubric, Rollout], Awaitable[Outcome]]
 

@@ -2,22 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+import sys
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from habitus.errors import Invalid
-from habitus.files import File, Tree, file_of
+from habitus.errors import Invalid, ToolFailed
+from habitus.files import File, Tree, file_of, tree_hash
+from habitus.sandbox.given import Given
 from habitus.sandbox.model import Permissions
 from habitus.skills import names, trees
 from habitus.skills.formats import skill_md, tool_json
 from habitus.skills.formats.base import CantTake
+from habitus.skills.library import Library
+from habitus.skills.listing import Listed
 from habitus.skills.model import Skill, Source
 from habitus.tasks.checks import Equals, Shape
 from habitus.tasks.model import Origin, OriginKind, Task, id_for
 from habitus.tasks.schema import Json, checked_schema
-from habitus.tools.header import dependencies_of
 from habitus.tools.model import ToolProgram
+
+_BLOCK = re.compile(r"(?m)^# /// script[ \t]*\n((?:^#(?:| .*)\n)+?)^# ///[ \t]*\n?")
+_FIRST = re.compile(r"\A(#!.*\n)")
+_CODING = re.compile(r"\A((?:#.*\n)?)[ \t\f]*#.*?coding[:=][ \t]*[-\w.]+.*\n")
+
+
+def dependencies_of(code: str) -> tuple[str, ...]:
+    """What the header asks for; nothing when there is none."""
+    found = _BLOCK.search(code)
+    if found is None:
+        return ()
+    text = "".join(line.removeprefix("#").removeprefix(" ") for line in found[1].splitlines(keepends=True))
+    try:
+        wanted = tomllib.loads(text).get("dependencies", [])
+    except tomllib.TOMLDecodeError as error:
+        raise ToolFailed(f"The script header of the code is not valid TOML: {error}.") from None
+    if not isinstance(wanted, list) or not all(isinstance(item, str) for item in wanted):
+        raise ToolFailed("The dependencies in the script header of the code are not a list of strings.")
+    return tuple(wanted)
+
+
+def with_header(code: str, dependencies: Iterable[str]) -> str:
+    """The code under a header of ours, which replaces any it had. The file is UTF-8, whatever it said it was."""
+    code = _CODING.sub(r"\1", _BLOCK.sub("", code.removeprefix("\ufeff"), count=1))
+    first = _FIRST.match(code)
+    shebang = first[1] if first else ""
+    listed = "".join(f"#     {_quoted(item)},\n" for item in dependencies)
+    block = f"# dependencies = [\n{listed}# ]\n" if listed else "# dependencies = []\n"
+    python = f'# requires-python = ">={sys.version_info[0]}.{sys.version_info[1]}"\n'
+    rest = code.removeprefix(shebang)
+    return f"{shebang}# /// script\n{python}{block}# ///\n{rest}" + ("" if rest.endswith("\n") else "\n")
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
 
 _PERMISSIONS = {"network", "read", "write", "env"}
 _COMPARED = "compared"  # false where no recorded result spoke for the code
@@ -148,3 +189,21 @@ def _skill(program: ToolProgram, is_automatic: bool) -> Skill:
 
 def _steps(name: str) -> str:
     return f"Call the tool `{names.callable_name(name)}` by its name, with the parameters it asks for.\n"
+
+
+class ToolFiles:
+    def __init__(self, library: Library, given: Callable[[str], Given]) -> None:
+        """`given` makes the place for files that have this hash, for a call that no session makes."""
+        self._library = library
+        self._given = given
+
+    def folder(self, item: Listed, session: Given | None = None) -> Path | None:
+        """The folder that a call may read: all that a session gives, and in any case the files of its own skill."""
+        files = self._library.files(item)
+        if not files.others:
+            return session.folder if session is not None and session.is_used else None
+        tree = files.trusted
+        given = session or self._given(tree_hash(tree))
+        if session is not None or not given.has_tree(item.name):
+            given.put_tree(item.name, tree, folders=files.folders)
+        return given.folder

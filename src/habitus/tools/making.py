@@ -24,10 +24,9 @@ from habitus.skills.trust import APPROVED, Scan, Trust
 from habitus.tasks.comparing import short
 from habitus.tasks.schema import Json
 from habitus.tools.catalogue import ToolCatalogue
-from habitus.tools.code_stage import with_tool
+from habitus.tools.code_stage import ToolFiles, with_tool
 from habitus.tools.health import ToolHealth
 from habitus.tools.model import NOTHING_GRANTED, CodeTool, CouldNotTest, Created, Grounds, ToolDraft, ToolProgram
-from habitus.tools.skill_files import ToolFiles
 from habitus.tools.workshop import Workshops, fingerprint
 
 _PROVED = "proved_as"

@@ -2,24 +2,171 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
 from typing import Self
 
+from habitus.errors import NotFound, Refused
+from habitus.events import Outcome, OutcomeKind
 from habitus.sandbox.given import Given
+from habitus.sandbox.model import ToolRun
 from habitus.sandbox.services import Services
 from habitus.settings import RetentionSettings
+from habitus.skills import names, trees
 from habitus.skills.library import Library
-from habitus.skills.review import Review
+from habitus.skills.listing import Listed
+from habitus.skills.model import Stage
+from habitus.skills.review import Action, Review
 from habitus.skills.trust import Scan, Trust
-from habitus.tools.catalogue import ToolCatalogue
+from habitus.tasks.schema import Json
+from habitus.tools.catalogue import ToolCatalogue, code_tool
+from habitus.tools.code_stage import ToolFiles, program_of
 from habitus.tools.curation import ToolCurator
-from habitus.tools.health import ToolHealth
+from habitus.tools.health import Health, ToolHealth, after_call
 from habitus.tools.making import ToolMaker
-from habitus.tools.running import ToolRunner
-from habitus.tools.skill_files import ToolFiles
-from habitus.tools.workshop import Workshop, Workshops
+from habitus.tools.model import NOTHING_GRANTED, CodeTool, Regression, ToolProgram, ToolStatus
+from habitus.tools.workshop import Workshop, Workshops, fingerprint
+
+
+class ToolRunner:
+    """Only what a person stands behind runs with permissions, and only what runs so is counted."""
+
+    def __init__(
+        self,
+        catalogue: ToolCatalogue,
+        library: Library,
+        review: Review,
+        health: ToolHealth,
+        workshops: Workshops,
+        *,
+        clock: Callable[[], datetime],
+        environ: Mapping[str, str],
+        redacted: Callable[[str], str],
+        services: Callable[[], Services],
+        files: ToolFiles,
+    ) -> None:
+        self._catalogue = catalogue
+        self._library = library
+        self._review = review
+        self._health = health
+        self._workshops = workshops
+        self._clock = clock
+        self._environ = environ
+        self._redacted = redacted
+        self._services = services
+        self._files = files
+
+    async def run(
+        self,
+        name: str,
+        payload: Json,
+        *,
+        services: Services | None = None,
+        given: Given | None = None,
+        counts: bool = True,
+    ) -> ToolRun:
+        """Call a tool and count how it went. `ToolFailed`: the payload does not fit, which counts for nobody.
+
+        `services` are what it may ask, where that differs from what the person may see; `given` is what the session
+        that calls it gives to code. What is only tried out counts neither as use nor for its health.
+        """
+        item, tool, program = await asyncio.to_thread(self._ready, name, given)
+        asked = services if services is not None else await asyncio.to_thread(self._services)
+        run = self._clean(await self._workshops.here().run(program, payload, env=self._environ, services=asked))
+        if not counts:
+            return run
+        health = await asyncio.to_thread(self._count, item, fingerprint(program), run.outcome)
+        return replace(run, notice=_notice(tool, health))
+
+    def _ready(self, name: str, given: Given | None) -> tuple[Listed, CodeTool, ToolProgram]:
+        item, tool = self._catalogue.item(name), self._catalogue.get(name)
+        if not tool.can_run:
+            raise Refused(f"The tool '{tool.name}' can't run: {tool.reason.rstrip('.')}.", mend=_mend(tool))
+        program = self._catalogue.program(item)
+        return item, tool, replace(program, given=self._files.folder(item, given))
+
+    def _clean(self, run: ToolRun) -> ToolRun:
+        """A key that a tool prints is for nobody's eyes, and no model's."""
+        reason = self._redacted(run.outcome.reason)
+        stdout, stderr = self._redacted(run.stdout), self._redacted(run.stderr)
+        return replace(run, stdout=stdout, stderr=stderr, outcome=replace(run.outcome, reason=reason))
+
+    def _count(self, item: Listed, code: str, outcome: Outcome) -> Health:
+        """Counters and health together: either both know of the call, or neither."""
+        place, now = self._catalogue.place(item), self._clock()
+        succeeded = None if outcome.kind is OutcomeKind.INFRA else outcome.is_ok
+        with self._health.writing():
+            health = self._health.change(place, item.name, lambda health: after_call(health, code, outcome, now))
+            self._library.layer(item.layer).store.record_use(item.name, stage=Stage.CODE, succeeded=succeeded)
+        return health
+
+    async def test(self, name: str, *, services: Services | None = None) -> Regression:
+        """Run its kept cases again; code that nobody approved runs without the permissions it asks for."""
+        item, program, proved_as = await asyncio.to_thread(self._trial, name)
+        asked = services if services is not None else await asyncio.to_thread(self._services)
+        shop = self._workshops.here()
+        report = await shop.regress(program, proved_as=proved_as, env=self._environ, services=asked)
+        if report.passed and report.results:
+            proved = (self._catalogue.place(item), item.name, report.fingerprint, self._clock())
+            await asyncio.to_thread(self._health.prove, *proved)
+        return report
+
+    def _trial(self, name: str) -> tuple[Listed, ToolProgram, str]:
+        item, tool = self._catalogue.item(name), self._catalogue.get(name)
+        program = replace(self._catalogue.program(item), given=self._files.folder(item))
+        trial = program if tool.can_run else replace(program, permissions=NOTHING_GRANTED)
+        return item, trial, self._health.get(self._catalogue.place(item), item.name).proved_as
+
+    def waiting(self, conversation: str) -> tuple[CodeTool, ...]:
+        """The tools that wait and were written in this conversation: there they can be called already."""
+        programs = self._waiting_programs(conversation).values()
+        return tuple(code_tool(program, ToolStatus.UNAPPROVED, "waits for a person") for program in programs)
+
+    async def run_waiting(
+        self, conversation: str, name: str, payload: Json, *, services: Services, given: Given | None = None
+    ) -> ToolRun:
+        """Call one of them, without any permission, and count nothing: it is nobody's tool yet."""
+        trial = await asyncio.to_thread(self._waiting_trial, conversation, names.canonical(name), given)
+        return self._clean(await self._workshops.here().run(trial, payload, services=services))
+
+    def _waiting_trial(self, conversation: str, name: str, given: Given | None) -> ToolProgram:
+        program = self._waiting_programs(conversation).get(name)
+        if program is None:
+            raise NotFound(f"No tool '{name}' waits in this conversation.", mend="See 'habitus review list'.")
+        item = self._catalogue.skill(name)
+        folder = self._files.folder(item, given) if item else None
+        return replace(program, permissions=NOTHING_GRANTED, given=folder)
+
+    def _waiting_programs(self, conversation: str) -> dict[str, ToolProgram]:
+        changes = [proposal.change for proposal in self._review.list() if proposal.conversation == conversation]
+        return {
+            change.name: program_of(change.name, change.tree)
+            for change in changes
+            if change.action is Action.WRITE and trees.TOOL_CODE in change.tree
+        }
+
+
+def _notice(tool: CodeTool, health: Health) -> str:
+    """What a caller should know of the tool itself after a call."""
+    if health.degraded_on is not None:
+        why = f"it {health.why_degraded}"
+        return f"'{tool.callable_name}' is degraded: {why}. It is no longer offered; do it another way, or mend it."
+    if tool.status is ToolStatus.DEGRADED:
+        return f"'{tool.callable_name}' is no longer degraded; before, it {tool.reason}."
+    return ""
+
+
+def _mend(tool: CodeTool) -> str:
+    match tool.status:
+        case ToolStatus.UNAPPROVED:
+            return f"Read it first: 'habitus tools show {tool.name}'."
+        case ToolStatus.BROKEN:
+            return "Mend its files, or roll it back."
+        case _:
+            return "See 'habitus skills list'."
 
 
 class Tools:

@@ -11,20 +11,17 @@ from dataclasses import replace
 
 from habitus.errors import Invalid, StorageFailed, ToolFailed
 from habitus.events import Outcome, OutcomeKind, failed, infra
-from habitus.sandbox.ending import error_told
-from habitus.sandbox.environments import Environments, environment_hash
+from habitus.sandbox.child import error_told
 from habitus.sandbox.model import KIB, Limits, ToolRun
 from habitus.sandbox.services import NO_SERVICES, Services
-from habitus.sandbox.venvs import checked
+from habitus.sandbox.venvs import Environments, checked, environment_hash
 from habitus.sandbox.warm import Program, Warm
-from habitus.tasks.comparing import expect, lasting, short
+from habitus.tasks.comparing import expect, lasting, shape_of, short
 from habitus.tasks.judging import judge
 from habitus.tasks.model import Rollout, Task
 from habitus.tasks.schema import Json, checked_payload, checked_schema
-from habitus.tasks.shape import shape_of
 from habitus.tools.code_repair import repair
-from habitus.tools.code_stage import task_of_call
-from habitus.tools.header import dependencies_of, with_header
+from habitus.tools.code_stage import dependencies_of, task_of_call, with_header
 from habitus.tools.model import CouldNotTest, Regression, TaskResult, ToolDraft, ToolProgram
 
 LONGEST_CODE = 512 * KIB

@@ -18,8 +18,7 @@ from habitus.jobs.model import Job, JobState
 from habitus.journal.journal import effective
 from habitus.journal.model import Place, Turn
 from habitus.memory.model import Engram, Kind, Producer, Scope, TrustLevel
-from habitus.recipes.catalogue import RecipeStatus
-from habitus.recipes.counts import RecipeCounts
+from habitus.recipes.catalogue import RecipeCounts, RecipeStatus
 from habitus.recipes.plan import Parameter
 from habitus.settings import DAYS, SCHEDULE
 from habitus.skills.importing import Verdict as ImportVerdict

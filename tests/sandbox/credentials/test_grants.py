@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.sandbox.credentials import env_specs
-from habitus.sandbox.credentials.grants import Grant, GrantKind, Values, resolve
+from habitus.sandbox.credentials.grants import Grant, GrantKind, Values, read_env, resolve
 from habitus.sandbox.credentials.model import ComesFrom, EnvSpec, Granted
 
 VAULT = {"mail.password": "hunter2-of-mail", "db.url": "postgres://me@host"}
@@ -41,7 +40,7 @@ def values(asked: list[str] | None = None) -> Values:
 
 
 def resolved(declared: list[dict[str, Any]], *names: str, hosts: tuple[str, ...] = ()) -> Granted:
-    return resolve("mailer", env_specs.read(declared).specs, granted_names(*names, hosts=hosts), values())
+    return resolve("mailer", read_env(declared).specs, granted_names(*names, hosts=hosts), values())
 
 
 @pytest.mark.req("SB-11")
@@ -113,7 +112,7 @@ def test_no_declaration_gets_a_value_that_was_not_granted_by_its_name(
     declared: list[dict[str, Any]], names: set[str]
 ) -> None:
     asked: list[str] = []
-    found = resolve("mailer", env_specs.read(declared).specs, granted_names(*names), values(asked))
+    found = resolve("mailer", read_env(declared).specs, granted_names(*names), values(asked))
     secret = {value: name for name, value in {**VAULT, **HOST}.items()}
     assert {secret[value] for value in found.variables.values() if value in secret} <= names
     assert set(asked) <= names  # the vault is not even asked for others
@@ -126,11 +125,11 @@ def test_no_declaration_gets_a_value_that_was_not_granted_by_its_name(
     "var", ["PATH", "LD_PRELOAD", "PYTHONPATH", "PYTHONSTARTUP", "HABITUS_HOME", "https_proxy", "HOME", "A=B", "", "1A"]
 )
 def test_no_skill_sets_what_decides_how_a_process_runs(var: str) -> None:
-    declared = env_specs.read([{"var": var, "from": "config", "name": "mail.host"}])
+    declared = read_env([{"var": var, "from": "config", "name": "mail.host"}])
     assert (declared.specs, len(declared.problems)) == ((), 1)
 
 
 def test_a_source_that_nobody_knows_is_said() -> None:
-    declared = env_specs.read([{"var": "A", "from": "resource"}, {"var": "B", "from": "user"}])
+    declared = read_env([{"var": "A", "from": "resource"}, {"var": "B", "from": "user"}])
     assert declared.specs == (EnvSpec(var="B", source=ComesFrom.USER),)
     assert declared.problems == ("A comes from 'resource'; there are: config, secret, setup, template_file, user.",)

@@ -19,9 +19,8 @@ from keyring.backend import KeyringBackend
 
 from habitus.errors import Invalid, NotFound, UserError
 from habitus.redact import Redactor
-from habitus.sandbox.credentials import keys
-from habitus.sandbox.credentials.keys import KeySources
-from habitus.sandbox.credentials.vault import FILE, Vault, open_vault
+from habitus.sandbox.credentials import vault
+from habitus.sandbox.credentials.vault import FILE, KeySources, Vault, open_vault
 
 PASSWORD = "a-long-random-text-of-a-variable"
 SECRET = "correct horse battery staple"
@@ -270,7 +269,7 @@ class _InMemory(KeyringBackend):
 @pytest.mark.req("SB-11")
 def test_the_key_lies_in_the_keyring_of_the_system_where_there_is_one(tmp_path: Path) -> None:
     before, backend = keyring.get_keyring(), _InMemory()  # type: ignore[no-untyped-call]  # keyring has few types
-    sources = KeySources(given=lambda: None, keyring=keys.system_keyring)
+    sources = KeySources(given=lambda: None, keyring=vault.system_keyring)
     keyring.set_keyring(backend)
     try:
         Vault(tmp_path, sources).set("smtp.password", SECRET)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from habitus.app.conversations.secrets import open_grants
 from habitus.errors import NotFound, Refused
 from habitus.files import content_of, tree_hash, write_whole
-from habitus.sandbox.credentials import env_specs
-from habitus.sandbox.credentials.grants import EVERYBODY, Grant, GrantKind, Values, resolve
+from habitus.sandbox.credentials.grants import EVERYBODY, Grant, GrantKind, Values, read_env, resolve
 from habitus.sandbox.credentials.model import CommandLine, Granted
 from habitus.sandbox.given import harmless
 from habitus.skills import gates, names
@@ -22,7 +21,7 @@ from habitus.skills.model import State
 from habitus.skills.selection import User
 from habitus.skills.trees import CLI_CODE
 from habitus.skills.trust import APPROVED
-from habitus.tools.header import dependencies_of
+from habitus.tools.code_stage import dependencies_of
 
 if TYPE_CHECKING:
     from habitus.app.home import Home
@@ -128,7 +127,7 @@ class CommandLines:
         assert item.summary is not None
         grants = open_grants(self._home.local, self._home.clock).of(item.name, self._user.name)
         _refuse_if_changed(item.name, grants, digest)
-        declared = env_specs.read(item.summary.manifest.env)
+        declared = read_env(item.summary.manifest.env)
         granted = resolve(item.name, declared.specs, grants, values)
         if granted.waiting and not any(grant.kind is GrantKind.SECRET for grant in grants):
             mend = f"Run: habitus secrets grant {' '.join(granted.waiting)} {item.name}"

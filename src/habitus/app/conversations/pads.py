@@ -11,7 +11,7 @@ from typing import Any
 
 from habitus.app.home import Home
 from habitus.errors import Invalid, NotFound, did_you_mean
-from habitus.sandbox import keeper
+from habitus.sandbox import scratchpads
 from habitus.sandbox.inside import folders
 from habitus.sandbox.runtimes.base import check_name
 from habitus.settings import Settings
@@ -47,9 +47,9 @@ def execute(
     home.refuse_if_read_only()
     folder = _folder(home.settings, name)
     habitus_at_home = [sys.executable, "-m", "habitus", "--home", str(home.settings.home)]
-    keeper.ensure_running(folder, [*habitus_at_home, "pad", "keep", folder.name, "--idle", str(idle_s)])
+    scratchpads.ensure_running(folder, [*habitus_at_home, "pad", "keep", folder.name, "--idle", str(idle_s)])
     request = {"exec": code, "description": description, "estimated_s": estimated_s}
-    answer = keeper.ask(folder, request, said=said)
+    answer = scratchpads.ask(folder, request, said=said)
     if "cell" not in answer:
         raise Invalid(str(answer.get("error", "The cell did not run.")), mend="")
     cell: RanCell = answer["cell"]
@@ -59,34 +59,34 @@ def execute(
 async def keep(home: Home, name: str, idle_s: float) -> None:
     """Be the process that holds a pad."""
     folder = _folder(home.settings, name)
-    await keeper.keep(home.scratchpads(), folder, redactor=home.redactor, idle_s=idle_s)
+    await scratchpads.keep(home.scratchpads(), folder, redactor=home.redactor, idle_s=idle_s)
 
 
 def pads(home: Home) -> tuple[PadState, ...]:
     top = _top(home.settings)
     return tuple(
-        PadState(name=name, running=keeper.is_running(top / name), cells=len(keeper.cells(top / name)))
+        PadState(name=name, running=scratchpads.is_running(top / name), cells=len(scratchpads.cells(top / name)))
         for name in _names(home.settings)
     )
 
 
 def cells(home: Home, name: str) -> Sequence[RanCell]:
     """What ran since the pad was made or reset."""
-    return keeper.cells(existing(home, name))
+    return scratchpads.cells(existing(home, name))
 
 
 def reset(home: Home, name: str) -> ResetPad:
     """Forget the variables and cells; files and packages stay."""
     home.refuse_if_read_only()
     folder = existing(home, name)
-    was_running = keeper.stop(folder)
-    return ResetPad(name=name, was_running=was_running, forgotten_cells=keeper.forget_cells(folder))
+    was_running = scratchpads.stop(folder)
+    return ResetPad(name=name, was_running=was_running, forgotten_cells=scratchpads.forget_cells(folder))
 
 
 async def remove(home: Home, name: str) -> None:
     """Delete a pad with its files and packages, wherever they are."""
     folder = existing(home, name)
-    keeper.stop(folder)
+    scratchpads.stop(folder)
     pads = home.scratchpads()
     with suppress(NotFound):  # it never got as far as to have any there
         await pads.remove(name)
@@ -110,7 +110,7 @@ def _folder(settings: Settings, name: str) -> Path:
 
 def _names(settings: Settings) -> list[str]:
     found = _top(settings).iterdir() if _top(settings).is_dir() else ()
-    return sorted(pad.name for pad in found if (pad / "lock").is_file() or keeper.knows(pad))
+    return sorted(pad.name for pad in found if (pad / "lock").is_file() or scratchpads.knows(pad))
 
 
 def _top(settings: Settings) -> Path:

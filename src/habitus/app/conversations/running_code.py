@@ -15,7 +15,6 @@ from habitus.agent.sandbox_services import sandbox_services
 from habitus.agent.view import View
 from habitus.app.home import Home
 from habitus.errors import Invalid
-from habitus.sandbox.environments import Environments
 from habitus.sandbox.given import Given
 from habitus.sandbox.isolation import check_grants, given_at
 from habitus.sandbox.machine import base_python
@@ -25,7 +24,7 @@ from habitus.sandbox.runtimes.local import LocalRuntime
 from habitus.sandbox.runtimes.ssh import SshRuntime
 from habitus.sandbox.scratchpads import Scratchpads
 from habitus.sandbox.services import Services
-from habitus.sandbox.venvs import Venvs
+from habitus.sandbox.venvs import Environments, Venvs
 from habitus.sandbox.warm import Warm
 from habitus.settings import Settings
 from habitus.tasks.schema import Json

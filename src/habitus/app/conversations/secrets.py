@@ -15,9 +15,8 @@ import sqlalchemy as sa
 from habitus.app.home import Clock
 from habitus.errors import Invalid, Refused, did_you_mean
 from habitus.files import tree_hash
-from habitus.sandbox.credentials import env_specs
-from habitus.sandbox.credentials.calls import Calls
-from habitus.sandbox.credentials.grants import EVERYBODY, Grant, GrantKind, Grants, setting
+from habitus.sandbox.credentials.calling import Calls
+from habitus.sandbox.credentials.grants import EVERYBODY, Grant, GrantKind, Grants, read_env, setting
 from habitus.sandbox.credentials.model import Call, EnvSpec
 from habitus.sandbox.credentials.vault import Vault
 from habitus.skills import trees
@@ -126,7 +125,7 @@ def asking(skills: Library, item: Listed) -> Asking:
     stated = item.summary.manifest.env
     if untrusted and (skill := trees.parse(item.name, files.tree).skill) is not None:
         stated = skill.manifest.env
-    declared = env_specs.read(stated)
+    declared = read_env(stated)
     return Asking(
         item=item,
         content_hash=tree_hash(files.tree),

@@ -45,7 +45,7 @@ from habitus.journal.spool import Spool
 from habitus.learning.observer import Learner, NotingKeeper
 from habitus.llm.model import Model
 from habitus.memory.model import Encoded
-from habitus.sandbox import environments
+from habitus.sandbox import venvs
 from habitus.sandbox.given import Given
 from habitus.sandbox.inside import folders
 from habitus.sandbox.scratchpads import Scratchpads
@@ -241,7 +241,7 @@ def let_go_of_the_old(home: Home, user: str) -> None:
         home.journal.prune()
         kept = home.journal.session_ids()
         limit = (home.clock() - home.journal.kept_for).timestamp()
-        environments.let_go(home.place / ENVIRONMENTS, unused_since=limit)
+        venvs.let_go(home.place / ENVIRONMENTS, unused_since=limit)
         for folder in (home.place / PADS).glob("*"):
             if folder.name not in kept and folder.stat().st_mtime < limit:
                 with suppress(OSError):

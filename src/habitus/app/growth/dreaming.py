@@ -16,10 +16,8 @@ from habitus.app.growth.solving import ended, solve
 from habitus.app.home import Home
 from habitus.events import OK, failed
 from habitus.learning.budget import Budget, BudgetedModel, Limits
-from habitus.learning.dream.cycle import Attempt, Dreamt, DreamVerdict, Solver, cycle, verified
-from habitus.learning.dream.exercises import read, starters
-from habitus.learning.dream.extract import extract
-from habitus.learning.dream.propose import propose
+from habitus.learning.dream.cycle import Attempt, Dreamt, DreamVerdict, Solver, cycle, extract, verified
+from habitus.learning.dream.exercises import propose, read, starters
 from habitus.learning.improve.ledger import KeptRollout
 from habitus.learning.improve.split import Side
 from habitus.llm.model import Model, NoUsableAnswer, ProviderFault

@@ -13,9 +13,9 @@ from habitus.learning.acc.monitor import Mode
 from habitus.learning.cerebellum import Cerebellum
 from habitus.learning.observer import Learner, LessonKeeper, TakesNothing
 from habitus.learning.remedies.calls import Call
-from habitus.learning.transcripts.applying import Applier
 from habitus.learning.transcripts.ledger import TurnLedger
 from habitus.learning.transcripts.model import SkillUse
+from habitus.learning.transcripts.study import Applier
 from habitus.llm.model import Model
 from habitus.memory.cortex import Cortex
 from habitus.redact import Redactor

@@ -20,8 +20,8 @@ from habitus.errors import Invalid
 from habitus.events import failed, infra
 from habitus.evidence.traces import left_trace
 from habitus.files import Tree
+from habitus.learning.asking import judge_rubric
 from habitus.learning.budget import Budget, BudgetedModel
-from habitus.learning.rubric import judge_rubric
 from habitus.learning.transcripts.study import Studied, study, told
 from habitus.llm.agents.program import Call as PreparedCall
 from habitus.llm.agents.program import Question

@@ -10,16 +10,15 @@ from functools import cached_property
 from pathlib import Path
 
 from habitus.app.home import Home
-from habitus.learning.remedies import known, wording
+from habitus.learning.remedies import wording
 from habitus.learning.remedies.calls import Call
 from habitus.learning.remedies.commands import written
 from habitus.learning.remedies.findings import ENOUGH, Coverage, Findings, Held, ProposedRule, Recurring, findings
 from habitus.learning.remedies.sessions import SessionFacts, SessionReader
 from habitus.learning.remedies.store import Stamp, StudiedFiles, stamp_of
-from habitus.learning.transcripts.applying import Taught
 from habitus.learning.transcripts.ledger import How
 from habitus.learning.transcripts.model import Said, TranscriptTurn
-from habitus.learning.transcripts.study import Studied
+from habitus.learning.transcripts.study import Studied, Taught
 from habitus.memory.cortex import Cortex
 from habitus.memory.model import Draft, Engram, Kind, Scope, TrustLevel
 from habitus.skills.layers import project_root
@@ -131,9 +130,11 @@ class Gathering:
     def proposals(self) -> list[Taught]:
         """The lessons that held and the rules that were meant for good, each to be decided once."""
         found, now, user = self.found(), self.home.clock(), self.home.settings.user
-        made = [(known.drafted(each, now=now, user=user, project=each.project), each.traces) for each in found.lessons]
+        made = [
+            (wording.drafted(each, now=now, user=user, project=each.project), each.traces) for each in found.lessons
+        ]
         made += [
-            (known.drafted_rule(each, now=now, user=user, project=each.project), each.traces)
+            (wording.drafted_rule(each, now=now, user=user, project=each.project), each.traces)
             for each in found.rules
             if each.is_lesson
         ]
@@ -180,12 +181,12 @@ def remedy_for(home: Home, tool: str, arguments: object, error: str, project: st
     `arguments` is what the tool was called with, parsed or as JSON; `project` a directory, the current one by default.
     """
     where = located(project) if project else home.project
-    return known.remedy_for(_in_sight(home.memory, where), tool, arguments, error)
+    return wording.remedy_for(_in_sight(home.memory, where), tool, arguments, error)
 
 
 def remedy_of(memory: Cortex, call: Call, project: str) -> str:
     """The same for a call of a session that is going on."""
-    return known.remedy_of(_in_sight(memory, project), call)
+    return wording.remedy_of(_in_sight(memory, project), call)
 
 
 def _in_sight(memory: Cortex, project: str) -> Iterable[Engram]:

@@ -21,11 +21,11 @@ from habitus.evidence.assignment import Fixed
 from habitus.files import Tree, without_examination
 from habitus.journal.model import Place
 from habitus.learning.acc.monitor import Mode
+from habitus.learning.asking import judge_rubric
 from habitus.learning.budget import Budget, BudgetedModel
 from habitus.learning.cerebellum import Cerebellum
 from habitus.learning.improve.ledger import KeptRollout
 from habitus.learning.observer import Learner
-from habitus.learning.rubric import judge_rubric
 from habitus.llm.model import Model, ProviderFault, Usage
 from habitus.sandbox.inside import folders
 from habitus.settings import AccMode, EvidenceSettings, MemoryMode

@@ -18,14 +18,12 @@ from habitus.app.home import Home
 from habitus.errors import Invalid, NotFound, Refused
 from habitus.files import given_path
 from habitus.hosts.table import STUDIED
-from habitus.learning.budget import Budget
+from habitus.learning.budget import Budget, CapReached
 from habitus.learning.post_mortem import Refusal, estimate, post_mortem, written
 from habitus.learning.remedies.calls import moment
-from habitus.learning.spending import CapReached
-from habitus.learning.transcripts.applying import Applied, Taught
 from habitus.learning.transcripts.detection import FORMATS, UNKNOWN, format_of
 from habitus.learning.transcripts.ledger import How
-from habitus.learning.transcripts.study import Failures, FileRead, Firing, Studied, firings, study
+from habitus.learning.transcripts.study import Applied, Failures, FileRead, Firing, Studied, Taught, firings, study
 from habitus.llm.model import Model, NoUsableAnswer, ProviderFault
 from habitus.llm.roles import Models
 from habitus.pause import Pause

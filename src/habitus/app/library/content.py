@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from habitus.files import Tree, write_whole
-from habitus.screening.policy import Policy
+from habitus.screening.findings import Policy
 from habitus.skills import trees
 from habitus.skills.finding import Finder
 from habitus.skills.lint import DUPLICATE

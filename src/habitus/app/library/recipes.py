@@ -12,8 +12,7 @@ from habitus.app.home import Home
 from habitus.errors import Invalid
 from habitus.events import ToolResult
 from habitus.files import Tree
-from habitus.recipes.catalogue import RecipeCatalogue, RecipeStatus, SkillRecipe, plans
-from habitus.recipes.counts import RecipeCounter
+from habitus.recipes.catalogue import RecipeCatalogue, RecipeCounter, RecipeStatus, SkillRecipe, plans
 from habitus.recipes.execution import StepRun, foreseen, given
 from habitus.skills import trees
 from habitus.skills.model import Diagnostic

@@ -13,8 +13,7 @@ from habitus.files import Tree, file_of, given_path
 from habitus.learning.budget import Budget
 from habitus.learning.second_look import Doubt, second_look
 from habitus.llm.model import Model
-from habitus.screening.findings import Finding, is_clean
-from habitus.screening.policy import Policy
+from habitus.screening.findings import Finding, Policy, is_clean
 from habitus.screening.scanner import scan
 from habitus.skills.formats import archives, detect, units
 from habitus.skills.formats.base import CantTake, Incoming, NotTaken

@@ -19,7 +19,7 @@ from habitus.errors import Invalid, Refused
 from habitus.files import disk_errors
 from habitus.jobs.model import Job
 from habitus.sandbox.given import harmless
-from habitus.screening.policy import Policy
+from habitus.screening.findings import Policy
 from habitus.skills import names, trees
 from habitus.skills.formats import detect
 from habitus.skills.formats.base import NotTaken

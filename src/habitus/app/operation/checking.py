@@ -24,11 +24,11 @@ from habitus.app.operation.damage import damaged
 from habitus.app.operation.operating import operation
 from habitus.errors import HabitusError, Invalid, UserError
 from habitus.files import Tree
-from habitus.learning.spending import Spending
+from habitus.learning.budget import Spending
 from habitus.llm.agents import programs_here
 from habitus.memory.cortex import Cortex
-from habitus.sandbox.protections import describe
-from habitus.screening.policy import Policy
+from habitus.sandbox.machine import describe
+from habitus.screening.findings import Policy
 from habitus.settings import AccMode, MemoryMode, Settings, account_name
 from habitus.skills import menu, names, trees
 from habitus.skills.finding import Finder

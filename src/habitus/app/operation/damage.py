@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from habitus.app.home_directory import DATABASE, STAND_IN
 from habitus.errors import StorageFailed
 from habitus.settings import Settings
-from habitus.sql.refusals import way_back
+from habitus.sql.transactions import way_back
 
 _MOST_TOLD = 5
 

@@ -23,7 +23,7 @@ from habitus.app.sharing.reaching import silence
 from habitus.errors import StorageFailed, UserError
 from habitus.hosts.hook import SOCKET, SPOOL
 from habitus.jobs.model import JobState
-from habitus.jobs.tables import jobs
+from habitus.jobs.queue import jobs
 from habitus.journal.spool import Spool
 from habitus.redact import Redactor
 from habitus.settings import Settings

@@ -14,7 +14,7 @@ from pathlib import Path
 from habitus import sql
 from habitus.app.library.content import high_findings
 from habitus.files import Tree
-from habitus.screening.policy import Policy
+from habitus.screening.findings import Policy
 from habitus.search import Hit, Index, Results
 from habitus.skills import names, trees
 from habitus.skills.finding import document_of

@@ -35,7 +35,7 @@ from habitus.learning.remedies.findings import ENOUGH, Findings, findings
 from habitus.learning.remedies.sessions import SessionReader
 from habitus.learning.transcripts import pieces
 from habitus.redact import Redactor
-from habitus.screening.policy import Policy
+from habitus.screening.findings import Policy
 from habitus.skills import names, trees
 from habitus.skills.layers import project_root
 

@@ -20,9 +20,8 @@ from habitus.app.growth.mining import Mining
 from habitus.app.home import Home
 from habitus.app.library import updating
 from habitus.files import given_path
-from habitus.jobs.model import Priority, Work
+from habitus.jobs.model import Lanes, Priority, Work
 from habitus.jobs.queue import JobQueue
-from habitus.jobs.rules import Lanes
 from habitus.learning.budget import Limits
 from habitus.plain import plain
 from habitus.settings import Settings

@@ -20,12 +20,9 @@ from habitus.app.work.job_kinds import KINDS, add, kinds
 from habitus.app.work.scheduling import Scheduler, moment
 from habitus.errors import Invalid, NotFound, Refused
 from habitus.files import given_path
-from habitus.jobs.model import Job, Priority
-from habitus.jobs.owners import Hearts, Locks, Owners
-from habitus.jobs.queue import JobQueue
-from habitus.jobs.rules import Limits
-from habitus.jobs.tables import is_shared
-from habitus.jobs.worker import PATIENCE_S, Manner, working
+from habitus.jobs.model import Job, Limits, Priority
+from habitus.jobs.queue import JobQueue, is_shared
+from habitus.jobs.worker import PATIENCE_S, Hearts, Locks, Manner, Owners, working
 from habitus.settings import Settings
 
 _LOOK_S = 0.5  # between two looks at jobs

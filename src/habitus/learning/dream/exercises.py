@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from habitus.errors import Invalid, NotFound
+from habitus.learning.asking import ask_within
+from habitus.learning.budget import BudgetedModel
+from habitus.redact import Redactor
+from habitus.skills import names
 from habitus.tasks.files import parse_toml, task_of
 from habitus.tasks.model import Origin, OriginKind, Task
 
@@ -57,3 +63,38 @@ def starters() -> tuple[Task, ...]:
 
 def _parsed(text: str, name: str, where: str, origin: OriginKind = OriginKind.FILE) -> Task:
     return exercise_of(parse_toml(text, about=where), name=name, where=where, origin=origin)
+
+
+_ROOM = 3_000
+_PATIENCE_S = 180.0
+_RECORD_CHARS = 4_000
+
+
+class ChallengeAnswer(BaseModel):
+    """What a model is asked for; the prompt says what each field is."""
+
+    name: str
+    domain: str
+    task: str
+    setup: str = ""
+    validator: str
+    reference: str
+    wrong: str
+
+
+async def propose(about: Sequence[str], *, model: BudgetedModel, redactor: Redactor) -> Task:
+    """A challenge that nobody has checked yet; `about` are errors and lessons."""
+    record = redactor.redact("\n".join(about)).text[:_RECORD_CHARS] or "(nothing yet: choose a common mistake)"
+    answer = await ask_within(
+        model, ChallengeAnswer, system=_prompt(), record=record, room=_ROOM, patience_s=_PATIENCE_S
+    )
+    values = answer.model_dump()
+    name = names.slugify(values["name"])  # it becomes that of a file
+    row = {key: value for key, value in values.items() if key != "name"}
+    where = f"the challenge of {model.name}"
+    return exercise_of(row, name=name, where=where, origin=OriginKind.SELF_PLAY)
+
+
+@cache
+def _prompt() -> str:
+    return files("habitus.learning").joinpath("prompts", "propose-challenge.md").read_text("utf-8")

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from enum import StrEnum
 
-from habitus.learning.remedies.calls import CUT, Call, looking_flags
+from habitus.learning.remedies.calls import CUT, Call, Change, Remedy, looking_flags
 from habitus.learning.remedies.commands import Command, commands, is_flag, plain, word_set, written
-from habitus.learning.remedies.remedy import Change, Remedy
 from habitus.learning.remedies.troubles import Cause, Trouble, trouble
 
 WINDOW = 40  # calls after a failure within which its remedy is looked for

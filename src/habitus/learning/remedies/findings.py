@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from habitus.learning.remedies.alignment import Ending
+from habitus.learning.remedies.calls import Change, Remedy
 from habitus.learning.remedies.commands import is_flag, plain, written
 from habitus.learning.remedies.corrections import Correction, is_again
-from habitus.learning.remedies.remedy import Change, Remedy
 from habitus.learning.remedies.sessions import Failure, SessionFacts
 
 ENOUGH = 2  # sessions that make a lesson

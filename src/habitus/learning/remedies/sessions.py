@@ -8,10 +8,9 @@ from datetime import timedelta
 from itertools import pairwise
 
 from habitus.learning.remedies.alignment import WINDOW, Aligned, Ending, aligned, focus
-from habitus.learning.remedies.calls import Call, calls, moment
+from habitus.learning.remedies.calls import Call, Remedy, calls, moment
 from habitus.learning.remedies.commands import Command, written
 from habitus.learning.remedies.corrections import Correction, corrections
-from habitus.learning.remedies.remedy import Remedy
 from habitus.learning.remedies.troubles import Cause, Trouble, trouble
 from habitus.learning.transcripts.model import TranscriptTurn
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from habitus.errors import NotFound
-from habitus.learning.transcripts import (
+from habitus.learning.transcripts.formats import (
     amp,
     claude_code,
     cline,

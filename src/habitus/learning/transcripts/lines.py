@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from errno import EIO
 from io import TextIOWrapper
@@ -121,3 +121,20 @@ def _array_items(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]
                 yield value
             else:
                 unread["not an object"] += 1
+
+
+def string(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def text_of(content: object) -> str:
+    """A text, or the texts of the parts that a message is made of."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return "\n".join(string(part) or string(mapping(part).get("text")) for part in content)
+    return ""

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from habitus.learning.transcripts.lines import mapping, string
 from habitus.learning.transcripts.model import Stop, Transcript, TranscriptDraft
-from habitus.learning.transcripts.refusals import said_no
-from habitus.learning.transcripts.results import came_to
-from habitus.learning.transcripts.values import mapping, string
+from habitus.learning.transcripts.results import came_to, said_no
 from habitus.redact import Redactor
 
 _MAGIC = b"SQLite format 3\x00"

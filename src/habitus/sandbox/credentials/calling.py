@@ -4,27 +4,30 @@ the log. A value that nobody may see is taken out of what it prints, and that it
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
+from habitus import sql
 from habitus.errors import HabitusError, NotFound, Refused, StorageFailed
 from habitus.events import Outcome, OutcomeKind, failed, infra
 from habitus.files import tree_hash
 from habitus.redact import CountingRedactor, Redactor
+from habitus.sandbox.child import error_told
 from habitus.sandbox.credentials.model import Call, CallLog, CommandLine, Granted, SkillDirectory
 from habitus.sandbox.egress import Egress
-from habitus.sandbox.ending import error_told
-from habitus.sandbox.environments import Environments
 from habitus.sandbox.given import SKILLS, Given
-from habitus.sandbox.interpreter import CERTIFICATES
+from habitus.sandbox.isolation import CERTIFICATES
 from habitus.sandbox.model import Limits, Permissions, ToolRun
+from habitus.sandbox.venvs import Environments
 from habitus.sandbox.warm import Program, Warm
 from habitus.text import encodable, one_line
 
@@ -243,3 +246,69 @@ def _exit_code(run: ToolRun, outcome: Outcome) -> int:
     if run.exit_code == 0:
         return 0 if outcome.is_ok else 1
     return run.exit_code if run.exit_code > 0 else _SIGNALLED - run.exit_code
+
+
+calls = sa.Table(
+    "skill_calls",
+    sql.metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("called_on", sql.Utc, nullable=False),
+    sa.Column("who", sa.String, nullable=False),
+    sa.Column("skill", sa.String, nullable=False),
+    sa.Column("arguments", sa.Text, nullable=False),  # JSON
+    sa.Column("outcome", sa.String(16), nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("is_refused", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("secrets", sa.Text, nullable=False),  # JSON: names
+    sa.Index("skill_calls_by_time", "called_on"),
+)
+
+_LONGEST = 2_000  # characters of an argument or a reason that are kept
+
+
+class Calls:
+    """Nothing secret is kept: `redacted` stands before arguments and reasons."""
+
+    def __init__(self, engine: sa.Engine, *, redacted: Callable[[str], str], kept_for: timedelta) -> None:
+        self._engine = engine
+        self._redacted = redacted
+        self._kept_for = kept_for
+
+    def record(self, call: Call) -> None:
+        row = {
+            "called_on": call.when,
+            "who": call.who,
+            "skill": self._clean(call.skill),
+            "arguments": json.dumps([self._clean(argument) for argument in call.arguments], ensure_ascii=False),
+            "outcome": call.outcome.kind.value,
+            "reason": self._clean(call.outcome.reason),
+            "is_refused": call.is_refused,
+            "secrets": json.dumps(call.secrets),
+        }
+        with sql.writing(self._engine) as connection:
+            connection.execute(calls.insert(), [row])
+            connection.execute(calls.delete().where(calls.c.called_on < call.when - self._kept_for))
+
+    def list(self, *, since: datetime | None = None, limit: int = 200) -> tuple[Call, ...]:
+        """The newest first."""
+        query = sa.select(calls).order_by(calls.c.id.desc()).limit(limit)
+        if since is not None:
+            query = query.where(calls.c.called_on >= since)
+        with sql.reading(self._engine) as connection:
+            rows = connection.execute(query).mappings().all()
+        return tuple(
+            Call(
+                who=row["who"],
+                skill=row["skill"],
+                arguments=tuple(json.loads(row["arguments"])),
+                outcome=Outcome(kind=OutcomeKind(row["outcome"]), reason=row["reason"]),
+                is_refused=row["is_refused"],
+                secrets=tuple(json.loads(row["secrets"])),
+                when=row["called_on"],
+            )
+            for row in rows
+        )
+
+    def _clean(self, text: str) -> str:
+        clean = self._redacted(text)
+        return clean if len(clean) <= _LONGEST else f"{clean[:_LONGEST]}…"

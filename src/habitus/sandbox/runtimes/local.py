@@ -12,17 +12,15 @@ from pathlib import Path
 from habitus.errors import NotFound, Refused, did_you_mean
 from habitus.locks import take
 from habitus.sandbox.capture import Capture, Tap
-from habitus.sandbox.child import Child, Gone, Message, start
-from habitus.sandbox.ending import ending
-from habitus.sandbox.environments import Environments
+from habitus.sandbox.child import Child, Gone, Message, ending, start
 from habitus.sandbox.guard import Guard
 from habitus.sandbox.inside import folders
-from habitus.sandbox.interpreter import this_interpreter
-from habitus.sandbox.isolation import Jail, launch
+from habitus.sandbox.isolation import Jail, launch, this_interpreter
 from habitus.sandbox.machine import Machine
 from habitus.sandbox.made import Made
 from habitus.sandbox.model import MIB, Limits, Permissions
 from habitus.sandbox.runtimes.base import check_name
+from habitus.sandbox.venvs import Environments
 
 _START_S = 30.0
 

@@ -17,14 +17,13 @@ from typing import Any
 from habitus.errors import HabitusError, UserError
 from habitus.sandbox.capture import Capture
 from habitus.sandbox.child import Gone, Message
-from habitus.sandbox.environments import Environments
 from habitus.sandbox.inside.wire import pack, unpack
 from habitus.sandbox.isolation import given_at
 from habitus.sandbox.machine import base_python, probe
 from habitus.sandbox.model import MIB, Limits, Permissions
 from habitus.sandbox.runtimes.carried import Carried, Manifest
 from habitus.sandbox.runtimes.local import LocalRuntime, LocalWorker
-from habitus.sandbox.venvs import Venvs
+from habitus.sandbox.venvs import Environments, Venvs
 
 _BYTES_PER_CHARACTER = 4
 GIVEN = ".given"  # beside the pads; their names begin with a letter or a digit

@@ -3,7 +3,7 @@
 Clean Python passes byte for byte; truncated code is never turned into something that merely parses.
 """
 
-from habitus.tools.code_repair.defects import CodeRefused, Defect
 from habitus.tools.code_repair.repair import Repaired, repair
+from habitus.tools.code_repair.source import CodeRefused, Defect
 
 __all__ = ["CodeRefused", "Defect", "Repaired", "repair"]

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
-from habitus.tools.code_repair import characters, envelopes, fences, lines
-from habitus.tools.code_repair.defects import CodeRefused, Defect
+from habitus.tools.code_repair import characters, envelopes, fences
 from habitus.tools.code_repair.source import (
+    CodeRefused,
+    Defect,
     does_something,
     has_definite_code,
     is_lone_literal,
@@ -35,15 +36,15 @@ RULES: tuple[tuple[Defect, Rule], ...] = (
     (Defect.END_TOKENS, envelopes.without_tokens),
     (Defect.JSON, envelopes.without_json),
     (Defect.FENCE, fences.without_fences),
-    (Defect.DIFF, lines.without_diff),
-    (Defect.PROMPTS, lines.without_prompts),
-    (Defect.LINE_PREFIXES, lines.without_line_prefixes),
+    (Defect.DIFF, characters.without_diff),
+    (Defect.PROMPTS, characters.without_prompts),
+    (Defect.LINE_PREFIXES, characters.without_line_prefixes),
     (Defect.ESCAPES, characters.without_escapes),
     (Defect.ENTITIES, characters.without_entities),
     (Defect.MARKDOWN, characters.without_markdown_escapes),
     (Defect.TYPOGRAPHY, characters.without_typography),
-    (Defect.INDENTATION, lines.without_margin),
-    (Defect.MIXED_TABS, lines.without_mixed_tabs),
+    (Defect.INDENTATION, characters.without_margin),
+    (Defect.MIXED_TABS, characters.without_mixed_tabs),
     (Defect.CHAT, envelopes.without_chat),
 )
 
@@ -172,7 +173,7 @@ def _unmended(text: str, outcome: ast.Module | SyntaxError) -> Defect:
     """What is wrong with a text that no rule could change: the mend was a guess, or the mistake is the author's."""
     if isinstance(outcome, TabError):
         return Defect.MIXED_TABS
-    if lines.is_part_of_diff(text):
+    if characters.is_part_of_diff(text):
         return Defect.DIFF
     if isinstance(outcome, SyntaxError):
         for sign, defect in _PARSER_SIGNS:

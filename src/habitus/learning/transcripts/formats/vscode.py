@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from habitus.learning.transcripts.lines import objects
+from habitus.learning.transcripts.lines import mapping, objects, string, text_of
 from habitus.learning.transcripts.model import Transcript
 from habitus.learning.transcripts.talk import Talk, listed, moment, parsed
-from habitus.learning.transcripts.values import mapping, string, text_of
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "vscode"

@@ -6,9 +6,9 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from habitus.learning.transcripts.lines import mapping, string, text_of
 from habitus.learning.transcripts.model import Transcript
 from habitus.learning.transcripts.talk import Talk, has_tables, listed, moment, open_database, parsed
-from habitus.learning.transcripts.values import mapping, string, text_of
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "goose"

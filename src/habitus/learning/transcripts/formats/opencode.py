@@ -10,9 +10,9 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from habitus.learning.transcripts.lines import mapping, string
 from habitus.learning.transcripts.model import Transcript
 from habitus.learning.transcripts.talk import Talk, is_database, moment, open_database, parsed
-from habitus.learning.transcripts.values import mapping, string
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "opencode"

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from habitus.learning.transcripts.lines import mapping, string
 from habitus.learning.transcripts.model import Transcript
 from habitus.learning.transcripts.talk import Talk, has_tables, listed, open_database, parsed
-from habitus.learning.transcripts.values import mapping, string
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "zed"

@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from habitus.learning.transcripts.lines import objects
+from habitus.learning.transcripts.lines import mapping, objects, string, text_of
 from habitus.learning.transcripts.model import Transcript
 from habitus.learning.transcripts.talk import Talk, listed
-from habitus.learning.transcripts.values import mapping, string, text_of
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "pi"

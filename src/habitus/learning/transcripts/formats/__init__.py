@@ -1,0 +1,1 @@
+"""Readers of transcripts, one module for each format."""
