@@ -1,7 +1,7 @@
 """Make pictures of every page: light, dark and on a phone, with much data and with none, in a headless Chromium.
 
 `pictures.py FOLDER [PART OF AN ADDRESS…]` writes them to FOLDER, those of the pages named or of all; nothing is
-committed of it. `pictures.py --docs` writes the three that the documents show.
+committed of it. `pictures.py --docs` writes those that the documents show.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LOOKS = {
     "dark": {"viewport": {"width": 1280, "height": 860}, "color_scheme": "dark"},
     "phone": {"viewport": {"width": 375, "height": 812}, "color_scheme": "light"},
 }
-OF_DOCS = {"skills.png": "/skills", "review.png": "/inbox/1", "home.png": "/"}
+OF_DOCS = {"home.png": "/", "skills.png": "/skills?sort=uses", "review.png": "/inbox/1", "chat.png": "/chat/s1"}
 
 
 def main(words: Sequence[str]) -> int:
@@ -101,6 +101,10 @@ def site(*, has_much: bool) -> Iterator[tuple[str, Callable[[], str]]]:
     """A home of its own that is served on this machine, and what makes a link to sign in with."""
     with tempfile.TemporaryDirectory() as place, socket.socket() as door:
         environ = {"HOME": place, "USER": "ann", "HABITUS_DURABLE": "false"}
+        if has_much:
+            script = Path(place) / "script.json"
+            script.write_text("[]")
+            environ["HABITUS_MODEL"] = f"script:{script}"
         settings = read_settings(Path(place) / "home", environ).model_copy(update={"cwd": Path(place)})
         with Habitus.open(settings) as habitus:
             if has_much:

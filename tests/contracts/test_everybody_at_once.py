@@ -35,7 +35,7 @@ PEOPLE = ("ann", "bob", "cyd")
 # One thing that everybody has together: who comes first decides, so only that each was answered is compared.
 OF_ALL = ("/pause", "/identity", "/settings/{key}", "/skills/{name}/trust")
 # They say how this machine is doing at this moment.
-OF_A_MOMENT = ("/doctor", "/today", "/failing")
+OF_A_MOMENT = ("/doctor", "/today", "/failing", "/overview", "/map", "/find")
 STEPS = "1. Boil water.\n"
 
 

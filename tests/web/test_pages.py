@@ -32,6 +32,7 @@ PAGES = (
     "/skills",
     "/skills?q=books+of+a+month&state=ok",
     "/skills?tag=none",
+    "/skills?view=map",
     "/skills/close-the-month",
     *(
         f"/skills/close-the-month?tab={tab}"

@@ -168,7 +168,8 @@ def _on_map(x: float, y: float) -> tuple[float, float]:
 def intervals(title: str, of: Mapping[str, Effect], line: int = _LINE, long: int = _LONG) -> Markup:
     """One line each: how many of a hundred go better or worse, the point in the middle of what may be true."""
     tall = line * len(of)
-    side = min(max(_SIDE, _LETTER * max(map(len, of)) + 12), _WIDEST)
+    longest = max(map(len, of))
+    side = min(max(_SIDE, _LETTER * longest + 12), _WIDEST) if longest else 6
     parts = [
         _interval(number * line + line / 2, label, effect, side, long)
         for number, (label, effect) in enumerate(of.items())

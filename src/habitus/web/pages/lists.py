@@ -47,8 +47,8 @@ def tools(request: Request, habitus: Opened) -> HTMLResponse:
         for tool in found
     ]
     lead = "What is done all the time can become a tool: code that passed its test before it existed."
-    empty = "An agent makes a tool when it is asked to, and tests it first; code waits for your approval."
-    return page(request, "table.html", title="Tools", lead=lead, rows=rows, empty=empty)
+    empty = "What agents made into tested code stands here. Ask one for it; code waits for your approval."
+    return page(request, "table.html", title="Tools", lead=lead, rows=rows, empty=empty, todo=("/chat", "Ask an agent"))
 
 
 @router.get("/archive")
@@ -66,8 +66,17 @@ def _archive(request: Request, habitus: Habitus, said: Said | None = None) -> HT
         )
         for one in habitus.skills.archived()
     ]
-    lead, empty = "Nothing is ever thrown away.", "Skills that you put away are kept here."
-    return page(request, "table.html", said=said, title="Archive", lead=lead, rows=rows, empty=empty)
+    lead, empty = "Nothing is ever thrown away.", "Skills that you put away stand here, and can be brought back."
+    return page(
+        request,
+        "table.html",
+        said=said,
+        title="Archive",
+        lead=lead,
+        rows=rows,
+        empty=empty,
+        todo=("/skills", "To the skills"),
+    )
 
 
 @router.post("/archive/{id}")

@@ -154,7 +154,7 @@ def _facts(habitus: Habitus, shown: ShownSkill) -> dict[str, Any]:
         is_trusted = trusting.is_trusted(habitus.trust, habitus.approvals, target)
     else:
         is_trusted = None
-    effect = None if row.effect is None else charts.intervals("Of a hundred conversations", {"": row.effect}, long=190)
+    effect = None if row.effect is None else charts.intervals("Of a hundred conversations", {"": row.effect}, long=230)
     return {
         "row": row,
         "effect": effect,
