@@ -30,7 +30,19 @@ from tests.browser.conftest import FLAGS  # noqa: E402
 from tests.web.furnished import furnish_with_life, furnish_with_much  # noqa: E402
 
 PAGES = (
-    *("/", "/chat", "/skills", "/skills?view=map", "/new", "/try", "/tools", "/archive", "/lessons", "/inbox"),
+    *(
+        "/",
+        "/chat",
+        "/skills",
+        "/skills?view=map",
+        "/new",
+        "/import",
+        "/try",
+        "/tools",
+        "/archive",
+        "/lessons",
+        "/inbox",
+    ),
     *("/activity", "/insights", "/connections", "/team", "/automation", "/settings", "/secrets", "/doctor", "/nowhere"),
 )
 OF_MUCH = (
