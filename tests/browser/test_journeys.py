@@ -67,7 +67,7 @@ def test_a_person_searches_edits_and_takes_back(page: Page, site: Site) -> None:
 def test_a_file_is_dropped_looked_at_and_saved(page: Page, site: Site, tmp_path: Path) -> None:
     file = tmp_path / "brew-tea.md"
     file.write_text("---\nname: brew-tea\ndescription: How tea is brewed\n---\n1. Boil water.\n")
-    page.goto(f"{site.address}/new")
+    page.goto(f"{site.address}/import")
     page.get_by_label("A file with skills").set_input_files(file)
     expect(page.locator("#looked")).to_contain_text("Nothing suspicious was found.")
     assert not site.habitus.skills.is_taken("brew-tea")
@@ -134,7 +134,7 @@ def test_somebody_asks_whether_a_skill_would_be_used(page: Page, site: Site) -> 
     page.get_by_role("button", name="Would it be used?").click()
     expect(page.locator(".card h3")).to_be_visible()
     page.goto(f"{site.address}/try")
-    page.get_by_label("A request").press_sequentially("close the books of March")
+    page.get_by_role("textbox", name="A request").press_sequentially("close the books of March")
     expect(page.locator("#tried").get_by_role("link", name="Close the month").first).to_be_visible()
 
 
