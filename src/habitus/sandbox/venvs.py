@@ -52,13 +52,14 @@ class Venvs:
             raise StorageFailed(f"Could not make the virtual environment {folder}: {words}")
         half.rename(folder)
 
-    async def install(self, folder: Path, requirements: Sequence[str]) -> str:
-        """Add packages; what `uv` said about it."""
+    async def install(self, folder: Path, requirements: Sequence[str], *, alone: bool = False) -> str:
+        """Add packages, `alone` without those they ask for; what `uv` said about it."""
         wanted = [checked(requirement) for requirement in requirements]
         if not wanted:
             return ""
         # Into a folder, for the base Python: asking the environment's own would run what its packages planted.
         where = ["--python", self._python, "--target", str(packages_of(folder))]
+        where += ["--no-deps"] if alone else []
         code, words = await self._run(
             "pip", "install", *where, "--only-binary", ":all:", "--no-progress", "--", *wanted
         )

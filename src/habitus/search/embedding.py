@@ -14,15 +14,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from habitus.search.weights import Unavailable
+
 Vectors = NDArray[np.float32]
 
 ALL_WORDS = 10_000  # more than any request has
 
 log = logging.getLogger(__name__)
-
-
-class Unavailable(Exception):
-    """A model can't be used here; the text says why."""
 
 
 class Embedder(Protocol):

@@ -74,7 +74,7 @@ class Index:
         self.server: ServerIndex | None = None  # has the documents that are not in this index
         self._gone: frozenset[str] = frozenset()  # the server's documents that are supposed not to be there
         self._among: tuple[Collection[str], Slots] | None = None  # the last ids that can't change, and their slots
-        self._notes: list[str] = []
+        self.notes: list[str] = []  # what `describe` tells besides
         self._lock = threading.RLock()  # never held by one who waits for the database: who writes may want to search
 
     @property
@@ -309,7 +309,7 @@ class Index:
                 learned=len(self._learned),
                 embedding=self._embedder.name,
                 floor=ranking.floor(self._tier, documents),
-                notes=tuple(self._notes),
+                notes=tuple(self.notes),
             )
 
     @contextmanager
@@ -378,4 +378,4 @@ class Index:
 
     def _say(self, note: str) -> None:
         log.warning("Search index '%s': %s.", self._space.collection, note)
-        self._notes = [*self._notes[-9:], note]
+        self.notes = [*self.notes[-9:], note]

