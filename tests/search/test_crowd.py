@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
+from hypothesis import given
+from hypothesis import strategies as st
 
 from habitus.search import Embedder, Hit, Index, NoEmbedder, WordLlama, likeness
-from habitus.search.words import terms
+from habitus.search.words import code, codes, terms
 from tests.search.library import PARAPHRASES, SKILLS, UNRELATED, skill
 
 _TWISTS = ("quickly", "for a team", "step by step", "with a report", "in the cloud")
@@ -64,6 +66,12 @@ def test_single_letters_count(index: Index, request_: str, right: str) -> None:
         ]
     )
     assert index.search(request_).hits[0].id == right
+
+
+@given(st.text(alphabet="aB9_'’#+ cé中字²-.\n"))
+def test_a_document_is_read_as_a_request_is(text: str) -> None:
+    assert codes(text) == [code(term) for term in terms(text)]
+    assert codes(f"{text}…") == codes(text)  # in ASCII or not
 
 
 def test_the_letter_of_an_apostrophe_is_no_word() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,10 +56,15 @@ def encode(document: Document) -> IndexEntry:
         meaning=text_digest(meaning_of(document)),
         codes=np.array([number for field in fields for number in field], dtype=np.uint32),
         lengths=tuple(len(field) for field in fields),
-        words=(*of_name, *others)[:_MOST_WORDS],
+        words=_shared((*of_name, *others)[:_MOST_WORDS]),
         name_words=min(len(of_name), _MOST_WORDS),
         says_when=bool(document.cue or _SAYS_WHEN.search(document.description)),
     )
+
+
+def _shared(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The same words, each of them once in memory however many documents have it."""
+    return tuple(map(sys.intern, words))
 
 
 def digest(document: Document) -> str:
@@ -100,7 +106,7 @@ def unpack(*, id: str, digest: str, meaning: str, codes: bytes, words: str, says
         meaning=meaning,
         codes=numbers[len(FIELDS) :],
         lengths=lengths,
-        words=(*of_name, *others),
+        words=_shared((*of_name, *others)),
         name_words=len(of_name),
         says_when=says_when,
     )

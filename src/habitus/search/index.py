@@ -28,6 +28,7 @@ from habitus.search.explain import explain
 from habitus.search.model import Document, Hit, Report, Results
 from habitus.search.postings import Slots
 from habitus.search.server import ServerIndex
+from habitus.search.words import forget_codes
 
 log = logging.getLogger(__name__)
 
@@ -219,6 +220,7 @@ class Index:
         for start in range(0, len(changed), _AT_A_TIME):
             self._write(changed[start : start + _AT_A_TIME])
         if look:
+            forget_codes()
             self._look()
         return len(changed)
 

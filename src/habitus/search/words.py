@@ -53,6 +53,11 @@ def codes(text: str) -> list[int]:
     return list(chain.from_iterable(map(_known_codes.__getitem__, chunks)))
 
 
+def forget_codes() -> None:
+    """Let go of what `codes` has remembered, when all that was to be read is read."""
+    _known_codes.clear()
+
+
 def _chunks(text: str) -> list[str]:
     """Runs of letters and digits."""
     if text.isascii():
