@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import sqlalchemy as sa
 
@@ -132,3 +134,13 @@ def test_what_is_learned_for_an_unknown_document_waits_for_it(index: Index) -> N
     index.learn("not-there-yet", "the quarterly thing")
     assert index.search("the quarterly thing").hits is not None
     assert "not-there-yet" not in [hit.id for hit in index.search("the quarterly thing").hits]
+
+
+@pytest.mark.req("SE-10")
+def test_of_two_that_say_the_same_the_used_one_leads_after_five_uses(index: Index) -> None:
+    bread = next(skill for skill in SKILLS if skill.id == "bake-bread")
+    index.put([replace(bread, id="a-twin"), replace(bread, id="z-twin")])
+    requests = ("a loaf for sunday", "bread with seeds", "my dough does not rise", "how long in the oven", "rye bread")
+    index.learn_all(("z-twin", text) for text in requests)
+    for unseen in ("bake a sourdough loaf", "bread for breakfast", "the crust is too dark", "knead and bake"):
+        assert _place(index, unseen, "z-twin") < _place(index, unseen, "a-twin")

@@ -26,9 +26,10 @@ from habitus.settings import Settings
 from habitus.skills.finding import Finder
 from habitus.skills.formats.base import PlaybookLesson
 from habitus.skills.importing import Importer, Result
-from habitus.skills.layers import USER
+from habitus.skills.layers import USER, project_root
 from habitus.skills.library import Library
 from habitus.skills.powers import brings_code
+from habitus.skills.project import project_words
 from habitus.skills.review import Action, Proposal, Review
 from habitus.skills.shared_index import SharedIndex
 
@@ -94,6 +95,7 @@ class _Parts:
             partial(home_directory.open_index, home.settings, home.local),
             redacted=home.redacted,
             shared=_shared_index(home.settings, home.shared),
+            project=partial(project_words, project_root(home.settings.cwd)),
         )
 
     def review(self, home: Home) -> Review:

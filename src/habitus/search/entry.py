@@ -14,11 +14,31 @@ from numpy.typing import NDArray
 from habitus.search.model import SHAPE, Document
 from habitus.search.words import codes, content_words
 
-FIELDS = ("name", "cue", "tags", "description", "body")
+# `excluded`: terms that a description has only where it says what the document is not for; `excluded_below`: a body.
+FIELDS = ("name", "cue", "tags", "description", "excluded", "excluded_below", "body")
 
 _LONGEST_BODY = 12_000
 _MOST_WORDS = 120
-_SAYS_WHEN = re.compile(r"\b(?:use (?:this|it|when|for|if)|when (?:the|a|you|your|asked|user)|if (?:the|you) )", re.I)
+_SAYS_WHEN = re.compile(
+    r"\b(?:use (?:this|it|when|whenever|for|if)\b|when (?:the|an?|you|your|asked|users?)\b|if (?:the|you)\b|when:"
+    r"|triggers?:|trigger(?:s|ed)? (?:on|when|for|words|phrases|keywords|include)\b"
+    r"|(?:activate|invoke|applie|load)[sd]? (?:when|on|for|if)\b)"
+    r"|适用于|当用户|触发|使用场景|何时使用",
+    re.I,
+)
+# A sentence that says what a document is not for, or names another one for it.
+_EXCLUDES = re.compile(
+    r"(?:\b(?:do not|don['’]t|never|not to|should not) (?:use|trigger|invoke|activate|load|apply|call)\b"
+    r"|\bnot (?:for|intended for|suitable for|meant for)\b|\bskip (?:when|if|for)\b|不要使用|不适用|不用于)"
+    r".*?(?=[.!?。](?:\s|$)|\n|$)"
+    r"|\bfor [^.\n]{3,140}?,? (?:see|use) [`\w]+-[^.\n]*",
+    re.I,
+)
+_EXCLUDES_BELOW = re.compile(
+    r"^#{1,4}[ \t]*(?:(?:do not|don['’]t) use|when not to|not (?:for|when)|out of scope)[^\n]*\n"
+    r"((?:(?!#{1,4}[ \t])[^\n]*\n)*)",
+    re.I | re.M,
+)
 
 Codes = NDArray[np.uint32]
 Vector = NDArray[np.float32]
@@ -48,6 +68,7 @@ def encode(document: Document) -> IndexEntry:
     tags = " , ".join(document.tags)
     texts = (document.name, document.cue, tags, document.description, document.body[:_LONGEST_BODY])
     fields = [codes(text) for text in texts]
+    fields[4:4] = _excluded(document, texts)
     of_name = content_words(document.name)
     others = [word for word in content_words(" ".join(texts[1:4])) if word not in of_name]
     return IndexEntry(
@@ -65,6 +86,16 @@ def encode(document: Document) -> IndexEntry:
 def _shared(words: tuple[str, ...]) -> tuple[str, ...]:
     """The same words, each of them once in memory however many documents have it."""
     return tuple(map(sys.intern, words))
+
+
+def _excluded(document: Document, texts: tuple[str, ...]) -> list[list[int]]:
+    """The terms of each kind of exclusion that name, cue, tags and the rest of the description do not have."""
+    excluded = " ".join(found[0] for found in _EXCLUDES.finditer(document.description))
+    below = " ".join(found[1] for found in _EXCLUDES_BELOW.finditer(texts[4]))
+    if not excluded and not below:
+        return [[], []]
+    kept = set(codes(" ".join([*texts[:3], _EXCLUDES.sub(" ", document.description)])))
+    return [sorted(set(codes(text)) - kept) for text in (excluded, below)]
 
 
 def digest(document: Document) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.search import learned, likeness, ranking, request, signals, store
+from habitus.search import learned, likeness, ranking, request, signals, store, words
 from habitus.search.calibration import tier_of
 from habitus.search.corpus import Corpus
 from habitus.search.embedding import Embedder, Vectors, default_embedder
@@ -28,7 +28,7 @@ from habitus.search.explain import explain
 from habitus.search.model import Document, Hit, Report, Results
 from habitus.search.postings import Slots
 from habitus.search.server import ServerIndex
-from habitus.search.words import forget_codes
+from habitus.search.words import code, forget_codes
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +75,7 @@ class Index:
         self.server: ServerIndex | None = None  # has the documents that are not in this index
         self._gone: frozenset[str] = frozenset()  # the server's documents that are supposed not to be there
         self._among: tuple[Collection[str], Slots] | None = None  # the last ids that can't change, and their slots
+        self.project: Collection[str] = ()  # words that say what the project around is: a weak prior
         self.notes: list[str] = []  # what `describe` tells besides
         self._lock = threading.RLock()  # never held by one who waits for the database: who writes may want to search
 
@@ -133,11 +134,13 @@ class Index:
             if not corpus.slots:
                 return None
             more = np.array([corpus.slots[id] for id in liked if id in corpus.slots], dtype=np.int64)
-            found = signals.gather(corpus, self._embedder, asked, vectors, self._slots_of(corpus, among), more)
+            project = np.array([code(term) for term in words.terms(" ".join(self.project))], dtype=np.uint32)
+            allowed = self._slots_of(corpus, among)
+            found = signals.gather(corpus, self._embedder, asked, vectors, allowed, more, project)
             if not len(found.slots):
                 return None
             ids = tuple(corpus.entries[slot].id for slot in found.slots.tolist())
-            usage = ranking.UseCounts.of(liking, ids)
+            usage = ranking.UseCounts.of(liking, ids).beside_twins(corpus.vectors[found.slots])
             return IndexEvidence(ids=ids, corpus=corpus, asked=asked, signals=found, usage=usage)
 
     def _with(self, server: ServerIndex, named: store.Loaded) -> Corpus:

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from habitus.search import learned, signals
-from habitus.search.calibration import Tier
+from habitus.search.calibration import STATED_WEIGHTS, Tier
 from habitus.search.signals import Signals
 
 Floats = NDArray[np.float32]
 
 # The calibrated floor is that of sets with some thousand documents; see docs/decisions/search.md for smaller ones.
 _MANY, _PER_TENFOLD = 4000, 0.1
+_TWINS, _LESS = 0.97, 0.02  # the cosine from which two say the same; how much less one is liked that was never used
 
 CONFIDENCE_NAMES = (
     *signals.FIT_NAMES,
@@ -63,6 +64,17 @@ class UseCounts:
                 usage.familiarity[place] = liking.familiarity[row]
         return usage
 
+    def beside_twins(self, vectors: Floats) -> UseCounts:
+        """One that was never used and says the same as one that was is liked no better: use tells the two apart."""
+        used = np.flatnonzero(self.familiarity > 0)
+        if not len(used) or not vectors.shape[1]:
+            return self
+        likeness = vectors @ vectors[used].T
+        is_twin = (likeness.max(1) >= _TWINS) & (self.familiarity == 0)
+        values = self.values.copy()
+        values[is_twin] = np.minimum(self.values[used[likeness.argmax(1)[is_twin]]], 0) - _LESS
+        return replace(self, values=values)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ranking:
@@ -72,16 +84,17 @@ class Ranking:
     parts: Floats
 
 
-PART_NAMES = (*signals.NAMES, *learned.NAMES)
+PART_NAMES = (*signals.NAMES, *signals.STATED_NAMES, *learned.NAMES)
 
 
 def rank(found: Signals, usage: UseCounts, tier: Tier, share_with_body: float) -> Ranking:
     weights = blend(tier.short, tier.long, share_with_body)
-    base = found.values @ weights
+    stated = found.stated * np.array(STATED_WEIGHTS, dtype=np.float32)
+    base = found.values @ weights + stated.sum(1)
     trust = float(_softmax(base) @ usage.familiarity)
     pull = 1 + (tier.trusted_base - 1) * trust
     from_use = usage.values * blend(tier.used, tier.trusted_used, trust)
-    parts = np.concatenate([found.values * weights * pull, from_use], axis=1)
+    parts = np.concatenate([found.values * weights * pull, stated * pull, from_use], axis=1)
     return Ranking(scores=parts.sum(1), parts=parts)
 
 

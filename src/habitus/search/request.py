@@ -26,6 +26,11 @@ _STATEMENT = re.compile(
 )
 
 
+_ASKS = re.compile(r"\b(?:i|we|our|my|me|us|you|your|help|please)\b|[?？]|我|帮|请|吗", re.I)
+# Of an address the name of the place says something; what is before and behind it is rare and means nothing.
+_ADDRESS = re.compile(r"\b[a-z][a-z0-9+.-]*://(?:[\w-]+@)?([\w.-]+)[^\s<>\"'）)，。]*", re.I)
+_PLACE_ENDS = frozenset(["www", "mp", "com", "cn", "org", "net", "io", "dev", "co", "uk", "de"])
+
 # What somebody else wrote, or a program: fenced, quoted as mail quotes, in quotation marks at length, a traceback.
 _LINE = r"[^\n]*(?:\n|\Z)"
 _QUOTED = re.compile(
@@ -50,6 +55,7 @@ class SearchRequest:
     words: Mapping[str, float]
     phrases: frozenset[tuple[str, str]]
     parts: tuple[str, ...]
+    is_asked: bool  # somebody asks for themselves: "help me", "our", "?"; a bare topic or statement does not
 
     def texts(self, most: int) -> list[str]:
         """The request and then its parts, for a model that is to read no more than so many words in all."""
@@ -69,7 +75,7 @@ class SearchRequest:
 
 
 def read(text: str) -> SearchRequest:
-    own, pasted = _parted(shortened(text))
+    own, pasted = _parted(_without_paths(shortened(text)))
     weighted = [*_weighted_sentences(own), *((sentence, _PASTED) for sentence in _sentences(pasted))]
     return SearchRequest(
         text=own,
@@ -77,7 +83,13 @@ def read(text: str) -> SearchRequest:
         words=_heaviest([(w, weight) for sentence, weight in weighted for w in content_words(sentence)], _MOST_WORDS),
         phrases=frozenset(pair for sentence, _ in weighted for pair in pairwise(terms(sentence))),
         parts=_parts(own),
+        is_asked=_ASKS.search(own) is not None,
     )
+
+
+def _without_paths(text: str) -> str:
+    """Addresses cut down to the words of their host."""
+    return _ADDRESS.sub(lambda at: " " + " ".join(w for w in at[1].split(".") if w not in _PLACE_ENDS) + " ", text)
 
 
 def own_words(text: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from habitus.search.corpus import Corpus
 from habitus.search.embedding import Embedder, Vectors, unit
-from habitus.search.entry import Codes
+from habitus.search.entry import FIELDS, Codes, IndexEntry
 from habitus.search.postings import Slots, Strengths
 from habitus.search.request import SearchRequest
 from habitus.search.words import code, word_code
@@ -33,6 +33,13 @@ NAMES = (
     "detail",  # how much its cue and description say
 )
 
+# What is weighed alike whatever the encoder; the weights stand in calibration, and were swept, not fitted.
+STATED_NAMES = (
+    "borders",  # somebody asks, and the description says what the document is not for, as one meant for a crowd does
+    "excluded",  # the share of what was asked that stands only where the document says what it is not for
+    "project",  # the rarest word of the project around (its languages, what it is made with) that its summary has
+)
+
 # What says whether one document fits, by the request and the document alone: no word counts more for being rare in
 # this library, and no other document counts at all, so that a crowd of near-duplicates changes nothing.
 FIT_NAMES = ("strength", "coverage", "meaning", "part", "words", "said", "name")
@@ -41,6 +48,9 @@ _MOST_TERMS = 40
 _BY_TERMS, _BY_MEANING, _BY_PART, _NEAR = 80, 60, 40, 500
 _WINDOW, _STRIDE = 48, 24
 _MEANING_CAP = 20.0
+_EXCLUDED = FIELDS.index("excluded")
+_NO_CODES: Codes = np.zeros(0, dtype=np.uint32)
+_LARGEST_SHARE = 0.2  # of all that was asked that one term may be worth: a rare topic is not the task
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,6 +59,7 @@ class Signals:
 
     slots: Slots
     values: Floats
+    stated: Floats  # a column for each of STATED_NAMES
     fit: Floats  # a column for each of FIT_NAMES
 
     def column(self, name: str) -> Floats:
@@ -57,11 +68,17 @@ class Signals:
 
 
 def gather(
-    corpus: Corpus, embedder: Embedder, request: SearchRequest, vectors: Vectors, among: Slots | None, more: Slots
+    corpus: Corpus,
+    embedder: Embedder,
+    request: SearchRequest,
+    vectors: Vectors,
+    among: Slots | None,
+    more: Slots,
+    project: Codes = _NO_CODES,
 ) -> Signals:
     """Candidates by terms, by meaning and by parts, plus `more`; then every signal for each of them.
 
-    `vectors` are those of the request and then of its parts.
+    `vectors` are those of the request and then of its parts, `project` the terms that say what the project is.
     """
     asked = Asked.of(corpus, request, among)
     scores = _lexical(corpus, asked, asked.worth)
@@ -70,7 +87,7 @@ def gather(
     slots, part = _candidates(corpus, vectors[1:], np.flatnonzero(allowed), scores, meaning, more[allowed[more]])
     if not len(slots):
         none = np.zeros((0, len(NAMES)), np.float32)
-        return Signals(slots=slots, values=none, fit=none[:, : len(FIT_NAMES)])
+        return Signals(slots=slots, values=none, stated=none[:, :3], fit=none[:, : len(FIT_NAMES)])
     passage, phrase = _in_order(corpus, asked, slots)
     by_rarity, plain = _word_by_word(corpus, embedder, request, slots)
     chosen = [corpus.entries[slot] for slot in slots.tolist()]
@@ -86,9 +103,11 @@ def gather(
         np.array([entry.says_when for entry in chosen]),
         detail,
     )
+    borders = np.array([request.is_asked and entry.lengths[_EXCLUDED] > 0 for entry in chosen])
+    stated = (borders, _excluded(asked, chosen), _of_project(corpus, project, chosen))
     strength = _lexical(corpus, asked, asked.weights)[slots] / max(float(asked.weights.sum()), 1e-9)
     fit = (strength, _coverage(corpus, asked, asked.weights, slots), meaning[slots], part, *plain)
-    return Signals(slots=slots, values=_stacked(columns), fit=_stacked(fit))
+    return Signals(slots=slots, values=_stacked(columns), stated=_stacked(stated), fit=_stacked(fit))
 
 
 def _stacked(columns: Iterable[NDArray[Any]]) -> Floats:
@@ -123,6 +142,7 @@ class Asked:
         worth = corpus.rarity(codes) * weights
         kept = np.sort(highest(worth, _MOST_TERMS))  # what many documents have says little and takes the longest
         codes, weights, worth = codes[kept], weights[kept], worth[kept]
+        worth = np.minimum(worth, _LARGEST_SHARE * worth.sum())
         named = list(request.terms)
         place = {named[term]: at for at, term in enumerate(kept.tolist())}
         phrases = [(place[a], place[b]) for a, b in request.phrases if a in place and b in place]
@@ -183,6 +203,25 @@ def highest(scores: Floats, count: int) -> Slots:
     least = np.partition(scores, len(scores) - count)[len(scores) - count]
     above = np.flatnonzero(scores > least)
     return np.concatenate([above, np.flatnonzero(scores == least)[: count - len(above)]])
+
+
+def _excluded(asked: Asked, entries: Sequence[IndexEntry]) -> Floats:
+    shares = np.zeros(len(entries), dtype=np.float32)
+    for row, entry in enumerate(entries):
+        if entry.lengths[_EXCLUDED] or entry.lengths[_EXCLUDED + 1]:
+            start = sum(entry.lengths[:_EXCLUDED])
+            there = np.isin(asked.codes, entry.codes[start : len(entry.codes) - entry.lengths[-1]])
+            shares[row] = asked.worth[there].sum() / asked.total
+    return shares
+
+
+def _of_project(corpus: Corpus, project: Codes, entries: Sequence[IndexEntry]) -> Floats:
+    rarity = corpus.rarity(project) / 10
+    found = np.zeros(len(entries), dtype=np.float32)
+    for row, entry in enumerate(entries if len(project) else ()):
+        there = np.isin(project, entry.codes[: sum(entry.lengths[:_EXCLUDED])])
+        found[row] = rarity[there].max(initial=0.0)
+    return found
 
 
 def _coverage(corpus: Corpus, asked: Asked, worths: Floats, slots: Slots) -> Floats:

@@ -31,6 +31,9 @@ _CHUNK = re.compile(r"[^\W_]{2,}|[A-Za-z](?:#|\+\+)|(?<!['’])[^\W_]")
 _ASCII_CHUNK = re.compile(r"[A-Za-z0-9]{2,}|[A-Za-z](?:#|\+\+)|(?<!')[A-Za-z0-9]")  # the same in half the time
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
 _CJK = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
+_CJK_FUNCTION = re.compile(
+    "[我你您他她它们的了帮请这那吗呢吧啊是把篇]+"
+)  # stop words of Chinese: no pair with one counts
 _LONGEST = 40
 
 
@@ -121,7 +124,9 @@ def _folded(text: str) -> str:
 
 
 def _pairs(run: str) -> list[str]:
-    return [run] if len(run) == 1 else [run[i : i + 2] for i in range(len(run) - 1)]
+    if len(run) == 1:
+        return [run]
+    return [piece[i : i + 2] for piece in _CJK_FUNCTION.split(run) for i in range(len(piece) - 1)]
 
 
 def _ascii_terms(chunk: str) -> list[str]:

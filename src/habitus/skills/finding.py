@@ -37,17 +37,23 @@ class Finder:
         *,
         redacted: Callable[[str], str] = lambda text: text,
         shared: SharedIndex | None = None,
+        project: Callable[[], Collection[str]] = tuple,
     ) -> None:
         self._library = library
         self._redacted = redacted  # the files of a skill are the person's; what is kept of them to search is not
         self._engine = engine
-        self._open = open_index
+        self._open_index, self._project = open_index, project
         self._shared = shared
         self._lock = threading.RLock()
         self._opened: Index | None = None
         self._seen: tuple[Hashable, ...] | None = None
         self._seen_elsewhere = ""
         self._spare: tuple[object, Supposed] | None = None  # what is searched while a server is away, and as of when
+
+    def _open(self) -> Index:
+        index = self._open_index()
+        index.project = self._project()
+        return index
 
     def search(
         self,

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from habitus import settings as settings_module
 from habitus.app import home_directory
+from habitus.app.operation import better_encoder
 from habitus.errors import Invalid, NotFound, Refused, did_you_mean
 from habitus.files import write_whole
 from habitus.hosts.editing import Before, Entry, Format, applied, taken_out
@@ -97,8 +98,6 @@ def put(settings: Settings, environ: Mapping[str, str], key: str, text: str | No
     if text and key in _MODELS and program_of(text) is None and not text.startswith(PREFIX):
         split_name(text.strip())
     if key == "search.encoder" and text == Encoder.MINILM:
-        from habitus.app.operation import better_encoder  # brings numpy
-
         better_encoder.refuse_without_weights(settings)
     before = _of(_read(settings), key)
     file = settings.home / FILE

@@ -1,0 +1,64 @@
+"""Words that say what a project is, by its files and its manifest: a weak prior for requests that leave it unsaid."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+_MOST_FILES, _MOST_WORDS, _LARGEST = 500, 60, 1 << 20
+_BY_NAME = {
+    "pyproject.toml": "python", "requirements.txt": "python", "setup.py": "python", "package.json": "javascript node",
+    "tsconfig.json": "typescript", "Cargo.toml": "rust", "go.mod": "golang", "pom.xml": "java", "build.gradle": "java",
+    "build.gradle.kts": "kotlin", "Gemfile": "ruby", "composer.json": "php", "mix.exs": "elixir",
+    "Package.swift": "swift", "pubspec.yaml": "flutter dart", "Dockerfile": "docker", "components.json": "shadcn",
+}  # fmt: skip
+_BY_SUFFIX = {
+    ".csproj": "dotnet csharp .NET", ".sln": "dotnet csharp .NET", ".slnx": "dotnet csharp .NET", ".tf": "terraform",
+    ".bicep": "azure bicep", ".xcodeproj": "swift ios", ".vue": "vue", ".svelte": "svelte", ".R": "R", ".tex": "latex",
+}  # fmt: skip
+_NAME = re.compile(r"[A-Za-z][\w.-]*")
+
+
+def project_words(root: Path) -> tuple[str, ...]:
+    """Each word once. A file that can't be read says nothing."""
+    files = list(itertools.islice(_files(root), _MOST_FILES))
+    signs = [_BY_NAME.get(file.name, "") or _BY_SUFFIX.get(file.suffix, "") for file in files]
+    words = dict.fromkeys(word for sign in signs for word in sign.split())
+    return tuple(dict.fromkeys([*words, *_dependencies(root)]))[:_MOST_WORDS]
+
+
+def _files(root: Path) -> Iterator[Path]:
+    """Those of the project's folder and of the folders in it, hidden ones left out."""
+    for folder in (root, *_listed(root)):
+        yield from _listed(folder)
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    except OSError:
+        return []
+
+
+def _dependencies(root: Path) -> list[str]:
+    package, project = _read(root / "package.json"), _read(root / "pyproject.toml").get("project")
+    parts = [package.get("dependencies"), package.get("devDependencies")]
+    parts.append(project.get("dependencies") if isinstance(project, dict) else None)
+    found = [str(name) for part in parts if isinstance(part, (dict, list)) for name in part]
+    return [name[0] for text in found if (name := _NAME.search(text.rsplit("/", 1)[-1]))]
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        if file.stat().st_size > _LARGEST:
+            return {}
+        text = file.read_text(encoding="utf-8")
+        values = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
+    except (OSError, ValueError):
+        return {}
+    return values if isinstance(values, dict) else {}
