@@ -23,7 +23,7 @@ from tests.compiled import share_compiled_statements
 from tests.forked import forked_habitus
 from tests.homes import furnish
 from tests.hurried import wait_for_no_disk
-from tests.one_connection import one_connection_each
+from tests.one_connection import forget_connections, one_connection_each
 from tests.real_model import real_model
 
 # The same few examples every time in `make test`; new and many ones in `make test-full`.
@@ -52,6 +52,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             cases[name] += 1
             if cases[name] > mark.args[0]:
                 item.add_marker(pytest.mark.full)
+
+
+def pytest_runtest_setup() -> None:
+    forget_connections()
 
 
 def pytest_collection_finish() -> None:

@@ -40,6 +40,22 @@ def xlsx(sheets: Mapping[str, Sequence[Sequence[str | float]]]) -> bytes:
     return held.getvalue()
 
 
+def swelling_xlsx(*, gigabytes: int) -> bytes:
+    """A workbook of a few megabytes with one cell of so many gigabytes."""
+    held = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(xlsx({"Bomb": [["|"]]}))) as small, zipfile.ZipFile(held, "w") as archive:
+        for name in small.namelist():
+            before, bar, after = small.read(name).partition(b"|")
+            entry = zipfile.ZipInfo(name)
+            entry.compress_type, entry._compresslevel = zipfile.ZIP_DEFLATED, 1  # type: ignore[attr-defined]
+            with archive.open(entry, "w", force_zip64=True) as part:
+                part.write(before)
+                for _ in range(1024 * gigabytes if bar else 0):
+                    part.write(b"x" * 1024**2)
+                part.write(after)
+    return held.getvalue()
+
+
 def _cell(value: str | float) -> str:
     if isinstance(value, str):
         return f'<c t="inlineStr"><is><t>{escape(value)}</t></is></c>'

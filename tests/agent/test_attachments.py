@@ -18,7 +18,7 @@ from habitus.llm.scripted import ScriptedModel, Step, calls, says
 from habitus.sandbox.given import LARGEST_ATTACHED
 from habitus.text import tokens
 from tests.agent.conftest import Talk
-from tests.documents import pdf, xlsx
+from tests.documents import pdf, swelling_xlsx, xlsx
 
 pytestmark = pytest.mark.req("AG-11")
 
@@ -195,7 +195,7 @@ async def test_documents_that_break_their_readers_are_attached_all_the_same(talk
 
 @pytest.mark.full
 async def test_a_document_made_to_swell_is_attached_without_a_preview(talk: Talk, tmp_path: Path) -> None:
-    (tmp_path / "bomb.xlsx").write_bytes(xlsx({"Bomb": [["x" * 40]] * 3_000_000}))
+    (tmp_path / "bomb.xlsx").write_bytes(swelling_xlsx(gigabytes=3))
     session, model = talk([says("ok")])
     await session.turn("look", [tmp_path / "bomb.xlsx"])
     assert "so there is no preview" in said(model.asked[0])

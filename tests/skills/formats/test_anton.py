@@ -169,7 +169,7 @@ def test_what_was_read_is_written_back(
     assert {key: back[key] for key in (*fields, *extra, "label")} == {**fields, **extra, "label": label}
     assert datetime.fromisoformat(back["created_at"]) == created
     is_blank = not steps.strip("\n")
-    assert (path / "declarative.md").read_bytes().decode() == ("" if is_blank else steps.removeprefix("\ufeff"))
+    assert (path / "declarative.md").read_text("utf-8-sig") == ("" if is_blank else steps.removeprefix("\ufeff"))
     assert json.loads((path / "stats.json").read_text())["stage_1"]["recommended"] == recommended
     again_read = only(read(top / "out"))
     assert (again_read.tree, again_read.counters) == (entry.tree, entry.counters)
