@@ -42,6 +42,7 @@ def _take(driver: Any, record: Any, proxy: Any) -> None:
     if not asked.startswith(_OURS):
         return  # a test looks by itself
     held = _held[threading.get_ident()]
+    held.pop(id(record), None)  # asked for anew: the server had ended it
     if held and not any(where.startswith(_MAY_HOLD_TWO) for where in places):
         ours = [where for where in places if where.startswith(_OURS)]
         raise AssertionError(f"holds a connection since {list(held.values())} and asks for another at {ours}")

@@ -197,7 +197,7 @@ def test_ctrl_c_at_a_question_stops_the_turn(run_cli: Cli) -> None:
         terminal.type(CTRL_D)
         assert terminal.ended() == 0
     assert not (run_cli.home / "skills" / "brew-tea").exists()
-    assert json.loads(run_cli("review", "list", "--json").out) == {"proposals": []}
+    assert json.loads(run_cli("review", "list", "--json").out)["proposals"] == []
 
 
 @pytest.mark.full

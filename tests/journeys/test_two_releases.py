@@ -68,7 +68,7 @@ def turn(habitus, number):
 def job(habitus, number):
     from habitus.app.work import jobs
     queue = jobs.open_queue(habitus)
-    jobs.leave(habitus, queue, "curate")
+    jobs.leave(habitus.settings, queue, "curate")
 
 def told(words):
     if words[0] == "migrate":

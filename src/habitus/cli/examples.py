@@ -68,6 +68,7 @@ EXAMPLES: Mapping[str, str] = {
     "skills climb": "habitus skills climb csv-summary --to code --model openai:gpt-5-mini",
     "skill": "habitus skill run pdf-mailer -- send --to ana@example.org",
     "skill run": "habitus skill run pdf-mailer -- send --to ana@example.org",
+    "tasks": "habitus tasks list csv-summary",
     "tools": 'habitus tools run count-words \'{"text": "one two"}\'',
     "tools new": "habitus tools new count-words -d 'Counts words.' --code t.py -p '{\"text\": \"a\"}' -s schema.json",
     "tools list": "habitus tools list",

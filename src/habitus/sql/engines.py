@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import select
 import time
-from collections.abc import Callable, Generator
 from typing import Any
 from weakref import WeakValueDictionary
 
-import psycopg
 import sqlalchemy as sa
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
@@ -17,50 +16,6 @@ from habitus.errors import Invalid, StorageFailed
 from habitus.sql.places import connecting, introduced, metadata, workspace_of
 from habitus.sql.schema import COMPATIBILITY, HEAD, MIGRATING, OLDEST, migrate, refuse_if_newer, revision, unusable
 from habitus.sql.transactions import BUSY_SECONDS, how_patient
-
-_LONGEST_WAIT_S = 30.0  # from here on a wait has no end: somebody migrates, or copies everything
-
-
-def make_impatient(engine: sa.Engine, patience: Callable[[], float]) -> None:
-    """Let connections of the engine wait for an answer as long as `patience` says at that moment."""
-
-    class Impatient(psycopg.Connection[Any]):
-        def wait(self, gen: Any, *given: Any, **more: Any) -> Any:
-            seconds = patience()
-            if seconds >= _LONGEST_WAIT_S:
-                return super().wait(gen, *given, **more)
-            try:
-                return super().wait(_bounded(gen, seconds), *given, **more)
-            except _SaysNothing:
-                self.pgconn.finish()  # what it would say later nobody would understand
-                said = f"connection is bad: no answer within {seconds:g} s"
-                raise psycopg.OperationalError(said) from None
-
-    def connect(dialect: object, record: object, given: list[Any], more: dict[str, Any]) -> psycopg.Connection[Any]:
-        return Impatient.connect(*given, **more)
-
-    sa.event.listen(engine, "do_connect", connect)
-
-
-class _SaysNothing(Exception):
-    pass
-
-
-def _bounded(gen: Generator[Any, Any, Any], seconds: float) -> Generator[Any, Any, Any]:
-    """The same steps of a conversation, until for so long there was none; a driver that waits looks in every moment."""
-    until = time.monotonic() + seconds
-    try:
-        wanted = next(gen)
-        while True:
-            ready = yield wanted
-            if ready:
-                until = time.monotonic() + seconds
-            elif time.monotonic() > until:
-                raise _SaysNothing
-            wanted = gen.send(ready)
-    except StopIteration as end:
-        return end.value
-
 
 CONNECTIONS = 2  # of a process to a server, unless it says how many
 _RESTED_S = 1.0  # after which a connection may have been cut
@@ -127,7 +82,7 @@ def _postgresql_engine(url: sa.URL, workspace: str, connections: int) -> sa.Engi
             connect_args=connecting(url, introduced(HEAD, workspace)),
             execution_options={"habitus_workspace": workspace},
         )
-        from habitus.sql.engines import make_impatient  # the driver, for those who have a server
+        from habitus.sql.impatient import make_impatient  # the driver, for those who have a server
     except ImportError:
         raise StorageFailed("The PostgreSQL driver is not installed.", mend=extras.how("psycopg")) from None
     make_impatient(engine, how_patient.get)
@@ -143,7 +98,8 @@ def _ping_after_rest(engine: sa.Engine) -> None:
         entry.info["used_at"] = time.monotonic()
 
     def ping(connection: DBAPIConnection, entry: ConnectionPoolEntry, _: object) -> None:
-        if time.monotonic() - entry.info.get("used_at", time.monotonic()) < _RESTED_S:
+        is_rested = time.monotonic() - entry.info.get("used_at", time.monotonic()) >= _RESTED_S
+        if not is_rested and not _says_something(connection):
             return
         try:
             engine.dialect.do_ping(connection)
@@ -152,6 +108,11 @@ def _ping_after_rest(engine: sa.Engine) -> None:
 
     sa.event.listen(engine, "checkin", note)
     sa.event.listen(engine, "checkout", ping)
+
+
+def _says_something(connection: Any) -> bool:
+    """Whether the server has said something unasked: that it ends the connection, or that it has ended."""
+    return bool(select.select([connection.pgconn.socket], [], [], 0)[0])
 
 
 def acting_as(engine: sa.Engine, user: str, *, is_admin: bool) -> sa.Engine:
