@@ -10,11 +10,10 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import psycopg
 import pytest
 import sqlalchemy as sa
@@ -28,6 +27,7 @@ from habitus.journal.spool import Spool
 from habitus.skills.model import Skill
 from tests.homes import furnish
 from tests.jobs.counting import until
+from tests.web.test_up import program
 
 MIGRATION = """
 import os, pathlib, time
@@ -231,11 +231,12 @@ def test_a_session_a_worker_and_a_page_go_on_while_the_next_release_migrates(tmp
     with (
         command(THIS, one, url, "worker", "--queues", "curate"),
         command(THIS, tmp_path / "page", url, "up", "--port", "0") as page,
+        ExitStack() as ends,
         running(THIS, one, url, "this") as session,
         running(code, two, url, "next") as other,
     ):
         assert page.stdout is not None
-        address = page.stdout.readline().strip().rpartition(" ")[2]
+        http = ends.enter_context(program([page.stdout.readline().strip() for _ in range(3)]))
         session.say("turn", "10")  # while the other one migrates
         assert (other.asked("migrate"), session.heard()) == ("9001", "done")
         for what, many in (("write", "5"), ("turn", "5"), ("job", "3")):
@@ -243,7 +244,7 @@ def test_a_session_a_worker_and_a_page_go_on_while_the_next_release_migrates(tmp
             other.say(what, many)
             assert (session.heard(), other.heard()) == ("done", "done")
         assert found(url) == ("9001", Counter(skills=10, engrams=10, turns=20))
-        listed = httpx2.get(f"{address}/api/v1/skills?limit=100").json()["skills"]
+        listed = http.get("/api/v1/skills?limit=100").json()["skills"]
         assert sum(item["name"].startswith(("this-", "next-")) for item in listed) == 10
         until(lambda: job_states(url) == Counter(done=6))
 
@@ -252,7 +253,7 @@ def test_a_session_a_worker_and_a_page_go_on_while_the_next_release_migrates(tmp
             assert newest.asked("migrate", "even-so") == "9002"
             assert "newer Habitus" in session.asked("write", "1")
             assert newest.asked("job", "3") == "done"
-            assert httpx2.get(f"{address}/api/v1/skills").status_code == 503
+            assert http.get("/api/v1/skills").status_code == 503
             with command(last, two, url, "worker", "--until-idle") as worker:
                 worker.wait()
         assert job_states(url) == Counter(done=9)

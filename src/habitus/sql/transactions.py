@@ -117,11 +117,21 @@ def writing(engine: sa.Engine, *, durable: bool = False, lock: str = "") -> Iter
         return
     with storage_errors(engine), engine.connect() as plain, _waiting(plain):
         connection = plain.execution_options(habitus_writing=True, habitus_lock=lock)
-        with _synchronous(connection, durable), connection.begin(), _announced(engine, connection):
+        with _synchronous(connection, durable), _begun(connection), _announced(engine, connection):
             if lock:
                 _take_lock(engine, connection, lock)
             yield connection
     _commits[key_of(engine)] += 1
+
+
+def _begun(connection: sa.Connection) -> sa.RootTransaction:
+    """A transaction, on another connection if the server has ended this one: nothing was done yet."""
+    try:
+        return connection.begin()
+    except sa.exc.DBAPIError as error:
+        if not error.connection_invalidated:
+            raise
+        return connection.begin()
 
 
 def _take_lock(engine: sa.Engine, connection: sa.Connection, lock: str) -> None:
@@ -141,7 +151,7 @@ def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
         storage_errors(engine),
         engine.connect() as connection,
         _waiting(connection),
-        connection.begin(),
+        _begun(connection),
         _announced(engine, connection),
     ):
         yield connection
