@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
+from tests.cli.pseudo_terminal import TAB, at_a_terminal
 from tests.conftest import Cli
 
 pytestmark = pytest.mark.req("CL-01")
@@ -96,6 +97,38 @@ def test_the_tab_key_knows_the_home_that_was_given_and_the_shared_database(stock
     assert stocked_cli("--home", str(other), *new, env={"HABITUS_DATABASE": shared}).code == 0
     (other / "habitus.toml").write_text(f'database = "{shared}"\n')
     assert stocked_cli(env={**pressed, "COMP_CWORD": "5"}).out.split() == ["csv-shared", "csv-summary"]
+
+
+@pytest.mark.full
+def test_the_tab_key_in_fish(stocked_cli: Cli) -> None:
+    fish = shutil.which("fish")
+    if fish is None:
+        pytest.skip("there is no fish (Debian: apt-get install fish)")
+    pressed = (
+        'habitus --show-completion | source; complete -C "habitus skills show csv"; complete -C "habitus skills l"'
+    )
+    environ = with_program(stocked_cli)
+    ran = subprocess.run([fish, "-N", "-c", pressed], env=environ, capture_output=True, text=True, check=True)
+    assert [line.partition("\t")[0] for line in ran.stdout.split("\n") if line] == ["csv-summary", "lint", "list"]
+
+
+@pytest.mark.full
+def test_the_tab_key_in_zsh(stocked_cli: Cli) -> None:
+    zsh = shutil.which("zsh")
+    if zsh is None:
+        pytest.skip("there is no zsh (Debian: apt-get install zsh)")
+    with at_a_terminal([zsh, "-f", "-i"], env=with_program(stocked_cli), cwd=stocked_cli.cwd) as terminal:
+        terminal.type(
+            'PS1="> "; autoload -U compinit; compinit -u; eval "$(habitus --show-completion)"; print READ""Y\n'
+        )
+        terminal.wait_for("READY")
+        terminal.type(f"habitus skills show csv{TAB}")
+        terminal.wait_for("csv-summary")
+
+
+def with_program(cli: Cli) -> dict[str, str]:
+    """Surroundings in which the command is found by its name."""
+    return {**cli.environ(), "PATH": f"{Path(cli.command[0]).parent}:{os.environ['PATH']}"}
 
 
 @pytest.fixture
