@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from habitus.skills.npx_lock import Entry, computed_hash, git_hash, project_file
+from tests import npm
 from tests.cli.conftest import Direct
 from tests.journeys.test_skills_from_anywhere import Repository
 
 pytestmark = pytest.mark.req("CL-11")
 
-PACKAGES = ("node@22", "skills@1.7.4")  # it needs a later Node than systems have
 # As the real package computed it for `folder`.
 RECORDED = "8dc003176f59b345a7bcf7a0058be20a5a6913428d3bdb92d25e8a90462f3dac"
 
@@ -179,14 +179,7 @@ def test_two_tools_on_one_file_lose_nothing(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def npx_skills(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the real package's programs, with a Node that it runs on."""
-    npm = shutil.which("npm")
-    if npm is None:
-        pytest.skip("there is no npm (Debian: apt-get install npm)")
-    place = tmp_path_factory.mktemp("npx")
-    (place / "package.json").write_text("{}")
-    command = [npm, "install", "--no-fund", "--no-audit", "--loglevel=error", *PACKAGES]
-    subprocess.run(command, cwd=place, check=True, capture_output=True)
-    return place / "node_modules/.bin"
+    return npm.install(tmp_path_factory.mktemp("npx"), npm.NODE, "skills@1.7.4")
 
 
 @pytest.mark.full
@@ -200,6 +193,7 @@ def test_the_real_package_and_we_agree(direct: Direct, project: Path, repository
 
     folder(repository.path / "skills/alpha/more").joinpath("SKILL.md").rename(repository.path / "skills/alpha/Skim.md")
     (repository.path / "skills/alpha/Ünïcode.md").write_text("x")
+    (repository.path / "skills/alpha/more/metadata.json").unlink()  # which the package hashes, and does not copy
     repository.git("add", "-A")
     repository.git("commit", "-qm", "more")
     repository.put("beta", "one")
@@ -220,7 +214,7 @@ def test_the_real_package_and_we_agree(direct: Direct, project: Path, repository
     assert "three" in (project / ".agents/skills/alpha/SKILL.md").read_text()
     assert "unchanged alpha" in direct.ok("skills", "update", "alpha")
 
-    skills("add", address, "--agent", "codex", "--global")
+    skills("add", str(repository.path), "--agent", "codex", "--global")
     repository.put("alpha", "four")
     assert "updated   alpha" in direct.ok("skills", "update", "alpha@agents")
     kept = skills_of(direct.cli.user_home / ".agents/.skill-lock.json")

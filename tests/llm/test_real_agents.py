@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from habitus.llm.agents.program import Question
 from habitus.llm.agents.running import start
 from habitus.llm.agents.solvers import solver_named
 from habitus.llm.model import Ask, Asked, ProviderFault, Text, answer
+from tests import npm
 from tests.fake_provider import FakeProvider, Reply, fails
 from tests.llm.recordings import chat_text, google_text, openai_text
 
@@ -34,14 +34,7 @@ SAYS: dict[str, Callable[[str], Reply]] = {"codex": openai_text, "gemini-cli": g
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    npm = shutil.which("npm")
-    if npm is None:
-        pytest.skip("there is no npm (Debian: apt-get install npm)")
-    folder = tmp_path_factory.mktemp("agents")
-    (folder / "package.json").write_text("{}")
-    command = [npm, "install", "--no-fund", "--no-audit", "--loglevel=error", *PACKAGES.values()]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True)
-    return folder / "node_modules" / ".bin"
+    return npm.install(tmp_path_factory.mktemp("agents"), *PACKAGES.values())
 
 
 def furnished(name: str, person: Path, address: str) -> dict[str, str]:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -43,7 +44,7 @@ class Served:
 
 
 @asynccontextmanager
-async def served(home: Path) -> AsyncIterator[Served]:
+async def served(home: Path, **scope: Any) -> AsyncIterator[Served]:
     said: list[str] = []
     ready = asyncio.Event()
 
@@ -52,7 +53,7 @@ async def served(home: Path) -> AsyncIterator[Served]:
         if len(said) == 2:
             ready.set()
 
-    running = asyncio.create_task(serve_http(Scope(home=home), 0, say))
+    running = asyncio.create_task(serve_http(Scope(home=home, **scope), 0, say))
     await asyncio.wait_for(ready.wait(), 300)
     (url,) = re.findall(r"http://127\.0\.0\.1:\d+/mcp", said[0])
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -15,8 +14,10 @@ import pytest
 
 from habitus.app import Habitus, read_settings
 from habitus.events import OutcomeKind
+from tests import npm
 from tests.conftest import Cli
 from tests.fake_provider import FakeProvider, Reply, sse
+from tests.mcp.test_resources import with_files
 from tests.mcp.test_tools import DEFAULT, made, with_code
 
 pytestmark = pytest.mark.full
@@ -68,24 +69,39 @@ def test_the_official_client_of_the_generation_before(furnished: Cli, others: Pa
     assert prompt.endswith("It should be about: tea")
 
 
+@pytest.fixture(scope="module")
+def inspector(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return npm.install(tmp_path_factory.mktemp("npm"), npm.NODE, "@modelcontextprotocol/inspector@2.12.0")
+
+
 @pytest.mark.req("CL-05")
-def test_the_inspector(furnished: Cli, tmp_path: Path) -> None:
-    npx = shutil.which("npx")
-    if npx is None:
-        pytest.skip("there is no npx (Debian: apt-get install npm)")
+def test_the_inspector(furnished: Cli, inspector: Path, tmp_path: Path) -> None:
+    with Habitus.open(read_settings(furnished.home, furnished.environ())) as habitus:
+        with_files(habitus)
 
-    def inspect(*options: str) -> Any:
-        cache = {"npm_config_cache": str(tmp_path / "npm"), "HOME": str(furnished.user_home)}
-        command = [npx, "-y", "@modelcontextprotocol/inspector@0.15.0", "--cli", furnished.command[0], "mcp", *options]
-        environ = {**os.environ, **furnished.environ(), **cache}
-        return json.loads(subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, check=True).stdout)
+    def inspect(method: str, *options: str) -> str:
+        environ = {**os.environ, **furnished.environ(), "PATH": f"{inspector}:{os.environ['PATH']}"}
+        command = [str(inspector / "inspector"), "--cli", furnished.command[0], "mcp", "--method", method, *options]
+        done = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
-    assert [tool["name"] for tool in inspect("--method", "tools/list")["tools"]] == [*DEFAULT, "double_it"]
-    called = inspect("--method", "tools/call", "--tool-name", "double_it", "--tool-arg", "x=21")
+    assert [tool["name"] for tool in json.loads(inspect("tools/list"))["tools"]] == [*DEFAULT, "double_it"]
+    called = json.loads(inspect("tools/call", "--tool-name", "double_it", "--tool-arg", "x=21"))
     assert called["content"][0]["text"] == "42"
-    assert inspect("--method", "resources/list")["resources"]
-    prompts = [prompt["name"] for prompt in inspect("--method", "prompts/list")["prompts"]]
+    assert json.loads(inspect("resources/list"))["resources"]
+    prompts = [prompt["name"] for prompt in json.loads(inspect("prompts/list"))["prompts"]]
     assert prompts == ["save_skill", "learn_from_session", "improve_skill", "review"]
+    # It checks every field of the extension, and every digest by reading the file.
+    strictly = ("--protocol-era", "modern", "--verify", "--require-digests")
+    listed = [json.loads(line) for line in inspect("skills/list", *strictly).splitlines()]
+    assert {"pour-tea", "review-a-change"} <= {one["name"] for one in listed}
+    (got,) = map(json.loads, inspect("skills/get", "--uri", "skill://pour-tea/SKILL.md", *strictly).splitlines())
+    assert got in listed
+    assert (got["outcome"], len(got["files"]), got["conformance"], got["frontmatter"]) == ("verified", 4, [], [])
+    place = ("--uri", "skill://pour-tea/references", "--protocol-era", "modern")
+    children = json.loads(inspect("resources/directory/read", *place))["resources"]
+    assert [child["name"] for child in children] == ["cups.md", "deep"]
 
 
 def claude_code(others: Path) -> Path:

@@ -93,6 +93,8 @@ async def test_the_extension_gives_whole_manifests_with_digests(habitus: Habitus
                 assert resource["digest"] == f"sha256:{hashlib.sha256(raw).hexdigest()}"
                 assert resource["size"] == len(raw)
         root = await ask(client, "resources/directory/read", uri="skill://pour-tea")
+        required = {"ttlMs": 0, "cacheScope": "private", "resultType": "complete"}
+        assert required.items() <= root.items()
         assert [(child["name"], child["mimeType"]) for child in root["resources"]] == [
             ("SKILL.md", "text/markdown"),
             ("assets", "inode/directory"),

@@ -74,7 +74,7 @@ class SkillResources:
             }
             for child, is_folder in sorted(found.items())
         ]
-        return {"resources": listed, "resultType": "complete"}
+        return {"resources": listed, **_FRESH}
 
     async def complete(self, blank: str, begun: str, skill: str) -> types.CompleteResult:
         """Names of skills, or paths of files of one of them, that begin so; those with it inside come after."""

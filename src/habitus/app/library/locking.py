@@ -103,6 +103,14 @@ def is_as_installed(home: Home, one: Tracked) -> bool:
     return folder is not None and _hash_like(one.hash, folder) == one.hash
 
 
+def has_moved(one: Tracked, entry: Incoming, fetched: Fetched) -> bool:
+    """Whether a skill is another there than it was when it came."""
+    if one.file is None:
+        return tree_hash(entry.tree) != one.hash
+    place = _place(entry, fetched)
+    return place is None or _hash_like(one.hash, place) != one.hash
+
+
 def _hash_like(known: str, folder: Path) -> str:
     """A folder's hash of the kind that an entry has."""
     return npx_lock.git_hash(folder) if len(known) == 40 else npx_lock.computed_hash(folder)

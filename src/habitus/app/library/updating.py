@@ -16,7 +16,6 @@ from habitus.app.library.tasks import add_new_tasks
 from habitus.app.library.undoing import of_change, of_lessons
 from habitus.errors import Invalid, NotFound
 from habitus.files import Tree, content_of, disk_errors, without_examination
-from habitus.files import tree_hash as hash_of
 from habitus.memory.playbook import land
 from habitus.settings import Settings
 from habitus.skills import fetching, names, trees
@@ -175,7 +174,7 @@ def _update_from_one_source(home: Home, group: Sequence[Tracked], manner: Manner
     with _fetched(home.settings, first.address, manner.reach, first.branch) as fetched:
         found = detect.read(fetched.path, origin=fetched.origin, keep_both=True)
         entries = [entry for entry in found if isinstance(entry, Incoming) and entry.name in mine]
-        moved = [entry for entry in entries if first.file or hash_of(entry.tree) != mine[entry.name].hash]
+        moved = [entry for entry in entries if locking.has_moved(mine[entry.name], entry, fetched)]
         diffs = ((entry.name, _diff(home.skills, entry, first.layer)) for entry in moved)
         changes = tuple(SkillDiff(name=name, diff=diff) for name, diff in diffs if diff)
         gone = tuple(sorted(mine.keys() - {entry.name for entry in entries}))
@@ -184,7 +183,12 @@ def _update_from_one_source(home: Home, group: Sequence[Tracked], manner: Manner
         if first.file:
             as_installed = [entry for entry in moved if locking.is_as_installed(home, mine[entry.name])]
             home.importer.adopt({entry.name: entry.origin for entry in as_installed}, first.layer)
-        taken = _run(home, entries, first.layer, manner)
+        # That tool leaves files out of what it installs: where nothing is new there, nothing is compared.
+        wanted = entries if first.file is None or manner.overwrite else moved
+        taken = _run(home, wanted, first.layer, manner)
+        same = [entry for entry in entries if entry not in wanted]
+        left = tuple(Result(name=one.name, verdict=Verdict.UNCHANGED, origin=one.origin) for one in same)
+        taken = replace(taken, results=(*taken.results, *left))
         locking.record(home, group, taken.results, entries, fetched)
     return Updated(changes=changes, taken=taken, gone=gone)
 
