@@ -1,10 +1,11 @@
 """What the MCP server costs as the library grows, beside a bare echo server of the same SDK.
 
-    python benchmarks/mcp_server.py [--skills 10 10000] [--starts 5] [--calls 30]
+    python benchmarks/mcp_server.py [--skills 10 10000] [--starts 5] [--calls 30] [--long 0]
 
 A home with made-up skills; a client that writes JSON lines to a pipe, so that all time is the server's. Per size: from
-starting the process to the answer to `initialize` (median; wall clock and processor), memory after `tools/list`
-and after the first search, and the median of a call of `recall_skill` and `search_skills`, each another one.
+starting the process to the answer to `initialize` (median; wall clock and processor) and to `tools/list`, memory after
+`tools/list` and after the first search, and the median of a call of `recall_skill` and `search_skills`, each another
+one. With `--long N`, the memory of one connection at every eighth of N such calls, and of a bare server.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ def main() -> None:
     parser.add_argument("--skills", type=int, nargs="+", default=[10, 10_000])
     parser.add_argument("--starts", type=int, default=5)
     parser.add_argument("--calls", type=int, default=30)
+    parser.add_argument("--long", type=int, default=0)
     args = parser.parse_args()
     echo = [sys.executable, "-P", "-c", ECHO]
     ours = [str(Path(sys.executable).with_name("habitus")), "mcp"]
@@ -67,9 +69,15 @@ def main() -> None:
             starts = [(started(echo, furnished), started(ours, furnished)) for _ in range(args.starts)]
             systems["echo"][f"echo_ms_{size}"] = round(echoed(echo, furnished, texts), 2)
             used = in_use(ours, furnished, size, args.calls)
+            if args.long:
+                calls = [("recall_skill", {"name": f"skill-{n % size:06d}"}) for n in range(args.long)]
+                calls[::2] = [("search_skills", {"query": _query(n)}) for n in range(len(calls[::2]))]
+                systems["habitus"] |= lasting(ours, furnished, calls, size)
+                systems["echo"] |= lasting(echo, furnished, [("echo", {"text": "x"})] * args.long, size)
         for system, of_one in zip(("echo", "habitus"), zip(*starts, strict=True), strict=True):
-            wall, processor = (statistics.median(each) for each in zip(*of_one, strict=True))
+            wall, processor, tools = (statistics.median(each) for each in zip(*of_one, strict=True))
             systems[system] |= {f"initialize_ms_{size}": round(wall), f"initialize_cpu_ms_{size}": round(processor)}
+            systems[system][f"tools_list_ms_{size}"] = round(tools)
         systems["habitus"] |= {f"{name}_{size}": value for name, value in used.items()}
     show("mcp_server", args, systems)
 
@@ -127,17 +135,37 @@ def greeted(command: Sequence[str], environ: dict[str, str]) -> Iterator[Server]
         yield server  # leaving closes its standard input
 
 
-def started(command: Sequence[str], environ: dict[str, str]) -> tuple[float, float]:
-    """Milliseconds of wall clock and of processor until it has answered the greeting."""
+def lasting(
+    command: Sequence[str], environ: dict[str, str], calls: Sequence[tuple[str, dict[str, Any]]], size: int
+) -> Metrics:
+    """Megabytes of a server after as many calls in one connection."""
+    found: Metrics = {}
+    with greeted(command, environ) as server:
+        server.ask("tools/list")
+        for number, (tool, given) in enumerate(calls, start=1):
+            server.call(tool, **given)
+            if number % max(1, len(calls) // 8) == 0:
+                found[f"memory_mb_after_{number}_calls_{size}"] = server.memory_mb()
+    return found
+
+
+def started(command: Sequence[str], environ: dict[str, str]) -> tuple[float, float, float]:
+    """Milliseconds of wall clock and of processor until it has answered the greeting, and until it lists its tools."""
     began = time.perf_counter()
     with greeted(command, environ) as server:
         wall = (time.perf_counter() - began) * 1000
+        processor = _processor_ms(server)
+        server.ask("tools/list")
+        return wall, processor, (time.perf_counter() - began) * 1000
+
+
+def _processor_ms(server: Server) -> float:
+    ticks = Path(f"/proc/{server.process.pid}/stat")
+    if not ticks.exists():
         used = subprocess.run(["ps", "-o", "cputimes=", "-p", str(server.process.pid)], capture_output=True, check=True)
-        ticks = Path(f"/proc/{server.process.pid}/stat")
-        if not ticks.exists():
-            return wall, float(used.stdout) * 1000
-        user, system = ticks.read_text().rpartition(")")[2].split()[11:13]
-        return wall, (int(user) + int(system)) * 1000 / os.sysconf("SC_CLK_TCK")
+        return float(used.stdout) * 1000
+    user, system = ticks.read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) * 1000 / os.sysconf("SC_CLK_TCK")
 
 
 def echoed(command: Sequence[str], environ: dict[str, str], texts: Sequence[str]) -> float:
