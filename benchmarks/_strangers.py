@@ -1,8 +1,10 @@
-"""Two made-up worlds that the estimator was not written with; their parameters were fixed before it was last changed.
+"""Three made-up worlds that the estimator was not written with; their parameters were fixed before it was last changed.
 
 `hard`: a hidden difficulty decides how likely each item is chosen, one item more so and another less; chances add up.
 `users`: people of different ability, some of them far busier, ask; items are chosen for a middle band of what is
 hidden, chances add up in the logarithm of the odds, each person profits more or less, and two shares are withheld.
+`teams`: three items are chosen together by what is asked for, which a kind of request tells only in part; failures
+multiply, the mood of a day helps or harms all of its episodes, and an episode is judged by the mean of some turns.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ COUNT, EFFECTLESS, KINDS = 30, 10, 8  # the last ten items have no effect
 ITEMS = [Item(kind=ItemKind.LESSON, name=f"item {number:02}") for number in range(COUNT)]
 A_DAY = 50  # episodes
 _LATELY = 0.2  # of the episodes: those that today's truth is the mean of
-WORLDS = ("hard", "users")
+WORLDS = ("hard", "users", "teams")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -56,7 +58,7 @@ class Drawn:
 
 def draw(world: str, episodes: int, seed: int, *, drifts: bool) -> Drawn:
     random = np.random.default_rng([WORLDS.index(world), seed])
-    return (_hard if world == "hard" else _users)(episodes, random, drifts)
+    return {"hard": _hard, "users": _users, "teams": _teams}[world](episodes, random, drifts)
 
 
 def _hard(episodes: int, random: np.random.Generator, drifts: bool) -> Drawn:
@@ -94,6 +96,21 @@ def _users(episodes: int, random: np.random.Generator, drifts: bool) -> Drawn:
     return _drawn(is_chosen, propensity, kind, base, lifts, _odds, random, drifts)
 
 
+def _teams(episodes: int, random: np.random.Generator, drifts: bool) -> Drawn:
+    """With drift, the items of half of the teams fade to nothing in the course of time."""
+    teams = np.arange(COUNT) % 10
+    subject = random.integers(10, size=episodes)
+    kind = np.where(random.random(episodes) < 0.6, subject % KINDS, random.integers(KINDS, size=episodes))
+    is_chosen = (teams == subject[:, None]) | (random.random((episodes, COUNT)) < 0.05)
+    lifts = np.broadcast_to(_lifts(random, 0.1, 0.5), (episodes, COUNT)).copy()
+    if drifts:
+        lifts *= np.where(random.random(10)[teams] < 0.5, np.linspace(1, 0, episodes)[:, None], 1)
+    mood = random.normal(scale=0.3, size=episodes // A_DAY + 1)[np.arange(episodes) // A_DAY]
+    base = 0.8 + random.normal(scale=0.4, size=10)[subject] + mood
+    propensity = np.full(COUNT, 0.85)
+    return _drawn(is_chosen, propensity, kind, base, lifts, _survival, random, drifts, turns=3)
+
+
 def _drawn(
     is_chosen: Flags,
     propensity: Floats,
@@ -103,6 +120,7 @@ def _drawn(
     chance: Callable[[Floats], Floats],
     random: np.random.Generator,
     drifts: bool,
+    turns: int = 1,
 ) -> Drawn:
     is_offered = is_chosen & (random.random(is_chosen.shape) < propensity)
     level = base + (lifts * is_offered).sum(1)
@@ -113,7 +131,7 @@ def _drawn(
         is_chosen=is_chosen,
         is_offered=is_offered,
         propensity=propensity,
-        success=(random.random(len(kind)) < chance(level)).astype(np.float64),
+        success=random.binomial(turns, chance(level)) / turns,
         kind=kind,
         truth=effects.sum(0) / np.maximum(is_chosen[since:].sum(0), 1),
         is_effectless=np.arange(COUNT) >= COUNT - EFFECTLESS,
@@ -126,6 +144,11 @@ def _lifts(random: np.random.Generator, middle: float, spread: float) -> Floats:
 
 def _clipped(level: Floats) -> Floats:
     return np.clip(level, 0.02, 0.98)
+
+
+def _survival(level: Floats) -> Floats:
+    """A hazard of failing, which each point of the level divides by e."""
+    return np.asarray(np.exp(-np.exp(-level)), dtype=np.float64)
 
 
 def _odds(level: Floats) -> Floats:

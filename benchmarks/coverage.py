@@ -1,4 +1,4 @@
-"""How well the evidence covers and decides in two worlds that it was not written with.
+"""How well the evidence covers and decides in three worlds that it was not written with.
 
     python benchmarks/coverage.py [--episodes 10000] [--seeds 20]
 
@@ -40,9 +40,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--episodes", type=int, default=10_000)
     parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--world", choices=WORLDS, help="only this one")
     arguments = parser.parse_args()
     found: dict[str, Any] = {}
-    for world in WORLDS:
+    for world in [arguments.world] if arguments.world else WORLDS:
         for drifts in (False, True):
             each = [_scores(draw(world, arguments.episodes, seed, drifts=drifts)) for seed in range(arguments.seeds)]
             means = {name: round(float(np.nanmean([one[name] for one in each])), 4) for name in each[0]}

@@ -23,7 +23,12 @@ from tests.compiled import share_compiled_statements
 from tests.forked import forked_habitus
 from tests.homes import furnish
 from tests.hurried import wait_for_no_disk
-from tests.one_connection import forget_connections, one_connection_each
+from tests.one_connection import (
+    forget_connections,
+    no_model_in_a_transaction,
+    one_connection_each,
+    refuse_in_transaction,
+)
 from tests.real_model import real_model
 
 # The same few examples every time in `make test`; new and many ones in `make test-full`.
@@ -40,6 +45,7 @@ def pytest_configure() -> None:
     share_compiled_statements()
     wait_for_no_disk()
     one_connection_each()
+    no_model_in_a_transaction()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -193,6 +199,11 @@ def no_network() -> Iterator[None]:
 def _refuse_the_world(used: socket.socket, address: Any) -> None:
     if used.family not in (socket.AF_INET, socket.AF_INET6):
         return
+    try:
+        refuse_in_transaction(f"connects to {address}")
+    except AssertionError:
+        used.close()  # nobody expects this failure, so nobody else would
+        raise
     host = str(address[0])
     if host == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback):
         return

@@ -1,7 +1,12 @@
-"""One connection each: a thread that holds one and asks for another would wait for itself when there are no more."""
+"""One connection each, and none while waiting: whoever holds one asks for no other, and for nothing outside.
+
+A thread that holds one and asks for another would wait for itself when there are no more; whoever waits for a model or
+the network inside a transaction makes all others wait as long.
+"""
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 from collections import defaultdict
@@ -13,6 +18,10 @@ from typing import Any
 import sqlalchemy as sa
 
 import habitus
+from habitus import sql
+from habitus.llm.model import Ask
+from habitus.llm.providers import ProviderModel
+from habitus.llm.scripted import ScriptedModel
 
 _OURS = str(Path(habitus.__file__).parent)
 # They copy one database into another, or prove on one connection that they hear on another; nobody waits for them.
@@ -34,6 +43,29 @@ def forget_connections() -> None:
     """Begin a test with nothing held: one that fails with a connection in its hands must not fail the next."""
     _held.clear()
     _holder.clear()
+
+
+def no_model_in_a_transaction() -> None:
+    """From now on it fails to ask a model while a transaction is open."""
+    for kind in (ScriptedModel, ProviderModel):
+        _watch(kind)
+
+
+def _watch(kind: Any) -> None:
+    stream = kind.stream
+
+    @functools.wraps(stream)
+    def watched(self: Any, ask: Ask) -> Any:
+        refuse_in_transaction("asks a model")
+        return stream(self, ask)
+
+    kind.stream = watched
+
+
+def refuse_in_transaction(what: str) -> None:
+    """Code of ours; what a test itself connects to is its own affair."""
+    if sql.open_transactions() and any(where.startswith(_OURS) for where in _places(sys._getframe(1))):
+        raise AssertionError(f"{what} while a transaction is open")
 
 
 def _take(driver: Any, record: Any, proxy: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import pkgutil
 import re
@@ -24,7 +25,10 @@ from hypothesis import strategies as st
 import habitus.migrations.versions
 from habitus import app, sql
 from habitus.app import Habitus, read_settings
+from habitus.app.sharing.reaching import absence
 from habitus.errors import StorageFailed
+from habitus.llm.model import Ask, answer
+from habitus.llm.scripted import ScriptedModel, says
 
 RECORDED = Path(__file__).parent / "recorded" / "home-0018.tar.xz"
 
@@ -283,5 +287,9 @@ def test_who_holds_a_connection_asks_for_no_other(home: Path, tmp_path: Path) ->
     one, other = (sql.create_engine(sql.sqlite_url(tmp_path / name)) for name in ("one.db", "other.db"))
     with sql.reading(one), pytest.raises(AssertionError, match="asks for another"), sql.reading(other):
         pass
+    with sql.reading(one), pytest.raises(AssertionError, match="asks a model while a transaction is open"):
+        asyncio.run(answer(ScriptedModel([says("Done.")]), Ask(system="", messages=())))
+    with sql.reading(one), pytest.raises(AssertionError, match="connects to"):
+        absence(sa.make_url("postgresql://127.0.0.1:9/x"), 1.0)
     with sql.writing(one, lock="trust"), pytest.raises(ResourceWarning, match="is held"), sql.writing(one, lock="x"):
         pass

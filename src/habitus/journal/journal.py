@@ -301,7 +301,7 @@ class Journal:
 
     def keep_sums(self, sums: KeptSums) -> None:
         """Unless something is being read, which has the connection."""
-        if sql.is_open(self._engine):
+        if sql.open_transactions():
             return
         with sql.writing(self._engine) as connection:
             facts.keep_sums(connection, sums)

@@ -157,9 +157,9 @@ def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
         yield connection
 
 
-def is_open(engine: sa.Engine) -> bool:
-    """Whether a transaction is open in this context, which then holds a connection."""
-    return id(engine) in _open_transactions.get()
+def open_transactions() -> int:
+    """How many transactions are open in this context, each of which holds a connection."""
+    return len(_open_transactions.get())
 
 
 def is_writing(engine: sa.Engine) -> bool:
