@@ -269,7 +269,8 @@ def test_a_new_kind_of_lesson_opens_every_surface_that_lists_lessons(said: dict[
     assert "Mind the gap." in said["lessons"]
     assert "Mind the gap." in said["chat"]
     pages = said["pages"]
-    for path in ("/", "/lessons", "/lessons?kind=caution", "/lessons/ID", "/api/v1/lessons"):
+    assert pages["/"][0] == 200
+    for path in ("/lessons", "/lessons?kind=caution", "/lessons/ID", "/api/v1/lessons"):
         assert (pages[path][0], "Mind the gap." in pages[path][1]) == (200, True), path
     assert "Mind this" in pages["/lessons"][1]
 
