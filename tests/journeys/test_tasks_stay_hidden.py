@@ -115,7 +115,10 @@ def test_who_only_reads_over_rest_or_gets_the_practice_reads_no_answer(habitus: 
         if is_about_skills and "stream" not in route and "events" not in route:
             got = client.get(route.format_map(_Filled(given)))
             answers[route] = got.text if got.status_code == 200 else ""
+    reviewer = {"Authorization": f"Bearer {open_people(habitus).add('bob', Role.REVIEWER).token}"}
+    approved = client.post("/api/v1/review/1/approve", headers=reviewer)
     desks.close()
+    assert (approved.status_code, "who may read them" in approved.text) == (409, True)
     assert "How tea is brewed" in answers["/api/v1/skills/{name}"]
     assert [route for route, text in answers.items() if ANSWER in text] == []
     told = describe_practice(habitus, "brew-tea")

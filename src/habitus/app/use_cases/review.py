@@ -172,6 +172,8 @@ def _approve(home: Home, item: InboxItem, all_users: bool) -> Decided:
     if isinstance(item.subject, Engram):
         lesson = memory_of(home, all_users).approve(item.subject.id, by=home.settings.signature)
         return Decided(item=of_lesson(lesson), undo=("undo", *of_lessons([lesson])))
+    if is_hidden(home, item.subject):
+        raise Refused("Tasks are approved by who may read them.", mend="Ask an admin.")
     proposal, version = home.review.approve(item.subject.id, home.person())
     return Decided(item=of_proposal(proposal), version=version, undo=_reopening(item.id))
 
