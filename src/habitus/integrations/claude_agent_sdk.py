@@ -59,20 +59,24 @@ class HabitusRun(AgentRun):
     def options(self) -> ClaudeAgentOptions:
         given = self._given
         hooks: dict[Any, list[HookMatcher]] = dict(given.hooks or {})
-        for event, hook in {
+        ours: dict[str, Any] = {
             "PostToolUse": self._called,
             "PostToolUseFailure": self._called,
             "Stop": self._stopped,
-        }.items():
+        }
+        for event, hook in ours.items():
             hooks[event] = [*hooks.get(event, ()), HookMatcher(hooks=[hook])]
         server = create_sdk_mcp_server(
             "habitus", tools=[self._tool(one) for one in self.turn.tools(profile=self.profile)]
         )
+        servers: Any = given.mcp_servers
+        if not isinstance(servers, dict):
+            raise Invalid("The servers are in a file.", mend="Give ClaudeAgentOptions(mcp_servers={…}), not a path.")
         return replace(
             given,
             hooks=hooks,
             system_prompt=_with_system(given.system_prompt, self.turn.system),
-            mcp_servers={**given.mcp_servers, "habitus": server},
+            mcp_servers={**servers, "habitus": server},
             allowed_tools=[*given.allowed_tools, "mcp__habitus"],
         )
 

@@ -10,8 +10,8 @@ from habitus.llm.agents import open_agent, program_of, programs_here
 from habitus.llm.agents.program import Program
 from habitus.llm.model import Model
 from habitus.llm.providers import open_model
-from habitus.llm.providers.faults import Patience
 from habitus.llm.providers.naming import default_models, running_here, telling_keys
+from habitus.llm.providers.patience import Patience
 from habitus.llm.roles import Models
 from habitus.llm.script_file import PREFIX, script_model
 from habitus.settings import Settings

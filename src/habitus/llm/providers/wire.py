@@ -54,8 +54,9 @@ from habitus.llm.model import (
     ToolSpec,
     Usage,
 )
-from habitus.llm.providers.faults import TROUBLES, BrokeOff, Fault, Watch, fault_of, names_at
+from habitus.llm.providers.faults import TROUBLES, BrokeOff, fault_of, names_at
 from habitus.llm.providers.naming import Dialect, ModelChoice
+from habitus.llm.providers.patience import Fault, Watch
 
 ANSWER_TOOL = "answer"
 CONNECT_SECONDS = 10.0

@@ -217,7 +217,7 @@ def _key(text: str) -> VaultKey:
     return VaultKey(fernet=Fernet(text.encode()))
 
 
-FILE = "json"
+FILE = "vault.json"
 _FORMAT = 1
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,63}")
 _LARGEST = 64 * 1024
