@@ -84,8 +84,11 @@ class Outlook:
             )
         else:
             said.append(f"It shows differences of {100 * self.smallest_effect:.0f} points in about every second run.")
-        count = f"{self.tried} candidate{'s' if self.tried != 1 else ''}"
-        said.append(f"{count} tried so far; {100 * self.error_left:.0f} % of the error that all share is left.")
+        if self.tried:
+            left = f"{100 * self.error_left:.0f} % of the risk of a false yes that all changes share is left"
+            said.append(f"{self.tried} change{'s' if self.tried != 1 else ''} tried so far; {left}.")
+        else:
+            said.append("No change was tried yet.")
         return said
 
     @property

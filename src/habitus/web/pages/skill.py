@@ -174,7 +174,7 @@ def _raw(habitus: Habitus, shown: ShownSkill, text: str | None = None, problem: 
     marked = [(at, one, at == line) for at, one in enumerate(text.splitlines(), 1) if abs(at - line) < 3]
     versions = habitus.skills.history(shown.item.name)
     version = versions[-1].number if versions else 0
-    return {"raw": text, "problems": problems, "line": line, "marked": marked if line else (), "version": version}
+    return {"raw": text, "problems": problems, "line": line, "marked": marked if line else (), "newest": version}
 
 
 @router.post("/skills/{name}/raw")
