@@ -81,7 +81,9 @@ def test_the_inspector(furnished: Cli, inspector: Path, tmp_path: Path) -> None:
 
     def inspect(method: str, *options: str) -> str:
         environ = {**os.environ, **furnished.environ(), "PATH": f"{inspector}:{os.environ['PATH']}"}
-        command = [str(inspector / "inspector"), "--cli", furnished.command[0], "mcp", "--method", method, *options]
+        given = [word for name, value in furnished.environ().items() for word in ("-e", f"{name}={value}")]
+        program = [furnished.command[0], "mcp", "--method", method, *options]
+        command = [str(inspector / "inspector"), "--cli", *given, *program]
         done = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout

@@ -127,7 +127,7 @@ def test_an_address_that_others_reach_is_refused_in_one_line(run_cli: Cli) -> No
         assert "habitus users add NAME" in ran.err
     added = run_cli("users", "add", "ben", "--role", "reviewer", "--at", "http://shop.example:80")
     assert "http://shop.example:80/enter?key=" in added.out
-    assert run_cli("users", "list").out.split() == ["name", "role", "ben", "reviewer"]
+    assert run_cli("users", "list").out.splitlines()[-1].split()[:2] == ["ben", "reviewer"]
     assert run_cli("users", "remove", "ben").code == 0
     assert run_cli("users", "remove", "ben").code == 1
 

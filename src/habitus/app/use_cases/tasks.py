@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from habitus.app.growth.arena import Soundness, check_task
 from habitus.app.growth.mining_tasks import MinedFrom, MinedTask, find_tasks, propose_tasks
 from habitus.app.home import Home
 from habitus.app.library.tasks import keep_tasks, kept_tasks, task_named, tasks_of
-from habitus.errors import Invalid, Refused
+from habitus.errors import Invalid, NotFound, Refused
 from habitus.tasks.files import LONGEST_FIELD, parse_toml, row_of_task, task_of
 from habitus.tasks.model import Origin, OriginKind, Task
 
@@ -158,9 +159,10 @@ class CheckedTasks:
 @use_case("tasks check", route="POST /tasks/check", example=TaskCheck(name="csv-summary"))
 def check(home: Home, wanted: TaskCheck) -> CheckedTasks:
     """Prove that each task can be passed and failed: its reference passes, doing nothing and its wrong result don't."""
-
-    chosen = [wanted.name] if wanted.name else [one.name for one in home.skills.listing() if one.summary is not None]
-    tasks = [(name, task) for name in chosen for task in tasks_of(home, name)]  # the event loop waits for no database
+    tasks: list[tuple[str, Task]] = []  # read before the event loop, which waits for no database
+    for name in [wanted.name] if wanted.name else [one.name for one in home.skills.listing() if one.summary]:
+        with nullcontext() if wanted.name else suppress(NotFound):  # somebody has just removed it
+            tasks += [(name, task) for task in tasks_of(home, name)]
 
     async def all_of_them() -> list[Soundness]:
         return [replace(await check_task(home, task), skill=name) for name, task in tasks]
