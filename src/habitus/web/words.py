@@ -167,7 +167,6 @@ CHECKS = {
     "vault": "Secrets",
 }
 CHECK_PAGES = {
-    "chat": "Chat",
     "jobs": "/automation",
     "layer user": "/skills?state=broken",
     "learning": "/settings",
@@ -345,8 +344,15 @@ _PAGES = {
 
 def without_terminal(text: str) -> str:
     """A sentence as it helps on the page: a command becomes the page that does it, where there is one."""
-    command = r"(?:(['`])habitus (\w+)[^'`]*\1)|(?:\bhabitus (\w+)[^'`.;\n]*)"
-    return re.sub(command, lambda found: _PAGES.get(found[2] or found[3], found[0]), text)
+    command = r"([Rr]un )?(?:(['`])habitus (\w+)[^'`]*\2|\bhabitus (\w+)[^'`.;\n]*)"
+    return re.sub(command, _as_page, text)
+
+
+def _as_page(found: re.Match[str]) -> str:
+    name = _PAGES.get(found[3] or found[4])
+    if name is None:
+        return found[0]
+    return f"{'Open' if found[1][0] == 'R' else 'open'} {name}" if found[1] else name
 
 
 COMMANDS = {

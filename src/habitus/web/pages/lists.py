@@ -13,7 +13,7 @@ from habitus.app.operation.check_state import Check, CheckState
 from habitus.app.use_cases import writing
 from habitus.web.api.asking import Opened
 from habitus.web.rendering import Said, moment, page
-from habitus.web.words import CHECK_PAGES, TOOL_STATES, check, counted, who, without_commands
+from habitus.web.words import CHECK_PAGES, TOOL_STATES, check, counted, who, without_commands, without_terminal
 
 router = APIRouter(include_in_schema=False)
 
@@ -107,7 +107,7 @@ def _line(one: Check) -> Line:
     return Line(
         name=check(one.name),
         text=one.detail,
-        note=one.mend,
+        note=without_terminal(one.mend),
         href=CHECK_PAGES.get(one.name, "") if one.mend else "",
         mark=mark,
         kind=kind,
