@@ -1,4 +1,7 @@
-"""What a job is: its kind, its parts and how far it has come; and what somebody writes to make a kind of them."""
+"""What a job is: its kind, its parts and how far it has come; and what somebody writes to make a kind of them.
+
+The rules are here too, all pure: which job is next, and what becomes of one that failed or whose worker died.
+"""
 
 from __future__ import annotations
 

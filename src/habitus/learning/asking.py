@@ -1,4 +1,5 @@
-"""Asking a model for learning: one value of a shape, within a budget and before patience ends."""
+"""Asking a model for learning: one value of a shape, within a budget and before patience ends; and whether a rollout is
+as a sentence (a rubric) wants it."""
 
 from __future__ import annotations
 

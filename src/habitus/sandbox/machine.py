@@ -1,4 +1,5 @@
-"""What this machine can give a sandbox. Found out by trying, once, and handed around as one value."""
+"""The machine as a sandbox finds it: what it can give, found out by trying, once; what protects us from code here, what
+is missing and how to mend it."""
 
 from __future__ import annotations
 

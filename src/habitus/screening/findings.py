@@ -1,4 +1,5 @@
-"""What the scanner reports: one finding per place, with how bad it is and why."""
+"""Findings of the scanner: one per place, with how bad it is and why; and the policy by which a user silences rules or
+holds more (`screening.toml`)."""
 
 from __future__ import annotations
 

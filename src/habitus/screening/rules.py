@@ -1,4 +1,5 @@
-"""Rules as data: patterns, words, hosts and intents, read from `rules/*.toml` when first asked for."""
+"""Rules as data: patterns, words, hosts and intents, read from `rules/*.toml` when first asked for; commands found in
+text, and where its addresses lead."""
 
 from __future__ import annotations
 
