@@ -6,11 +6,13 @@ import sys
 
 import pytest
 
+from habitus.cli.lazy import LazyCommand
 from tests.cli.conftest import Direct
 
 
 @pytest.mark.req("CL-05")
 def test_without_its_packages_the_command_says_what_to_install(direct: Direct, monkeypatch: pytest.MonkeyPatch) -> None:
+    LazyCommand.loaded.cache_clear()  # this process may have loaded it for another test
     for name in [name for name in sys.modules if name.startswith(("habitus.mcp", "habitus.cli.mcp"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "mcp_types", None)
