@@ -41,6 +41,6 @@ def test_a_trial_stops_at_its_budget_and_says_what_it_spent(stocked: Direct, tmp
     model = script(tmp_path / "script.json", {"fail": "down"}, *([{"say": "Sum it."}] * 40))
     asked = ("skills", "trial", "csv-summary", "--cases", str(cases), "--runs", "20", "--yes", "--model", model)
     said = stocked.ok(*asked, "--budget", "12k,5m")
-    (line,) = [line for line in said.splitlines() if line.startswith("Stopped by its budget: ")]
-    tokens = int(line.removeprefix("Stopped by its budget: ").split()[0].replace(",", ""))
+    (line,) = [line for line in said.splitlines() if line.startswith("Stopped: its budget is spent: ")]
+    tokens = int(line.removeprefix("Stopped: its budget is spent: ").split()[0].replace(",", ""))
     assert 3_000 < tokens <= 12_000

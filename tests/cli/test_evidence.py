@@ -193,8 +193,9 @@ def test_a_trial_says_its_cost_first_and_keeps_both_arms(direct: Direct, tmp_pat
     direct.ok("skills", "new", "brew-tea", "-d", "How to brew tea.", "-f", "-", stdin="1. Boil water.")
     cases, script = tmp_path / "cases.json", tmp_path / "script.json"
     cases.write_text(json.dumps([{"request": "how do I brew tea?", "expect": "boil"}]))
-    # The arms take turns: first without it, then with it; in the next pair the other way round.
-    replies = [{"say": "No idea."}, {"say": "Boil  water."}, {"say": "BOIL it."}, {"fail": "out of order"}]
+    # The arms take turns: first with it, then without it; in the next pair the other way round. What is nobody's
+    # failure is tried again.
+    replies = [{"say": "Boil  water."}, {"say": "No idea."}, {"fail": "out of order"}, {"say": "No."}, {"say": "BOIL."}]
     script.write_text(json.dumps(replies))
     asked = ("skills", "trial", "brew-tea", "--cases", str(cases), "--runs", "2", "--model", f"script:{script}")
     unsaid = direct("skills", "trial", "brew-tea", "--model", f"script:{script}")
@@ -203,16 +204,15 @@ def test_a_trial_says_its_cost_first_and_keeps_both_arms(direct: Direct, tmp_pat
     assert (refused.code, "4 conversations with script:" in refused.out) == (1, True)
     assert direct.json("evidence")["items"] == []
     said = direct.ok(*asked, "--yes")
-    assert "with it: 2 of 2 went well" in said
-    assert "without it: 0 of 1 went well (1 could not be judged)" in said
+    assert "With it 2 of 2 went well, without it 0 of 2 went well (1 could not be judged)." in said
     assert "All that is known of version 1:" in said
     (one,) = direct.json("evidence", "brew-tea")["items"]
-    assert (one["trial_offered"], one["trial_withheld"]) == (2, 2)
-    assert "4 of these conversations were trials." in one["sentence"]
-    assert "in trials   2 with it, 2 without" in direct.ok("evidence", "brew-tea")
-    told = "In trials, which count as no use: brew-tea v1: 2 with it, 2 without."
+    assert (one["trial_offered"], one["trial_withheld"]) == (2, 3)
+    assert "5 of these conversations were trials." in one["sentence"]
+    assert "in trials   2 with it, 3 without" in direct.ok("evidence", "brew-tea")
+    told = "In trials, which count as no use: brew-tea v1: 2 with it, 3 without."
     assert direct.ok("skills", "stats", "brew-tea").endswith(f"{told}\n")
-    assert direct.json("skills", "stats")["trials"] == [{"item": "brew-tea", "version": 1, "offered": 2, "withheld": 2}]
+    assert direct.json("skills", "stats")["trials"] == [{"item": "brew-tea", "version": 1, "offered": 2, "withheld": 3}]
     found = one["estimate"]
     own = direct.skill_file("brew-tea").parent / "evals" / "evals.json"
     own.parent.mkdir()
@@ -221,7 +221,7 @@ def test_a_trial_says_its_cost_first_and_keeps_both_arms(direct: Direct, tmp_pat
     assert (found["basis"], found["offered"]["explicit"], found["withheld"]) == (
         "randomised",
         2,
-        {"explicit": 1, "weak": 0, "missing": 1},
+        {"explicit": 2, "weak": 0, "missing": 1},
     )
 
 

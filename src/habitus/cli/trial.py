@@ -10,11 +10,11 @@ import typer
 
 from habitus.app import Habitus, json_of
 from habitus.app.growth import trials
-from habitus.app.growth.trials import Trial, TrialRun
+from habitus.app.growth.rollouts import Rollouts
+from habitus.app.growth.trials import Trial
 from habitus.cli import given, output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson, SkillName, Yes
-from habitus.events import OutcomeKind
 from habitus.learning.budget import Budget, BudgetedModel, Limits
 
 
@@ -33,53 +33,49 @@ def trial(
     """Ask the same with a skill and without it, and keep how both went as evidence; asks before it spends."""
     limits = Limits.parse(budget)
     with opened(context, model=model) as habitus:
-        found = (
-            trials.own_tasks(habitus, name)
-            if cases is None
-            else trials.read_cases(given.read_text(str(cases)), about=str(cases))
+        read = trials.read_cases(given.read_text(str(cases)), about=str(cases)) if cases is not None else ()
+        ready = trials.prepare(habitus, name, read, runs)
+        paid = Budget(limits).model(habitus.models.main)
+        (output.complain if as_json else output.say)(
+            f"{output.counted(ready.conversations, 'conversation')} with {paid.name}, half of them without "
+            f"'{ready.subject.item.name}': about {ready.likely_tokens:,} tokens."
         )
-        ready = asyncio.run(trials.prepare(habitus, name, found, runs, habitus.models.main))
-        (output.complain if as_json else output.say)(_cost(ready))
         if not yes and not typer.confirm("Run it?", err=as_json):
             raise typer.Exit(1)
-        paid = Budget(limits).model(habitus.models.main)
-        done = asyncio.run(_run(habitus, ready, paid, is_quiet=as_json))
-        _print(habitus, ready, done, paid.budget, as_json)
+        made = asyncio.run(_run(habitus, ready, paid, is_quiet=as_json))
+        _print(habitus, ready, made, as_json)
 
 
-def _cost(ready: Trial) -> str:
-    return (
-        f"{output.counted(ready.conversations, 'conversation')} with {ready.model}, half of them without "
-        f"'{ready.skill.name}': at least {ready.prompt_tokens:,} tokens of prompts, and the answers."
-    )
-
-
-async def _run(habitus: Habitus, ready: Trial, model: BudgetedModel, *, is_quiet: bool) -> list[TrialRun]:
-    done = []
+async def _run(habitus: Habitus, ready: Trial, model: BudgetedModel, *, is_quiet: bool) -> Rollouts:
     try:
-        async for one in trials.run(habitus, ready, model):
-            done.append(one)
+        async for made in trials.run(habitus, ready, model):
             if not is_quiet:
-                arm = "with it" if one.is_offered else "without it"
-                output.say(f"{len(done)} of {ready.conversations}, {arm}: {one.outcome.value}", style="dim")
+                output.say(f"{len(made.kept)} of {ready.conversations}: {_arms(made)}", style="dim")
+        return made
     finally:
         await habitus.models.close()
-    return done
 
 
-def _print(habitus: Habitus, ready: Trial, done: list[TrialRun], budget: Budget, as_json: bool) -> None:
-    versions = habitus.evidence.of_skill(habitus.skills.find(ready.skill.name))
-    known = next((one for one in versions if one.item.version == ready.skill.version), None)
+def _print(habitus: Habitus, ready: Trial, made: Rollouts, as_json: bool) -> None:
+    subject, spent = ready.subject, made.budget.line
+    versions = habitus.evidence.of_skill(subject.item)
+    known = next((one for one in versions if one.item.version == subject.version), None)
     if as_json:
-        found = {"trial": ready, "runs": done, "finding": known, "spent": budget.line}
-        output.print_json(json_of.result(found))
+        found = {"skill": subject.item.name, "version": subject.version, "rollouts": made.kept, "stopped": made.stopped}
+        output.print_json(json_of.result({**found, "finding": known, "spent": spent}))
         return
-    for is_offered, said in ((True, "with it"), (False, "without it")):
-        arm = [one.outcome for one in done if one.is_offered is is_offered]
-        broken = arm.count(OutcomeKind.INFRA)
-        note = f" ({broken} could not be judged)" if broken else ""
-        output.say(f"{said}: {arm.count(OutcomeKind.OK)} of {len(arm) - broken} went well{note}")
-    stopped = "Stopped by its budget: " if budget.is_reached else ""
-    output.say(f"{stopped}{budget.line}.")
+    output.say(f"{_arms(made).capitalize()}.")
+    output.say(f"Stopped: {made.stopped}." if made.stopped else f"{spent}.")
     if known is not None:
-        output.say(f"All that is known of version {ready.skill.version}: {known.sentence}")
+        output.say(f"All that is known of version {subject.version}: {known.sentence}")
+
+
+def _arms(made: Rollouts) -> str:
+    """How each went, of what could be judged."""
+    said = []
+    for is_offered, arm in ((True, "with it"), (False, "without it")):
+        went = [one for one in made.kept if one.is_new is is_offered]
+        judged = [one.is_ok for one in went if one.counts]
+        broken = f" ({len(went) - len(judged)} could not be judged)" if len(judged) < len(went) else ""
+        said.append(f"{arm} {sum(judged)} of {len(judged)} went well{broken}")
+    return ", ".join(said)

@@ -12,7 +12,8 @@ from habitus.agent.conversation import new_id
 from habitus.app.conversations import models
 from habitus.app.growth.arena import Soundness, check_task
 from habitus.app.growth.improvable import open_ledger
-from habitus.app.growth.solving import ended, solve
+from habitus.app.growth.rollouts import record_rollout
+from habitus.app.growth.solving import Solved, solve
 from habitus.app.home import Home
 from habitus.events import OK, failed
 from habitus.learning.budget import Budget, BudgetedModel, Limits
@@ -171,14 +172,15 @@ class SessionSolver:
             is_new=bool(playbook),
             version=0,
         )
-        await asyncio.to_thread(self._ledger.begin, begun)
         request = _request(challenge, playbook, feedback)
+        solved = await record_rollout(self._ledger, begun, partial(self._try, challenge, request))
+        return Attempt(outcome=solved.outcome, record=solved.record.partition("\n")[2])
+
+    async def _try(self, challenge: Task, request: str) -> Solved:
         solved = await solve(
             self._home, challenge, self._model, source_type="dream", request=request, longest_s=self._longest_s
         )
-        kept = replace(solved, record=f"{one_line(solved.outcome.reason)}\n{solved.record}")
-        await asyncio.to_thread(self._ledger.finish, ended(begun, kept))
-        return Attempt(outcome=solved.outcome, record=solved.record)
+        return replace(solved, record=f"{one_line(solved.outcome.reason)}\n{solved.record}")
 
 
 def _request(challenge: Task, playbook: str, feedback: str) -> str:

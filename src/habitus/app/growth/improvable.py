@@ -134,8 +134,6 @@ def outlook(home: Home, wish: Wish) -> Outlook:
     practice, gate, exam = (len(subject.tasks[side]) for side in Side)
     count = 1 if wish.is_given else wish.candidates
     rollouts = (0 if wish.is_given else PRACTICE_ROUNDS * practice) + 2 * wish.rounds * (count * gate + exam)
-    seen = [one.tokens for one in ledger.rollouts(skill=name) if one.counts and one.tokens]
-    each = sum(seen) // len(seen) if seen else _TOKENS + tokens(subject.skill.body)
     rule = Gate(tasks=max(gate, 1), number=gated + 1, claim=wish.claim, rounds=wish.rounds)
     missing = max(0, FEWEST_TASKS - gate)
     return Outlook(
@@ -150,8 +148,14 @@ def outlook(home: Home, wish: Wish) -> Outlook:
         missing=missing,
         tasks_missing=2 * missing,
         most_rollouts=rollouts,
-        likely_tokens=rollouts * each,
+        likely_tokens=rollouts * likely_tokens(ledger, subject),
     )
+
+
+def likely_tokens(ledger: ImproveLedger, subject: Subject) -> int:
+    """Tokens of one rollout, by those that were seen."""
+    seen = [one.tokens for one in ledger.rollouts(skill=subject.item.name) if one.counts and one.tokens]
+    return sum(seen) // len(seen) if seen else _TOKENS + tokens(subject.skill.body)
 
 
 def skills_with_tasks(home: Home) -> list[str]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -15,7 +14,8 @@ from dataclasses import dataclass, replace
 from habitus.app.conversations import models
 from habitus.app.growth.improvable import PRACTICE_ROUNDS, Wish, contrasts, open_ledger, open_subject, practised
 from habitus.app.growth.program_solver import open_program_solver
-from habitus.app.growth.solving import OwnAgent, Solver, by_turns, ended, throw_away_home
+from habitus.app.growth.rollouts import Rollouts, by_turns
+from habitus.app.growth.solving import OwnAgent, Solver, throw_away_home
 from habitus.app.home import Home
 from habitus.errors import HabitusError, Invalid, NotFound, Refused
 from habitus.evidence.gate import GateVerdict
@@ -40,8 +40,6 @@ from habitus.tasks.model import Task
 from habitus.text import tokens
 
 OpenSolver = Callable[[Tree], AbstractAsyncContextManager[Solver]]  # with one version of the skill
-
-MOST_REPEATED = 3  # tries of one rollout that was nobody's failure
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,17 +107,16 @@ class Improving:
         self.run = run
         self.model = model  # who drafts, and our own agent's
         self.budget = model.budget if model is not None else budget or Budget()
-        self.ledger = open_ledger(home)
         self.subject = open_subject(home, wish.skill)
         self.name = self.subject.item.name
-        self.stopped = ""
-        self.ledger.lose_unfinished(run)
+        self.rollouts = Rollouts(home, run, self.subject, self.budget, parallel=wish.parallel)
+        self.ledger = self.rollouts.ledger
         self._left_open = {one.id for one in self.ledger.candidates(self.name) if self._is_left_open(one)}
         self._solvers: dict[str, Solver] = {}
         self._open_solver = open_solver or (self._open_program if wish.solver else self._open_own_agent)
         self._staying = AsyncExitStack()
-        self._at_once, self._opening = asyncio.Semaphore(max(1, wish.parallel)), asyncio.Lock()
-        self._paid_before = self.ledger.rollouts(run=run)
+        self._opening = asyncio.Lock()
+        self._paid_before = self.rollouts.kept
 
     async def go(self) -> Improved:
         if not self.subject.tasks[Side.GATE]:
@@ -159,7 +156,7 @@ class Improving:
             if (accepted := await self._gated(one)) is not None:
                 return accepted
         await self._practise()
-        while not self.stopped and len(self._mine()) < self.wish.candidates:
+        while not self.rollouts.stopped and len(self._mine()) < self.wish.candidates:
             drafted = await self._drafted(self.model)
             if drafted is None:
                 break
@@ -206,7 +203,7 @@ class Improving:
                 redactor=self.home.redactor,
             )
         except (HabitusError, TimeoutError) as error:
-            self.stopped = f"no candidate could be drafted: {str(error) or 'it took too long'}"
+            self.rollouts.stop(f"no candidate could be drafted: {str(error) or 'it took too long'}")
             return None
         text = _main_text(trees.with_skill(self.subject.tree, skill))
         return await asyncio.to_thread(lambda: self._add(skill, text, why=why, source=model.name))
@@ -260,7 +257,7 @@ class Improving:
             candidate = await asyncio.to_thread(self.ledger.begin_gate, candidate)
         by_id = {task.id: task for task in self.subject.tasks[Side.GATE]}
         if gone := [id for id in candidate.tasks if id not in by_id]:
-            self.stopped = f"the gate's task '{gone[0]}' is gone since its candidate began"
+            self.rollouts.stop(f"the gate's task '{gone[0]}' is gone since its candidate began")
             return None
         gate, tasks = gate_of(candidate), [by_id[id] for id in candidate.tasks]
         while True:
@@ -269,7 +266,7 @@ class Improving:
             verdict = gate.verdict(tally) if rounds else GateVerdict.OPEN
             if rounds and verdict is not GateVerdict.OPEN:
                 break
-            if self.stopped:
+            if self.rollouts.stopped:
                 return None
             await self._round(Side.GATE, tasks, rounds, candidate)
         return await asyncio.to_thread(self._settled, candidate, verdict)
@@ -293,7 +290,7 @@ class Improving:
         tasks = self.subject.tasks[Side.EXAM]
         for number in range(self.wish.rounds):
             await self._round(Side.EXAM, tasks, number, candidate)
-        if self.stopped:
+        if self.rollouts.stopped:
             return None
         return await asyncio.to_thread(self._proposed, candidate)
 
@@ -333,56 +330,13 @@ class Improving:
         done = {(one.side, one.round, one.task, one.is_new) for one in kept if one.counts}
         arms = by_turns(tasks, number) if candidate else ((task, False) for task in tasks)
         wanted = [(task, is_new) for task, is_new in arms if (side, number, task.id, is_new) not in done]
-        try:
-            async with asyncio.TaskGroup() as together:
-                for task, is_new in wanted:
-                    together.create_task(self._rolled_out(side, task, number, candidate, is_new))
-        except ExceptionGroup as several:
-            raise several.exceptions[0] from None
+        key = candidate.id if candidate is not None else self.wish.solver
+        await self.rollouts.make(
+            side, number, wanted, lambda is_new: self._solver(candidate if is_new else None), candidate=key
+        )
 
     def _kept(self, candidate: Candidate | None) -> list[KeptRollout]:
         return self.ledger.rollouts(candidates=[candidate.id]) if candidate is not None else self._practised()
-
-    async def _rolled_out(self, side: Side, task: Task, number: int, candidate: Candidate | None, is_new: bool) -> None:
-        """Until it counts: what was nobody's failure is tried again."""
-        async with self._at_once:
-            for _ in range(MOST_REPEATED):
-                if self.stopped:
-                    return
-                self.home.pause.refuse_if_paused()
-                reason = await self._tried(side, task, number, candidate, is_new)
-                if not reason:
-                    return
-                if self.budget.is_reached:
-                    self._stop(f"its budget is spent: {self.budget.line}")
-            self._stop(f"'{task.id}' could not be tried {MOST_REPEATED} times: {reason}")
-
-    def _stop(self, reason: str) -> None:
-        self.stopped = self.stopped or reason
-
-    async def _tried(self, side: Side, task: Task, number: int, candidate: Candidate | None, is_new: bool) -> str:
-        """Why it could not be tried; nothing where it counts."""
-        begun = KeptRollout(
-            id=secrets.token_hex(8),
-            skill=self.name,
-            run=self.run,
-            candidate=candidate.id if candidate is not None else self.wish.solver,
-            side=side,
-            round=number,
-            task=task.id,
-            is_new=is_new,
-            version=self.subject.version,
-        )
-        solver = await self._solver(candidate if is_new else None)
-        await asyncio.to_thread(self.ledger.begin, begun)
-        try:
-            solved = await solver.solve(task)
-        except BaseException:
-            self._stop("it was cut off")  # nobody else begins meanwhile
-            raise
-        done = ended(begun, solved)
-        await asyncio.to_thread(self.ledger.finish, done)
-        return "" if done.counts else solved.outcome.reason or solved.outcome.kind.value
 
     async def _solver(self, candidate: Candidate | None) -> Solver:
         """Whoever solves with this version; each is set up once."""
@@ -404,14 +358,14 @@ class Improving:
         return open_program_solver(self.home, self.name, tree, self.wish.solver, self.budget, self.model)
 
     def _improved(self, proposal: int | None) -> Improved:
-        kept = self.ledger.rollouts(run=self.run)
+        kept = self.rollouts.kept
         return Improved(
             skill=self.name,
             run=self.run,
             reports=tuple(report_on(one, kept) for one in self._mine()),
             proposal=proposal,
             is_never_opened=self.is_never_opened,
-            stopped=self.stopped,
+            stopped=self.rollouts.stopped,
             rollouts=len(kept),
             lost=sum(one.outcome == LOST for one in kept),
             tokens=sum(one.tokens for one in self._paid_before) + self.budget.tokens,

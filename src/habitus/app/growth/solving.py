@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,7 +24,6 @@ from habitus.learning.acc.monitor import Mode
 from habitus.learning.asking import judge_rubric
 from habitus.learning.budget import Budget, BudgetedModel
 from habitus.learning.cerebellum import Cerebellum
-from habitus.learning.improve.ledger import KeptRollout
 from habitus.learning.observer import Learner
 from habitus.llm.model import Model, ProviderFault, Usage
 from habitus.sandbox.inside import folders
@@ -34,6 +33,7 @@ from habitus.skills.trust import APPROVED
 from habitus.tasks.judging import judge
 from habitus.tasks.model import Task
 
+TRIAL = "trial"  # how a rollout's request comes, and the source of its outcome
 LONGEST_S = 600.0  # of one try
 _IN_VIEW = (Place.EAGER, Place.STICKY, Place.LOADED)
 
@@ -52,27 +52,6 @@ class Solved:
     turn: str = ""
 
 
-def by_turns(tasks: Sequence[Task], number: int) -> Iterator[tuple[Task, bool]]:
-    """One round of two arms: every task once in each, and whichever was second last time is first."""
-    for place, task in enumerate(tasks):
-        for arm in (False, True) if (number + place) % 2 else (True, False):
-            yield task, arm
-
-
-def ended(begun: KeptRollout, solved: Solved) -> KeptRollout:
-    """A rollout of the ledger with what it came to."""
-    return replace(
-        begun,
-        outcome=solved.outcome.kind.value,
-        is_opened=solved.is_opened,
-        is_followed=solved.is_followed,
-        tokens=solved.usage.input_tokens + solved.usage.output_tokens,
-        steps=solved.steps,
-        dollars=solved.usage.cost or 0.0,
-        record=solved.record,
-    )
-
-
 class Solver(Protocol):
     """Somebody who solves tasks with one version of a skill."""
 
@@ -80,15 +59,17 @@ class Solver(Protocol):
 
 
 class OwnAgent:
-    """Our own agent in a home that has this version of the skill; see `throw_away_home`."""
+    """Our own agent in a home that has this version of the skill, see `throw_away_home`, or where it is offered or
+    withheld as `fixed` says."""
 
-    def __init__(self, home: Home, skill: str, model: BudgetedModel) -> None:
+    def __init__(self, home: Home, skill: str, model: BudgetedModel, fixed: Fixed | None = None) -> None:
         self._home = home
         self._skill = skill
         self._model = model
+        self._fixed = fixed
 
     async def solve(self, task: Task) -> Solved:
-        return await solve(self._home, task, self._model, source_type="trial", skill=self._skill)
+        return await solve(self._home, task, self._model, source_type=TRIAL, skill=self._skill, fixed=self._fixed)
 
 
 @asynccontextmanager
@@ -144,11 +125,10 @@ async def solve(
     request: str = "",
     skill: str = "",
     fixed: Fixed | None = None,
-    is_kept: bool = False,
     longest_s: float = LONGEST_S,
 ) -> Solved:
     """One try by our own agent in a session that teaches nobody anything; `request` stands for the task's own words,
-    and with `is_kept` the session's journal has the outcome."""
+    and where offers are `fixed` the journal has the outcome."""
     async with AsyncExitStack() as staying:
         arena = await staying.enter_async_context(laid_out(home, task)) if task.needs_place else None
         if arena is not None and not arena.laid.is_ok:
@@ -174,7 +154,7 @@ async def solve(
         payer = model if isinstance(model, BudgetedModel) else Budget().model(model)
         ask = partial(judge_rubric, model=payer, redactor=home.redactor)
         judged = (await judge(task, replace(followed.rollout, place=arena), ask=ask)).outcome
-        if is_kept:
+        if fixed is not None:
             session.judge(judged.kind, turn=followed.done.turn, source=source_type)
         is_opened, is_followed = await asyncio.to_thread(_use_of, home, session.id, skill)
     return Solved(

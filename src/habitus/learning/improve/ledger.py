@@ -48,7 +48,9 @@ improve_rollouts = sa.Table(
     sa.Column("id", sa.String, primary_key=True),
     sa.Column("skill", sa.String, nullable=False),
     sa.Column("run", sa.String, nullable=False),
-    sa.Column("candidate", sa.String, nullable=False),  # of practice: the program that solved, none for our own agent
+    sa.Column(
+        "candidate", sa.String, nullable=False
+    ),  # of practice: the program that solved, none for ours; or `trial`
     sa.Column("side", sa.String(16), nullable=False),
     sa.Column("round", sa.Integer, nullable=False),
     sa.Column("task", sa.String, nullable=False),
