@@ -47,7 +47,7 @@ def manifests() -> dict[str, dict[str, Any]]:
         },
         "mcp.json": {"mcpServers": {"habitus": {"type": "stdio", **_server("${PLUGIN_ROOT}")}}},
         ".claude-plugin/plugin.json": {**about, "displayName": "Habitus", "license": "MIT", "keywords": keywords}
-        | {"mcpServers": {"habitus": _server("${CLAUDE_PLUGIN_ROOT}")}},
+        | {"mcpServers": {"habitus": {**_server("${CLAUDE_PLUGIN_ROOT}"), "alwaysLoad": True}}},
         "hooks/hooks.json": {"hooks": {one.event: [{"hooks": [_hook(one.event, one.timeout)]}] for one in HOOKS}},
         ".codex-plugin/plugin.json": about,
         ".mcp.json": {"mcpServers": {"habitus": _server(".")}},

@@ -110,7 +110,7 @@ def test_what_is_written_is_in_the_shape_and_the_units_of_each_agent(direct: Dir
         shapes[agent] = (str(file.relative_to(direct.cli.cwd)), {key: type(server[key]).__name__ for key in server})
     plain = {"command": "str", "args": "list"}
     assert shapes == {
-        "claude-code": (".mcp.json", {"type": "str", **plain}),
+        "claude-code": (".mcp.json", {"type": "str", "alwaysLoad": "bool", **plain}),
         "codex": (".codex/config.toml", plain),
         "cursor": (".cursor/mcp.json", plain),
         "gemini-cli": (".gemini/settings.json", plain),

@@ -51,7 +51,7 @@ class Claude:
                 "-p",
                 prompt,
                 "--allowedTools",
-                "Bash,WaitForMcpServers",
+                "Bash",
                 "--model",
                 "claude-sonnet-4-5",
                 *also,
@@ -93,8 +93,8 @@ def test_the_third_session_is_told_what_two_found_out_and_what_the_person_said(c
     refused = "The user doesn't want to proceed with this tool use. The tool use was rejected."
     pushed = call(1, "git push --force origin main", refused, fails=True)
     asyncio.run(ended(cli, "corrected", said("publish it"), *pushed, said("Never push to main by force!")))
-    asked = claude("hello", calls(1, "WaitForMcpServers"))  # what is over is learned from when a session starts
-    assert {"mcp__habitus__search_skills", "mcp__habitus__recall_skill"} <= {one["name"] for one in asked[1]["tools"]}
+    asked = claude("hello")  # what is over is learned from when a session starts
+    assert {"mcp__habitus__search_skills", "mcp__habitus__recall_skill"} <= {one["name"] for one in asked[0]["tools"]}
     (rule,) = until(lambda: [one for one in waiting(cli) if one["text"] == "Never push to main by force!"])
     assert cli("review", "approve", rule["id"]).code == 0
     asked = claude("run the tests", bash(1, "pytest"))
