@@ -108,6 +108,20 @@ def test_a_run_is_left_to_a_worker_or_to_every_night(direct: Direct, tmp_path: P
 
 
 @pytest.mark.req("IM-04")
+def test_a_shorter_version_needs_nobody_who_drafts(direct: Direct, tmp_path: Path) -> None:
+    _furnished(direct, 4)
+    direct.skill_file("name-a-town").write_text(SKILL + "2. Write it with a capital letter in front.\n" * 2)
+    (tmp_path / "model.json").write_text(json.dumps([{"say": "ALTBERG"}] * 4))
+    words = ("--shorter", "--rounds", "1", "-n", "1", "--yes", "-m", f"script:{tmp_path / 'model.json'}")
+    said = direct("skills", "improve", "name-a-town", *words).out
+    assert "Candidate 1: Some 11 tokens say things twice" in said
+    assert "Not shown" in said
+    assert "4 rollouts" in said
+    (one,) = direct.json("skills", "improvements", "name-a-town")["candidates"]
+    assert (one["candidate"]["source"], one["candidate"]["text"].count("capital letter")) == ("rule", 1)
+
+
+@pytest.mark.req("IM-04")
 def test_what_can_t_be_run_is_said_in_one_line(direct: Direct, tmp_path: Path) -> None:
     _furnished(direct, 0)
     without = direct("skills", "improve", "name-a-town", "--yes", "-m", "script:none.json")

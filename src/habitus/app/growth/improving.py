@@ -31,6 +31,7 @@ from habitus.learning.improve.ledger import (
     pairs,
 )
 from habitus.learning.improve.report import CandidateReport, gate_of, report_on, table_of, tally_of
+from habitus.learning.improve.shortening import shorten
 from habitus.learning.improve.split import Side
 from habitus.llm.roles import Models
 from habitus.skills import trees
@@ -39,6 +40,7 @@ from habitus.skills.proposals import Action, Change, Proposal, ProposalState
 from habitus.tasks.model import Task
 from habitus.text import tokens
 
+BY_RULE = "rule"  # the source of a shorter version that no model drafted
 OpenSolver = Callable[[Tree], AbstractAsyncContextManager[Solver]]  # with one version of the skill
 
 
@@ -150,14 +152,11 @@ class Improving:
         return self._add(new, text, why=why, source=source)
 
     async def _try_drafts(self) -> Candidate | None:
-        if self.model is None:
-            raise Invalid("Nobody can draft a candidate.", mend="Give one with --candidate FILE, or name a --model.")
         for one in self._mine():
             if (accepted := await self._gated(one)) is not None:
                 return accepted
-        await self._practise()
         while not self.rollouts.stopped and len(self._mine()) < self.wish.candidates:
-            drafted = await self._drafted(self.model)
+            drafted = await self._drafted()
             if drafted is None:
                 break
             if (accepted := await self._gated(drafted)) is not None:
@@ -192,10 +191,19 @@ class Improving:
         practised = self._practised()
         return bool(practised) and not any(one.is_opened or one.is_followed for one in practised)
 
-    async def _drafted(self, model: BudgetedModel) -> Candidate | None:
+    async def _drafted(self) -> Candidate | None:
+        """By rule where that takes something away, else by a model from what was practised."""
+        if self.wish.shorter and (shorter := await asyncio.to_thread(self._shortened)) is not None:
+            return shorter
+        if self.model is None:
+            self.rollouts.stop("nobody drafts a candidate; give one with --candidate FILE, or name a --model")
+            return None
+        await self._practise()
+        if self.rollouts.stopped:
+            return None
         try:
             skill, why = await drafting.draft_candidate(
-                model,
+                self.model,
                 self.subject.skill,
                 await asyncio.to_thread(lambda: contrasts(self.subject, self._practised())),
                 [f"{one.why} ({one.state.value}{f': {one.reason}' if one.reason else ''})" for one in self._before()],
@@ -205,14 +213,22 @@ class Improving:
         except (HabitusError, TimeoutError) as error:
             self.rollouts.stop(f"no candidate could be drafted: {str(error) or 'it took too long'}")
             return None
-        text = _main_text(trees.with_skill(self.subject.tree, skill))
-        return await asyncio.to_thread(lambda: self._add(skill, text, why=why, source=model.name))
+        return await asyncio.to_thread(self._add, skill, why=why, source=self.model.name)
+
+    def _shortened(self) -> Candidate | None:
+        """Once for each version."""
+        tried = [one.base for one in self.ledger.candidates(self.name) if one.source == BY_RULE]
+        draft = shorten(self.subject.skill) if self.subject.version not in tried else None
+        if draft is None:
+            return None
+        return self._add(drafting.apply_draft(self.subject.skill, draft), why=draft.why, source=BY_RULE)
 
     def _before(self) -> list[Candidate]:
         return [one for one in self.ledger.candidates(self.name) if one.state is not CandidateState.OPEN][-10:]
 
-    def _add(self, new: Skill, text: str, *, why: str, source: str) -> Candidate:
+    def _add(self, new: Skill, text: str = "", *, why: str, source: str) -> Candidate:
         """Refused ones are kept, too, so that the next draft is another."""
+        text = text or _main_text(trees.with_skill(self.subject.tree, new))
         hidden = [task for side in (Side.GATE, Side.EXAM) for task in self.subject.tasks[side]]
         known = "\n".join([self.subject.skill.body, *(task.request for task in self.subject.tasks[Side.PRACTICE])])
         objection = drafting.objection(

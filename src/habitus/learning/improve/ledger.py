@@ -89,7 +89,7 @@ class Candidate:
     base: int
     text: str  # its whole main file
     why: str  # what it is meant to mend
-    source: str  # model, file, proposal 7, host
+    source: str  # model, person, proposal 7, rule
     claim: Claim = Claim.BETTER
     number: int = 0
     tasks: tuple[str, ...] = ()  # of its gate

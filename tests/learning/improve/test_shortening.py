@@ -1,0 +1,96 @@
+"""A shorter version by rule: what is said twice or in too many words goes, by the library's own edits."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from habitus.files import file_of
+from habitus.learning.improve.candidates import MOST_EDITS, apply_draft, objection
+from habitus.learning.improve.shortening import shorten
+from habitus.skills import trees
+from habitus.skills.model import Skill
+from habitus.text import tokens
+
+LONG = """# Totals
+
+Sums up the columns of a table by group.
+
+## When to use this skill
+
+- Somebody asks for totals.
+
+## Steps
+
+1. Please note that the header is not a row. Read the file as UTF-8 with its header.
+2. In order to sum, group by the first column.
+3. Read the file as UTF-8 with its header.
+
+```bash
+# When to use this skill
+sum table.csv
+```
+
+## Examples
+
+By month:
+
+```bash
+sum --by month table.csv
+```
+
+By year:
+
+```bash
+sum --by year table.csv
+```
+
+Good luck!
+"""
+SHORT = """# Totals
+
+## Steps
+
+1. The header is not a row. Read the file as UTF-8 with its header.
+2. To sum, group by the first column.
+
+```bash
+# When to use this skill
+sum table.csv
+```
+
+## Examples
+
+By month:
+
+```bash
+sum --by month table.csv
+```
+
+"""
+
+
+def _skill(body: str) -> Skill:
+    text = f"---\nname: totals\ndescription: Sums up the columns of a table by group.\n---\n{body}"
+    skill = trees.parse("totals", {"SKILL.md": file_of(text.encode())}).skill
+    assert skill is not None
+    return skill
+
+
+@pytest.mark.req("IM-04")
+def test_what_is_said_twice_or_in_too_many_words_goes() -> None:
+    draft = shorten(_skill(LONG))
+    assert draft is not None
+    assert len(draft.edits) <= MOST_EDITS
+    assert apply_draft(_skill(LONG), draft).body == SHORT
+    assert shorten(_skill(SHORT)) is None
+
+
+@pytest.mark.req("IM-04")
+@given(st.lists(st.sampled_from([*LONG.splitlines(keepends=True), "```\n", "\n", "Ü. Ü.\n", "tail"]), max_size=60))
+def test_whatever_the_text_is_the_edits_apply_and_stay_within_their_bounds(lines: list[str]) -> None:
+    skill = _skill("".join(lines))
+    if (draft := shorten(skill)) is not None:
+        new = apply_draft(skill, draft)
+        assert (tokens(new.body) < tokens(skill.body), objection(skill, new, [])) == (True, "")
