@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 
@@ -57,6 +59,30 @@ async def test_a_turn_with_many_calls_makes_room_for_the_next(habitus: Habitus, 
         for _ in range(5):
             await client.call_tool("recall_skill", {"name": "brew-tea"})
         assert [turn.ended_on is not None for turn in kept(habitus)] == [True, True, False]
+
+
+class Ring:
+    """Holds on to itself."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.mark.req("CL-05")
+async def test_cycles_are_freed_every_so_many_calls_so_that_memory_stays_flat_for_weeks(
+    habitus: Habitus, connect: Connect
+) -> None:
+    gc.disable()  # it would come too late
+    try:
+        left = weakref.ref(Ring())
+        async with connect(most_calls=2, look_s=0.01) as client:
+            for _ in range(200):
+                await client.call_tool("recall_skill", {"name": "brew-tea"})
+                if left() is None:
+                    break
+        assert left() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.req("CL-05")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
@@ -59,6 +60,7 @@ class Serving:
         self._clients: dict[str, Client] = {}
         self._mark: Hashable = None
         self._looked_at = 0.0
+        self._calls = 0  # since cycles were looked for
         self._one_look = asyncio.Lock()  # who comes second waits until the first has told everybody
         self._is_closed = False
         self._watching: asyncio.Task[None] | None = None
@@ -81,6 +83,7 @@ class Serving:
     ) -> types.CallToolResult:
         loop, steps = asyncio.get_running_loop(), 0
         began = loop.time()
+        self._calls += 1
 
         def watch(text: str) -> None:
             nonlocal steps
@@ -165,8 +168,12 @@ class Serving:
         return self._clients[client]
 
     async def _watch(self) -> None:
-        """Notice what others change, as long as anybody is served."""
+        """Notice what others change, as long as anybody is served; and between calls, free the cycles they leave: the
+        collector would wait so long that they lie all over the heap, which then grows for weeks."""
         while True:
+            if self._calls >= self._scope.most_calls:
+                self._calls = 0
+                gc.collect()
             try:
                 await self.look()
             except Exception:
