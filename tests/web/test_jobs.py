@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from fastapi.testclient import TestClient
 from starlette.types import ASGIApp
@@ -9,7 +11,9 @@ from starlette.types import ASGIApp
 from habitus.app import Habitus
 from habitus.app.operation.people import Role, open_people
 from habitus.app.work import jobs
-from habitus.jobs.model import JobState
+from habitus.jobs.model import JobState, Limits
+from habitus.jobs.room import Room
+from habitus.web import words
 from tests.web.conftest import HOST
 from tests.web.test_chat import heard
 
@@ -30,6 +34,25 @@ def test_a_job_is_left_followed_ended_and_tried_again(browser: TestClient, habit
     assert queue.get(job.id).state is JobState.WAITING
     missing = browser.post("/automation", data={"kind": "import"}, headers={"HX-Request": "true"})
     assert (missing.status_code, "Say where from" in missing.text) == (422, True)
+
+
+@pytest.mark.req("CL-02")
+def test_time_left_counts_from_when_its_worker_began(browser: TestClient, habitus: Habitus) -> None:
+    queue = jobs.open_queue(habitus)
+    id = queue.add("curate", {})
+    with habitus.shared.begin() as connection:  # it waited for three days
+        connection.exec_driver_sql("UPDATE jobs SET added_on = added_on - 259200000")
+    first, second = (Room(habitus.shared, worker) for worker in ("first", "second"))
+    (job,) = first.take(["curate"], hands=1, limits=Limits())
+    first.keep_plan(job, json.dumps([1, 2, 3]))
+    assert words.time_left(queue.get(id)) == ""
+    first.keep_part(job, 0, "null")
+    assert words.time_left(queue.get(id)) == "about 1 minute left"
+    first.leave()
+    (job,) = second.take(["curate"], hands=1, limits=Limits())
+    assert words.time_left(queue.get(id)) == ""  # nobody knows how quick this one is
+    second.keep_part(job, 1, "null")
+    assert "about 1 minute left" in browser.get("/automation").text
 
 
 @pytest.mark.req("CL-04")

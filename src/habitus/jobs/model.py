@@ -54,6 +54,8 @@ class Job:
     worker: str = ""
     host: str = ""  # the only one whose workers can do it
     added_on: datetime | None = None
+    begun_on: datetime | None = None  # when its last worker took it
+    begun_at: int = 0  # parts done by then
     changed_on: datetime | None = None
     not_before: datetime | None = None  # when what failed is tried again
 

@@ -36,6 +36,8 @@ jobs = sa.Table(
     sa.Column("stuck_at", sa.BigInteger, nullable=False, server_default="0"),  # parts done at the last trouble
     sa.Column("failures", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("deaths", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("begun_on", sa.BigInteger, nullable=False, server_default="0"),  # when its worker took it
+    sa.Column("begun_at", sa.BigInteger, nullable=False, server_default="0"),  # parts done by then
     sa.Column("plan", sa.Text),  # JSON: its parts, once they are planned
     sa.Column("result", sa.Text),  # JSON
     sa.Column("reason", sa.Text, nullable=False, server_default=""),
@@ -211,6 +213,8 @@ def _job(row: sa.Row[Any], done: int) -> Job:
         worker=row.worker,
         host=row.host,
         added_on=_moment(row.added_on),
+        begun_on=_moment(row.begun_on) if row.begun_on else None,
+        begun_at=row.begun_at,
         changed_on=_moment(row.changed_on),
         not_before=_moment(row.not_before) if state is JobState.WAITING and row.not_before else None,
     )

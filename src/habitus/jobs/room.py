@@ -70,7 +70,9 @@ class Room:
             ordered = found.order_by(jobs.c.priority, jobs.c.added_on, jobs.c.id).limit(_LOOKED_AT + hands)
             waiting = [(id, Lanes(model=model, user=user)) for id, model, user in connection.execute(ordered)]
             taken = chosen(waiting, running, most=hands, limits=limits)
-            mine = {"worker": self._worker, "state": JobState.RUNNING, "attempt": jobs.c.attempt + 1, "changed_on": now}
+            done = sa.select(sa.func.count()).where(parts.c.job == jobs.c.id).scalar_subquery()
+            mine = {"worker": self._worker, "state": JobState.RUNNING, "attempt": jobs.c.attempt + 1}
+            mine |= {"changed_on": now, "begun_on": now, "begun_at": done}
             connection.execute(sa.update(jobs).where(jobs.c.id.in_(taken)).values(mine))
             got = connection.execute(sa.select(jobs).where(jobs.c.id.in_(taken))).all()
         return [Taken(id=row.id, kind=row.kind, given=json.loads(row.given), attempt=row.attempt) for row in got]
