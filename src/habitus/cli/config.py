@@ -12,7 +12,9 @@ import typer
 from habitus.app import read_settings
 from habitus.app.operation import better_encoder, configuring
 from habitus.app.operation.configuring import Configured
+from habitus.app.operation.people import is_team
 from habitus.cli import output
+from habitus.cli.opening import opened
 from habitus.cli.options import AsJson, Yes
 from habitus.errors import Invalid
 from habitus.settings import Encoder, Settings
@@ -51,8 +53,13 @@ def put(
     if key == _ENCODER and value == Encoder.MINILM:
         _switch_to_minilm(context, settings, copy, yes=yes, as_json=as_json)
         return
-    done = configuring.put(settings, os.environ, key, value)
+    done = configuring.put(settings, os.environ, key, value, is_team=lambda: _is_team(context))
     _print_done(context, done, f"{done.now.key} is set to {done.now.shown}.", as_json)
+
+
+def _is_team(context: typer.Context) -> bool:
+    with opened(context) as habitus:
+        return is_team(habitus)
 
 
 def _switch_to_minilm(

@@ -28,13 +28,12 @@ from habitus.app.review import taking_back
 from habitus.app.review.taking_back import TakenBack
 from habitus.app.sharing.carrying import Serving
 from habitus.app.sharing.reaching import absence
-from habitus.errors import HabitusError, Refused
+from habitus.errors import HabitusError
 
 log = logging.getLogger(__name__)
 
 READS = frozenset({"GET", "HEAD"})
 AS_OF = "Habitus-As-Of"  # the header of an answer from the copy: when the copy was made
-SOMEBODY_ELSE = "review.somebody_else"  # a setting that takes a team
 _ASKED_EVERY_S = 1.0
 
 
@@ -98,9 +97,7 @@ class Desks:
 
     def put(self, habitus: Habitus, key: str, text: str | None) -> Configured:
         """Change a setting in the file, or take it out; everybody works on with it, what runs ends as it began."""
-        if key == SOMEBODY_ELSE and text and text.lower() != "false" and not is_team(habitus):
-            raise Refused("Nobody else is here who could approve.", mend="Invite a reviewer or an admin first.")
-        done = configuring.put_from_afar(habitus.settings, os.environ, key, text)
+        done = configuring.put_from_afar(habitus.settings, os.environ, key, text, is_team=lambda: is_team(habitus))
         name = done.now.key.partition(".")[0]  # however it was spelled
         with self._lock:
             known = self.own.settings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -61,11 +61,16 @@ FROM_AFAR = (
 )
 
 
-def put_from_afar(settings: Settings, environ: Mapping[str, str], key: str, text: str | None) -> Configured:
+SOMEBODY_ELSE = "review.somebody_else"  # a setting that takes a team
+
+
+def put_from_afar(
+    settings: Settings, environ: Mapping[str, str], key: str, text: str | None, *, is_team: Callable[[], bool]
+) -> Configured:
     """The same as `put` for whoever is not at the machine."""
     if _known(key) not in FROM_AFAR:
         raise Refused(f"'{key}' is not set from afar.", mend=f"Use 'habitus config set {key} …', or edit {FILE}.")
-    return put(settings, environ, key, text)
+    return put(settings, environ, key, text, is_team=is_team)
 
 
 def values(settings: Settings, environ: Mapping[str, str]) -> tuple[Value, ...]:
@@ -90,8 +95,15 @@ def get(settings: Settings, environ: Mapping[str, str], key: str) -> Value:
     return Value(key=key, value=told, origin=origin, shown=clean, what=what, choices=choices)
 
 
-def put(settings: Settings, environ: Mapping[str, str], key: str, text: str | None) -> Configured:
-    """Write a setting into the file, or take it out of it with None."""
+def put(
+    settings: Settings,
+    environ: Mapping[str, str],
+    key: str,
+    text: str | None,
+    *,
+    is_team: Callable[[], bool] = lambda: False,
+) -> Configured:
+    """Write a setting into the file, or take it out of it with None; `is_team` says whether there is anybody else."""
     key = _known(key)
     if not home_directory.can_write(settings.home):
         home_directory.refuse_to_write(settings.home)
@@ -99,10 +111,14 @@ def put(settings: Settings, environ: Mapping[str, str], key: str, text: str | No
         split_name(text.strip())
     if key == "search.encoder" and text == Encoder.MINILM:
         better_encoder.refuse_without_weights(settings)
+    value = None if text is None else settings_module.checked(key, text)
+    if key == SOMEBODY_ELSE and value and not is_team():
+        mend = "Invite a reviewer or an admin first: 'habitus users add NAME --role reviewer'."
+        raise Refused("Nobody else is here who could approve.", mend=mend)
     before = _of(_read(settings), key)
     file = settings.home / FILE
     old = file.read_text(encoding="utf-8") if file.exists() else ""
-    new = edited(old, key, None if text is None else _json(settings_module.checked(key, text)))
+    new = edited(old, key, None if value is None else _json(value))
     if new != old:
         write_whole(file, new.encode())
     now = get(read_again(settings, environ), environ, key)

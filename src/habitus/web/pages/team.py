@@ -9,11 +9,12 @@ from fastapi.responses import HTMLResponse
 
 from habitus.app import Habitus
 from habitus.app.declaring import Nothing
+from habitus.app.operation.configuring import SOMEBODY_ELSE
 from habitus.app.operation.people import Role, is_team
 from habitus.app.use_cases import users
 from habitus.app.use_cases.users import InvitedUser
 from habitus.web.api.asking import Opened
-from habitus.web.desks import SOMEBODY_ELSE, desks_of, habitus_of
+from habitus.web.desks import desks_of, habitus_of
 from habitus.web.rendering import Said, page
 
 router = APIRouter(include_in_schema=False)
