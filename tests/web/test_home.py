@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,12 @@ from fastapi.testclient import TestClient
 
 from habitus.app import Habitus
 from habitus.app.library import updating
+from habitus.app.operation.people import Role, open_people
 from habitus.memory.model import Draft, Producer
-from tests.web.furnished import furnish_with_life, furnish_with_much
+from habitus.skills.model import Skill
+from habitus.skills.review import Action, Change
+from habitus.skills.trees import with_skill
+from tests.web.furnished import AGENT, furnish_with_life, furnish_with_much
 from tests.web.test_pages import seen
 
 
@@ -22,6 +27,8 @@ def test_home_counts_a_month_and_has_five_rows_with_what_to_do(browser: TestClie
     for step in ("Connect an agent", "Bring skills in", "Choose a model", "Try a request"):
         assert step in first
     assert re.search(r'class="done"><div class="grow"><strong>Bring skills in', first)  # brew-tea is there
+    later = ("Helps most", 'id="agents"', 'id="learned"')  # which would not fit the first screen
+    assert ("Needs you" in first, [part for part in later if part in first]) == (True, [])
     furnish_with_life(habitus)
     furnish_with_much(habitus, skills=3, waiting=6, requests=8)
     page = browser.get("/").text
@@ -41,6 +48,36 @@ def test_home_counts_a_month_and_has_five_rows_with_what_to_do(browser: TestClie
     assert [len(told["days"]), told["waiting"][-1], sum(day["good"] for day in told["days"])] == [30, 8, 13]
     assert [one["name"] for one in told["helps"]][:1] == ["close-the-month"]
     assert {one["title"] for one in told["agents"]} == {"Claude Code", "Agents by MCP"}
+
+
+@pytest.mark.req("CL-02", "CL-04")
+def test_what_is_harmless_is_approved_in_its_row_and_taken_back_from_the_notice(
+    browser: TestClient, stranger: TestClient, habitus: Habitus
+) -> None:
+    tree = with_skill({}, Skill(name="make-jam", description="How jam is made", body="1. Boil the fruit.\n"))
+    change = Change(action=Action.WRITE, name="make-jam", layer="user", tree=tree)
+    jam = habitus.review.submit(change, AGENT).proposal
+    doubtful = habitus.review.submit(replace(change, name="odd", findings=("it looks odd",)), AGENT).proposal
+    assert jam is not None
+    assert doubtful is not None
+    rows = browser.get("/").text.split('id="needs"')[1].split("</ul>")[0].split("<li>")[1:]
+    assert [re.findall(r">(Approve|Decide)<", row) for row in rows] == [["Approve"], ["Decide"]]
+    done = browser.post(f"/inbox/{jam.id}/approve-here").text
+    assert ("Approved: Add make-jam." in done, "<h1>Home</h1>" in done) == (True, True)
+    assert habitus.skills.is_taken("make-jam")
+    reviewer, viewer = (
+        {"Authorization": f"Bearer {open_people(habitus).add(name, role).token}"}
+        for name, role in (("ben", Role.REVIEWER), ("eve", Role.VIEWER))
+    )
+    words = re.findall(r'name="undo" value="([^"]+)"', done)
+    assert 'hx-post="/inbox/undo"' in done
+    for other in (["undo", "brew-tea:1"], ["skills", "remove", "brew-tea"]):
+        assert stranger.post("/inbox/undo", data={"undo": other}, headers=reviewer).status_code == 409
+    assert stranger.post("/inbox/undo", data={"undo": words}, headers=reviewer).status_code == 204
+    assert not habitus.skills.is_taken("make-jam")
+    assert ">Approve<" in stranger.get("/", headers=reviewer).text
+    assert ">Approve<" not in stranger.get("/", headers=viewer).text
+    assert stranger.post(f"/inbox/{jam.id}/approve-here", headers=viewer).status_code == 403
 
 
 @pytest.mark.req("CL-02")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from habitus.app import Habitus
 from habitus.app.operation.people import Role, open_people
 from habitus.app.work.jobs import open_queue
 from habitus.app.work.scheduling import Scheduler
+from habitus.journal.model import Turn
 from tests.web.test_pages import seen
 
 API = "/api/v1"
@@ -72,6 +74,13 @@ def test_the_owner_connects_an_agent_that_is_found_here(
     assert "Claude Code is connected." in browser.post("/connections/claude-code/connect").text
     assert "habitus" in json.loads((tmp_path / ".claude.json").read_text())["mcpServers"]
     assert [one["name"] for one in api.get(f"{API}/agents").json()["agents"] if one["is_connected"]] == ["claude-code"]
+    assert "not heard yet" in browser.get("/connections").text
+    asked = Turn(id="t", session="s", request="Hi", started_on=habitus.clock(), source_type="claude-code", user="ann")
+    habitus.journal.record(asked)
+    habitus.journal.record(replace(asked, id="u", source_type="mcp"))
+    page = " ".join(seen(browser.get("/connections").text).split())
+    assert "Claude Code connected last heard just now" in page
+    assert "Also heard Agents by MCP last heard just now" in page
     # Another admin works on the same home, and not on its owner's files.
     other = {"Authorization": f"Bearer {open_people(habitus).add('eve', Role.ADMIN).token}"}
     for path in ("/agents/claude-code/disconnect", "/agents/claude-code/import"):

@@ -27,6 +27,7 @@ from habitus.text import one_line
 
 TRIAL = "trial"  # where a proposal keeps the table of the trial that its code passed
 USER_OF = "user"  # where it keeps whose it is
+AGENT_STARTED = "the agent started it"  # a reason to wait, alone where nothing was found in it
 TRIAL_COLUMNS = ("input", "recorded", "draft", "compared")
 
 
@@ -92,6 +93,11 @@ class Proposal:
         return self.change.action is Action.WRITE and not self.base_hash
 
     @property
+    def is_harmless(self) -> bool:
+        """Whether it is text of an agent that brings no code and no power, and in which no check found anything."""
+        return self.change.action is Action.WRITE and self.reasons == (AGENT_STARTED,)
+
+    @property
     def place(self) -> str:
         """The skill and its layer, with the host where that matters."""
         address = f"{self.change.name}@{self.change.layer}"
@@ -122,7 +128,7 @@ def reasons_to_wait(change: Change, before: Tree, author: Author, *, auto: bool)
     """Why a change has to wait for a person; nothing when it need not."""
     if not author.is_automatic:
         return list(change.findings)
-    reasons = [] if auto else ["the agent started it"]
+    reasons = [] if auto else [AGENT_STARTED]
     if change.action is not Action.WRITE:
         reasons.append(f"the agent wants to {change.action} it")
         return reasons

@@ -211,6 +211,7 @@ class Guard:
             csrf=csrf,
             person=None if asker is None else asker.person,
             is_admin=asker is not None and asker.role.may(Role.ADMIN),
+            may_decide=asker is not None and asker.role.may(Role.REVIEWER),
             may_change=asker is not None and asker.role.may(needed("POST", f"{scope['path']}/")),
         )
         body = _Bounded(receive, LARGE if scope["path"].startswith(UPLOADS) else SMALL)

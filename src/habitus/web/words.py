@@ -24,6 +24,7 @@ from habitus.settings import DAYS, SCHEDULE
 from habitus.skills.importing import Verdict as ImportVerdict
 from habitus.skills.listing import Listed
 from habitus.skills.model import Actor, Author, Counters, Source, Stage, State
+from habitus.skills.proposals import AGENT_STARTED
 from habitus.skills.review import Action, Proposal, ProposalState
 from habitus.tools.model import ToolStatus
 
@@ -216,10 +217,11 @@ _DURATIONS = (("day", 86_400), ("hour", 3_600), ("minute", 60))
 
 
 def time_left(job: Job) -> str:
-    """About how long a job still takes, by how long its parts took so far; nothing before one is done."""
-    if not (job.of and job.done and job.added_on and job.changed_on and job.state is JobState.RUNNING):
+    """About how long a job still takes, by how long parts took since its worker has it; nothing before one is done."""
+    done = job.done - job.begun_at
+    if not (job.of and done > 0 and job.begun_on and job.changed_on and job.state is JobState.RUNNING):
         return ""
-    seconds = (job.changed_on - job.added_on).total_seconds() / job.done * (job.of - job.done)
+    seconds = (job.changed_on - job.begun_on).total_seconds() / done * (job.of - job.done)
     name, length = next(((name, length) for name, length in _DURATIONS if seconds >= length), ("minute", 60))
     return f"about {counted(max(1, round(seconds / length)), name)} left"
 
@@ -543,7 +545,7 @@ def _answer(why: Why) -> str:
 
 def waits(reason: str) -> str:
     """Why something waits; what a scan or a search found is told by its name inside."""
-    if reason == "the agent started it":
+    if reason == AGENT_STARTED:
         return "the agent suggests this by itself"
     near = reason.removeprefix("near-duplicate of ")
     return reason if near == reason else f"says much the same as {near.partition(' ')[0]}"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from habitus.app.declaring import Nothing, argument, option, use_case
@@ -19,18 +20,47 @@ from habitus.hosts.table import CONNECTED, HOSTS, Host, Scope, host
 from habitus.skills.layers import USER
 from habitus.skills.names import canonical
 
+_OWN = ("api", "cli", "repl", "web")  # kinds of requests that come from no other agent
 _AGENT = f"One of: {', '.join(CONNECTED)}."
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeardAgent:
+    """An agent that is connected on this machine, or was heard; `name` is as the journal calls it."""
+
+    name: str
+    title: str
+    is_connected: bool
+    last_heard: datetime | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentsHere:
     agents: Sequence[AgentHere]
+    heard: Sequence[HeardAgent]
 
 
 @use_case("", route="GET /agents", who=Role.VIEWER, example=Nothing())
 def list_agents(home: Home, wanted: Nothing) -> AgentsHere:
-    """Agents that can be connected, those of this machine first."""
-    return AgentsHere(agents=connecting.agents_here(home.settings, os.environ))
+    """Agents that can be connected, those of this machine first; and those that are or were heard, with when."""
+    agents = connecting.agents_here(home.settings, os.environ)
+    return AgentsHere(agents=agents, heard=heard_agents(home, home.journal.last_heard()))
+
+
+def heard_agents(home: Home, heard: Mapping[str, datetime]) -> list[HeardAgent]:
+    """Those of this machine and others, the one that asked last first; `heard` is when each did."""
+    connected = connecting.connected_agents(home.settings, os.environ)
+    names = dict.fromkeys([*connected, *(name for name in heard if name not in _OWN)])
+    agents = [
+        HeardAgent(
+            name=name,
+            title=HOSTS[name].title if name in HOSTS else "Agents by MCP" if name == "mcp" else name,
+            is_connected=name in connected,
+            last_heard=heard.get(name),
+        )
+        for name in names
+    ]
+    return sorted(agents, key=lambda one: (one.last_heard is None, -(one.last_heard or home.clock()).timestamp()))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,10 +15,9 @@ from habitus.app.library.browsing import DAYS
 from habitus.app.library.skill_map import Cluster, map_skills
 from habitus.app.library.undoing import of_change
 from habitus.app.operation.people import Role
-from habitus.app.other_agents.connecting import connected_agents
 from habitus.app.review import inbox
+from habitus.app.use_cases.agents import HeardAgent, heard_agents
 from habitus.app.use_cases.skills import SkillList, everything, matching
-from habitus.hosts.table import HOSTS
 from habitus.journal.days import Day
 from habitus.memory.model import Engram, Producer
 from habitus.skills.model import Source, Summary
@@ -26,7 +25,6 @@ from habitus.skills.review import Proposal
 
 _WEEK = timedelta(days=7)
 _SHOWN = 3  # that help or hurt most
-_OWN = ("api", "cli", "repl", "web")  # kinds of requests that come from no other agent
 _TAUGHT = (Producer.USER, Producer.IMPORT)  # what agents did not learn themselves
 
 
@@ -38,16 +36,6 @@ class KnownEffect:
     value: float
     low: float
     high: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeardAgent:
-    """An agent that is connected on this machine, or was heard; `name` is as the journal calls it."""
-
-    name: str
-    title: str
-    is_connected: bool
-    last_heard: datetime | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +90,7 @@ def overview(home: Home, wanted: Nothing) -> Overview:
     summaries = [item.summary for item in home.skills.listing() if item.summary is not None]
     recent = [one for one in summaries if one.modified_on is not None and one.modified_on >= now - _WEEK]
     helps, hurts = _effects(home)
-    agents = _agents(home, heard)
+    agents = heard_agents(home, heard)
     own = any(one.layer != "bundled" for one in summaries)
     steps = FirstSteps(
         agent=bool(agents), skills=own, model=bool(models.chosen(home.settings, os.environ)[0]), request=bool(heard)
@@ -141,21 +129,6 @@ def _effects(home: Home) -> tuple[list[KnownEffect], list[KnownEffect]]:
     ranked = sorted(newest.values(), key=lambda one: (-one.value, one.name))
     hurts = [one for one in reversed(ranked) if one.value < 0]
     return [one for one in ranked if one.value > 0][:_SHOWN], hurts[:_SHOWN]
-
-
-def _agents(home: Home, heard: dict[str, datetime]) -> list[HeardAgent]:
-    connected = connected_agents(home.settings, os.environ)
-    names = dict.fromkeys([*connected, *(name for name in heard if name not in _OWN)])
-    agents = [
-        HeardAgent(
-            name=name,
-            title=HOSTS[name].title if name in HOSTS else "Agents by MCP" if name == "mcp" else name,
-            is_connected=name in connected,
-            last_heard=heard.get(name),
-        )
-        for name in names
-    ]
-    return sorted(agents, key=lambda one: (one.last_heard is None, -(one.last_heard or home.clock()).timestamp()))
 
 
 def _learned(recent: Iterable[Summary], lessons: Iterable[Engram]) -> list[Learned]:

@@ -21,13 +21,16 @@ def show(request: Request, habitus: Opened) -> HTMLResponse:
 
 
 def _shown(request: Request, habitus: Habitus, said: Said | None = None) -> HTMLResponse:
-    found = agents.list_agents(habitus, Nothing()).agents
+    listed = agents.list_agents(habitus, Nothing())
+    found, known = listed.agents, {one.name for one in listed.agents if one.is_used or one.is_connected}
     return page(
         request,
         "connections.html",
         said=said,
-        here=[one for one in found if one.is_used or one.is_connected],
-        others=[one for one in found if not (one.is_used or one.is_connected)],
+        here=[one for one in found if one.name in known],
+        others=[one for one in found if one.name not in known],
+        last_heard={one.name: one.last_heard for one in listed.heard},
+        elsewhere=[one for one in listed.heard if one.name not in known],
         places=places(habitus.skills),
         is_owner=not habitus.settings.is_guest,
     )

@@ -12,6 +12,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from habitus.app.declaring import Nothing
 from habitus.app.use_cases import pausing
 from habitus.app.use_cases.overview import Words, find
+from habitus.errors import Refused
 from habitus.web import words
 from habitus.web.api.asking import Opened
 from habitus.web.desks import desks_of
@@ -47,12 +48,20 @@ def pause(habitus: Opened, on: Annotated[bool, Form()]) -> HTMLResponse:
 
 
 @router.post("/undo")
-def undo(request: Request, habitus: Opened, undo: Annotated[list[str], Form()]) -> Response:
+def take_back(request: Request, habitus: Opened, undo: Annotated[list[str], Form()]) -> Response:
     """Take back what a notice spoke of; the page is then shown anew."""
     done = desks_of(request).take_back(habitus, undo)
     if done.kept:
         return notice(done.kept[0], "", HTTPStatus.CONFLICT)
     return Response(status_code=HTTPStatus.NO_CONTENT, headers={"HX-Refresh": "true"})
+
+
+@router.post("/inbox/undo")
+def undo_decision(request: Request, habitus: Opened, undo: Annotated[list[str], Form()]) -> Response:
+    """The same for whoever may decide and nothing else."""
+    if undo[:2] != ["review", "reopen"]:
+        raise Refused("That is no decision about what waits.", mend="Ask an admin to take it back.")
+    return take_back(request, habitus, undo)
 
 
 @router.api_route("/more", methods=_METHODS)

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
+from habitus.app import Habitus
 from habitus.app.declaring import Nothing
 from habitus.app.growth.remedies import repeated
+from habitus.app.review.inbox import InboxItem
 from habitus.app.review.today import Today, today
+from habitus.app.use_cases import review
 from habitus.app.use_cases.overview import Overview, overview
 from habitus.evidence.lift import Effect
 from habitus.skills.model import State
+from habitus.skills.review import Proposal
 from habitus.web import charts, words
 from habitus.web.api.asking import Opened
-from habitus.web.rendering import fragment, page
+from habitus.web.rendering import Said, fragment, page
 
 router = APIRouter(include_in_schema=False)
 
@@ -44,23 +48,29 @@ class Need:
     act: str
     post: str = ""
     sends: Mapping[str, str] = field(default_factory=dict)
+    is_decision: bool = False  # which reviewers take too
 
 
 @router.get("/")
 def show(request: Request, habitus: Opened) -> HTMLResponse:
+    return _shown(request, habitus)
+
+
+def _shown(request: Request, habitus: Habitus, said: Said | None = None) -> HTMLResponse:
     found, first = overview(habitus, Nothing()), today(habitus, with_contents=False)
     effects = {one.name: Effect(value=one.value, low=one.low, high=one.high) for one in (*found.helps, *found.hurts)}
     has_requests = any(day.total for day in found.days)
     return page(
         request,
         "home.html",
+        said=said,
         found=found,
         tiles=_tiles(found),
-        needs=_needs(first),
+        needs=_needs(habitus, first, may_decide=request.state.may_decide),
         waiting=len(first.waiting),
         bars=charts.days(found.days) if has_requests else None,
         effects=charts.intervals("Of a hundred conversations", effects, line=26, long=270) if effects else None,
-        is_first_run=not found.steps.request and not all((found.steps.agent, found.steps.skills, found.steps.model)),
+        is_first_run=not found.steps.request,
     )
 
 
@@ -97,15 +107,30 @@ def _tiles(found: Overview) -> list[Tile]:
     ]
 
 
-def _needs(first: Today) -> Sequence[Need]:
+@router.post("/inbox/{id}/approve-here")
+def approve(request: Request, habitus: Opened, id: str) -> HTMLResponse:
+    """In the row of what needs you; the other rows follow."""
+    (done,) = review.approve(habitus, review.Approval(ids=(id,))).approved
+    return _shown(request, habitus, Said(text=f"Approved: {words.in_short(done.item)}.", undo=done.undo))
+
+
+def _needs(habitus: Habitus, first: Today, *, may_decide: bool) -> Sequence[Need]:
     """What waits, with room kept for what is broken or got worse."""
     others = list(_mending(first))
-    waiting = [
-        Need(text=words.in_short(item), note=words.why(item), href=f"/inbox/{item.id}", act="Decide")
-        for item in first.waiting[:_NEEDS]
-    ]
+    waiting = [_decision(habitus, item, may_decide=may_decide) for item in first.waiting[:_NEEDS]]
     room = max(_NEEDS - len(waiting), _OTHERS)
     return [*others[:room], *waiting][:_NEEDS]
+
+
+def _decision(habitus: Habitus, item: InboxItem, *, may_decide: bool) -> Need:
+    """What is harmless is approved at once; the rest is looked at first."""
+    need = Need(text=words.in_short(item), note=words.why(item), href=f"/inbox/{item.id}", act="Decide")
+    subject, known = item.subject, habitus.review
+    if not (may_decide and isinstance(subject, Proposal) and subject.is_harmless):
+        return need
+    if known.is_elsewhere(subject) or known.is_for_somebody_else(subject):
+        return need
+    return replace(need, act="Approve", post=f"/inbox/{item.id}/approve-here", is_decision=True)
 
 
 def _mending(first: Today) -> Iterator[Need]:

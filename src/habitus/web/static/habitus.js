@@ -97,11 +97,6 @@ document.addEventListener("click", (event) => {
     event.preventDefault();
     document.querySelector("#pause-switch").click();
   }
-  const copy = event.target.closest("[data-copy]");
-  if (copy) {
-    navigator.clipboard.writeText(document.querySelector(copy.dataset.copy).textContent);
-    copy.textContent = "Copied";
-  }
   if (event.target.closest("[data-discard]")) unsaved = null;
   event.target.closest(".said .close")?.closest(".said").remove();
 });
@@ -232,10 +227,11 @@ document.addEventListener("click", (event) => {
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-copy]");
   if (!button) return;
-  const field = document.querySelector(button.dataset.copy);
-  field.select();
-  await navigator.clipboard?.writeText(field.value).catch(() => {});
-  button.textContent = "Copied";
+  const source = document.querySelector(button.dataset.copy);
+  if (source.select) source.select();
+  else getSelection().selectAllChildren(source);
+  const isCopied = await navigator.clipboard?.writeText(source.value ?? source.textContent).then(() => true, () => false);
+  button.textContent = isCopied ? "Copied" : "Press Ctrl C";
 });
 
 // A folder that is chosen or dropped becomes one archive, packed here as it is, which then goes the way of any file.
