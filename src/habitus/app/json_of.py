@@ -3,52 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from habitus.app.review.inbox import InboxItem
-from habitus.app.use_cases.skills import ShownSkill, SkillEntry
 from habitus.memory.model import Engram
 from habitus.memory.retention import utility
 from habitus.plain import plain
-from habitus.skills.listing import Listed
-from habitus.skills.model import PLAIN_MANIFEST, Manifest, Summary
+from habitus.skills import entries
 from habitus.skills.review import Proposal
 from habitus.tasks.files import row_of_task
 from habitus.tasks.model import Task
 
 if TYPE_CHECKING:
     from habitus.app.library.explaining import Prospect  # the whole agent, which a listing has no use for
-
-
-def skill(entry: SkillEntry) -> dict[str, Any]:
-    """One skill of a listing, flat."""
-    item, summary = entry.item, entry.item.summary
-    told = {name: plain(getattr(item, name)) for name in _LISTED} | {"counters": plain(entry.counters)}
-    if summary is None:
-        return told
-    return {name: plain(getattr(summary, name)) for name in _SUMMARY} | told | {"manifest": _unusual(entry.manifest)}
-
-
-_LISTED = [field.name for field in fields(Listed) if field.name not in ("summary", "tree_hash", "fills")]
-_SUMMARY = [field.name for field in fields(Summary) if field.name not in ("manifest", "stated")]
-_MANIFEST = [field.name for field in fields(Manifest)]
-
-
-def _unusual(manifest: Manifest) -> dict[str, Any]:
-    """What it says that is not said anyway."""
-    return {
-        name: plain(getattr(manifest, name))
-        for name in _MANIFEST
-        if getattr(manifest, name) != getattr(PLAIN_MANIFEST, name)
-    }
-
-
-def shown_skill(shown: ShownSkill) -> dict[str, Any]:
-    """One skill whole."""
-    body = {"body": shown.skill.body} if shown.skill is not None else {}
-    more = {name: list(getattr(shown, name)) for name in ("files", "told", "lacks", "known")}
-    return {**skill(shown), **body, **more, "origin": shown.origin}
 
 
 def lesson(engram: Engram) -> dict[str, Any]:
@@ -109,8 +76,7 @@ def prospect(seen: Prospect) -> dict[str, Any]:
 FORMS: Mapping[type, Callable[[Any], Any]] = {
     Engram: lesson,
     InboxItem: waiting,
-    SkillEntry: skill,
-    ShownSkill: shown_skill,
+    **entries.FORMS,
     Task: row_of_task,
 }
 

@@ -8,7 +8,7 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from habitus.errors import Invalid, UserError
 from habitus.plain import plain as plain
-from habitus.redact import taken_out
 from habitus.repl.plain import clean as clean
 from habitus.repl.plain import counted as counted
 
@@ -273,7 +272,7 @@ def complain(text: str) -> None:
     sys.stderr.write(clean(text).rstrip() + "\n")
 
 
-def tell_taken_out(text: str) -> None:
-    """How many secrets were taken out of what was just shown."""
-    if found := taken_out(text):
+def tell_taken_out(found: Mapping[str, int]) -> None:
+    """How many secrets of each kind were taken out of what was just shown."""
+    if found:
         complain(f"Secrets taken out: {', '.join(f'{count} × {kind}' for kind, count in found.items())}.")

@@ -13,6 +13,7 @@ from habitus.app.conversations.pads import RanCell
 from habitus.cli import given, output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson, Yes
+from habitus.redact import taken_out
 
 Name = Annotated[str, typer.Argument(help="A scratchpad.")]
 Idle = Annotated[float, typer.Option("--idle", min=0.1, help="Seconds without a cell after which its process ends.")]
@@ -44,7 +45,7 @@ def execute(
             output.complain(line)
         if cell["error"]:
             output.complain(cell["error"])
-        output.tell_taken_out(cell["stdout"])
+        output.tell_taken_out(taken_out(cell["stdout"]))
     if cell["error"]:
         raise typer.Exit(1)
 

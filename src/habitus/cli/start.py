@@ -1,10 +1,11 @@
 """Start of `habitus`: what can be answered before the commands are imported, which takes a while, is answered here: the
-version, and the greeting of a client on a pipe."""
+version, the greeting of a client on a pipe, and a listing that is kept."""
 
 from __future__ import annotations
 
 import functools
 import importlib
+import itertools
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -18,6 +19,10 @@ def run() -> None:
         return
     if "mcp" in sys.argv:
         greeting(*sys.argv[1:]).answer_early()
+    if {("skills", "list"), ("skills", "show")} & set(itertools.pairwise(sys.argv)):
+        code: int | None = importlib.import_module("habitus.cli.kept").answer(sys.argv[1:])
+        if code is not None:
+            sys.exit(code)
     importlib.import_module("habitus.cli.main").run()
 
 

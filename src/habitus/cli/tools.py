@@ -15,6 +15,7 @@ from habitus.app import Habitus
 from habitus.cli import completion, given, moments, output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson, Wide
+from habitus.redact import taken_out
 from habitus.sandbox.model import Permissions
 from habitus.skills.model import Counters, Stage
 from habitus.tasks.model import SHAPE_ONLY
@@ -170,7 +171,7 @@ def run(
                 output.complain(f"habitus: {name} {done.outcome.kind.value}: {done.outcome.reason}")
             if done.notice:
                 output.complain(f"habitus: {done.notice}")
-            output.tell_taken_out(done.stdout)
+            output.tell_taken_out(taken_out(done.stdout))
         if not done.outcome.is_ok:
             raise typer.Exit(1)
 

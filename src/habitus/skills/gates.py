@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -130,11 +129,15 @@ def _parsed(text: str) -> Requirement | None:
 
 
 def _installed_version(name: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version  # as above
+
     try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
+        return version(name)
+    except PackageNotFoundError:
         return None
 
 
 def _installed_requirements(name: str) -> list[str]:
-    return importlib.metadata.requires(name) or []
+    from importlib.metadata import requires  # as above
+
+    return requires(name) or []

@@ -7,14 +7,17 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from habitus.skills import gates, lifecycle, placeholders
 from habitus.skills.gates import GateContext
 from habitus.skills.layers import Layer, merged
 from habitus.skills.model import Diagnostic, Manifest, Stage, State, Summary
-from habitus.skills.outside import AnySkill, OutsideContent
+from habitus.skills.placeholders import AnySkill
 from habitus.skills.stores.base import NO_CHANGES, Changes, Contents
+
+if TYPE_CHECKING:
+    from habitus.skills.outside import OutsideContent  # the database, for those who compose one
 
 T = TypeVar("T")
 

@@ -39,6 +39,14 @@ def read(path: Path) -> dict[str, Locked]:
     return {name: replace(entry, address=without_login(entry.address)) for name, entry in locked.items()}
 
 
+def origin_of(path: Path, name: str) -> str:
+    """Where a skill was added from, in words; "" where the file does not know it."""
+    known = read(path).get(name)
+    if known is None:
+        return ""
+    return known.address if "://" in known.address else known.origin
+
+
 def entries(path: Path, kind: type[Kept]) -> dict[str, Kept]:
     """Name → what a lockfile says of a skill."""
     try:

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TypeVar
 
 import sqlalchemy as sa
 
 from habitus import sql
 from habitus.skills.layers import Layer
-from habitus.skills.model import Source, Summary
+from habitus.skills.model import Source
+from habitus.skills.placeholders import AnySkill
 from habitus.skills.tables import imports
 from habitus.skills.trust import IMPORTED, Trust
-
-AnySkill = TypeVar("AnySkill", bound=Summary)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

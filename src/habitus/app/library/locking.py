@@ -62,8 +62,7 @@ def origin_of(settings: Settings, item: Listed) -> str:
     """Where a skill came from by what lockfiles say, in words; "" where none knows it."""
     try:
         if item.layer == USER:
-            known = lock.read(_own_file(settings)).get(item.name)
-            return "" if known is None else f"{known.address if '://' in known.address else known.origin}"
+            return lock.origin_of(_own_file(settings), item.name)
         for file, layers in _files(settings):
             for key, entry in file.read().items() if item.layer in layers else ():
                 if names.canonical(key) == item.name:

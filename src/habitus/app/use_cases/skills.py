@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -19,12 +17,13 @@ from habitus.files import content_of
 from habitus.journal.model import TrialArms
 from habitus.search.model import Results
 from habitus.skills import gates, names, trees
+from habitus.skills.entries import ShownSkill, SkillEntry, SkillPage, together, words_of_source
 from habitus.skills.gates import Packages
 from habitus.skills.layers import address
 from habitus.skills.library import Library
 from habitus.skills.lifecycle import is_judged, reliability
 from habitus.skills.listing import Listed
-from habitus.skills.model import Archived, Counters, Manifest, Skill, Source, Stage, State, Switch, Version
+from habitus.skills.model import Archived, Counters, Manifest, Source, Stage, State, Switch, Version
 from habitus.skills.review import Action, Review
 from habitus.skills.stores.base import TOLD
 
@@ -68,22 +67,6 @@ class SkillList:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class SkillEntry:
-    """One skill of a listing; its manifest is as its file states it, whatever force it has."""
-
-    item: Listed
-    counters: Counters  # of all its stages together
-    manifest: Manifest
-
-
-@dataclass(frozen=True, kw_only=True)
-class SkillPage:
-    skills: Sequence[SkillEntry]
-    next: str | None
-    total: int
-
-
 @use_case("skills list", route="GET /skills", who=Role.VIEWER, example=SkillList(state=State.BROKEN))
 def list_skills(home: Home, wanted: SkillList) -> SkillPage:
     """Every skill with its state, and how often it was used."""
@@ -94,7 +77,7 @@ def list_skills(home: Home, wanted: SkillList) -> SkillPage:
         SkillEntry(
             item=item,
             counters=counted.get((item.layer, item.name), Counters()),
-            manifest=_stated(home.skills, item),
+            manifest=stated(home.skills, item),
         )
         for item in page.items
     ]
@@ -107,7 +90,7 @@ def _address(item: Listed) -> str:
 
 def everything(home: Home) -> tuple[Listed, ...]:
     """Every skill, with those that wait for a person."""
-    return (*home.skills.listing(), *_held(home.review))
+    return (*home.skills.listing(), *held(home.review))
 
 
 def matching(home: Home, wanted: SkillList, items: Sequence[Listed]) -> tuple[Sequence[Listed], bool]:
@@ -129,7 +112,7 @@ def _searched(home: Home, wanted: SkillList, items: Sequence[Listed]) -> tuple[l
     return [*named, *found], bool(named) or results.fits
 
 
-def _held(review: Review) -> list[Listed]:
+def held(review: Review) -> list[Listed]:
     """Skills that wait for a person before they are there at all."""
     waiting = review.list(with_contents=False) if review.waiting_count() else []
     return [
@@ -153,17 +136,14 @@ def used(skills: Library, items: Sequence[Listed]) -> Counted:
     for item in items:
         by_layer.setdefault(item.layer, []).append(item.name)
     return {
-        (layer, name): _together(stages)
+        (layer, name): together(stages)
         for layer, names in by_layer.items()
         for name, stages in skills.layer(layer).store.all_counters(among=names if len(names) <= _FEW else None).items()
     }
 
 
-def _together(stages: Mapping[Stage, Counters]) -> Counters:
-    return functools.reduce(operator.add, stages.values(), Counters())
-
-
-def _stated(skills: Library, item: Listed) -> Manifest:
+def stated(skills: Library, item: Listed) -> Manifest:
+    """The manifest as a skill's file states it, whatever force it has."""
     if item.summary is not None and not (item.inert or item.hidden or item.fills):
         return item.summary.manifest  # nothing was taken from it or added to it
     found = skills.layer(item.layer).store.summary(item.name, look=False) or item.summary
@@ -174,19 +154,6 @@ def _stated(skills: Library, item: Listed) -> Manifest:
 class OneSkill:
     name: str = skill_name()
     version: int | None = option("An earlier version.", "-v", least=1, most=MOST)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShownSkill(SkillEntry):
-    """One skill whole. `skill` is None where its files can't be read as one; `text` is its main file, if it has one."""
-
-    skill: Skill | None
-    files: tuple[str, ...]
-    text: bytes | None
-    told: tuple[str, ...] = ()  # what its source says it has counted, in words
-    lacks: tuple[str, ...] = ()  # packages that it needs and this environment does not have, in words
-    known: tuple[str, ...] = ()  # what evidence says of each version, in words
-    origin: str = ""  # where lockfiles say that it came from
 
 
 def _version_of(done: ShownSkill) -> tuple[int, str]:
@@ -219,15 +186,12 @@ def show(home: Home, wanted: OneSkill) -> ShownSkill:
     known = _known(home, item)
     return ShownSkill(
         item=item,
-        counters=_together(counted),
-        manifest=_stated(skills, item) if version is None else skill.manifest if skill is not None else Manifest(),
+        counters=together(counted),
+        manifest=stated(skills, item) if version is None else skill.manifest if skill is not None else Manifest(),
         skill=skill,
         files=tuple(sorted(tree)),
         text=None if main is None else tree[main].content,
-        told=tuple(
-            f"its source says of {stage}: used {counted.used}, succeeded {counted.succeeded}, failed {counted.failed}"
-            for stage, counted in told.items()
-        ),
+        told=words_of_source(told),
         lacks=() if skill is None else gates.missing_packages(skill.manifest, Packages()),
         known=known,
         origin=origin_of(home.settings, item),

@@ -60,7 +60,7 @@ class SkillStore:
     ) -> None:
         self.layer = layer
         self.can_write = shelf.can_write
-        self._shelf = shelf
+        self.shelf = self._shelf = shelf
         self._engine = engine
         self._ledger = Ledger(key or layer, layer, only)
         self._recorder = Recorder(shelf, self._ledger, clock, inspect)
@@ -99,6 +99,10 @@ class SkillStore:
     def contents(self, *, look: bool = True) -> Contents:
         """Everything at once, up to date with the database; with a look, with what changed by hand as well."""
         return self._known.fresh(look=None if look else False).contents
+
+    def rows(self) -> list[Row]:
+        """What is there, as it was last seen."""
+        return list(self._known.rows.values())
 
     def list_summaries(self) -> list[Summary]:
         return list(self.contents().summaries)

@@ -9,8 +9,8 @@ from typing import Any, get_type_hints
 from pydantic import BaseModel, create_model
 
 from habitus.app.review.inbox import InboxItem
-from habitus.app.use_cases.skills import ShownSkill, SkillEntry
 from habitus.memory.model import Engram, Kind, LessonCounters, Scope
+from habitus.skills.entries import ShownSkill, SkillEntry
 from habitus.skills.listing import Listed
 from habitus.skills.model import Author, Counters, Summary
 from habitus.tasks.model import Task

@@ -15,9 +15,10 @@ from habitus.app.library.comparing import FileChange
 from habitus.app.library.undoing import of_written
 from habitus.app.use_cases import improving, writing
 from habitus.app.use_cases.improving import Improvements
-from habitus.app.use_cases.skills import OneSkill, ShownSkill, file_of
+from habitus.app.use_cases.skills import OneSkill, file_of
 from habitus.app.use_cases.skills import show as show_skill
 from habitus.errors import Invalid, Stale
+from habitus.skills.entries import ShownSkill
 from habitus.skills.model import Source, Stage
 from habitus.skills.powers import powers
 from habitus.skills.trees import MAIN_FILES

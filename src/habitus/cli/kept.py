@@ -1,0 +1,77 @@
+"""`habitus skills list` and `skills show NAME` said from the listing that is kept, before the commands are imported."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from habitus.cli import output
+from habitus.cli.skill_words import print_page, print_skill
+from habitus.plain import plain
+from habitus.skills import names
+from habitus.skills.entries import FORMS
+from habitus.skills.kept_listing import View, read_page, read_shown
+
+_TOLD_MORE = ("HABITUS_LOG", "OTEL_EXPORTER_OTLP_ENDPOINT")  # where these are set, a command says more than its result
+
+
+def answer(words: Sequence[str]) -> int | None:
+    """The exit code where these words were answered; None where the command itself must."""
+    gc.disable()  # the process ends when it is said
+    say = None if any(map(os.environ.get, _TOLD_MORE)) else _answer_to(words)
+    if say is None:
+        gc.enable()
+        return None
+    output.prepare()
+    try:
+        say()
+    except output.Lost as error:
+        output.complain(f"habitus: {error}")
+        return 1
+    except BrokenPipeError:
+        output.give_up()
+        return 1
+    except KeyboardInterrupt:
+        output.complain("Stopped.")
+        return 130
+    return 0
+
+
+def _answer_to(words: Sequence[str]) -> Callable[[], None] | None:
+    given, rest = "", list(words)
+    if rest[:1] == ["--home"] and len(rest) > 1:
+        given, rest = rest[1], rest[2:]
+    view, action, options = _view(given), rest[:2], rest[2:]
+    if view is None:
+        return None
+    if action == ["skills", "list"] and options in ([], ["--json"], ["--wide"]):
+        page = read_page(view)
+        if page is None:
+            return None
+        if options == ["--json"]:
+            return partial(output.print_json, plain(page, FORMS))
+        return partial(print_page, page, wide=options == ["--wide"])
+    if action == ["skills", "show"] and options[1:] in ([], ["--json"]) and names.is_legal("".join(options[:1])):
+        shown = read_shown(view, options[0])
+        if shown is None or shown.skill is None:
+            return None
+        if options[1:]:
+            return partial(output.print_json, plain(shown, FORMS))
+        return partial(print_skill, shown, shown.skill)
+    return None
+
+
+def _view(given: str) -> View | None:
+    """The home as the settings would have it; None where only they can say which it is."""
+    user_home = os.environ.get("HOME") or ""
+    home = given or os.environ.get("HABITUS_HOME") or f"{user_home}/.habitus"
+    if not user_home or home.startswith("~"):
+        return None
+    try:
+        cwd = Path.cwd()
+    except OSError:
+        return None
+    return View(home=cwd / home, cwd=cwd, environ=os.environ)

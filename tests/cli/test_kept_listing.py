@@ -1,0 +1,164 @@
+"""The listing that is kept answers as the command does, or not at all."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from habitus.app import Habitus
+from habitus.cli import kept
+from habitus.settings import load
+from habitus.skills.model import Stage
+from tests.cli.conftest import Direct
+
+QUESTIONS = (("skills", "list"), ("skills", "list", "--json"), ("skills", "list", "--wide"))
+NAME = "csv-summary"
+SHOWN = (("skills", "show", NAME), ("skills", "show", NAME, "--json"))
+SKILL = "---\nname: {name}\ndescription: {what}\n---\n1. Do it.\n"
+
+
+def early(direct: Direct, *words: str) -> str | None:
+    """What is said before the commands are imported; None where nothing is."""
+    with direct.patch.context() as patch:
+        for name, value in direct.cli.environ().items():
+            patch.setenv(name, value)
+        patch.chdir(direct.cli.cwd)
+        direct.capture.readouterr()
+        code = kept.answer(words)
+        said = direct.capture.readouterr()
+    assert code in (0, None)
+    assert said.err == ""
+    return None if code is None else said.out
+
+
+def settle(direct: Direct) -> None:
+    """List until what is kept is answered from: what was written a moment ago may change without a new time."""
+    for _ in range(200):
+        direct("skills", "list")
+        if early(direct, "skills", "list") is not None:
+            return
+    raise AssertionError("no listing was kept")
+
+
+def put(folder: Path, what: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "SKILL.md").write_text(SKILL.format(name=folder.name, what=what))
+
+
+def changes(direct: Direct) -> dict[str, Callable[[], object]]:
+    skills, cli = direct.home / "skills", direct.cli
+    database, elsewhere = direct.home / "habitus.db", cli.user_home / "elsewhere" / "linked"
+    put(elsewhere, "Linked.")
+
+    def count() -> None:
+        with Habitus.open(load(cli.environ(), cli.cwd)) as habitus:
+            habitus.skills.count_use("csv-summary", stage=Stage.STEPS, succeeded=True)
+
+    def put_database_back() -> None:
+        with closing(sqlite3.connect(database)) as old, closing(sqlite3.connect(direct.home / "saved")) as new:
+            old.backup(new)
+        direct("skills", "disable", "csv-summary")
+        settle(direct)
+        shutil.copyfile(direct.home / "saved", database)
+        direct("skills", "disable", "by-hand")
+
+    return {
+        "edited by a command": lambda: direct("skills", "edit", "csv-summary", "--append", "Then stop."),
+        "edited by hand": lambda: put(skills / "csv-summary", "Sums up."),
+        "edited by another program in place": lambda: subprocess.run(
+            [sys.executable, "-c", "import sys; open(sys.argv[1], 'a').write('more')", skills / "csv-summary/SKILL.md"],
+            check=True,
+        ),
+        "a file came to it": lambda: (skills / "csv-summary" / "notes.txt").write_text("a note"),
+        "new by hand": lambda: put(skills / "by-hand", "New."),
+        "of another agent": lambda: put(cli.user_home / ".claude" / "skills" / "theirs", "Theirs."),
+        "linked to elsewhere": lambda: (cli.user_home / ".claude" / "skills" / "linked").symlink_to(elsewhere),
+        "what is linked changed": lambda: put(elsewhere, "Changed."),
+        "of a project": lambda: put(cli.cwd / ".habitus" / "skills" / "of-the-project", "Its own."),
+        "trusted": lambda: direct("trust", "--yes"),
+        "broken": lambda: (skills / "by-hand" / "SKILL.md").write_text("---\nname: by-hand"),
+        "mended": lambda: put(skills / "by-hand", "Mended."),
+        "switched off": lambda: direct("skills", "disable", "by-hand"),
+        "switched on": lambda: direct("skills", "enable", "by-hand"),
+        "switched off in the settings": lambda: direct("config", "set", "disabled_skills", "by-hand"),
+        "the settings by hand": lambda: (direct.home / "habitus.toml").write_text('layers = ["user"]\n'),
+        "no settings": lambda: (direct.home / "habitus.toml").unlink(),
+        "a variable": lambda: cli.env.update(HABITUS_DISABLED_SKILLS="csv-summary"),  # type: ignore[attr-defined]
+        "used": count,
+        "another database": put_database_back,
+        "spelled in two ways": lambda: shutil.copytree(skills / "csv-summary", skills / "CSV_Summary"),
+        "removed by hand": lambda: shutil.rmtree(skills / "by-hand"),
+        "removed": lambda: direct("skills", "remove", "CSV_Summary"),
+        "all of them gone": lambda: shutil.rmtree(skills),
+    }
+
+
+@pytest.mark.req("PF-04")
+def test_no_change_from_anywhere_is_hidden_by_the_listing_that_is_kept(stocked: Direct) -> None:
+    for said, change in changes(stocked).items():
+        settle(stocked)
+        before = early(stocked, "skills", "list", "--json")
+        change()
+        found = {words: early(stocked, *words) for words in (("skills", "list", "--json"), ("skills", "show", NAME))}
+        now = {words: stocked(*words).out for words in found}
+        assert all(answer in (None, now[words]) for words, answer in found.items()), said
+        assert before not in now.values(), said
+
+
+@pytest.mark.req("PF-04")
+def test_what_is_kept_is_said_as_the_command_says_it(stocked: Direct) -> None:
+    put(stocked.cli.user_home / ".claude" / "skills" / "csv-summary", "The one below.")
+    put(stocked.home / "skills" / "größe", "Not ASCII: ü, 中文.")
+    settle(stocked)
+    for words in (*QUESTIONS, *SHOWN):
+        assert early(stocked, *words) == stocked(*words).out, words
+    assert early(stocked, "--home", str(stocked.home), *SHOWN[0]) is not None
+    for words in (
+        ("skills", "list", "--layer", "user"),
+        ("skills", "show", "nobody"),
+        ("skills", "show", "hello@user"),
+    ):
+        assert early(stocked, *words) is None
+
+
+@pytest.mark.req("PF-04", "SC-02")
+def test_what_can_not_be_believed_is_not(stocked: Direct) -> None:
+    settle(stocked)
+    file = max((stocked.home / "cache").glob("listing-*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
+    whole = file.read_bytes()
+    for damaged in (b"", whole[: len(whole) // 2], whole.replace(b"[", b"(", 1), whole[whole.index(b"\n") :]):
+        file.write_bytes(damaged)
+        assert early(stocked, *QUESTIONS[0]) is None
+    settle(stocked)
+    stocked.home.chmod(0o755)
+    assert early(stocked, *QUESTIONS[0]) is None  # the command makes it private again
+    settle(stocked)
+    with closing(sqlite3.connect(stocked.home / "habitus.db")) as database:
+        database.execute("INSERT INTO skill_intents (layer, plan) VALUES ('user', '{}')")
+        database.commit()
+        assert early(stocked, *QUESTIONS[0]) is None
+
+
+@pytest.mark.req("PF-01", "PF-04")
+def test_a_kept_listing_is_read_without_the_databases_toolkit(stocked: Direct) -> None:
+    settle(stocked)
+    code = (
+        "import sys; sys.argv[0] = 'habitus'\n"
+        "from habitus.cli import start\n"
+        "try: start.run()\n"
+        "except SystemExit as done: assert not done.code\n"
+        "heavy = {'sqlalchemy', 'pydantic', 'typer', 'rich', 'asyncio', 'numpy'} & sys.modules.keys()\n"
+        "assert not heavy, heavy\n"
+    )
+    for words in (QUESTIONS[0], SHOWN[0]):
+        command = [sys.executable, "-c", code, *words]
+        done = subprocess.run(command, capture_output=True, cwd=stocked.cli.cwd, env=stocked.cli.environ(), check=False)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert done.stdout.decode() == stocked(*words).out
