@@ -7,10 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from habitus.agent.loop_thread import LoopThread
 from habitus.app.growth.improvable import open_ledger
-from habitus.app.library.tasks import keep_tasks, tasks_of
-from habitus.app.work import job_kinds
 from habitus.learning.improve.split import Side
 from habitus.skills.trees import TASKS_FILE
 from habitus.tasks.checks import Matches
@@ -86,7 +83,7 @@ def test_the_three_commands_of_the_guide_lead_to_a_proved_change(
 
 
 @pytest.mark.req("IM-04")
-def test_a_run_is_left_to_a_worker_or_to_every_night(direct: Direct, tmp_path: Path) -> None:
+def test_a_run_is_left_to_a_worker(direct: Direct, tmp_path: Path) -> None:
     _furnished(direct, 4)
     (tmp_path / "better.md").write_text(SKILL + "2. Use capitals.\n")
     (tmp_path / "model.json").write_text(json.dumps([{"say": "ALTBERG"}] * 4))
@@ -97,14 +94,6 @@ def test_a_run_is_left_to_a_worker_or_to_every_night(direct: Direct, tmp_path: P
     assert direct("worker", "--queues", "improve", "--until-idle").code == 0
     (job,) = direct.json("jobs", "list", "--all")["jobs"]
     assert (job["state"], job["result"]["rollouts"], job["result"]["proposals"]) == ("done", 4, [])
-
-    with opened(direct) as habitus:
-        kind = job_kinds.Improve(habitus, LoopThread("none"))
-        assert kind.plan(job_kinds.SCHEDULED["improve"].scheduled) == []  # 2 gate tasks show too little
-        new = [Task(id=f"n{n}", request=f"And the river {n:03}?", checks=(Matches(pattern="."),)) for n in range(24)]
-        keep_tasks(habitus, "name-a-town", (*tasks_of(habitus, "name-a-town"), *new))
-        (part,) = kind.plan(job_kinds.SCHEDULED["improve"].scheduled)
-        assert (part["skill"], part["is_scheduled"]) == ("name-a-town", True)
 
 
 @pytest.mark.req("IM-04")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,10 +10,18 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus, read_settings
+from habitus.app.growth.improvable import open_ledger
 from habitus.app.work import jobs
 from habitus.app.work.scheduling import Scheduler
 from habitus.errors import Invalid
+from habitus.files import file_of
+from habitus.jobs.model import JobState
 from habitus.jobs.queue import JobQueue
+from habitus.skills.trees import TASKS_FILE
+from habitus.tasks.checks import Matches
+from habitus.tasks.files import write_tasks
+from habitus.tasks.model import Task
+from tests.jobs.counting import until
 
 _NIGHT = datetime(2026, 3, 29, 2, 59, tzinfo=UTC)
 
@@ -95,3 +104,34 @@ def test_a_time_zone_that_does_not_exist_is_said_in_a_line(habitus: Habitus, que
     there = habitus.settings.model_copy(update={"schedule": schedule})
     with Habitus.open(there) as opened, pytest.raises(Invalid, match="no time zone 'Mars/Olympus'"):
         Scheduler(opened, queue)
+
+
+@pytest.mark.req("IM-04", "OP-01")
+def test_skills_are_improved_at_night_within_the_tokens_of_the_day_and_not_while_paused(
+    home: Path, tmp_path: Path, clock: Clock
+) -> None:
+    script = tmp_path / "model.json"
+    script.write_text(json.dumps([{"say": "Altberg"}] * 99))
+    skill = {"SKILL.md": file_of(b"---\nname: name-a-town\ndescription: Names a town.\n---\n1. Say its name.\n")}
+    tasks = [Task(id=f"t{n}", request=f"Town {n:03}?", checks=(Matches(pattern="^[A-Z]+$"),)) for n in range(20)]
+    (home / "habitus.toml").write_text(
+        f'model = "script:{script}"\nlearning_tokens = 15000\n'
+        '[schedule]\ncurate = "off"\nlearn = "off"\nimprove = "daily at 3"\ntimezone = "UTC"\n'
+    )
+    with Habitus.open(read_settings(home, {"HOME": str(tmp_path), "USER": "ann"}), clock=clock) as habitus:
+        habitus.skills.write_tree(
+            "user", "name-a-town", {**skill, TASKS_FILE: file_of(write_tasks(tasks).encode())}, habitus.person()
+        )
+        queue, ledger, states = jobs.open_queue(habitus), open_ledger(habitus), list[JobState]()
+        with jobs.at_work(habitus, queue, only=("improve",)):
+            for night in ("2026-03-29", "2026-03-30"):
+                clock.now += timedelta(minutes=2)
+                id = f"scheduled-improve-ann-{night}"
+                until(lambda: len([job for job in queue.all() if job.state.is_over]) > len(states))
+                states.append(queue.get(id).state)
+                habitus.pause.pause("ann")
+                clock.now += timedelta(hours=23, minutes=58)
+        kept = ledger.rollouts(skill="name-a-town")
+    assert states == [JobState.DONE, JobState.FAILED]
+    assert {one.run.partition("/")[0] for one in kept} == {"scheduled-improve-ann-2026-03-29"}
+    assert 0 < sum(one.tokens for one in kept) <= 15_000

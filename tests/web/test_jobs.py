@@ -72,6 +72,23 @@ def test_which_files_and_databases_are_read_is_not_for_an_admin_of_the_page(
     assert eve.post("/api/v1/jobs", json={"kind": "curate"}).status_code == 201
 
 
+@pytest.mark.req("IM-04", "CL-04")
+def test_a_program_of_this_machine_solves_for_its_owner_alone(api: TestClient, app: ASGIApp, habitus: Habitus) -> None:
+    token = open_people(habitus).add("eve", Role.ADMIN).token
+    eve = TestClient(app, base_url=f"http://{HOST}", headers={"Authorization": f"Bearer {token}"})
+    asked = {"solver": "claude-code:opus", "shorter": True}
+    refused = eve.post("/api/v1/skills/brew-tea/improvements", json=asked)
+    assert (refused.status_code, "owner" in refused.json()["title"]) == (409, True), refused.text
+    wrong = api.post("/api/v1/skills/brew-tea/improvements", json={"solver": "knitter"})
+    assert (wrong.status_code, wrong.json()["title"]) == (422, "'knitter' solves no tasks."), wrong.text
+    assert jobs.open_queue(habitus).all() == []
+    left = api.post("/api/v1/skills/brew-tea/improvements", json=asked)
+    assert left.status_code == 201, left.text
+    (job,) = jobs.open_queue(habitus).all()
+    assert (job.given["solver"], job.given["shorter"]) == ("claude-code:opus", True)
+    assert eve.post("/api/v1/skills/brew-tea/improvements", json={"shorter": True}).status_code == 201
+
+
 @pytest.mark.req("SB-14")
 def test_a_password_in_an_address_is_not_kept(api: TestClient, habitus: Habitus) -> None:
     for address in ("postgresql://ann:hunter2@127.0.0.1:1/x", "postgresql://127.0.0.1:1/x?user=ann&password=hunter2"):

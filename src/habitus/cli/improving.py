@@ -36,9 +36,6 @@ _PATIENCE_S = 1.0  # for what is under way when somebody presses Ctrl-C
 def improve(
     context: typer.Context,
     wanted: Improvement,
-    solver: Annotated[
-        str, typer.Option("--solver", help="A program of yours that solves the tasks itself, such as claude-code.")
-    ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would do and could show.")] = False,
     later: Annotated[bool, typer.Option("--later", help="Leave it to a worker.")] = False,
     yes: Yes = False,
@@ -49,8 +46,8 @@ def improve(
     What was interrupted, the same command or 'habitus worker' goes on with: nothing measured is measured again.
     """
     text = given.read_text(wanted.text) if wanted.text else ""
-    wish = replace(replace(wanted, text=text).wish, solver=solver)
-    powers = [describe_powers(solver)] if solver else []
+    wish = replace(wanted, text=text).wish
+    powers = [describe_powers(wish.solver)] if wish.solver else []
     with opened(context) as habitus:
         seen = outlook(habitus, wish)
         if dry_run:

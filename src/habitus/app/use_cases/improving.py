@@ -11,11 +11,12 @@ from habitus.app.home import Home
 from habitus.app.operation.people import Role
 from habitus.app.use_cases.skills import skill_name
 from habitus.app.work import job_kinds, jobs
-from habitus.errors import Misused
+from habitus.errors import Misused, Refused
 from habitus.evidence.gate import MOST_ROUNDS
 from habitus.jobs.model import Job
 from habitus.learning.budget import Limits
 from habitus.learning.improve.report import CandidateReport, report_on
+from habitus.llm.agents.solvers import solver_named
 
 MOST_CANDIDATES = 20
 
@@ -35,6 +36,9 @@ class Improvement:
     rounds: int = option("Tries of each task with each version, at most.", default=MOST_ROUNDS, least=1, most=100)
     budget: str = option("Stop after so many tokens (500k), dollars ($5) or minutes (30m).", default="")
     model: str = option("Who drafts and solves, as provider:model; else the settings' model.", "-m", default="")
+    solver: str = option(
+        "A program of the owner's that solves the tasks itself, such as claude-code; else our own agent.", default=""
+    )
     parallel: int = option("Tries at a time.", default=1, least=1, most=32)
     id: str = attempt_id()
 
@@ -43,7 +47,7 @@ class Improvement:
         if self.text and self.proposal is not None:
             raise Misused("Give a candidate or a proposal, not both.")
         limits = Limits.parse(self.budget)
-        same = ("text", "proposal", "shorter", "candidates", "rounds", "model", "parallel")
+        same = ("text", "proposal", "shorter", "candidates", "rounds", "model", "solver", "parallel")
         return Wish(skill=self.name, **asdict(limits), **{field: getattr(self, field) for field in same})
 
 
@@ -58,6 +62,10 @@ class Improvement:
 def improve(home: Home, wanted: Improvement) -> Job:
     """Leave a run to a worker: small changes of a skill, gated against today's version on its tasks."""
     wish = wanted.wish
+    if wish.solver:
+        solver_named(wish.solver)
+        if home.settings.is_guest:
+            raise Refused("Only the owner starts programs of this machine.", mend="Leave the solver out.")
     outlook(home, wish)
     queue = jobs.open_queue(home)
     return queue.get(job_kinds.add(home.settings, queue, "improve", asdict(wish), id=wanted.id))
