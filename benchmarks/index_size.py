@@ -64,7 +64,11 @@ def recombined(items: Sequence[Item], more: int) -> list[Item]:
     """The items, and as many more out of their paragraphs; fewer than none are left out."""
     choose, parts = random.Random(0), [part for item in items for part in item["body"].split("\n\n") if part.strip()]
     made = [
-        {**choose.choice(items), "id": f"recombined-{number}", "body": "\n\n".join(choose.sample(parts, 12))}
+        {
+            **choose.choice(items),
+            "id": f"recombined-{number}",
+            "body": "\n\n".join(choose.sample(parts, min(12, len(parts)))),
+        }
         for number in range(more)
     ]
     return [*items[: len(items) + min(more, 0)], *made]

@@ -192,7 +192,8 @@ def write(
         )
     if rows:
         connection.execute(sa.insert(documents), rows)
-    drop_vectors(connection, before)
+    still = {entry.meaning for _, entry in items}
+    drop_vectors(connection, [digest for digest in before if digest not in still])
 
 
 def storable(text: str) -> str:
@@ -218,12 +219,15 @@ def _delete(connection: sa.Connection, collection: str, gone: Sequence[str]) -> 
 
 def drop_vectors(connection: sa.Connection, digests: Sequence[str]) -> None:
     """Let go of the vectors of these texts, unless something still needs them."""
-    still_needed = sa.or_(
-        sa.exists().where(documents.c.meaning == vectors.c.digest),
-        sa.exists().where(learned_table.c.digest == vectors.c.digest),
-    )
     for chunk in _chunks(digests):
-        connection.execute(sa.delete(vectors).where(vectors.c.digest.in_(chunk), ~still_needed))
+        # Asked for all of them at once: neither column has an index, and each question is a look at every row.
+        needed = {
+            digest
+            for column in (documents.c.meaning, learned_table.c.digest)
+            for digest in connection.execute(sa.select(column).where(column.in_(chunk))).scalars()
+        }
+        gone = [digest for digest in chunk if digest not in needed]
+        connection.execute(sa.delete(vectors).where(vectors.c.digest.in_(gone)))
 
 
 def known_vectors(connection: sa.Connection, space: Space, digests: Sequence[str]) -> set[str]:

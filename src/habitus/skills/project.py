@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 import tomllib
 from collections.abc import Iterator
@@ -40,7 +41,8 @@ def _files(root: Path) -> Iterator[Path]:
 
 def _listed(folder: Path) -> list[Path]:
     try:
-        return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+        names = sorted(os.listdir(folder))  # noqa: PTH208  # texts: to sort Paths takes ten times as long
+        return [folder / name for name in names if not name.startswith(".")]
     except OSError:
         return []
 
