@@ -109,14 +109,14 @@ async def test_a_real_program_answers_alone_leaves_no_transcript_and_says_what_i
 
 
 @pytest.mark.req("IM-04")
-@pytest.mark.parametrize("name", ["codex", "gemini-cli"])
+@pytest.mark.parametrize("name", PACKAGES)
 async def test_a_real_program_solves_with_one_skill_and_writes_down_where_we_look(
     programs: Path, provider: FakeProvider, tmp_path: Path, name: str
 ) -> None:
     person, room = tmp_path / "person", tmp_path / "room"
     given = furnished(name, person, provider.address)
     environ = {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(person), **given}
-    provider.gives(SAYS[name]("ALTBERG"))
+    provider.gives(SAYS.get(name, chat_text)("ALTBERG"))
     solver = solver_named(name)
     question = Question(system="", prompt="Which town is it?", model="", room=room, environ=environ)
     call = solver.ask(question, True)

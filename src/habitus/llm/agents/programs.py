@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from habitus.llm.agents.formats import (
@@ -169,6 +170,13 @@ _OPENCODE_AGENT = "answer"
 
 
 def _ask_opencode(question: Question) -> Call:
+    agent = {"mode": "primary", "prompt": question.system, "permission": {"*": "deny"}}
+    call = opencode_call(question, agent)
+    return replace(call, environ={**call.environ, "OPENCODE_DISABLE_EXTERNAL_SKILLS": "1"})
+
+
+def opencode_call(question: Question, agent: Mapping[str, object]) -> Call:
+    """One run of an agent of ours, with the person's sign-in and choice of a model, and nothing else of theirs."""
     places = {f"XDG_{kind.upper()}_HOME": str(question.room / kind) for kind in ("config", "data", "state")}
     link(question.folder("XDG_DATA_HOME", ".local/share") / "opencode", question.room / "data/opencode", "auth.json")
     theirs = read_json(question.folder("XDG_CONFIG_HOME", ".config") / "opencode" / "opencode.json")
@@ -177,7 +185,7 @@ def _ask_opencode(question: Question) -> Call:
         "snapshot": False,
         "share": "disabled",
         "autoupdate": False,
-        "agent": {_OPENCODE_AGENT: {"mode": "primary", "prompt": question.system, "permission": {"*": "deny"}}},
+        "agent": {_OPENCODE_AGENT: agent},
     }
     given = write_text(question.room / "opencode.json", json.dumps(config))
     return Call(
@@ -190,21 +198,22 @@ def _ask_opencode(question: Question) -> Call:
             **places,
             "OPENCODE_CONFIG": str(given),
             "OPENCODE_DISABLE_PROJECT_CONFIG": "1",
-            "OPENCODE_DISABLE_EXTERNAL_SKILLS": "1",
             "OPENCODE_DISABLE_AUTOUPDATE": "1",
         },
     )
 
 
 def _read_opencode(written: str, question: Question) -> Output:
-    texts, usage, problem = [], None, ""
+    texts, usage, problem = list[str](), None, ""
     for said in read_objects(written):
         match said:
+            case {"type": "step_start"}:
+                texts = []  # what it said before its last step is no answer
             case {"type": "text", "part": {"text": str(text)}}:
                 texts.append(text)
             case {"type": "step_finish", "part": {"tokens": dict(used)} as part}:
                 cache = as_table(used.get("cache"))
-                usage = Usage(
+                usage = (usage or Usage()) + Usage(
                     input_tokens=as_count(used, "input") + as_count(cache, "read") + as_count(cache, "write"),
                     output_tokens=as_count(used, "output") + as_count(used, "reasoning"),
                     cached_tokens=as_count(cache, "read"),
@@ -216,14 +225,19 @@ def _read_opencode(written: str, question: Question) -> Output:
 
 
 def _ask_copilot(question: Question) -> Call:
+    return copilot_call(question, "--available-tools", "none")
+
+
+def copilot_call(question: Question, *tools: str) -> Call:
+    """One run in a home of its own, which has the person's sign-in and nothing else of theirs."""
     own = question.room / "copilot"
     theirs = read_json(question.folder("COPILOT_HOME", ".copilot") / "config.json")
     kept = {key: value for key, value in theirs.items() if "logged" in key.lower() or "token" in key.lower()}
     write_text(own / "config.json", json.dumps(kept))
-    alone = ("--available-tools", "none", "--disable-builtin-mcps", "--no-custom-instructions", "--no-ask-user")
+    alone = ("--disable-builtin-mcps", "--no-custom-instructions", "--no-ask-user")
     return Call(
         arguments=(
-            *("-p", question.both, "--output-format", "json", *alone),
+            *("-p", question.both, "--output-format", "json", *tools, *alone),
             *("--usage-output-file", str(question.room / "usage.json"), *question.options()),
         ),
         environ={"COPILOT_HOME": str(own), "COPILOT_AUTO_UPDATE": "false"},
@@ -234,8 +248,8 @@ def _read_copilot(written: str, question: Question) -> Output:
     texts, problem = [], ""
     for said in read_objects(written):
         match said:
-            case {"type": "assistant.message", "data": {"content": str(text)}}:
-                texts.append(text)
+            case {"type": "assistant.message", "data": {"content": str(text)}} if text:
+                texts = [text]  # the last is the answer
             case {"type": "session.error", "data": {"message": message}}:
                 problem = str(message)
     metrics = as_table(read_json(question.room / "usage.json").get("modelMetrics"))
@@ -266,6 +280,8 @@ def _ask_pi(question: Question) -> Call:
 
 
 def _read_pi(written: str, question: Question) -> Output:
+    """The last message is the answer, and all of them were paid."""
+    output, spent = Output(), Usage()
     for said in read_objects(written):
         message = as_table(said.get("message"))
         if said.get("type") != "message_end" or message.get("role") != "assistant":
@@ -278,10 +294,11 @@ def _read_pi(written: str, question: Question) -> Output:
             cached_tokens=as_count(used, "cacheRead"),
             cost=cost,
         )
+        spent += usage
         parts = [str(as_table(part).get("text") or "") for part in message.get("content") or ()]
         problem = str(message.get("errorMessage") or "") if message.get("stopReason") == "error" else ""
-        return Output(text="".join(parts), usage=usage, problem=problem)
-    return Output()
+        output = Output(text="".join(parts), usage=spent, problem=problem)
+    return output
 
 
 def _ask_cursor(question: Question) -> Call:

@@ -5,13 +5,14 @@ Of the person it has the sign-in and the choice of a model; no server, hook, plu
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from habitus.errors import Invalid, did_you_mean
-from habitus.llm.agents.formats import link
+from habitus.llm.agents.formats import link, read_json, write_text
 from habitus.llm.agents.program import Call, Program, Question
-from habitus.llm.agents.programs import CLAUDE_QUIET, PROGRAMS, codex_home, gemini_home
+from habitus.llm.agents.programs import CLAUDE_QUIET, PROGRAMS, codex_home, copilot_call, gemini_home, opencode_call
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,6 +73,38 @@ def _start_gemini(question: Question, may_act: bool) -> Call:
     )
 
 
+def _start_opencode(question: Question, may_act: bool) -> Call:
+    refused = {} if may_act else {"edit": "deny", "bash": "deny"}
+    call = opencode_call(question, {"mode": "primary", "permission": {"*": "allow", "webfetch": "deny", **refused}})
+    return replace(call, environ={**call.environ, "HOME": str(question.room)})
+
+
+def _start_copilot(question: Question, may_act: bool) -> Call:
+    tools = () if may_act else ("--deny-tool", "shell", "--deny-tool", "write")
+    call = copilot_call(question, "--allow-all-tools", *tools)
+    return replace(call, environ={**call.environ, "HOME": str(question.room)})
+
+
+def _start_pi(question: Question, may_act: bool) -> Call:
+    own = question.room / "pi"
+    link(question.folder("PI_CODING_AGENT_DIR", ".pi/agent"), own, "auth.json", "models.json")
+    kept = ("defaultProvider", "defaultModel", "defaultThinkingLevel")
+    theirs = read_json(question.folder("PI_CODING_AGENT_DIR", ".pi/agent") / "settings.json")
+    write_text(own / "settings.json", json.dumps({key: theirs[key] for key in kept if key in theirs}))
+    tools = ("read", "grep", "find", "ls", *(("write", "edit", "bash") if may_act else ()))
+    without = ("context-files", "extensions", "prompt-templates", "themes")
+    return Call(
+        arguments=(
+            *("-p", "--mode", "json", *(f"--no-{each}" for each in without)),
+            *("--tools", ",".join(tools), *question.options()),
+        ),
+        stdin=question.prompt,
+        environ={"HOME": str(question.room), "PI_CODING_AGENT_DIR": str(own), "PI_OFFLINE": "1", "PI_TELEMETRY": "0"},
+    )
+
+
+_UNHELD = "nothing but its own judgement holds its commands in that folder"
+
 SOLVERS: Mapping[str, SolverProgram] = {
     one.program.name: one
     for one in (
@@ -80,7 +113,7 @@ SOLVERS: Mapping[str, SolverProgram] = {
             ask=_start_claude,
             skills=".claude/skills",
             transcripts=".claude/projects/*/*.jsonl",
-            powers="nothing but its own judgement holds its commands in that folder",
+            powers=_UNHELD,
             is_experimental=False,
         ),
         SolverProgram(
@@ -95,7 +128,28 @@ SOLVERS: Mapping[str, SolverProgram] = {
             ask=_start_gemini,
             skills=".gemini/skills",
             transcripts=".gemini/tmp/*/chats/session-*.json*",
-            powers="nothing but its own judgement holds its commands in that folder",
+            powers=_UNHELD,
+        ),
+        SolverProgram(
+            program=PROGRAMS["opencode"],
+            ask=_start_opencode,
+            skills="config/opencode/skills",
+            transcripts="data/opencode/opencode*.db",
+            powers=_UNHELD,
+        ),
+        SolverProgram(
+            program=PROGRAMS["copilot"],
+            ask=_start_copilot,
+            skills="copilot/skills",
+            transcripts="copilot/session-state/*/events.jsonl",
+            powers=_UNHELD,
+        ),
+        SolverProgram(
+            program=PROGRAMS["pi"],
+            ask=_start_pi,
+            skills="pi/skills",
+            transcripts="pi/sessions/*/*.jsonl",
+            powers=_UNHELD,
         ),
     )
 }
