@@ -71,6 +71,7 @@ def test_the_three_commands_of_the_guide_lead_to_a_proved_change(
     assert ("With 8 gate tasks a run could show" in looked) is (gate < 10)
     said = direct(*go, *fewer, "--yes", env=model).out
     assert "It stops after 90 minutes." in said
+    assert " minutes left]" in said
     assert "Candidate 1: Small letters fail." in said
     assert f"accepted: 0 → 100 of 100 on {gate} tasks" in said
     assert "Proposed: habitus review show 1" in said

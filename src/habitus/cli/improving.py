@@ -89,7 +89,7 @@ def _unfinished(queue: JobQueue, wish: Wish) -> str:
 
 
 def _follow(context: typer.Context, habitus: Habitus, queue: JobQueue, skill: str, id: str, as_json: bool) -> None:
-    stopped, watch = threading.Event(), _Watch(open_ledger(habitus), skill, id, is_quiet=as_json)
+    stopped, watch = threading.Event(), _Watch(open_ledger(habitus), skill, queue.get(id), is_quiet=as_json)
     before = signal.signal(signal.SIGINT, lambda *_: stopped.set())
     try:
         with jobs.at_work(habitus, queue, only=("improve",), starts_due=False, patience_s=_PATIENCE_S):
@@ -132,22 +132,25 @@ def _say_result(context: typer.Context, job: Job, results: list[Any], watch: _Wa
 class _Watch:
     """Says what is new in the ledger of a run."""
 
-    def __init__(self, ledger: ImproveLedger, skill: str, run: str, *, is_quiet: bool) -> None:
+    def __init__(self, ledger: ImproveLedger, skill: str, job: Job, *, is_quiet: bool) -> None:
         self._ledger = ledger
         self._skill = skill
-        self._run = run
+        self._run = job.id
+        self._limits = job.given
         self._is_quiet = is_quiet
         self._said: dict[str, str] = {}
         self._began = time.monotonic()
         self.spent = "nothing"
+        self.left = ""
 
     def look(self) -> None:
         kept = self._ledger.rollouts(skill=self._skill, job=self._run)
         if not kept:
             return
         minutes = (time.monotonic() - self._began) / 60
-        cost = _dollars(sum(one.dollars for one in kept))
-        self.spent = f"{len(kept)} rollouts, {sum(one.tokens for one in kept):,} tokens{cost}, {minutes:.1f} minutes"
+        tokens, dollars = sum(one.tokens for one in kept), sum(one.dollars for one in kept)
+        self.spent = f"{len(kept)} rollouts, {tokens:,} tokens{_dollars(dollars)}, {minutes:.1f} minutes"
+        self.left = self._left(tokens, dollars, minutes)
         practised = sum(one.side is Side.PRACTICE for one in kept)
         self._say("practice", f"Practised {practised} times." if practised else "", progress=True)
         for one in self._ledger.candidates(self._skill):
@@ -157,10 +160,24 @@ class _Watch:
                 self._say(f"{one.id} gate", _gate_line(report), progress=True)
                 self._say(f"{one.id} exam", f"  exam: {report.exam.line}" if report.exam else "", progress=True)
 
+    def _left(self, tokens: int, dollars: float, minutes: float) -> str:
+        """What its budget still allows, where it has one."""
+        taken = {
+            "tokens": (tokens, "{:,.0f} tokens"),
+            "dollars": (dollars, "${:.2f}"),
+            "minutes": (minutes, "{:.1f} minutes"),
+        }
+        said = [
+            form.format(max(self._limits[of] - so_far, 0))
+            for of, (so_far, form) in taken.items()
+            if self._limits.get(of)
+        ]
+        return f"; {', '.join(said)} left" if said else ""
+
     def _say(self, about: str, line: str, *, progress: bool = False) -> None:
         if line and self._said.get(about) != line and not self._is_quiet:
             self._said[about] = line
-            output.say(f"{line} [{self.spent}]" if progress else line, style="dim" if progress else "")
+            output.say(f"{line} [{self.spent}{self.left}]" if progress else line, style="dim" if progress else "")
 
 
 def _gate_line(report: CandidateReport) -> str:
