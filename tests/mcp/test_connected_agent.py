@@ -8,13 +8,14 @@ import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from habitus.app.other_agents.listing import last_listing
+from habitus.app.other_agents.listing import Seen, last_listing, make_listing
+from tests import npm
 from tests.cli.test_hooks import call, ended, said
 from tests.conftest import Cli
 from tests.fake_provider import FakeProvider, Reply
@@ -131,8 +132,21 @@ def own_files(cli: Cli) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in places if path.exists()}
 
 
-def test_check_says_which_descriptions_its_listing_has_lost(claude: Claude) -> None:
-    """The same names as the program's own listing, before and after the mend."""
+@pytest.mark.req("CL-08")
+@pytest.mark.parametrize("version", ["2.1.197", "2.1.240", "2.1.285", "2.1.310", "2.1.325"])
+def test_check_says_which_descriptions_its_listing_has_lost(claude: Claude, tmp_path: Path, version: str) -> None:
+    """The same names as the program's own listing, before and after the mend; and without skills of the person's, as
+    much room as that version is known to take for its own."""
+    (tmp_path / "npm").mkdir()
+    program = npm.install(tmp_path / "npm", f"@anthropic-ai/claude-code@{version}") / "claude"
+    claude = replace(claude, binary=program)
+
+    def seen() -> Seen:
+        claude("hello")
+        return last_listing(claude.cli.user_home.glob(".claude/projects/*/*.jsonl"))
+
+    alone = seen()
+    assert make_listing([], Seen(version=version), {}, {}) == make_listing([], alone, {}, {})
     skills = claude.cli.user_home / ".claude" / "skills"
     for number in range(25):
         folder = skills / f"skill-{number:02}"
@@ -142,15 +156,14 @@ def test_check_says_which_descriptions_its_listing_has_lost(claude: Claude) -> N
     (skills / "skill-00" / "SKILL.md").write_text("---\nname: skill-00\ndescription: [\n---\nDo it.\n")
 
     def lost() -> tuple[int, list[str]]:
-        claude("hello")
-        listing = last_listing(claude.cli.user_home.glob(".claude/projects/*/*.jsonl")).listing
+        real = re.findall(r"(?m)^- (skill-\d+)$", seen().listing)
         (report,) = json.loads(claude.cli("check", "--json", "--agent", "claude-code").out)["agents"]
         remarks = [each for each in report["remarks"] if "without a description" in each["what"]]
         said = int(re.findall(r"lists (\d+) of", remarks[0]["what"])[0]) if remarks else 0
         if remarks:
             setting = remarks[0]["mend"].removeprefix("set ").partition(" in ")[0]
             (claude.cli.user_home / ".claude" / "settings.json").write_text(f"{{{setting}}}")
-        return said, re.findall(r"(?m)^- (skill-\d+)$", listing)
+        return said, real
 
     said, real = lost()
     assert said == len(real) > 0
