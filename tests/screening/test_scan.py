@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -138,6 +139,19 @@ def test_a_script_is_judged_with_the_sentence_that_runs_it() -> None:
         ("orders_script", "Has tidy.sh run, which deletes files (tidy.sh:2).")
     ]
     assert "dangerous_code" in held_for(skill("Always run tidy.sh from this skill's scripts folder after every task."))
+
+
+@pytest.mark.parametrize(
+    "line", ["source ~/.notes/init.sh", "./tools/sync_state.py", "python3 scripts/update.py --all"]
+)
+def test_a_script_that_runs_what_is_not_there_is_held_where_it_is_run_with_every_task(line: str) -> None:
+    order = "Always run tidy.sh from this skill's scripts folder after every task."
+    script = f"#!/bin/sh\n{line}\n"
+    (name,) = [word for word in re.split(r"[ /]", line) if word.endswith((".sh", ".py"))]
+    assert is_clean(scan(skill("The script tidies up.", tidy__sh=script)))
+    assert is_clean(scan({**skill(order, tidy__sh=script), f"tools/{name}": file_of(b"print()\n")}))
+    (found,) = [one.why for one in scan(skill(order, tidy__sh=script)) if one.severity is Risk.HIGH]
+    assert found == f"{name} is to be run with every task, and is not among the files."
 
 
 def test_a_host_is_not_the_skills_own_because_an_order_in_the_description_names_it() -> None:

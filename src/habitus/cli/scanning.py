@@ -17,7 +17,7 @@ from habitus.cli.opening import opened
 from habitus.cli.options import AsJson
 from habitus.learning.budget import CapReached
 from habitus.llm.model import NoUsableAnswer, ProviderFault
-from habitus.screening.findings import Risk, by_kind
+from habitus.screening.findings import Risk
 
 
 def scan(
@@ -66,10 +66,11 @@ def _print_second_look(again: list[LookedAgain] | None) -> None:
 
 def _print_report(report: ScanReport) -> None:
     for each in report.scanned:
-        for kind in by_kind(each.findings):
-            where = "" if kind.first.path == each.name else f"{each.name}/"
-            style = "red" if kind.first.severity is Risk.HIGH else "yellow"
-            output.say(f"{kind.first.severity.value}: {where}{kind}", style=style)
+        for found in each.findings:
+            where = "" if found.path == each.name else f"{each.name}/"
+            output.say(
+                f"{found.severity.value}: {where}{found}", style="red" if found.severity is Risk.HIGH else "yellow"
+            )
     for left in report.not_read:
         output.say(f"not read: {left.name or left.origin}: {left.reason}", style="yellow")
     held = sum(each.is_held for each in report.scanned)

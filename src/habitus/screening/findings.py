@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -36,7 +36,7 @@ _EXCERPT_CHARACTERS = 120
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """One suspicious place in one file."""
+    """One suspicious place in one file; it may stand for more of its kind."""
 
     rule: str
     category: Category
@@ -45,26 +45,19 @@ class Finding:
     line: int
     excerpt: str
     why: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Kind:
-    """The findings of one rule in a skill: the first place stands for the others."""
-
-    first: Finding
-    more: int = 0
+    more: int = 0  # places of the same kind in the skill
 
     def __str__(self) -> str:
         more = f", and {self.more} more place{'s' * (self.more > 1)}" if self.more else ""
-        return f"{self.first.path}:{self.first.line}: {self.first.why.rstrip('.')}{more} ({self.first.rule})"
+        return f"{self.path}:{self.line}: {self.why.rstrip('.')}{more} ({self.rule})"
 
 
-def by_kind(findings: Iterable[Finding]) -> tuple[Kind, ...]:
-    """One sentence a kind, with the first place and how many more; in the order they come."""
+def by_kind(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """One a kind, the first place, which says how many more there are; in the order they come."""
     kinds: dict[tuple[str, Risk], list[Finding]] = {}
     for finding in findings:
         kinds.setdefault((finding.rule, finding.severity), []).append(finding)
-    return tuple(Kind(first=found[0], more=len(found) - 1) for found in kinds.values())
+    return tuple(replace(found[0], more=len(found) - 1) for found in kinds.values())
 
 
 def is_clean(findings: Iterable[Finding]) -> bool:

@@ -11,19 +11,11 @@ from enum import Enum
 from functools import cached_property
 
 from habitus.files import File, Tree
+from habitus.screening import rules
 from habitus.screening.findings import Category, Finding, Policy, Risk, excerpt_of, held_texts, worse_first
 from habitus.screening.python_code import Seen, look_at
 from habitus.screening.python_code import together as seen_together
 from habitus.screening.readable import Hidden, doubtful, encoded, invisible, is_strange, plain
-from habitus.screening.rules import (
-    Match,
-    Neighbourhood,
-    addresses,
-    found_commands,
-    is_rented,
-    neighbourhood,
-    ways_by_slot,
-)
 from habitus.screening.sentences import NOTHING, Sentence, sentences
 
 _PER_RULE = 8  # places of one rule in one file that are reported; the first says enough
@@ -50,6 +42,9 @@ _UNSEEN = re.compile(
 _FRONT = re.compile(r"\A(---\n.{0,1200}?\n---|.{0,120}).*", re.DOTALL)  # what a skill says it is
 _QUOTED = re.compile(r"[\"“`][^\"”`\n]{6,200}[\"”`]")
 _FILE_NAME = re.compile(r"[\w-]{1,60}\.(?:sh|py|ps1|bat|js|mjs|rb|pl|command)\b")
+_RUN_LINE = re.compile(
+    r"(?m)^[ \t]{0,9}(?:(?:ba|z)?sh |source |\. |python3? |node )?[~$\w./{}-]{0,80}/([\w-]{1,60}\.(?:sh|py|js|rb|pl))\b"
+)
 _RUN_VERBS = re.compile(r"\b(?:run|runs|running|execut\w{1,5}|launch\w{0,4}|invok\w{1,4}|start|started|source)\b")
 _WORSE_THAN_AN_EXAMPLE = frozenset(
     {"floods", "reverse_shell", "runs_fetched_code", "sends_secrets", "environment_dump"}
@@ -98,7 +93,7 @@ def _pages(tree: Tree, policy: Policy) -> list[Page]:
     texts = {path: text for path, file in sorted(tree.items()) if (text := _text_of(file)) is not None}
     seen = {path: plain(text, strange=is_strange(text)) for path, text in texts.items()}
     head = next((text[:1600] for path, text in seen.items() if path.lower().endswith("skill.md")), "")
-    hosts = neighbourhood((text.lower() for text in seen.values()), _FRONT.sub(r"\1", head))
+    hosts = rules.neighbourhood((text.lower() for text in seen.values()), _FRONT.sub(r"\1", head))
     return [Page(path=path, raw=texts[path], text=text, hosts=hosts, policy=policy) for path, text in seen.items()]
 
 
@@ -148,7 +143,7 @@ class Page:
     path: str
     raw: str
     text: str  # as a reader sees it
-    hosts: Neighbourhood
+    hosts: rules.Neighbourhood
     policy: Policy
     is_hidden: bool = False
 
@@ -202,7 +197,7 @@ class Page:
         if self.kind is Kind.DATA:
             return
         spoken = {one.line: one for one in self.sentences}
-        for match in found_commands(self.lower):
+        for match in rules.found_commands(self.lower):
             if severity := self._judged(match, spoken.get(self.line_of(match.start))):
                 excerpt = self.lower[match.start : match.end]
                 rule = match.rule
@@ -214,14 +209,14 @@ class Page:
 
     def _rented(self) -> Iterator[Finding]:
         """Addresses of hosts that anyone can have for a minute."""
-        for place, host in addresses(self.lower):
-            if is_rented(host):
+        for place, host in rules.addresses(self.lower):
+            if rules.is_rented(host):
                 is_said = self.kind is Kind.PROSE and (self.is_about_attacks or not self.is_hidden)
                 why = "Leads to a host that anyone can have for a minute."
                 risk = Risk.NOTE if is_said else Risk.HIGH
                 yield self._at(self.line_of(place), "rented_host", Category.EXFILTRATION, risk, why, host)
 
-    def _judged(self, match: Match, said: Sentence | None) -> Risk | None:
+    def _judged(self, match: rules.Match, said: Sentence | None) -> Risk | None:
         """How bad a command is where it stands."""
         rule = match.rule
         if rule.needs and not self._leads_away(match):
@@ -235,15 +230,15 @@ class Page:
 
     @property
     def names_foreign_host(self) -> bool:
-        return any(self.hosts.kind(host) == "foreign_host" for _, host in addresses(self.lower))
+        return any(self.hosts.kind(host) == "foreign_host" for _, host in rules.addresses(self.lower))
 
-    def _leads_away(self, match: Match) -> bool:
+    def _leads_away(self, match: rules.Match) -> bool:
         """Does the command name a host that is neither known nor the skill's own?"""
         end = self.lower.find("\n", match.end)
         command = self.lower[match.start : end if end >= 0 else len(self.lower)][:800]
         if self.is_python and "://" not in command:
             command = self.lower
-        kinds = {self.hosts.kind(host) for _, host in addresses(command)}
+        kinds = {self.hosts.kind(host) for _, host in rules.addresses(command)}
         if match.rule.needs == "unknown_host":
             return not kinds or "foreign_host" in kinds or "http://" in command
         return "foreign_host" in kinds
@@ -254,7 +249,7 @@ class Page:
 
     def _meant(self) -> Iterator[Finding]:
         """What the sentences want."""
-        ways = ways_by_slot()
+        ways = rules.ways_by_slot()
         for one in self.sentences:
             meeting = one.own & ways.keys()
             around = one.around if meeting else NOTHING
@@ -284,20 +279,26 @@ def _scan_orders_to_run(pages: Sequence[Page], findings: Sequence[Finding]) -> I
     for found in findings:
         if found.rule in _TOGETHER:
             deeds.setdefault(found.path.rpartition("/")[2].lower(), []).append(found)
-    there = {page.path.rpartition("/")[2].lower() for page in pages}
+    runs = {page.path.rpartition("/")[2].lower(): _runs(page) for page in pages}
     for page in pages:
         for one in page.sentences:
             if one.is_code or not ("script_path" in one.own and _RUN_VERBS.search(one.text.lower())):
                 continue
             is_standing = "standing" in one.own or "standing" in one.around
             for name in dict.fromkeys(_FILE_NAME.findall(one.text.lower())):
-                if name not in there and is_standing and _is_own_script(name, one):
-                    why = f"{name} is to be run with every task, and is not among the files."
+                absent = next((each for each in (name, *runs.get(name, ())) if each not in runs), "")
+                if absent and is_standing and _is_own_script(name, one):
+                    why = f"{absent} is to be run with every task, and is not among the files."
                     yield page._at(one.line, "absent_script", Category.DANGEROUS_CODE, Risk.HIGH, why, one.text)
                 for deed in deeds.get(name, [])[:1]:
                     why = f"Has {name} run, which {_TOGETHER[deed.rule]} ({deed.path}:{deed.line})."
                     risk = Risk.HIGH if is_standing or deed.rule == "sends" else Risk.NOTE
                     yield page._at(one.line, "orders_script", deed.category, risk, why, one.text)
+
+
+def _runs(page: Page) -> Sequence[str]:
+    """The files that a shell script runs."""
+    return _RUN_LINE.findall(page.lower) if page.path.lower().endswith("sh") else ()
 
 
 def _is_own_script(name: str, said: Sentence) -> bool:
@@ -342,7 +343,7 @@ def _scan_found(page: Page, hidden: Hidden) -> Iterator[Finding]:
             yield replace(finding, line=hidden.line, why=f"Hidden text: {finding.why}")
 
 
-def _scan_fenced_python(path: str, text: str, hosts: Neighbourhood) -> Iterator[Finding]:
+def _scan_fenced_python(path: str, text: str, hosts: rules.Neighbourhood) -> Iterator[Finding]:
     """An example is not run by itself, so it weighs less than a script."""
     line, end = 1, 0
     while (start := text.find("```py", end)) >= 0:
@@ -351,7 +352,7 @@ def _scan_fenced_python(path: str, text: str, hosts: Neighbourhood) -> Iterator[
         end = text.find("```", start)
         end = end if end >= 0 else len(text)
         code = text[start:end]
-        is_foreign = any(hosts.kind(host) == "foreign_host" for _, host in addresses(code.lower()))
+        is_foreign = any(hosts.kind(host) == "foreign_host" for _, host in rules.addresses(code.lower()))
         for seen in look_at(code, is_foreign=is_foreign) if _PYTHON_CUES.search(code) else ():
             severity = seen.severity if seen.rule in _WORSE_THAN_AN_EXAMPLE else Risk.NOTE
             excerpt = code.split("\n")[seen.line - 1]

@@ -106,7 +106,6 @@ def _templates() -> Environment:
         "markdown": markdown,
         "moment": moment,
         "counted": words.counted,
-        "of_finding": lambda found: f"{found.path}:{found.line}: {found.why} ({found.rule})",
         "source_word": words.source,
         "twice": lambda text: (text, text),
     }

@@ -13,7 +13,7 @@ from habitus.files import Tree, file_of, given_path
 from habitus.learning.budget import Budget
 from habitus.learning.second_look import Doubt, second_look
 from habitus.llm.model import Model
-from habitus.screening.findings import Finding, Policy, is_clean
+from habitus.screening.findings import Finding, Policy, by_kind, is_clean
 from habitus.screening.scanner import scan
 from habitus.skills.formats import archives, detect, units
 from habitus.skills.formats.base import CantTake, Incoming, NotTaken
@@ -23,7 +23,7 @@ _MOST_BYTES = 2 * 1024 * 1024  # of one file; a larger one is no text for a mode
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scanned:
-    """A skill, or files that are none, with what is suspicious about them; `is_held` if an import would wait."""
+    """A skill, or files that are none, with a finding for each kind of suspicion; `is_held` if an import would wait."""
 
     name: str
     origin: str
@@ -82,7 +82,7 @@ def _skills_at(path: str, most: int | None = None) -> tuple[list[tuple[str, str,
 
 
 def _scanned(screening: Policy, name: str, origin: str, tree: Tree) -> Scanned:
-    findings = scan(tree, screening)
+    findings = by_kind(scan(tree, screening))
     return Scanned(name=name, origin=origin, findings=findings, is_held=not is_clean(findings))
 
 
