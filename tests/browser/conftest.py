@@ -77,6 +77,17 @@ def _is_complaint(said: ConsoleMessage) -> bool:
     return said.type == "error" and "the server responded with a status of 4" not in said.text
 
 
+def drop(page: Page, path: Path) -> None:
+    """Let a file or a folder fall where files are dropped, as from the desktop."""
+    at = page.locator("[data-drop]").bounding_box()
+    assert at is not None
+    session = page.context.new_cdp_session(page)
+    carried = {"items": [], "files": [str(path)], "dragOperationsMask": 1}
+    where = {"x": at["x"] + at["width"] / 2, "y": at["y"] + 12}
+    for kind in ("dragEnter", "dragOver", "drop"):
+        session.send("Input.dispatchDragEvent", {"type": kind, "data": carried, **where})
+
+
 @pytest.fixture
 def pictures(tmp_path: Path) -> Path:
     """Where each journey leaves a picture of its end, for whoever wants to look at it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
@@ -13,7 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from habitus.files import file_of
 from habitus.skills.review import Action, Change
-from tests.browser.conftest import Site
+from tests.browser.conftest import Site, drop
 from tests.web.furnished import AGENT
 from tests.web.test_pages import ATTACKS, PAGES
 
@@ -67,13 +68,17 @@ def test_a_person_searches_edits_and_takes_back(page: Page, site: Site) -> None:
 def test_a_file_is_dropped_looked_at_and_saved(page: Page, site: Site, tmp_path: Path) -> None:
     file = tmp_path / "brew-tea.md"
     file.write_text("---\nname: brew-tea\ndescription: How tea is brewed\n---\n1. Boil water.\n")
-    page.goto(f"{site.address}/import")
-    page.get_by_label("A file with skills").set_input_files(file)
-    expect(page.locator("#looked")).to_contain_text("Nothing suspicious was found.")
-    assert not site.habitus.skills.is_taken("brew-tea")
-    page.get_by_role("button", name="Save them").click()
-    expect(page.get_by_role("status")).to_contain_text("Saved: 1 skill.")
-    assert site.habitus.skills.is_taken("brew-tea")
+    archive = tmp_path / "jam.zip"
+    with zipfile.ZipFile(archive, "w") as made:
+        made.writestr("make-jam/SKILL.md", file.read_text().replace("brew-tea", "make-jam"))
+    for dropped, name in ((file, "brew-tea"), (archive, "make-jam")):
+        page.goto(f"{site.address}/import")
+        drop(page, dropped)
+        expect(page.locator("#looked")).to_contain_text("Nothing suspicious was found.")
+        assert not site.habitus.skills.is_taken(name)
+        page.get_by_role("button", name="Save them").click()
+        expect(page.get_by_role("status")).to_contain_text("Saved: 1 skill.")
+        assert site.habitus.skills.is_taken(name)
 
 
 @pytest.mark.full

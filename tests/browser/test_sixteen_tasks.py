@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from habitus.journal.model import Turn
-from tests.browser.conftest import Site
+from tests.browser.conftest import Site, drop
 
 ADDRESS = "https://1.1.1.1/team/skills.git"  # of the public internet; git is told to look for it here
 SKILL = "---\nname: {0}\ndescription: About {0}\n---\n1. Begin.\n"
@@ -77,6 +77,9 @@ def test_what_people_come_for_takes_three_clicks_and_no_terminal(surroundings: P
         )
         habitus.journal.record(asked)
     person = Person(page, site.address)
+    last = page.get_by_role("heading", name="Agents", exact=True).bounding_box()
+    assert last is not None
+    assert last["y"] + last["height"] < 860  # Home fits the first screen
     _look_after_skills(person, site)
     _bring_in(person, site, surroundings)
     _teach(person, site)
@@ -134,6 +137,18 @@ def _bring_in(person: Person, site: Site, place: Path) -> None:
         person.click(page.get_by_role("button", name="Save them"))
         expect(page.get_by_role("row", name="make-jam")).to_contain_text("saved")
         assert habitus.skills.is_taken("make-jam")
+    folder = place / "garden"
+    (folder / "plant-beans").mkdir(parents=True)
+    (folder / "plant-beans" / "SKILL.md").write_text(SKILL.format("plant-beans"))
+    with person.task("folder"):
+        person.goes_to("Skills")
+        person.click(page.get_by_role("link", name="Import"))
+        drop(page, folder)
+        person.click(page.get_by_role("button", name="Save them"))
+        expect(page.get_by_role("row", name="plant-beans")).to_contain_text("saved")
+        with page.expect_navigation():  # the page is shown anew
+            page.get_by_role("button", name="Undo all of it").click()
+        assert not habitus.skills.is_taken("plant-beans")
     with person.task("address"):
         person.goes_to("Skills")
         person.click(page.get_by_role("link", name="Import"))

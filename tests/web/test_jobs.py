@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from fastapi.testclient import TestClient
@@ -34,6 +35,23 @@ def test_a_job_is_left_followed_ended_and_tried_again(browser: TestClient, habit
     assert queue.get(job.id).state is JobState.WAITING
     missing = browser.post("/automation", data={"kind": "import"}, headers={"HX-Request": "true"})
     assert (missing.status_code, "Say where from" in missing.text) == (422, True)
+
+
+@pytest.mark.req("CL-02")
+def test_a_skill_gets_tasks_and_a_run_on_its_page(browser: TestClient, habitus: Habitus) -> None:
+    page = browser.get("/skills/brew-tea?tab=improve").text
+    assert ("It has 0 tasks." in page, "habitus tasks" in page, "Start it" in page) == (True, False, False)
+    assert "Nothing yet was asked of it" in browser.post("/skills/brew-tea/tasks/mine").text
+    for number in range(8):
+        task = {"asked": f"Brew tea number {number}", "expect": "boil"}
+        page = browser.post("/skills/brew-tea/tasks", data=task).text
+    assert ("The task is kept." in page, "It has 8 tasks: " in page) == (True, True)
+    browser.post("/undo", data={"undo": re.findall(r'name="undo" value="([^"]+)"', page)})
+    assert "It has 7 tasks: " in browser.get("/skills/brew-tea?tab=improve").text
+    wrong = browser.post("/skills/brew-tea/improve", data={"budget": "much"}, headers={"HX-Request": "true"})
+    assert wrong.status_code == 422
+    assert "left to the next worker" in browser.post("/skills/brew-tea/improve", data={"budget": "30m"}).text
+    assert [job.kind for job in jobs.open_queue(habitus).all()] == ["improve"]
 
 
 @pytest.mark.req("CL-02")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from habitus.app.declaring import Nothing
 from habitus.app.home import Home
 from habitus.app.library import undoing
-from habitus.app.use_cases import lessons, pausing, review, writing
+from habitus.app.use_cases import lessons, pausing, review, tasks, writing
 from habitus.app.use_cases.lessons import ManyLessons
 from habitus.app.use_cases.writing import ArchivedName, SkillRemoval
 from habitus.errors import Invalid
@@ -46,6 +46,12 @@ def take_back(home: Home, words: Sequence[str]) -> TakenBack:
         case ("review", "reopen", *ids) if ids:
             again = review.reopen(home, review.Reopening(ids=tuple(ids))).reopened
             return TakenBack(said=tuple(f"{item.what} waits for you again." for item in again))
+        case ("tasks", "remove", name, id):
+            dropped = tasks.remove(home, tasks.OneTask(name=name, id=id))
+            return TakenBack(said=("The task is gone.",), undo=dropped.undo)
+        case ("tasks", "add", name, "--task", text):
+            kept = tasks.add(home, tasks.NewTask(name=name, task=text))
+            return TakenBack(said=("The task is back.",), undo=kept.undo)
         case ("resume" | "pause",) as turn:
             now = (pausing.pause if turn == ("pause",) else pausing.resume)(home, Nothing())
             return TakenBack(said=("Learning is paused." if now.paused else "Learning goes on.",), undo=now.undo)

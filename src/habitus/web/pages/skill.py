@@ -13,7 +13,7 @@ from habitus.app.library import comparing, explaining, faring, trusting
 from habitus.app.library.browsing import rows_of, with_days
 from habitus.app.library.comparing import FileChange
 from habitus.app.library.undoing import of_written
-from habitus.app.use_cases import improving, writing
+from habitus.app.use_cases import improving, tasks, writing
 from habitus.app.use_cases.improving import Improvements
 from habitus.app.use_cases.skills import OneSkill, file_of
 from habitus.app.use_cases.skills import show as show_skill
@@ -254,8 +254,26 @@ def improve(
 ) -> HTMLResponse:
     """Leave a run to a worker."""
     improving.improve(habitus, improving.Improvement(name=name, budget=budget, shorter=shorter))
-    said = Said(text="It is left to the next worker that is free.")
+    said = Said(text="It is left to the next worker that is free; Automation shows how far it is.")
     return shown_page(request, habitus, name, "improve", said=said)
+
+
+@router.post("/skills/{name}/tasks")
+def add_task(
+    request: Request, habitus: Opened, name: str, asked: Annotated[str, Form()], expect: Annotated[str, Form()]
+) -> HTMLResponse:
+    """Keep what is asked, with what a good answer has in it."""
+    done = tasks.add(habitus, tasks.NewTask(name=name, request=asked.strip(), expect=(expect.strip(),)))
+    return shown_page(request, habitus, name, "improve", said=Said(text="The task is kept.", undo=done.undo))
+
+
+@router.post("/skills/{name}/tasks/mine")
+def mine_tasks(request: Request, habitus: Opened, name: str) -> HTMLResponse:
+    """Propose tasks of what was asked again and again and came out well."""
+    found = tasks.mine(habitus, tasks.TaskMining(skill=name, apply=True)).found
+    waits = f"{words.counted(len(found), 'task')} found; see the Inbox."
+    nothing = "Nothing yet was asked of it again and again, and came to a result that was accepted."
+    return shown_page(request, habitus, name, "improve", said=Said(text=waits if found else nothing))
 
 
 @router.post("/skills/{name}/turn")
