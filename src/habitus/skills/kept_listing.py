@@ -139,9 +139,14 @@ def keep(
             return
         view.file.parent.mkdir(exist_ok=True, mode=0o700)
         write_whole(view.file, begin + "".join(map(_line, items)).encode() + _END, mode=0o600, durable=False)
-        kept = sorted(view.file.parent.glob("listing-*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
-        for old in kept[:-_MOST]:
-            old.unlink(missing_ok=True)
+        forget_listings(view.home, but=_MOST)
+
+
+def forget_listings(home: Path, *, but: int = 0) -> None:
+    """Let go of what is kept, but the last few; the next `skills list` keeps it anew."""
+    kept = sorted((home / "cache").glob("listing-*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
+    for old in kept[: len(kept) - but] if len(kept) > but else ():
+        old.unlink(missing_ok=True)
 
 
 def _line(kept: KeptItem) -> str:

@@ -40,6 +40,7 @@ from habitus.settings import Settings
 from habitus.skills import erasing, trees
 from habitus.skills.finding import Finder
 from habitus.skills.formats.tool_json import recorded_in, without_recorded
+from habitus.skills.kept_listing import forget_listings
 from habitus.skills.listing import Listed
 from habitus.skills.model import Actor, Author
 from habitus.tasks.model import Task
@@ -171,6 +172,7 @@ def _erase(home: Home, person: Person) -> None:
     home.finder.forget_learned(requests)
     for path in _files(home.shared, home.place, person):
         _remove(path)
+    forget_listings(home.settings.home)
     _drop_cases(home, person)
     examined: set[str] = set()
     for item, _, others in _skills_with_tasks(home, person):
