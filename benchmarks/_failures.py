@@ -120,7 +120,7 @@ def score_hints(kinds: Sequence[Kind], place: Path) -> Found:
     settings = read_settings(place / "home", {"HOME": str(place), "USER": "ann"})
     with closing(open_home(settings.model_copy(update={"cwd": place}))) as home:
         for held in findings(facts(kind, number, str(place)) for kind in kinds for number in LEARNED_FROM).lessons:
-            home.memory.encode(wording.drafted(held, now=home.clock(), user=settings.user, project=str(place)))
+            home.memory.encode(wording.draft_lesson(held, now=home.clock(), user=settings.user, project=str(place)))
         for kind in kinds:
             failed = next(step for step in kind.sessions[HELPED] if step.error)
             hint = remedy_for(home, failed.tool, arguments(failed), failed.error, str(place))

@@ -48,7 +48,7 @@ def _rate(url: str, jobs: int, workers: int) -> float:
     began = time.perf_counter()
     for _ in range(jobs):
         queue.add("nothing", {})
-    while queue.left():
+    while queue.count_left():
         time.sleep(0.05)
     took = time.perf_counter() - began
     stop.set()

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from _report import Metrics, progress, show
-from habitus.recipes.alignment import aligned
+from habitus.recipes.alignment import align_occurrences
 from habitus.recipes.mining import Mined, mine
 from habitus.recipes.observed import ObservedCall, ObservedTurn
 
@@ -317,7 +317,7 @@ def _makes(journal: Journal, recipe: Mined, runs: Sequence[list[ObservedCall]]) 
         return False
     turns = {turn.turn: turn for turn in journal.turns}
     seen = [[turns[one.turn].calls[place] for place in one.places] for one in recipe.occurrences]
-    return aligned(recipe.recipe.name, [*seen, *runs]).recipe.steps == recipe.recipe.steps
+    return align_occurrences(recipe.recipe.name, [*seen, *runs]).recipe.steps == recipe.recipe.steps
 
 
 def repeats(journals: Sequence[Journal]) -> Metrics:

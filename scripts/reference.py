@@ -118,7 +118,7 @@ def _commands(command: Command, path: tuple[str, ...]) -> Iterator[tuple[tuple[s
     yield path, command
     for name, below in getattr(command, "commands", {}).items():
         if not below.hidden:
-            whole = below.loaded() if isinstance(below, LazyCommand) else below
+            whole = below.load() if isinstance(below, LazyCommand) else below
             yield from _commands(whole, (*path, name))
 
 

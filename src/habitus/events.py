@@ -243,23 +243,23 @@ def tool_called(
 
     `at` is when, in ISO 8601; `cwd` the directory it was called in, which holds no secrets any more.
     """
-    parsed = _parsed(args)
+    parsed = _parse_arguments(args)
     detail: dict[str, object] = {"name": name, "args_summary": "", "args_digest": ""}
     if parsed not in (None, ""):
-        detail["args_summary"] = _shortened(_summary(parsed), SUMMARY_CHARS, redactor)
+        detail["args_summary"] = _redact_and_cut(_summary(parsed), SUMMARY_CHARS, redactor)
         detail["args_digest"] = digest(_canonical(parsed))
         question = _question(parsed, redactor)
         if question:
             detail["question"] = question
         if isinstance(parsed, Mapping) and (command := shell_text(parsed)):
-            detail["command"] = _shortened(command, COMMAND_CHARS, redactor)
+            detail["command"] = _redact_and_cut(command, COMMAND_CHARS, redactor)
     if intent:
-        detail["intent"] = _shortened(intent, SUMMARY_CHARS, redactor)
+        detail["intent"] = _redact_and_cut(intent, SUMMARY_CHARS, redactor)
     if cwd:
         detail["cwd"] = cwd
     if keeps_args:
         detail["args"] = redactor.redact_value(parsed)
-    return event(EventKind.TOOL_CALL, detail | _told(id=call_id, at=at), round_idx=round_idx)
+    return event(EventKind.TOOL_CALL, detail | _stated_fields(id=call_id, at=at), round_idx=round_idx)
 
 
 def tool_returned(
@@ -285,10 +285,10 @@ def tool_returned(
         detail["result_len"] = len(result)
         if success and (found := _TROUBLE.search(result, max(0, len(result) - ERROR_CHARS))):
             line = result[result.rfind("\n", 0, found.start()) + 1 : found.end() + SUMMARY_CHARS].splitlines()[0]
-            detail["doubt"] = _shortened(line, SUMMARY_CHARS, redactor)
+            detail["doubt"] = _redact_and_cut(line, SUMMARY_CHARS, redactor)
     if weak:
         detail["weak"] = True
-    return event(EventKind.TOOL_RESULT, detail | _told(id=call_id, at=at), round_idx=round_idx)
+    return event(EventKind.TOOL_RESULT, detail | _stated_fields(id=call_id, at=at), round_idx=round_idx)
 
 
 def call_returned(call: ToolCall, result: ToolResult, *, round_idx: int, is_known: bool = True) -> Event:
@@ -312,13 +312,13 @@ _TROUBLE = re.compile(
 )
 
 
-def _told(**fields: str) -> dict[str, object]:
+def _stated_fields(**fields: str) -> dict[str, object]:
     return {key: value for key, value in fields.items() if value}
 
 
 def shell_text(args: object) -> str:
     """The shell's text in the arguments of a call, whatever the agent calls the argument."""
-    args = _parsed(args)
+    args = _parse_arguments(args)
     if not isinstance(args, Mapping):
         return args if isinstance(args, str) else ""
     given = args.get("command") or args.get("cmd") or args.get("script") or ""
@@ -341,7 +341,7 @@ QUESTION_WORDS = 4  # fewer words are a name or an id, not a question
 _WORDS_KEPT = 60
 
 
-def _parsed(args: object) -> object:
+def _parse_arguments(args: object) -> object:
     if not isinstance(args, str):
         return args
     try:
@@ -372,7 +372,7 @@ def _summary(value: object) -> str:
     return value if isinstance(value, str) else _canonical(value)
 
 
-def _shortened(text: str, limit: int, redactor: Redactor) -> str:
+def _redact_and_cut(text: str, limit: int, redactor: Redactor) -> str:
     """Redacted before it is cut, so that no half of a secret stays at the end."""
     whole = redactor.redact(text[: limit * 8]).text
     return whole if len(whole) <= limit else whole[: limit - 1] + "…"
@@ -381,7 +381,7 @@ def _shortened(text: str, limit: int, redactor: Redactor) -> str:
 def _ends(error: str, redactor: Redactor) -> str:
     """How an error begins and how it ends; what a program died of stands in its last lines."""
     if len(error) <= ERROR_CHARS:
-        return _shortened(error, ERROR_CHARS, redactor)
+        return _redact_and_cut(error, ERROR_CHARS, redactor)
     first, last = ERROR_CHARS * 3 // 10, ERROR_CHARS * 7 // 10
     head, tail = (redactor.redact(part).text for part in (error[: first * 8], error[-last * 4 :]))
     return f"{head[:first]}…\n…{tail[-last + 3 :]}"

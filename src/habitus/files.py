@@ -66,7 +66,7 @@ def is_same(a: Tree, b: Tree) -> bool:
     )
 
 
-def opened(source: Path) -> BinaryIO:
+def open_regular(source: Path) -> BinaryIO:
     """A regular file, and nothing that would keep us waiting."""
     fd = os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     mode = os.fstat(fd).st_mode
@@ -89,7 +89,7 @@ def content_of(path: str, file: File, folder: Path | None) -> bytes:
         raise OSError(errno.EFBIG, f"it is larger than {READ_BYTES // KEEP_BYTES} MiB")
     if folder is None or not (folder / path).resolve().is_relative_to(folder.resolve()):
         raise FileNotFoundError(errno.ENOENT, "it can't be read where it lies")
-    with opened(folder / path) as source:
+    with open_regular(folder / path) as source:
         data = source.read(file.size + 1)
     if hashlib.sha256(data).hexdigest() != file.sha256:
         raise OSError(errno.ESTALE, "it was changed meanwhile")

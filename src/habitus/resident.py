@@ -18,7 +18,7 @@ _LOOK_S, _LONGEST = 5.0, 1 << 26
 
 
 @contextlib.contextmanager
-def connected(folder: Path, name: str) -> Iterator[socket.socket]:
+def connect_to(folder: Path, name: str) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX) as line, _short(folder) as place:
         line.connect(f"{place}/{name}.socket")
         yield line
@@ -26,7 +26,7 @@ def connected(folder: Path, name: str) -> Iterator[socket.socket]:
 
 def is_running(folder: Path, name: str) -> bool:
     try:
-        with connected(folder, name):
+        with connect_to(folder, name):
             return True
     except OSError:
         return False
@@ -66,8 +66,8 @@ async def listen(
             return
         listening = _Listening(answer)
         place = folder / f"{name}.socket"
-        with bound(place) as door:
-            async with await asyncio.start_unix_server(listening.answered, sock=door, limit=_LONGEST):
+        with bind_socket(place) as door:
+            async with await asyncio.start_unix_server(listening.answer, sock=door, limit=_LONGEST):
                 while not stop.is_set() and _is_held(lock, folder, name) and listening.idle_s <= idle_s:
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(stop.wait(), min(_LOOK_S, idle_s))
@@ -76,7 +76,7 @@ async def listen(
         await close()
 
 
-def bound(place: Path) -> socket.socket:
+def bind_socket(place: Path) -> socket.socket:
     """A socket at this path, which only its user may connect to once it listens; an old one is replaced."""
     place.unlink(missing_ok=True)
     door = socket.socket(socket.AF_UNIX)
@@ -110,7 +110,7 @@ class _Listening:
         """How long nobody has asked for anything."""
         return 0.0 if self._running else time.monotonic() - self._last
 
-    async def answered(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._running += 1
         try:
             await self._answer(reader, writer)

@@ -281,7 +281,7 @@ def variable(key: str) -> str:
     return f"HABITUS_{key.replace('.', '_')}".upper()
 
 
-def described(key: str) -> tuple[str, tuple[str, ...]]:
+def describe_setting(key: str) -> tuple[str, tuple[str, ...]]:
     """What a setting is for, and the values it may have where they are few."""
     section, _, name = key.rpartition(".")
     field = (_SECTIONS[section] if section else Settings).model_fields[name]
@@ -292,7 +292,7 @@ def described(key: str) -> tuple[str, tuple[str, ...]]:
     return field.description or "", choices
 
 
-def checked(key: str, text: str) -> Any:
+def check_value(key: str, text: str) -> Any:
     """The value that a text gives a setting, or an error that says what is wrong with it."""
     section, _, name = key.rpartition(".")
     given: dict[str, Any] = {section: {name: text}} if section else {name: text}
@@ -307,7 +307,7 @@ def checked(key: str, text: str) -> Any:
 def load(environ: Mapping[str, str], cwd: Path, home: Path | None = None, *, account: str = "") -> Settings:
     """Read the settings for one process; `home` wins over HABITUS_HOME, `account` over what USER says."""
     user_home = Path(environ.get("HOME") or Path.home())
-    where = cwd / _expanded(home or Path(environ.get("HABITUS_HOME") or user_home / ".habitus"), user_home)
+    where = cwd / _expand_home(home or Path(environ.get("HABITUS_HOME") or user_home / ".habitus"), user_home)
     from_file, warnings = _read_file(where / FILE)
     values = _with_environment(from_file, environ)
     account = account or environ.get("USER") or environ.get("LOGNAME") or account_name()
@@ -321,7 +321,7 @@ def load(environ: Mapping[str, str], cwd: Path, home: Path | None = None, *, acc
         raise Invalid(_first_problem(error), mend=f"Mend it in {where / FILE} or the environment.") from None
 
 
-def _expanded(path: Path, user_home: Path) -> Path:
+def _expand_home(path: Path, user_home: Path) -> Path:
     """`~` is the person the settings are for, who need not be the owner of this process."""
     if path.parts[:1] == ("~",):
         return user_home.joinpath(*path.parts[1:])

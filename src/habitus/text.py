@@ -58,7 +58,7 @@ def one_line(text: str) -> str:
         valid = text.encode("utf-8", "replace").decode()
         kept = (" " if char.isspace() or _breaks(char) else char for char in valid)
         text = unicodedata.normalize("NFC", "".join(char for char in kept if char == " " or _is_visible(char)))
-    return unmarked(" ".join(text.split()))
+    return escape_marks(" ".join(text.split()))
 
 
 def _breaks(char: str) -> bool:
@@ -72,7 +72,7 @@ def _is_visible(char: str) -> bool:
 
 def block(text: str) -> str:
     """A text of many lines, none of which begins like one of ours; a backslash keeps apart those that did."""
-    text = unmarked(encodable(text))
+    text = escape_marks(encodable(text))
     if text.isascii() and not _MAY_BEGIN.search(text):
         return text
     return "".join(_apart(line) for line in text.splitlines(keepends=True))
@@ -82,23 +82,23 @@ _MAY_BEGIN = re.compile(r"(?:^|[\r\n\v\f\x1c-\x1e])[ \t]*[#\[]")
 
 
 def _apart(line: str) -> str:
-    at = next((index for index, char in enumerate(line) if not char.isspace() and _folded(char)), len(line))
-    first = _folded(line[at : at + 1])[:1]
+    at = next((index for index, char in enumerate(line) if not char.isspace() and _fold(char)), len(line))
+    first = _fold(line[at : at + 1])[:1]
     if first not in ("#", "["):
         return line
-    words = re.sub("[^a-z:]", "", _folded(line[at : at + 200]))
+    words = re.sub("[^a-z:]", "", _fold(line[at : at + 200]))
     begins = _FOLDED_HEADINGS if first == "#" else _FOLDED_BRACKETS
     return f"{line[:at]}\\{line[at:]}" if words.startswith(begins) else line
 
 
-def unmarked(text: str) -> str:
+def escape_marks(text: str) -> str:
     """No text can end the block we mark, begin one of its own, or say that the person calls a skill."""
-    letters = re.sub("[^a-z]", "", _folded(text))
+    letters = re.sub("[^a-z]", "", _fold(text))
     if not any(mark in letters for mark in _MARKS):
         return text
     pieces, done = [], 0
     for at in sorted(set(_openings(text))):
-        pieces += [text[done:at], "(" if _folded(text[at]) == "[" else "&lt;"]
+        pieces += [text[done:at], "(" if _fold(text[at]) == "[" else "&lt;"]
         done = at + 1
     return "".join([*pieces, text[done:]])
 
@@ -108,13 +108,13 @@ _MARKS = (BLOCK.replace("-", ""), "theusercallstheskill", "endoftheskill")
 
 def _openings(text: str) -> Iterator[int]:
     """Where the brackets stand that make a mark of the words after them, all of them before the same words."""
-    spelled = [(letter, at) for at, char in enumerate(text) for letter in _folded(char) if "a" <= letter <= "z"]
+    spelled = [(letter, at) for at, char in enumerate(text) for letter in _fold(char) if "a" <= letter <= "z"]
     letters = "".join(letter for letter, _ in spelled)
     for mark in _MARKS:
         found = letters.find(mark)
         while found >= 0:
             at = spelled[found][1] - 1
-            while at >= 0 and not _folded(text[at]).isalnum():
+            while at >= 0 and not _fold(text[at]).isalnum():
                 if _is_bracket(text[at]):
                     yield at
                 at -= 1
@@ -123,13 +123,13 @@ def _openings(text: str) -> Iterator[int]:
 
 def _is_bracket(char: str) -> bool:
     """Whether it opens something, or might be taken for a sign that does."""
-    folded = _folded(char)
+    folded = _fold(char)
     if char.isascii() or ">" in folded:
         return folded in ("<", "[")
     return folded in ("<", "[") or unicodedata.category(char) in ("Ps", "Pi", "Sm")
 
 
-def _folded(text: str) -> str:
+def _fold(text: str) -> str:
     """The text as a reader would take it: wide, styled and borrowed letters are the plain ones, unseen ones nothing."""
     if text.isascii():
         return text.lower()

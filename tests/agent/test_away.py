@@ -109,4 +109,4 @@ async def test_what_finds_no_room_is_counted(talk: Talk, habitus: Habitus) -> No
     await session.turn("the first thing")
     (turn,) = habitus.journal.turns_of(session.id)
     spool = Spool(habitus.settings.home / "small", Redactor(()), most=100)
-    assert (spool.keep_turn(turn), spool.is_empty, spool.waiting, spool.dropped) == (False, True, 0, 1)
+    assert (spool.keep_turn(turn), spool.is_empty, spool.waiting, spool.count_dropped) == (False, True, 0, 1)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.agent.history import History, pack, repaired, turn_starts, unpack
+from habitus.agent.history import History, pack, repair_messages, turn_starts, unpack
 from habitus.events import ToolCall
 from habitus.llm.model import Answered, Asked, Image, Message, Returned, Text, message_tokens
 
@@ -41,15 +41,15 @@ def is_valid(found: list[Message]) -> bool:
 @pytest.mark.full
 @given(histories)
 def test_a_repaired_history_is_valid_and_stays_as_it_is(found: list[Message]) -> None:
-    mended, count = repaired(found)
+    mended, count = repair_messages(found)
     assert is_valid(mended)
-    assert repaired(mended) == (mended, 0)
+    assert repair_messages(mended) == (mended, 0)
     assert (count == 0) == (mended == found)
 
 
 @given(histories, st.integers(0, 200))
 def test_shortening_drops_whole_turns_and_keeps_the_last(found: list[Message], budget: int) -> None:
-    history = History(repaired(found)[0])
+    history = History(repair_messages(found)[0])
     before = list(history.messages)
     history.shorten(budget)
     kept = history.messages

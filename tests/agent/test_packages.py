@@ -62,12 +62,12 @@ async def test_always_for_this_project_is_an_answer_that_can_be_taken_back(
         assert await _printed(other, Person(Consent.YES)) != "hello", "said once, for one chat"
         assert "ModuleNotFoundError" in await _printed(other, no)
 
-    [kept] = trusting.trusted(habitus)
+    [kept] = trusting.list_trusted(habitus)
     assert (kept.root, kept.names) == (f"packages for {tmp_path}", ("habitus-greeting",))
     assert trusting.revoke(habitus.trust, habitus.approvals, trusting.trustable(habitus, "habitus-greeting")) == (
         "habitus-greeting",
     )
-    assert packages.allowed(habitus) == ()
+    assert packages.allowed_packages(habitus) == ()
     assert "ModuleNotFoundError" in await _printed(habitus, no)
     files = [path for path in habitus.settings.home.rglob("habitus_greeting.py") if "sessions" in path.parts]
     assert len({path.stat().st_ino for path in files}) == 1, "every pad has a link to the cached file"

@@ -16,7 +16,7 @@ from habitus.agent.other_files import OtherFiles
 from habitus.agent.outage import Outage
 from habitus.agent.session import Session
 from habitus.agent.tools.reading_skills import recall_skill
-from habitus.agent.tools.registry import Arguments, Registry, Running, Tool, capped
+from habitus.agent.tools.registry import Arguments, Registry, Running, Tool, cap_result
 from habitus.agent.view import View
 from habitus.app import Habitus
 from habitus.errors import ToolFailed
@@ -123,7 +123,7 @@ async def test_the_seven_skill_tools_give_back_what_was_promised(talk: Talk, hab
     assert [skill["name"] for skill in json.loads(all_of_them)["skills"]] == ["tea-time"]
     assert json.loads(enabled) == {"name": "tea-time", "enabled": True}
     assert json.loads(deleted) == {"deleted": True}
-    assert [item.name for item in habitus.skills.archived()] == ["tea-time"]
+    assert [item.name for item in habitus.skills.list_archived()] == ["tea-time"]
 
 
 @pytest.mark.full
@@ -231,7 +231,7 @@ async def test_a_clash_is_skipped_and_a_bug_in_a_tool_is_a_result(caplog: pytest
 
 
 def test_a_long_result_keeps_its_beginning_and_end() -> None:
-    cut = capped(ToolResult(content="a" * 15_000 + "b" * 15_000)).content
+    cut = cap_result(ToolResult(content="a" * 15_000 + "b" * 15_000)).content
     assert cut.startswith("a" * 15_000)
     assert cut.endswith("b" * 5_000)
     assert "[… 10,000 characters left out …]" in cut

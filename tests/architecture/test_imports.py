@@ -155,7 +155,7 @@ def test_every_command_is_found_and_its_one_line_is_what_its_own_help_says() -> 
     found = list(leaves(commands()))
     assert len(found) > 50
     assert [" ".join((one.help or "").split()) for one in found] == [
-        " ".join((one.loaded().help or "").split()) for one in found
+        " ".join((one.load().help or "").split()) for one in found
     ]
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from habitus.app.operation.configuring import edited
+from habitus.app.operation.configuring import edit_text
 from tests.cli.conftest import Direct
 
 _FILE = """# Mine.
@@ -147,7 +147,7 @@ def test_an_edit_keeps_every_other_line(lines: list[str], change: tuple[str, Any
         return
     key, value = change
     section, _, name = key.rpartition(".")
-    after = edited(text, key, value)
+    after = edit_text(text, key, value)
     kept = [line for line in lines if not line.startswith(name)]
     assert [line for line in after.splitlines() if line in kept and line] == [line for line in kept if line]
     found = tomllib.loads(after)

@@ -110,8 +110,8 @@ async def test_the_end_of_a_session_tidies_memory_without_a_model_or_a_sandbox(d
         cheap = ScriptedModel([])
         async with habitus.session(ScriptedModel([says("Hello.")]), cheap=cheap) as session:
             await session.turn("say hello to me")
-            before = len(habitus.memory.archived())
-        assert (before, {engram.text for engram in habitus.memory.archived()} - set(RULES)) == (0, {LESSONS[0]})
+            before = len(habitus.memory.list_archived())
+        assert (before, {engram.text for engram in habitus.memory.list_archived()} - set(RULES)) == (0, {LESSONS[0]})
         assert len(habitus.memory.list_lessons(kind=Kind.ALWAYS)) == 2
         assert cheap.asked == []
         assert not (direct.home / "sessions").exists()  # no pad
@@ -125,7 +125,7 @@ async def test_while_paused_nothing_is_tidied_away(direct: Direct) -> None:
     with opened(direct) as habitus:
         async with habitus.session(ScriptedModel([says("Hello.")])) as session:
             await session.turn("say hello to me")
-        assert habitus.memory.archived() == ()
+        assert habitus.memory.list_archived() == ()
 
 
 SHOUT = 'import json, sys\ntext = json.loads(sys.argv[1])["text"]\nassert text == "hi", "no"\nprint(text.upper())\n'

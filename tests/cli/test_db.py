@@ -145,7 +145,7 @@ def seen(home: Path, url: str | None = None) -> tuple[Any, ...]:
 
 def learned(home: Path) -> frozenset[str]:
     with opened(home) as habitus:
-        return habitus.finder.learned()
+        return habitus.finder.learned_requests()
 
 
 @pytest.mark.req("OP-01", "SK-06", "SK-12")

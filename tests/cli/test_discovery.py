@@ -17,7 +17,7 @@ import pytest
 from habitus.errors import Refused
 from habitus.skills import discovery
 from habitus.skills.downloading import Reach, download, public_address
-from habitus.skills.fetching import fetched
+from habitus.skills.fetching import fetch_source
 from tests.cli.conftest import Direct
 from tests.homes import furnish
 
@@ -153,7 +153,7 @@ def test_an_index_that_names_another_host_is_refused_before_it_is_asked(other: D
 def test_over_the_web_only_public_https_is_asked(tmp_path: Path, wanted: str) -> None:
     with (
         pytest.raises(Refused),
-        fetched(wanted, cwd=tmp_path, environ={}, reach=Reach(is_public_only=True)),
+        fetch_source(wanted, cwd=tmp_path, environ={}, reach=Reach(is_public_only=True)),
     ):
         pass
 

@@ -20,7 +20,7 @@ def _pages(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[st
     yield words, command
     for name, below in getattr(command, "commands", {}).items():
         if not below.hidden:
-            yield from _pages(below.loaded() if isinstance(below, LazyCommand) else below, (*words, name))
+            yield from _pages(below.load() if isinstance(below, LazyCommand) else below, (*words, name))
 
 
 @pytest.mark.full

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import pytest
 
-from habitus.cli.lazy import LazyCommand
-from tests.cli.conftest import Direct
+from tests.conftest import Cli
 
 
 @pytest.mark.req("CL-05")
-def test_without_its_packages_the_command_says_what_to_install(direct: Direct, monkeypatch: pytest.MonkeyPatch) -> None:
-    LazyCommand.loaded.cache_clear()  # this process may have loaded it for another test
-    for name in [name for name in sys.modules if name.startswith(("habitus.mcp", "habitus.cli.mcp"))]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "mcp_types", None)
-    ran = direct("mcp")
-    assert (ran.code, ran.out) == (1, "")
-    assert ran.err.startswith("habitus: 'habitus mcp' needs the extra 'mcp', which is not installed.")
-    assert "pip install 'habitus[mcp]'" in ran.err
+def test_without_its_packages_the_command_says_what_to_install(installed_cli: Cli) -> None:
+    start = "import sys; sys.modules['mcp_types'] = None; from habitus.cli.start import run; run()"
+    ran = subprocess.run(
+        [sys.executable, "-c", start, "mcp"],
+        capture_output=True,
+        text=True,
+        cwd=installed_cli.cwd,
+        env=installed_cli.environ(),
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr.startswith("habitus: 'habitus mcp' needs the extra 'mcp', which is not installed.")
+    assert "pip install 'habitus[mcp]'" in ran.stderr

@@ -220,7 +220,7 @@ def test_people_on_a_shared_database_keep_to_their_own(direct: Direct, tmp_path:
             for id in (anns.active, anns.waiting, anns.removed):
                 with pytest.raises(NotFound):
                     habitus.memory.get(id)
-            assert (habitus.memory.waiting(), habitus.memory.archived(), habitus.waiting_count()) == ((), (), 0)
+            assert (habitus.memory.waiting(), habitus.memory.list_archived(), habitus.waiting_count()) == ((), (), 0)
             with pytest.raises(NotFound):
                 habitus.journal.turn(anns.turn, user="bob")
             assert habitus.memory.get(shared.id) == shared

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.app import Habitus, read_settings
-from habitus.hosts.syncing import Manner, Step, Synced, decided
+from habitus.hosts.syncing import Manner, Step, Synced, decide_step
 from habitus.hosts.table import HOSTS
 from habitus.settings import account_name
 from habitus.skills.model import Actor, Author, Skill
@@ -180,7 +180,7 @@ def test_nothing_that_only_exists_there_is_ever_overwritten(
     here: str, there: str, put: str | None, manner: Manner
 ) -> None:
     known = None if put is None else Synced(version=1, sha256=put, origin="", manner=Manner.COPY)
-    step, _ = decided(here, there, known, manner=manner)
+    step, _ = decide_step(here, there, known, manner=manner)
     if step in (Step.PUT, Step.UPDATE, Step.REMOVE):
         assert there in ("", put)
     if step is Step.TAKE_BACK:

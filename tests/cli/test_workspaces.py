@@ -218,11 +218,11 @@ def test_word_of_a_change_stays_in_its_workspace(server: str, tmp_path: Path) ->
         for habitus in (red, blue):
             news_of(habitus.shared).start()
             stack.callback(news_of(habitus.shared).close)
-        assert soon(lambda: all(news_of(one.shared).heard(Topic.ROWS) for one in (red, blue)))
-        before = [news_of(one.shared).heard(Topic.ROWS) for one in (red, blue)]
+        assert soon(lambda: all(news_of(one.shared).last_change(Topic.ROWS) for one in (red, blue)))
+        before = [news_of(one.shared).last_change(Topic.ROWS) for one in (red, blue)]
         other.skills.create(tea, other.person())
-        assert soon(lambda: news_of(red.shared).heard(Topic.ROWS) != before[0])
-        assert news_of(blue.shared).heard(Topic.ROWS) == before[1]
+        assert soon(lambda: news_of(red.shared).last_change(Topic.ROWS) != before[0])
+        assert news_of(blue.shared).last_change(Topic.ROWS) == before[1]
 
 
 @pytest.mark.full

@@ -88,7 +88,7 @@ def test_changes_are_told_by_revision(engrams: EngramStore) -> None:
 
 def test_counting_makes_no_version(engrams: EngramStore) -> None:
     (saved,) = engrams.save([PLAIN], because())
-    (counted,) = engrams.save([saved.counted(retrievals=7)])
+    (counted,) = engrams.save([saved.with_counts(retrievals=7)])
     assert engrams.get([saved.id])[saved.id] == counted
     assert counted.version == 1
     assert len(engrams.history(saved.id)) == 1

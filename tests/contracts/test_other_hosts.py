@@ -268,7 +268,7 @@ def test_the_page_says_which_host_it_is_about_and_takes_an_approval_back_until_t
     desks, keys = Desks(there), keys_of(there)
     hosts.stack.callback(desks.close)
     browser = TestClient(make_app(desks, keys, {PAGE}, app=standing()), base_url=f"http://{PAGE}")
-    cookie = keys.entered(keys.new_link()) or ""
+    cookie = keys.enter(keys.new_link()) or ""
     browser.cookies.set(keys.cookie, cookie)
     browser.headers.update({"X-CSRF": keys.csrf(cookie), "Origin": f"http://{PAGE}"})
     host = (hosts.home("here") / "host").read_text()

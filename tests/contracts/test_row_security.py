@@ -71,7 +71,7 @@ def test_rows_of_a_user_do_not_exist_for_another_whatever_they_call_themselves(t
             turn.done("Under the mat.")
         leave(habitus.settings, open_queue(habitus), "curate")
         with at_work(habitus, queue := open_queue(habitus, for_worker=True), starts_due=False):
-            while queue.left():
+            while queue.count_left():
                 time.sleep(0.1)
         anns = rows(habitus)
     assert min(anns.values()) >= 1, anns

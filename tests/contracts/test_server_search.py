@@ -119,10 +119,10 @@ def test_a_skill_is_indexed_once_for_all_hosts_and_keeps_what_each_has_learned(t
             **{name: by for name, by in made.items() if name != "tax-return"},
             "spelt-flour": now["spelt-flour"],
         }
-        assert here.finder.learned() == {"make me something for breakfast"}
+        assert here.finder.learned_requests() == {"make me something for breakfast"}
         here.skills.remove("bake-bread", here.person())
         assert here.finder.search("bake a loaf").hits
-        assert not here.finder.learned()
+        assert not here.finder.learned_requests()
 
 
 @pytest.mark.req("OP-01")

@@ -69,7 +69,7 @@ def test_who_is_let_in_on_one_host_signs_in_on_every_one_and_is_out_on_all(hosts
 @pytest.mark.req("CL-04", "SC-04")
 def test_the_owner_of_one_host_is_not_that_of_another(hosts: tuple[Habitus, Habitus]) -> None:
     one, two = (keys_of(host) for host in hosts)
-    cookie = one.entered(one.new_link()) or ""
+    cookie = one.enter(one.new_link()) or ""
     assert (one.by_cookie(cookie), two.by_cookie(cookie)) == (OWNER, None)
     assert (one.by_token(one.bearer), two.by_token(one.bearer)) == (OWNER, None)
 

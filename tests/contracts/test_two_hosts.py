@@ -50,7 +50,7 @@ def soon(happens: Callable[[], bool]) -> bool:
 
 
 def hears(habitus: Habitus) -> bool:
-    return news_of(habitus.shared).heard(Topic.SKILLS) is not None
+    return news_of(habitus.shared).last_change(Topic.SKILLS) is not None
 
 
 def knows(habitus: Habitus, name: str) -> Callable[[], bool]:

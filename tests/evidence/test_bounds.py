@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.evidence.bounds import ERROR, Bound, Game, Plays, bound, expect, is_worse
+from habitus.evidence.bounds import ERROR, Bound, Game, Plays, expect, find_bound, is_worse
 from habitus.evidence.findings import NOTHING, findings, sums_of
 from habitus.evidence.model import Observation
 from habitus.evidence.packing import pack, unpack
@@ -23,7 +23,7 @@ ENOUGH = math.log(2 / ERROR)
 
 
 def bound_of(observations: list[Observation]) -> Bound:
-    return bound(sums_of(observations).games.get(SKILL, NO_GAME))
+    return find_bound(sums_of(observations).games.get(SKILL, NO_GAME))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

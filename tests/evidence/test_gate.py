@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.evidence.bounds import ERROR
-from habitus.evidence.gate import Claim, Gate, GateVerdict, Tally, error_left, examined
+from habitus.evidence.gate import Claim, Gate, GateVerdict, Tally, error_left, exam_interval
 
 
 @pytest.mark.req("IM-03")
@@ -81,6 +81,6 @@ def test_few_tasks_show_only_what_is_large() -> None:
 
 @pytest.mark.req("IM-03")
 def test_an_exam_has_an_interval_about_what_it_measured() -> None:
-    found = examined(Tally(better=30, same=60, worse=10))
+    found = exam_interval(Tally(better=30, same=60, worse=10))
     assert 0 < found.low < 0.2 < found.high
-    assert examined(Tally(better=5, same=45, worse=50)).high < 0
+    assert exam_interval(Tally(better=5, same=45, worse=50)).high < 0

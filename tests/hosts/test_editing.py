@@ -33,7 +33,7 @@ def test_json_with_our_entries_and_without_them_says_what_it_said(
 ) -> None:
     text = json.dumps({**said, **held}, indent=indent).replace("\n", newline)
     entries = (SERVER, HOOK)
-    there = editing.applied(text, Format.JSON, entries)
+    there = editing.apply_entries(text, Format.JSON, entries)
     assert json.loads(there)["servers"]["habitus"] == SERVER.value
     assert json.loads(there)["hooks"]["Stop"][-1] == HOOK.value
     if "habitus" not in held.get("servers", {}):
@@ -53,7 +53,7 @@ WITH_COMMENTS = """\
 
 
 def test_comments_and_trailing_commas_stay_where_they_are() -> None:
-    there = editing.applied(WITH_COMMENTS, Format.JSONC, (SERVER,))
+    there = editing.apply_entries(WITH_COMMENTS, Format.JSONC, (SERVER,))
     assert [line for line in WITH_COMMENTS.splitlines() if line not in there.splitlines()] == []
     assert editing.data(there, Format.JSONC)["servers"]["habitus"] == SERVER.value
     back = editing.taken_out(there, Format.JSONC, (SERVER,), editing.before(WITH_COMMENTS, Format.JSONC, (SERVER,)))
@@ -73,7 +73,7 @@ theme = "dark"
 
 
 def test_toml_keeps_its_comments_and_tables() -> None:
-    there = editing.applied(WITH_TABLES, Format.TOML, (SERVER,))
+    there = editing.apply_entries(WITH_TABLES, Format.TOML, (SERVER,))
     assert [line for line in WITH_TABLES.splitlines() if line not in there.splitlines()] == []
     back = editing.taken_out(there, Format.TOML, (SERVER,), editing.before(WITH_TABLES, Format.TOML, (SERVER,)))
     assert back == WITH_TABLES
@@ -82,8 +82,8 @@ def test_toml_keeps_its_comments_and_tables() -> None:
 @given(before=st.text(alphabet="ab \n", max_size=12), after=st.text(alphabet="ab \n", max_size=12))
 def test_a_block_changes_nothing_outside_its_marks(before: str, after: str) -> None:
     """Also where somebody wrote on below it."""
-    first = editing.applied(before, Format.BLOCK, (Entry(path=(), value="one\ntwo"),)) + after
-    second = editing.applied(first, Format.BLOCK, (Entry(path=(), value="three"),))
+    first = editing.apply_entries(before, Format.BLOCK, (Entry(path=(), value="one\ntwo"),)) + after
+    second = editing.apply_entries(first, Format.BLOCK, (Entry(path=(), value="three"),))
     assert second == first.replace("one\ntwo", "three")
     left = editing.taken_out(
         second, Format.BLOCK, (Entry(path=(), value="three"),), editing.Before(replaced={}, missing=())
@@ -110,4 +110,4 @@ def test_a_block_changes_nothing_outside_its_marks(before: str, after: str) -> N
 def test_what_can_not_be_edited_is_refused(text: str, format: Format) -> None:
     entry = SERVER if format is not Format.BLOCK else Entry(path=(), value="x")
     with pytest.raises(Invalid):
-        editing.applied(text, format, (entry,))
+        editing.apply_entries(text, format, (entry,))

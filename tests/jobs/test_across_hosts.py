@@ -68,7 +68,7 @@ def test_workers_killed_at_random_lose_no_job_and_repeat_no_part_that_was_kept(
     for number in range(count):
         _add(queue, number, *["after" if number == 0 and part == 2 else "" for part in range(parts)], takes_s=0.05)
     with nursed(kills_s=4.0 if is_thorough else 0.0):
-        until(lambda: not queue.left(), longest_s=600)
+        until(lambda: not queue.count_left(), longest_s=600)
     check(root, queue.all())
 
 
@@ -84,7 +84,7 @@ def test_connections_cut_under_load_cost_nothing(root: Path, queue: JobQueue, ad
             until(lambda done=done: len(begun(root) if (root / "began").exists() else []) > done)  # type: ignore[misc]  # the loop's own value
             with admin.begin() as connection:
                 connection.execute(cut, {"name": sa.make_url(address).query["application_name"]})
-        until(lambda: not queue.left())
+        until(lambda: not queue.count_left())
     admin.dispose()
     check(root, queue.all())
 
@@ -105,7 +105,7 @@ def test_a_worker_has_three_connections_however_many_jobs_it_does_at_a_time(
         for _ in range(6):
             jobs.leave(habitus.settings, queue, "index")
         with jobs.at_work(habitus, queue, concurrency=2):
-            while queue.left():
+            while queue.count_left():
                 with admin.begin() as connection:
                     name = {"name": sa.make_url(shared).query["application_name"]}
                     most = max(most, connection.execute(count, name).scalar_one())
@@ -201,7 +201,7 @@ def test_workers_whose_clocks_are_hours_apart_try_again_when_it_is_time(root: Pa
     with _counter(root, "faketime", "-f", "+1h"), _counter(root, "faketime", "-f", "-1h"):
         until(lambda: queue.get("job-0").reason != "")
         (root / "mended").touch()
-        until(lambda: not queue.left())
+        until(lambda: not queue.count_left())
     check(root, queue.all())
 
 
@@ -247,7 +247,7 @@ def test_a_host_whose_network_goes_loses_its_jobs_to_another_and_none_is_lost(
                 at = queue.get("job-0").done
                 until(lambda: queue.get("job-0").done > at + 3)  # it was taken over
                 subprocess.run(["ip", "link", "set", link, "up"], check=True)
-                until(lambda: not queue.left())
+                until(lambda: not queue.count_left())
     check(root, queue.all())
 
 
@@ -262,7 +262,7 @@ def test_a_worker_that_stood_still_and_wakes_up_finds_its_job_taken(root: Path, 
             at = queue.get("job-0").done
             until(lambda: queue.get("job-0").done > at + 3)
             os.kill(sleeper.pid, signal.SIGCONT)
-            until(lambda: not queue.left())
+            until(lambda: not queue.count_left())
     check(root, queue.all())
 
 
@@ -280,5 +280,5 @@ def test_a_server_that_is_restarted_under_load_costs_nothing(root: Path, nursed:
                     until(lambda done=done: len(list((root / "effects").iterdir())) > done)  # type: ignore[misc]  # as above
                     server.close()
                     assert server.enter_context(postgres.running(Path(place))) == url
-                until(lambda: not queue.left())
+                until(lambda: not queue.count_left())
             check(root, queue.all())

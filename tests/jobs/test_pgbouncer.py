@@ -137,7 +137,7 @@ def test_who_is_told_nothing_asks_and_a_turn_goes_on(tmp_path: Path, url: str, p
         assert turn.notices == ()
         subprocess.run([python, "-c", LEARN, str(furnish(tmp_path / "there")), url, "brew-tea"], check=True)
         assert soon(lists(habitus, "brew-tea"))
-        assert news_of(habitus.shared).heard(Topic.SKILLS) is None
+        assert news_of(habitus.shared).last_change(Topic.SKILLS) is None
 
 
 @pytest.mark.req("OP-01")
@@ -148,5 +148,5 @@ def test_workers_behind_it_lose_no_job_and_repeat_no_part(root: Path, url: str, 
             parts = [{"die": "after" if (number, part) == (3, 1) else "", "takes_s": 0.02} for part in range(5)]
             queue.add("count", {"job": f"job-{number}", "parts": parts}, id=f"job-{number}")
         with nursed():
-            until(lambda: not queue.left(), longest_s=240)
+            until(lambda: not queue.count_left(), longest_s=240)
         check(root, queue.all())

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.jobs.model import MOST_TRIES, Lanes, Limits, Trouble, chosen
+from habitus.jobs.model import MOST_TRIES, Lanes, Limits, Trouble, choose_startable
 from habitus.jobs.schedule import Schedule, read
 from habitus.jobs.worker import Hearts
 
@@ -23,7 +23,7 @@ def test_limits_hold_and_nobody_who_could_start_is_passed_over(
     waiting: list[Lanes], running: list[Lanes], most: int, limits: Limits
 ) -> None:
     queue = [(str(number), lanes) for number, lanes in enumerate(waiting)]
-    taken = {int(id) for id in chosen(queue, running, most=most, limits=limits)}
+    taken = {int(id) for id in choose_startable(queue, running, most=most, limits=limits)}
     assert len(taken) <= most
     after = [*running, *(waiting[number] for number in sorted(taken))]
 
@@ -63,12 +63,12 @@ def test_a_worker_is_dead_when_its_heart_stood_still_before_our_eyes() -> None:
     hearts = Hearts(gone_s=10, clock=lambda: now)
     beats = {"still": 5, "beating": 5}
     for _ in range(11):
-        assert hearts.gone(beats) == []
+        assert hearts.find_gone(beats) == []
         now += 1
         beats["beating"] -= 1  # whatever its clock says
-    assert hearts.gone(beats) == ["still"]
+    assert hearts.find_gone(beats) == ["still"]
     now += 60  # nobody could look: the database was away, or this host slept
-    assert hearts.gone(beats) == []
+    assert hearts.find_gone(beats) == []
 
 
 _SLOTS = ("hourly", "daily at 3", "daily at 23:30", "weekly on sunday at 3", "weekly")

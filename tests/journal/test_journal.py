@@ -155,7 +155,7 @@ def test_old_turns_go() -> None:
 @pytest.mark.req("SK-16")
 def test_what_a_user_has_seen_is_kept_per_user() -> None:
     book = journal()
-    assert book.seen("ada") is None
+    assert book.skills_seen("ada") is None
     book.mark_seen("ada", {"a": "1"})
     book.mark_seen("ada", {"a": "2"})
-    assert (book.seen("ada"), book.seen("bob")) == ({"a": "2"}, None)
+    assert (book.skills_seen("ada"), book.skills_seen("bob")) == ({"a": "2"}, None)

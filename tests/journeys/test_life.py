@@ -193,7 +193,7 @@ class Life(RuleBasedStateMachine):
     def _nothing_is_lost(self) -> None:
         """Bring everything back, and look through every version of it."""
         person, library = self.habitus.person(), self.habitus.skills
-        for archived in library.archived():
+        for archived in library.list_archived():
             library.restore(f"#{archived.id}", person, new_name=f"back-{archived.id}")
         found = set()
         for item in library.listing():

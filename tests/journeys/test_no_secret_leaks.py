@@ -145,7 +145,7 @@ async def _over_mcp(home: Path) -> object:
 def _on_pages(habitus: Habitus) -> Iterator[str]:
     keys, desks = keys_of(habitus), Desks(habitus)
     browser = TestClient(make_app(desks, keys, {HOST}, app=standing()), base_url=f"http://{HOST}")
-    browser.cookies.set(keys.cookie, keys.entered(keys.new_link()) or "")
+    browser.cookies.set(keys.cookie, keys.enter(keys.new_link()) or "")
     sessions = [f"/activity/{turn.session}" for turn in habitus.journal.latest(limit=9)]
     for path in ("/", "/skills/shop", "/lessons", "/activity", "/secrets", "/settings", *sessions):
         yield browser.get(path).text

@@ -39,7 +39,7 @@ class RecordingKeeper:
     def has_similar(self, text: str) -> bool:
         return text in self.known
 
-    def ignored(self, rules: Sequence[str]) -> None:
+    def count_ignored(self, rules: Sequence[str]) -> None:
         self.broken += rules
 
 

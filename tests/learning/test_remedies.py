@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from habitus.events import tool_called, tool_returned
 from habitus.learning.remedies import wording
-from habitus.learning.remedies.alignment import Ending, aligned
+from habitus.learning.remedies.alignment import Ending, align_failure
 from habitus.learning.remedies.calls import Call
 from habitus.learning.remedies.commands import commands
 from habitus.learning.remedies.findings import Findings, findings
@@ -192,7 +192,7 @@ def test_any_line_can_be_taken_apart(line: str) -> None:
 
 @given(_LINES, _ERRORS, _CALLS)
 def test_a_remedy_says_only_what_later_calls_did(line: str, error: str, later: list[Call]) -> None:
-    remedy = aligned([ran(line, error), *later], 0).remedy
+    remedy = align_failure([ran(line, error), *later], 0).remedy
     if remedy is not None:
         written = " ".join(call.command for call in later if call.success)
         assert all(word.strip("'") in written for word in remedy.right if word not in ("cd", ".", "&&"))
@@ -200,12 +200,12 @@ def test_a_remedy_says_only_what_later_calls_did(line: str, error: str, later: l
 
 @given(_LINES, st.sampled_from(["1 failed, 2 passed", "AssertionError", "Connection reset by peer", "429"]), _CALLS)
 def test_the_work_at_hand_and_transient_faults_teach_nothing(line: str, error: str, later: list[Call]) -> None:
-    assert aligned([ran(line, error), *later], 0).remedy is None
+    assert align_failure([ran(line, error), *later], 0).remedy is None
 
 
 @given(_LINES, _ERRORS)
 def test_the_same_call_again_is_no_remedy(line: str, error: str) -> None:
-    again = aligned([ran(line, error), ran("ls"), ran(line)], 0)
+    again = align_failure([ran(line, error), ran("ls"), ran(line)], 0)
     assert again.remedy is None
     assert again.ending in (Ending.RETRIED, Ending.LEFT, Ending.NOTHING)
 
@@ -214,4 +214,4 @@ def test_the_same_call_again_is_no_remedy(line: str, error: str) -> None:
 def test_looking_around_changes_nothing(line: str, error: str, later: list[Call]) -> None:
     calls = [ran(line, error), *later]
     looked = [part for call in calls for part in (call, replace(ran("ls"), turn=call.turn))]
-    assert aligned(looked, 0).remedy == aligned(calls, 0).remedy
+    assert align_failure(looked, 0).remedy == align_failure(calls, 0).remedy

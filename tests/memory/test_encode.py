@@ -300,8 +300,8 @@ def test_a_place_holds_fifty_lessons_and_the_rest_is_archived(cortex: Cortex) ->
     verified = cortex.encode(lesson("Parquet keeps types.", verified=True, produced_by=Producer.DREAM))
     assert [engram.state for engram in verified.archived] == [LessonState.ARCHIVED]
     assert len(cortex.list_lessons(limit=100)) == 50
-    assert [engram.id for engram in cortex.archived()] == [engram.id for engram in verified.archived]
-    restored = cortex.restore(cortex.archived()[0].id, by="ann")
+    assert [engram.id for engram in cortex.list_archived()] == [engram.id for engram in verified.archived]
+    restored = cortex.restore(cortex.list_archived()[0].id, by="ann")
     assert restored.id in {engram.id for engram in cortex.list_lessons(limit=100)}
     assert len(cortex.list_lessons(limit=100)) == 50
     assert cortex.encode(lesson("Elsewhere there is room.", scope=Scope.GLOBAL)).archived == ()

@@ -173,8 +173,8 @@ def test_credit_goes_only_to_what_was_shown_lately_and_fits_the_request(taught: 
 @pytest.mark.req("EL-06")
 def test_a_rule_that_is_ignored_is_counted(cortex: Cortex) -> None:
     cortex.encode(lesson("Stop after two failures.", kind=Kind.WHEN, produced_by=Producer.DETECTOR))
-    assert cortex.ignored(["Stop after two failures."]) == ("e0000001",)
-    assert cortex.ignored(["e0000001", "another rule"]) == ("e0000001",)
+    assert cortex.count_ignored(["Stop after two failures."]) == ("e0000001",)
+    assert cortex.count_ignored(["e0000001", "another rule"]) == ("e0000001",)
     assert cortex.get("e0000001").counters.ignored == 2
 
 
@@ -220,7 +220,7 @@ def test_compaction_above_twenty_keeps_by_place(cortex: Cortex) -> None:
     left = {e.id: e.text for e in cortex.list_lessons()}
     assert len(left) == 2
     assert left.items() <= before.items()
-    assert {e.id for e in gone} == {e.id for e in cortex.archived()} == before.keys() - left.keys()
+    assert {e.id for e in gone} == {e.id for e in cortex.list_archived()} == before.keys() - left.keys()
 
 
 @pytest.mark.req("LP-08")

@@ -13,7 +13,7 @@ from hypothesis import assume
 from hypothesis import given as given_examples
 from hypothesis import strategies as st
 
-from habitus.recipes.alignment import aligned, replays
+from habitus.recipes.alignment import align_occurrences, replays
 from habitus.recipes.mining import Mined, as_steps, mine
 from habitus.recipes.observed import ObservedCall, ObservedTurn
 from habitus.redact import marker
@@ -78,7 +78,7 @@ def test_a_planted_procedure_is_found_and_does_runs_it_has_not_seen(procedure: P
     seen = [[by_id[one.turn].calls[place] for place in one.places] for one in found.occurrences]
     for one, calls in zip(found.occurrences, seen, strict=True):
         assert replays(found.recipe, one.params, calls)
-    again = aligned(found.recipe.name, [*seen, run(procedure, rng), run(procedure, rng)])
+    again = align_occurrences(found.recipe.name, [*seen, run(procedure, rng), run(procedure, rng)])
     assert again.recipe.steps == found.recipe.steps
 
 

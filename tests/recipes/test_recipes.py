@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from habitus.errors import Invalid
 from habitus.events import ToolResult, failed
 from habitus.recipes.catalogue import plans
-from habitus.recipes.execution import MOST_CALLS, execute, filled
+from habitus.recipes.execution import MOST_CALLS, execute, fill_references
 from habitus.recipes.plan import Plan, references
 from habitus.skills.formats import recipes_md
 from habitus.skills.formats.foreign_values import Notes
@@ -145,7 +145,7 @@ values = st.recursive(
 @given_examples(values)
 def test_what_has_no_references_is_left_as_it_is(value: Any) -> None:
     if not references(value) and "$" not in json.dumps(value):
-        assert filled(value, {}) == value
+        assert fill_references(value, {}) == value
 
 
 def test_a_bare_list_is_read_and_written_anew_as_a_block() -> None:

@@ -71,7 +71,7 @@ async def test_a_database_that_is_away_is_told_once_a_turn(
     database = habitus.settings.home / DATABASE
     database.rename(away := database.with_name("elsewhere.db"))
     database.mkdir()  # so that nobody makes a new one in its place
-    assert chat.known() == list(chat.invocable())
+    assert chat.skill_names() == list(chat.invocable())
     await chat.handle("hello again")
     await chat.session.settle()
     assert "".join(event.text for event in kept.events if isinstance(event, Said)) == "First.Second."

@@ -20,7 +20,7 @@ from habitus.repl.commands import (
     SaveSkill,
     Say,
     completions,
-    filled,
+    fill_arguments,
     in_chat,
     meaning,
 )
@@ -102,8 +102,8 @@ def test_the_tab_key_offers_commands_skills_and_their_actions() -> None:
 
 
 def test_a_skills_text_gets_the_arguments() -> None:
-    assert filled("Fix issue $ARGUMENTS now. ($ARGUMENTS)", "12") == "Fix issue 12 now. (12)"
-    assert filled("Nothing to fill.", "12") == "Nothing to fill."
+    assert fill_arguments("Fix issue $ARGUMENTS now. ($ARGUMENTS)", "12") == "Fix issue 12 now. (12)"
+    assert fill_arguments("Nothing to fill.", "12") == "Nothing to fill."
 
 
 @pytest.mark.parametrize(

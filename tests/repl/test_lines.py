@@ -65,15 +65,15 @@ def test_a_call_says_what_it_is_about(arguments: str, label: str) -> None:
 def test_calls_nudges_notices_and_the_end_are_one_line_each() -> None:
     label = lines.call_label("scratchpad", '{"name": "main"}')
     assert lines.running(label, 61.2, "row 7\n").plain == "scratchpad  main  1 min 01 s  row 7"
-    assert lines.finished(_finished(), label).plain == "  ✓ scratchpad  main  2.3 s"
-    assert lines.finished(_finished(failed("no\nfile")), label).plain == "  ✗ scratchpad  main  2.3 s  no file"
-    assert lines.finished(_finished(infra("down")), label).plain == "  ! scratchpad  main  2.3 s  down"
+    assert lines.finished_line(_finished(), label).plain == "  ✓ scratchpad  main  2.3 s"
+    assert lines.finished_line(_finished(failed("no\nfile")), label).plain == "  ✗ scratchpad  main  2.3 s  no file"
+    assert lines.finished_line(_finished(infra("down")), label).plain == "  ! scratchpad  main  2.3 s  down"
     assert lines.nudge(Nudged(text="Look at\nthe error.")).plain == "  ↪ nudge Look at the error."
     assert lines.notice(Noticed(text="It is long.")).plain == "  ! It is long."
-    assert [line.plain for line in lines.done(_done(cost=0.0123, waiting=2))] == [
+    assert [line.plain for line in lines.done_lines(_done(cost=0.0123, waiting=2))] == [
         "  1,234 → 56 tokens · $0.0123 · 3.2 s · 2 changes wait: /review list"
     ]
-    assert [line.plain for line in lines.done(_done(failed("the rounds ran out"), waiting=1))] == [
+    assert [line.plain for line in lines.done_lines(_done(failed("the rounds ran out"), waiting=1))] == [
         "  ✗ failed: the rounds ran out",
         "  1,234 → 56 tokens · 3.2 s · 1 change waits: /review list",
     ]

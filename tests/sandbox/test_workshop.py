@@ -132,14 +132,14 @@ async def test_wrong_arguments_are_the_callers_mistake_and_run_nothing(workshop:
 async def test_kept_cases_are_run_again_and_the_failing_ones_named(workshop: Workshop) -> None:
     tool = await workshop.acquire(DRAFT)
     fresh = await workshop.regress(tool, proved_as=fingerprint(tool))
-    assert (fresh.passed, fresh.was_stale, fresh.failed) == (True, False, ())
+    assert (fresh.passed, fresh.was_stale, fresh.failed_cases) == (True, False, ())
     other = replace(tool, code="print('just text')")
     report = await workshop.regress(other, proved_as=fingerprint(tool))
     assert (report.passed, report.was_stale) == (False, True)
-    assert [result.payload for result in report.failed] == [{"numbers": [1, 2]}]
-    assert report.failed[0].outcome.reason == "it has another shape than expected: just text"
+    assert [result.payload for result in report.failed_cases] == [{"numbers": [1, 2]}]
+    assert report.failed_cases[0].outcome.reason == "it has another shape than expected: just text"
     wrong = await workshop.regress(replace(tool, code="print('{\"total\": 42}')"))
-    assert wrong.failed[0].outcome.reason == "it gives another result: total is 42, and should be 3"
+    assert wrong.failed_cases[0].outcome.reason == "it gives another result: total is 42, and should be 3"
 
 
 async def test_what_two_runs_do_not_agree_on_is_compared_by_its_shape_and_says_so(workshop: Workshop) -> None:
@@ -148,7 +148,7 @@ async def test_what_two_runs_do_not_agree_on_is_compared_by_its_shape_and_says_s
     assert [case.compares for case in by_shape.cases] == ["shape only"]
     assert (await workshop.regress(by_shape)).results[0].compares == "shape only"
     clock = await workshop.acquire(replace(DRAFT, code=f"import time\ntime.time()\n{ADD}"))
-    assert clock.cases[0].expected is None  # two runs in a row say nothing of tomorrow's
+    assert clock.cases[0].expected_result is None  # two runs in a row say nothing of tomorrow's
 
 
 async def test_a_new_version_must_go_on_passing_the_old_cases(workshop: Workshop) -> None:

@@ -33,7 +33,7 @@ def _packages(installed: Mapping[str, str] = INSTALLED) -> Packages:
 
 def _closed(context: GateContext | None = None, **fields: object) -> list[str]:
     manifest = Manifest(**fields)  # type: ignore[arg-type]  # each test names the fields it is about
-    return gates.closed(Summary(name="csv-summary", manifest=manifest), context or GateContext())
+    return gates.closed_gates(Summary(name="csv-summary", manifest=manifest), context or GateContext())
 
 
 def _missing(requirement: str, packages: Packages | None = None) -> tuple[str, ...]:
@@ -147,7 +147,7 @@ def test_a_gate_that_cannot_be_read_is_closed_and_said(field: str, value: str) -
     content = f"---\nname: a\ndescription: b\n{field}: {value}\n---\n\nbody\n".encode()
     parsed = skill_md.parse("a", content)
     assert parsed.skill is not None
-    assert gates.closed(parsed.skill, GateContext()) == [f"its '{field}' can't be read"]
+    assert gates.closed_gates(parsed.skill, GateContext()) == [f"its '{field}' can't be read"]
     said = [d for d in parsed.diagnostics if f"'{field}'" in d.what and d.severity is Severity.WARNING]
     assert said
     assert said[0].mend
@@ -156,4 +156,4 @@ def test_a_gate_that_cannot_be_read_is_closed_and_said(field: str, value: str) -
 def test_a_field_that_is_no_gate_closes_none() -> None:
     parsed = skill_md.parse("a", b"---\nname: a\ndescription: b\ncli: perhaps\n---\n\nbody\n")
     assert parsed.skill is not None
-    assert gates.closed(parsed.skill, GateContext()) == []
+    assert gates.closed_gates(parsed.skill, GateContext()) == []

@@ -276,7 +276,7 @@ def test_removing_says_what_comes_into_view_and_restoring_takes_the_newest(world
     assert library.load("x").body == "second"
     with pytest.raises(NotFound, match="archive has no skill 'y'"):
         library.restore("y", me())
-    (older,) = library.archived()
+    (older,) = library.list_archived()
     library.restore(f"#{older.id}", me(), new_name="x-old")
     assert library.load("x-old").body == "first"
 

@@ -49,7 +49,7 @@ def test_legal_names_are_those_of_the_standard(name: str, is_legal: bool) -> Non
 @pytest.mark.parametrize("spelling", ["csv-summary", "csv_summary", "CSV-Summary", "Csv_Summary", " csv-summary\n"])
 def test_all_spellings_of_a_name_meet(spelling: str) -> None:
     assert names.canonical(spelling) == "csv-summary"
-    assert names.checked(spelling) == "csv-summary"
+    assert names.check_name(spelling) == "csv-summary"
     assert names.callable_name(spelling) == "csv_summary"
 
 
@@ -66,7 +66,7 @@ def test_changing_case_and_hyphens_never_makes_another_name(name: str, data: st.
 )
 def test_no_name_leaves_its_root(name: str) -> None:
     with pytest.raises(Invalid) as caught:
-        names.checked(name)
+        names.check_name(name)
     assert "can't be the name of a skill" in caught.value.message
     assert "\n" not in str(caught.value)
     assert "\x00" not in str(caught.value)
@@ -74,16 +74,16 @@ def test_no_name_leaves_its_root(name: str) -> None:
 
 def test_the_error_offers_a_name_that_would_do() -> None:
     with pytest.raises(Invalid, match="'quarterly-report-q3' would do"):
-        names.checked("Quarterly report (Q3)!")
+        names.check_name("Quarterly report (Q3)!")
 
 
 @given(ANY_TEXT)
 def test_a_text_is_a_name_exactly_when_its_canonical_spelling_is_legal(text: str) -> None:
     if names.is_legal(names.canonical(text)):
-        assert names.checked(text) == names.canonical(text)
+        assert names.check_name(text) == names.canonical(text)
     else:
         with pytest.raises(Invalid):
-            names.checked(text)
+            names.check_name(text)
 
 
 @pytest.mark.parametrize(

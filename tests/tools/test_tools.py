@@ -226,7 +226,7 @@ async def test_a_degraded_tool_is_retired_after_its_time_and_can_come_back(
             retired = await tools.curate(JOB)
         assert [(found.name, reason in found.reason) for found in retired] == [("shout", True)]
         assert tools.all() == ()
-        assert [item.name for item in habitus.skills.archived()] == ["shout"]
+        assert [item.name for item in habitus.skills.list_archived()] == ["shout"]
         assert tools.restore("shout", ADA).status is ToolStatus.ACTIVE
         assert await tools.curate(JOB) == []
 

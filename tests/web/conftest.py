@@ -63,7 +63,7 @@ def api(app: ASGIApp, keys: Keys) -> TestClient:
 def browser(app: ASGIApp, keys: Keys) -> TestClient:
     """A browser that opened the link, on a page of ours."""
     client = TestClient(app, base_url=f"http://{HOST}")
-    cookie = keys.entered(keys.new_link()) or ""
+    cookie = keys.enter(keys.new_link()) or ""
     client.cookies.set(keys.cookie, cookie)
     client.headers.update({"X-CSRF": keys.csrf(cookie), "Origin": f"http://{HOST}"})
     return client

@@ -41,7 +41,7 @@ def talking(home: Path, tmp_path: Path) -> Iterator[Callable[[Steps], tuple[Test
         desks, keys = Desks(habitus), keys_of(habitus)
         opened.append(desks)
         client = TestClient(make_app(desks, keys, [HOST], app=standing()), base_url=f"http://{HOST}")
-        cookie = keys.entered(keys.new_link()) or ""
+        cookie = keys.enter(keys.new_link()) or ""
         client.cookies.set(keys.cookie, cookie)
         client.headers.update({"X-CSRF": keys.csrf(cookie)})
         return client, desks
@@ -58,7 +58,7 @@ def waited_for(desks: Desks, id: str, kind: type[T]) -> T:
     known: tuple[Happening, ...] = ()
     while not (found := [one for one in known if isinstance(one, kind)]):
         assert not any(isinstance(one, Over) for one in known), known
-        known += asyncio.run(talks.heard(id, len(known)))
+        known += asyncio.run(talks.events_since(id, len(known)))
     return found[0]
 
 

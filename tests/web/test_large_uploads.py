@@ -55,7 +55,7 @@ def test_a_large_upload_is_shown_in_part_and_left_to_a_worker(
     assert api.post(f"/api/v1/jobs/{other['id']}/cancel").status_code == 200
     assert other["id"] not in [folder.name for folder in (habitus.settings.home / uploading.FOLDER).iterdir()]
     with at_work(habitus, queue := open_queue(habitus, for_worker=True), starts_due=False):
-        while queue.left():
+        while queue.count_left():
             pass
     done = api.get(f"/api/v1/jobs/{job['id']}").json()
     assert (done["state"], done["done"], done["result"]) == ("done", 2, {"imported": 3})

@@ -77,9 +77,9 @@ def test_a_cookie_is_ours_unchanged_and_not_for_ever(tmp_path: Path) -> None:
     people = People(sql.create_all_in_memory(), PrivateJson(tmp_path / "people.json"))
     keys = Keys(b"k" * 32, people, clock=lambda: now)
     link = keys.new_link()
-    cookie = keys.entered(link)
+    cookie = keys.enter(link)
     assert cookie is not None
-    assert keys.entered(link) is None
+    assert keys.enter(link) is None
     assert keys.by_cookie(cookie) == OWNER
     until, rest = cookie.split(".", 1)
     forged = [f"{int(until) + 1}.{rest}", cookie[:-1], "", ".", "..", f"{until}.x.", "é", cookie + "x"]
@@ -280,7 +280,7 @@ def test_nobody_is_made_somebody_else_by_another_site(
 def test_of_two_who_bring_one_link_one_comes_in(keys: Keys) -> None:
     links = [keys.new_link() for _ in range(20)]
     with ThreadPoolExecutor(8) as threads:
-        came = list(threads.map(keys.entered, [link for link in links for _ in range(8)]))
+        came = list(threads.map(keys.enter, [link for link in links for _ in range(8)]))
     assert sum(cookie is not None for cookie in came) == len(links)
 
 
@@ -306,12 +306,12 @@ def test_a_cookie_ends_with_the_role_or_the_membership_it_was_given_for(
     stranger: TestClient, keys: Keys, habitus: Habitus, is_removed: bool
 ) -> None:
     people = open_people(habitus)
-    old = keys.entered(people.add("eve", Role.VIEWER).link) or ""
+    old = keys.enter(people.add("eve", Role.VIEWER).link) or ""
     assert keys.by_cookie(old) is not None
     if is_removed:
         people.remove("eve")
         assert keys.by_cookie(old) is None
-    new = keys.entered(people.add("eve", Role.ADMIN).link) or ""
+    new = keys.enter(people.add("eve", Role.ADMIN).link) or ""
     stranger.cookies.set(keys.cookie, old)
     assert stranger.get("/api/v1/sessions").status_code == 401
     stranger.cookies.set(keys.cookie, new)

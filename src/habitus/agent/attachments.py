@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from habitus.agent.background import in_thread
-from habitus.agent.budget import shortened
+from habitus.agent.budget import shorten
 from habitus.agent.previews.preview import Preview, preview
 from habitus.agent.transcription import Transcriber
 from habitus.errors import Invalid
@@ -78,14 +78,14 @@ async def read(
     """
     found = _Found()
     for path in paths:
-        file = await in_thread(partial(_laid, path, one_line(sound(path.name)), given, clean))
+        file = await in_thread(partial(_lay_file, path, one_line(sound(path.name)), given, clean))
         kind = mimetypes.guess_type(path.name)[0] or ""
         if kind.startswith("audio/"):
             await _recording(path, file, transcribe, sound, found)
         elif kind in IMAGES:
             await _image(file, kind, sees_images, found)
         else:
-            await _previewed(path, file, budget // len(paths), sound, found)
+            await _preview_file(path, file, budget // len(paths), sound, found)
     return Attached(
         names=tuple(one_line(sound(path.name)) for path in paths),
         parts=tuple(found.parts),
@@ -94,7 +94,7 @@ async def read(
     )
 
 
-def _laid(path: Path, name: str, given: Given, clean: Callable[[bytes], bytes]) -> _File:
+def _lay_file(path: Path, name: str, given: Given, clean: Callable[[bytes], bytes]) -> _File:
     try:
         laid: GivenFile = given.put_file(path, clean, name=name)
         return _File(name=name, where=laid.path, copy=laid.copy, size=laid.size)
@@ -127,7 +127,7 @@ async def _image(file: _File, kind: str, sees_images: bool, found: _Found) -> No
         found.parts += [Text(text=f"[Attached image {file}]"), Image(data=data, media_type=kind)]
 
 
-async def _previewed(path: Path, file: _File, budget: int, sound: Callable[[str], str], found: _Found) -> None:
+async def _preview_file(path: Path, file: _File, budget: int, sound: Callable[[str], str], found: _Found) -> None:
     room = min(budget, _WHOLE) * 4
     try:
         seen: Preview = await in_thread(lambda: preview(file.copy, ending=path.suffix.lower(), room=room))
@@ -135,7 +135,7 @@ async def _previewed(path: Path, file: _File, budget: int, sound: Callable[[str]
         raise Invalid(f"Can't attach {path}: {error.strerror}.", mend="Check the path.") from None
     lines = sound("\n".join(seen.lines))
     if not seen.is_whole:
-        lines = shortened(lines, min(budget, _PREVIEW))
+        lines = shorten(lines, min(budget, _PREVIEW))
         shown = "sees a preview" if lines else f"only knows that it is a {one_line(seen.kind)}"
         found.notices.append(f"{file}: the model {shown}.")
     part = [f"[Attached file {file}: {one_line(seen.kind)}]", lines, f"[End of {file.name}]"]

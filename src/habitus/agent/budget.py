@@ -27,7 +27,7 @@ class Section:
         return tokens(self.text)
 
 
-def shortened(text: str, budget: int) -> str:
+def shorten(text: str, budget: int) -> str:
     """The beginning of a text within a budget, with a mark that says how much is missing."""
     room = budget * 4
     if byte_length(text) <= room:

@@ -29,7 +29,7 @@ class Changed:
     version: int | None = None
     proposal: int | None = None
 
-    def told(self) -> dict[str, object]:
+    def as_result(self) -> dict[str, object]:
         """What a tool's result says of it."""
         if self.proposal is None:
             return {}
@@ -60,7 +60,7 @@ class Changes:
     def conversation(self) -> str:
         return self.view.conversation
 
-    def done(self, what: T) -> T:
+    def note_change(self, what: T) -> T:
         """Something was changed: the rest of the turn sees the library with it."""
         self.view.look()
         return what
@@ -97,7 +97,7 @@ class Changes:
         found = [] if self.view.library.is_taken(names.canonical(name)) else self._waiting(name)
         for proposal in found:
             self.review.withdraw(proposal.id, self.agent("the agent wants it gone"))
-        return bool(self.done(found))
+        return bool(self.note_change(found))
 
     def _waiting(self, name: str) -> list[Proposal]:
         wanted = (self.conversation, names.canonical(name), Action.WRITE)
@@ -111,9 +111,9 @@ class Changes:
             raise Refused("The person said no.", mend="Go on without it, or ask what they would rather have.")
         if answer is Consent.YES:
             author = replace(self.person, reason=f"{reason} (confirmed in the conversation)")
-        return await in_thread(lambda: self.done(self._submitted(change, author)))
+        return await in_thread(lambda: self.note_change(self._submit(change, author)))
 
-    def _submitted(self, change: Change, author: Author) -> Changed:
+    def _submit(self, change: Change, author: Author) -> Changed:
         earlier = self._earlier(change)
         done = self.review.submit(change, author, conversation=self.conversation)
         number = None if done.proposal is None else done.proposal.id

@@ -56,7 +56,7 @@ def unseen(
     visible = fingerprint.visible(snapshot, gates)
     now = {name: hash for name, hash in visible.items() if name not in withheld}
     return fingerprint.news(
-        journal.seen(user),
+        journal.skills_seen(user),
         now,
         hidden=snapshot.hashes.keys() - now.keys(),
         changelog=lambda: "\n".join(layer.changes() for layer in layers),

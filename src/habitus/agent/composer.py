@@ -72,7 +72,7 @@ class Composer:
         nothing: tuple[Proposal, ...] = ()
         turned_down = self._away(self._turned_down, nothing)
         unlearned = self._parts.memory.turned_down()
-        opened = [summary for summary in self._opened(selection) if offers.takes_line(summary)]
+        opened = [summary for summary in self._opened_skills(selection) if offers.takes_line(summary)]
         none: list[Summary] = []
         found = self._away(lambda: self._fitting(request, selection), none)
         context = (
@@ -82,7 +82,7 @@ class Composer:
                 "lessons", "Lessons from earlier work", self._unsaid([note for note in lessons if not note.is_played])
             ),
             prompt.playbook(self._unsaid([note for note in lessons if note.is_played])),
-            prompt.opened(opened),
+            prompt.opened_section(opened),
             prompt.fitting([summary for summary in found if summary not in opened]),
             prompt.whats_new(news),
             prompt.bullets(
@@ -136,7 +136,7 @@ class Composer:
         there = {skill.name for skill, _ in chosen if view.is_in_view(skill.name)}
         room = int(self._parts.context_tokens * budget.EAGER_SHARE)
         section, shown = prompt.eager(
-            chosen, room, already=there, unreviewed=view.unreviewed, files=self._parts.files.put
+            chosen, room, already=there, unreviewed=view.unreviewed_origin, files=self._parts.files.put
         )
         for skill, _ in chosen:
             if skill.name in shown:
@@ -158,7 +158,7 @@ class Composer:
         shown = {note.id for note in (*self._steady.standing.rules, *rules)}
         return tuple(id for id in remembered.cut if id not in shown)
 
-    def _opened(self, selection: Selection) -> list[Summary]:
+    def _opened_skills(self, selection: Selection) -> list[Summary]:
         """What is closed to other requests and open to this one; the steady menu can't have it."""
         closed = self._steady.selection.left_out
         return [summary for summary in selection.menu if summary.name in closed]
@@ -213,7 +213,7 @@ class Composer:
 
     def _refresh(self) -> None:
         now, steady = self._parts.view.snapshot, self._steady
-        written, switched = _changed(steady.seen, now)
+        written, switched = _compare_snapshots(steady.seen, now)
         is_same = self._parts.identity.text() == steady.identity
         if not steady.is_makeshift and is_same and not switched and all(self._is_own_change(name) for name in written):
             self._settled = replace(steady, seen=now)
@@ -228,20 +228,20 @@ class Composer:
 
     def _put_together(self) -> _Steady:
         parts = self._parts
-        return self._steadied(parts.identity.text(), parts.memory.standing(), parts.view.library.all_counters())
+        return self._make_steady(parts.identity.text(), parts.memory.standing(), parts.view.library.all_counters())
 
     def _makeshift(self) -> _Steady:
         """What is known without the database, until it is back."""
         identity = self._away(self._parts.identity.text, prompt.text("identity"))
-        return replace(self._steadied(identity, self._parts.memory.standing(is_away=True), {}), is_makeshift=True)
+        return replace(self._make_steady(identity, self._parts.memory.standing(is_away=True), {}), is_makeshift=True)
 
-    def _steadied(
+    def _make_steady(
         self, identity: str, standing: Remembered, counters: Mapping[tuple[str, str], Mapping[Stage, Counters]]
     ) -> _Steady:
         parts = self._parts
         bare = Request(text="", source_type=parts.source_type, user=parts.user, now=parts.clock())
         parts.view.selection = selection = choose(parts.view.snapshot, bare, parts.gates, parts.journal)
-        drawn = partial(menu.offered, selection, counters, parts.context_tokens)
+        drawn = partial(menu.make_menu, selection, counters, parts.context_tokens)
         parts.view.menu = parts.view.offers.steady(selection, drawn)
         rules = tuple(note for note in standing.rules if parts.view.offers.takes_note(note, is_steady=True))
         return _Steady(
@@ -253,7 +253,7 @@ class Composer:
         )
 
 
-def _changed(before: Snapshot, now: Snapshot) -> tuple[list[str], list[str]]:
+def _compare_snapshots(before: Snapshot, now: Snapshot) -> tuple[list[str], list[str]]:
     """The skills that were written or removed, and those that were only switched on or off."""
     if before is now:
         return [], []

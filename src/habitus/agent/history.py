@@ -26,7 +26,7 @@ class History:
 
     def repair(self) -> int:
         """Give every call its result and drop results nobody called for; how many had to be made up or dropped."""
-        mended, count = repaired(self.messages)
+        mended, count = repair_messages(self.messages)
         self.messages = mended
         return count
 
@@ -70,7 +70,7 @@ class History:
         return sum(map(message_tokens, self.messages)) < before
 
 
-def resumed(past: Sequence[Turn]) -> History:
+def resume_history(past: Sequence[Turn]) -> History:
     """The messages of earlier turns. One that a killed process left without an end gets one."""
     history = History()
     for turn in past:
@@ -80,7 +80,7 @@ def resumed(past: Sequence[Turn]) -> History:
     return history
 
 
-def repaired(messages: Sequence[Message]) -> tuple[list[Message], int]:
+def repair_messages(messages: Sequence[Message]) -> tuple[list[Message], int]:
     mended: list[Message] = []
     count = 0
     waiting: dict[str, ToolCall] = {}

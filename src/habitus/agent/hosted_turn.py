@@ -13,7 +13,7 @@ from habitus.agent.background import in_thread
 from habitus.agent.open_turn import OpenTurn
 from habitus.agent.prompt import Composed
 from habitus.agent.stream import Noticed, ToolProgress, TurnEvent
-from habitus.agent.tools.registry import Registry, capped
+from habitus.agent.tools.registry import Registry, cap_result
 from habitus.errors import Invalid
 from habitus.events import OK, Outcome, ToolCall, ToolResult, failed, infra
 from habitus.llm.model import Answered, Image, Message, Returned, Text, ToolSpec
@@ -72,7 +72,7 @@ class HostedTurn:
         return tuple(part for part in self.turn.said.parts if isinstance(part, Image))
 
     def tools(self, profile: str | Collection[str]) -> list[ToolSpec]:
-        offered = [tool.spec for tool in self._registry.listed() if tool.is_in(profile)]
+        offered = [tool.spec for tool in self._registry.all_tools() if tool.is_in(profile)]
         if self.turn.shown_tools is not None:
             self.turn.shown_tools |= {spec.name for spec in offered}
         return offered
@@ -84,7 +84,7 @@ class HostedTurn:
         self, name: str, arguments: Mapping[str, object] | str, watch: Watch = lambda text: None
     ) -> ToolResult:
         """One call of ours. What the observers have to say stands below its result; `watch` hears how it goes."""
-        call, looks = self._called(name, arguments), self.turn.looks
+        call, looks = self._record_call(name, arguments), self.turn.looks
         self._watched[call.id] = watch
         try:
             result = await self._ran(call)
@@ -93,8 +93,8 @@ class HostedTurn:
         self.turn.last_results = [result.outcome]
         if self.turn.looks != looks:
             self._registry = await in_thread(self.turn.tools)  # it may have made one
-        self._returned(call, result)
-        nudge = await self._advised()
+        self._record_result(call, result)
+        nudge = await self._advice()
         return replace(result, content=f"{result.content}\n\n{nudge}") if nudge else result
 
     async def _ran(self, call: ToolCall) -> ToolResult:
@@ -107,13 +107,13 @@ class HostedTurn:
         self, name: str, arguments: Mapping[str, object] | str, content: object, ok: bool | None, intent: str
     ) -> str:
         """A call that somebody else has run; what to say beside its result. Nobody knows how it went: `ok` None."""
-        call = self._called(name, arguments)
+        call = self._record_call(name, arguments)
         said = self._sound(_as_text(content))
         outcome = failed(said[-500:].strip() or "it failed") if ok is False else OK
-        result = capped(ToolResult(content=said, outcome=outcome))
+        result = cap_result(ToolResult(content=said, outcome=outcome))
         self.turn.saw(call, result, intent=intent, is_known=ok is not None)
-        self._returned(call, result)
-        return await self._advised()
+        self._record_result(call, result)
+        return await self._advice()
 
     async def done(self, reply: str, ok: bool | None, reason: str) -> None:
         """The host has its reply; how it went, it may know (`ok`), or else the signals tell as in our own session."""
@@ -123,7 +123,7 @@ class HostedTurn:
         if ok is None and turn.judged_by:
             turn.reply = said  # the model's own word stands
         else:
-            turn.done(said, may_be_empty=True)
+            turn.finish(said, may_be_empty=True)
         if ok is not None:
             turn.outcome = OK if ok else failed(self._sound(reason) or "the host says so")
             turn.judged_by = HOST
@@ -143,24 +143,24 @@ class HostedTurn:
     async def abandon(self) -> None:
         """It was cancelled: nothing of it teaches."""
         if not self.is_over:
-            self.turn.cancelled()
+            self.turn.cancel()
             await self.end(infra("cancelled"))
 
     async def _close(self) -> None:
         self.is_over = True
         await self.turn.close()
 
-    async def _advised(self) -> str:
+    async def _advice(self) -> str:
         return "\n".join(await self.turn.advise())
 
-    def _called(self, name: str, arguments: Mapping[str, object] | str) -> ToolCall:
+    def _record_call(self, name: str, arguments: Mapping[str, object] | str) -> ToolCall:
         if self.is_over:
             raise Invalid("The turn is over.", mend="Begin the next one with habitus.turn(…).")
         self.turn.rounds += 1
         written = encodable(_as_text(arguments))
         return ToolCall(id=f"call-{secrets.token_hex(4)}", name=encodable(name), arguments=written)
 
-    def _returned(self, call: ToolCall, result: ToolResult) -> None:
+    def _record_result(self, call: ToolCall, result: ToolResult) -> None:
         kept = replace(call, arguments=self.turn.redactor.redact_json(call.arguments))
         said = Returned(call=call.id, tool=call.name, content=result.content, failed=not result.outcome.is_ok)
         self._keep(Answered(calls=(kept,)), said)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from habitus.agent.outage import Outage
-from habitus.agent.tools.registry import explained
+from habitus.agent.tools.registry import explain_absence
 from habitus.agent.view import View
 from habitus.errors import UserError
 from habitus.recipes.catalogue import RecipeCatalogue, RecipeStatus, SkillRecipe
@@ -59,7 +59,7 @@ class Ladder:
         if known.status is ToolStatus.DEGRADED:
             return [f"Its tool `{tool}` is degraded, it {known.reason}. Follow the steps; it can still be called."]
         if not known.can_run:
-            return [f"Its tool `{tool}` can't be called: {explained(known.reason)}. Follow the steps."]
+            return [f"Its tool `{tool}` can't be called: {explain_absence(known.reason)}. Follow the steps."]
         counters = self.view.library.counters(skill.name).get(Stage.CODE, Counters())
         if self._is_reliable(counters) or _is_fresh(known, counters):
             return [f"Try the tool `{tool}` first: it is tested. The steps are for when it fails."]

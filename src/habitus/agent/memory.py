@@ -39,7 +39,7 @@ class SessionMemory:
         tied = (_note(drawn.last), _note(drawn.left)) if drawn.last and drawn.left else None
         return Remembered(rules=_notes(found.rules), lessons=_notes(drawn.taken), cut=found.cut, tied=tied)
 
-    def shown(self, notes: Sequence[str], cut: Sequence[str] = ()) -> None:
+    def note_shown(self, notes: Sequence[str], cut: Sequence[str] = ()) -> None:
         """These stood in a prompt; for those in `cut` there was no room."""
         self.cortex.record_retrieval(notes, cut=cut)
 
@@ -47,10 +47,10 @@ class SessionMemory:
         """What this user's agent wanted remembered and has not heard that it was turned down: a sentence each."""
         return tuple(Note(id=one.id, text=one.refusal) for one in self.cortex.turned_down(self.user))
 
-    def told(self, notes: Sequence[Note]) -> None:
-        self.cortex.told(note.id for note in notes)
+    def note_told(self, notes: Sequence[Note]) -> None:
+        self.cortex.note_told(note.id for note in notes)
 
-    def helped(self, request: str) -> None:
+    def credit_lessons(self, request: str) -> None:
         """A request went well: lessons shown for it a moment ago get the credit."""
         self.cortex.record_helpful(request, user=self.user, project=self.project)
 

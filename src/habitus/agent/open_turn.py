@@ -93,12 +93,12 @@ class OpenTurn(TurnState):
         if told is not None:
             self.composed, self.context = told, self._parts.redactor.redact(told.prompt.context_text).text
         steps = (self.recall, self.select, self.compose) if shows_prompt else (self.look, self.select)
-        with self.traced():
+        with self.trace():
             for step in (*steps, self.begin):
                 await in_thread(step)
 
     @contextmanager
-    def traced(self) -> Iterator[None]:
+    def trace(self) -> Iterator[None]:
         """What is logged and traced inside belongs to this turn."""
         with tracing.about(**self._ids), self._stretch.within():
             yield
@@ -134,7 +134,7 @@ class OpenTurn(TurnState):
         redactor, person = self._parts.redactor, self._parts.person
         began, asked_s = time.monotonic(), person.took_s
         self._emit(ToolStarted(call=call.id, tool=call.name, arguments=redactor.redact_json(call.arguments)))
-        self._called(call)
+        self._record_call(call)
         running = Running(
             call=call.id,
             turn=self.id,
@@ -146,7 +146,7 @@ class OpenTurn(TurnState):
             sees_images=self.said.sees_images,
         )
         await self._parts.ready()
-        with self.traced(), tracing.span("tool", tool=call.name):
+        with self.trace(), tracing.span("tool", tool=call.name):
             result = await tools.run(call, running)
         self.observe(call_returned(call, result, round_idx=self.rounds))
         seconds = max(time.monotonic() - began - (person.took_s - asked_s), 0.0)
@@ -164,11 +164,11 @@ class OpenTurn(TurnState):
 
     def saw(self, call: ToolCall, result: ToolResult, *, intent: str = "", is_known: bool = True) -> None:
         """A call that somebody else has run: observers see it as one of ours. Nobody may know how it went."""
-        self._called(call, intent)
+        self._record_call(call, intent)
         self.observe(call_returned(call, result, round_idx=self.rounds, is_known=is_known))
         self.last_results = [result.outcome]
 
-    def _called(self, call: ToolCall, intent: str = "") -> None:
+    def _record_call(self, call: ToolCall, intent: str = "") -> None:
         args, redactor = call.arguments, self._parts.redactor
         self.observe(
             tool_called(call.name, args, intent=intent, round_idx=self.rounds, call_id=call.id, redactor=redactor)
@@ -192,7 +192,7 @@ class OpenTurn(TurnState):
 
     # The end
 
-    def done(self, reply: str, *, may_be_empty: bool = False) -> None:
+    def finish(self, reply: str, *, may_be_empty: bool = False) -> None:
         """How it went, by how it ended and not by what it says of itself."""
         self.reply = reply
         bad = [outcome for outcome in self.last_results if not outcome.is_ok]
@@ -207,7 +207,7 @@ class OpenTurn(TurnState):
         """The model says itself how it went."""
         self.outcome, self.judged_by = outcome, MODEL
 
-    def cancelled(self) -> None:
+    def cancel(self) -> None:
         self.is_cancelled = True
         self._tell(lambda observer: observer.cancelled())
 
@@ -218,7 +218,7 @@ class OpenTurn(TurnState):
         """
         self.loaded, self.asked = tuple(self._parts.view.loaded.values()), frozenset(self._parts.view.asked)
         self._count()
-        with self.traced():
+        with self.trace():
             told = await in_thread(lambda: self._recorder.finish(self, has_news=self._composer.has_news))
         self._stretch.end()
         if not self.is_cancelled:

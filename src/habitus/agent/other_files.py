@@ -63,8 +63,8 @@ class OtherFiles:
         files = self._view.files(skill.name)
         if files is None or not files.others:
             return ""
-        placed = self._placed(skill.name, files)
-        shown = _first(listed(files.others[:_MOST_LINES], files, placed), _MOST_CHARACTERS)
+        placed = self._place(skill.name, files)
+        shown = _first(list_files(files.others[:_MOST_LINES], files, placed), _MOST_CHARACTERS)
         lines = [
             self._how_to_call(skill),
             _where(skill.name, placed),
@@ -87,7 +87,7 @@ class OtherFiles:
         for name in self._given.trees():
             files = self._view.files(name)
             if files is not None and files.others:
-                self._placed(name, files)
+                self._place(name, files)
             elif files is not None or not self._view.is_in_use(name):  # else the database is away
                 self._given.drop_tree(name)
 
@@ -96,7 +96,7 @@ class OtherFiles:
         files = self._view.files(name)
         if files is None:
             raise NotFound(f"'{name}' has no files that can be read now.", mend="")
-        placed = self._placed(name, files) if files.others else None
+        placed = self._place(name, files) if files.others else None
         wanted = posixpath.normpath(path.removeprefix(f"{placed.path}/") if placed else path)
         if wanted in files.tree:
             in_pad = f"{placed.path}/{wanted}" if placed and _why_not(wanted, files, placed) == "" else ""
@@ -105,19 +105,19 @@ class OtherFiles:
         if not below:
             mend = did_you_mean(wanted, files.tree) or "Its folder is '.'."
             raise NotFound(f"'{name}' has no file '{one_line(path)[:_LONGEST_PATH]}'.", mend=mend)
-        return tuple(listed(below, files, placed))
+        return tuple(list_files(below, files, placed))
 
-    def _placed(self, name: str, files: SkillFiles) -> Placed | None:
+    def _place(self, name: str, files: SkillFiles) -> Placed | None:
         if self._given is None:
             return None
         try:
-            return self._given.put_tree(name, files.trusted, folders=files.folders)
+            return self._given.put_tree(name, files.trusted_tree, folders=files.folders)
         except OSError as error:
             log.warning("The files of %s could not be put where code finds them: %s", name, error)
             return Placed(path=self._given.path_of(SKILLS, name), left_out=dict.fromkeys(files.tree, "no room for it"))
 
 
-def listed(paths: Sequence[str], files: SkillFiles, placed: Placed | None) -> Iterator[str]:
+def list_files(paths: Sequence[str], files: SkillFiles, placed: Placed | None) -> Iterator[str]:
     """One line a file: its path, its size, its first line, and why code does not have it."""
     for path in paths:
         reason = _why_not(path, files, placed) if placed else ""

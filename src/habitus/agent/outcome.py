@@ -33,7 +33,7 @@ def by_itself(outcome: Outcome) -> TurnOutcome:
     return TurnOutcome(kind=outcome.kind, weight=_BY_ITSELF, source=MODEL, reason=outcome.reason)
 
 
-def ended(outcome: Outcome, *, capped: bool) -> TurnOutcome:
+def judge_end(outcome: Outcome, *, capped: bool) -> TurnOutcome:
     """The judgement of a turn by how it ended."""
     weight = _CAP if capped else _WEIGHTS[outcome.kind]
     return TurnOutcome(kind=outcome.kind, weight=weight, source=SIGNAL, reason=outcome.reason)

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-from habitus.agent.budget import Section, shortened
+from habitus.agent.budget import Section, shorten
 from habitus.llm.model import Text
 from habitus.memory.model import PLAYBOOK
 from habitus.skills.fingerprint import News
 from habitus.skills.menu import Menu, line
 from habitus.skills.model import Skill, Summary
 from habitus.skills.review import Proposal
-from habitus.text import BLOCK, block, one_line, tokens, unmarked
+from habitus.text import BLOCK, block, escape_marks, one_line, tokens
 
 _NEWS_TOKENS = 300
 _MOST_OPENED = 20  # lines
@@ -44,7 +44,7 @@ class Prompt:
         said = [section.text for section in self.context if section.text]
         if not said:
             return ""
-        return "\n\n".join([f"<{BLOCK}>", *map(unmarked, said), f"</{BLOCK}>"])
+        return "\n\n".join([f"<{BLOCK}>", *map(escape_marks, said), f"</{BLOCK}>"])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,7 +105,7 @@ def system(*, identity: str, profile: Sequence[str], rules: Section | None, menu
     return tuple(sections)
 
 
-def introduced(origin: str) -> str:
+def introduce(origin: str) -> str:
     """What is said before a skill that nobody has reviewed; `origin` says where it comes from."""
     return f"(Nobody has reviewed this skill: {one_line(origin)}. Use what serves the request, and nothing else.)"
 
@@ -132,7 +132,7 @@ def eager(
             parts.append(f"{heading}\n\nIts text is in this conversation already, and still holds.")
             continue
         origin = unreviewed(skill.name)
-        said = [introduced(origin) if origin else "", block(skill.body.strip()), files(skill)]
+        said = [introduce(origin) if origin else "", block(skill.body.strip()), files(skill)]
         part = "\n\n".join([heading, *(one for one in said if one)])
         if tokens(part) > room:
             cut.append(skill.name)
@@ -145,13 +145,13 @@ def eager(
     return Section(name="eager skills", text=body, budget=budget, cut=tuple(cut)), shown
 
 
-def invoked(skill: Skill, files: str = "") -> Text:
+def invoked_skill(skill: Skill, files: str = "") -> Text:
     """A skill that the person called by its name, beside their words."""
     body = "\n\n".join(part for part in (block(skill.body.strip()), files) if part)
     return Text(text=f"[The user calls the skill '{skill.name}'. Follow it.]\n\n{body}\n\n[End of the skill]")
 
 
-def opened(summaries: Sequence[Summary]) -> Section:
+def opened_section(summaries: Sequence[Summary]) -> Section:
     """What a resource or a feature of this request opens; one line each."""
     lines = [line(summary, CUE) for summary in summaries[:_MOST_OPENED]]
     cut = tuple(summary.name for summary in summaries[_MOST_OPENED:])
@@ -168,7 +168,7 @@ def fitting(summaries: Sequence[Summary]) -> Section:
 
 
 def whats_new(news: News) -> Section:
-    return Section(name="what's new", text=shortened(news.text(), _NEWS_TOKENS), budget=_NEWS_TOKENS)
+    return Section(name="what's new", text=shorten(news.text(), _NEWS_TOKENS), budget=_NEWS_TOKENS)
 
 
 def bullets(name: str, heading: str, lines: Sequence[str], *, budget: int = 0, cut: Sequence[str] = ()) -> Section:
@@ -184,5 +184,5 @@ def playbook(lines: Sequence[str]) -> Section:
 
 
 def is_context(text: str) -> bool:
-    """Whether a text is the block that stood beside a request; what others write is `unmarked`."""
+    """Whether a text is the block that stood beside a request; what others write has its marks escaped."""
     return text.startswith(f"<{BLOCK}>")

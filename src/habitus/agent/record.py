@@ -81,7 +81,7 @@ def journal_turn(
         return kept
     return replace(
         kept,
-        selected=(*_selected(turn, withheld), *(_loaded(skill, turn) for skill in turn.loaded)),
+        selected=(*_selected_skills(turn, withheld), *(_loaded_skill(skill, turn) for skill in turn.loaded)),
         exposures=tuple(exposures),
         outcomes=() if turn.is_cancelled else (_went(turn),),
     )
@@ -92,7 +92,7 @@ def _went(turn: TurnState) -> TurnOutcome:
         return outcome.by_itself(turn.outcome)
     if turn.judged_by:
         return outcome.explicit(turn.outcome.kind, turn.judged_by, turn.outcome.reason)
-    return outcome.ended(turn.outcome, capped=turn.is_capped)
+    return outcome.judge_end(turn.outcome, capped=turn.is_capped)
 
 
 def _usage(turn: TurnState) -> dict[str, float]:
@@ -106,19 +106,19 @@ def _usage(turn: TurnState) -> dict[str, float]:
     return counted if used.cost is None else {**counted, "cost": used.cost}
 
 
-def _selected(turn: TurnState, withheld: Collection[str]) -> list[Selected]:
+def _selected_skills(turn: TurnState, withheld: Collection[str]) -> list[Selected]:
     """Where selection put what; nothing where no prompt was made of it."""
     if turn.selection is None or turn.composed is None or turn.composed.menu is None:
         return []
     cut = set(turn.composed.menu.cut)
     chosen = [
-        _placed(choice.summary, Place.STICKY if choice.is_sticky else Place.EAGER, choice.reason)
+        _placed_skill(choice.summary, Place.STICKY if choice.is_sticky else Place.EAGER, choice.reason)
         for choice in turn.selection.eager
     ]
     menu = [
-        _placed(summary, Place.CUT, "no room on the menu")
+        _placed_skill(summary, Place.CUT, "no room on the menu")
         if summary.name in cut
-        else _placed(summary, Place.MENU, "eligible")
+        else _placed_skill(summary, Place.MENU, "eligible")
         for summary in turn.selection.menu[:_MOST_LINES]
     ]
     found = [
@@ -129,12 +129,12 @@ def _selected(turn: TurnState, withheld: Collection[str]) -> list[Selected]:
     return [*found, *out[:_MOST_LINES]]
 
 
-def _loaded(skill: Skill, turn: TurnState) -> Selected:
+def _loaded_skill(skill: Skill, turn: TurnState) -> Selected:
     invoked = turn.said.invoked
     is_by_person = invoked is not None and invoked.name == skill.name and skill.name not in turn.asked
     came = "the person asked for it" if is_by_person else "it came with another"
-    return _placed(skill, Place.LOADED, "the model asked for it" if skill.name in turn.asked else came)
+    return _placed_skill(skill, Place.LOADED, "the model asked for it" if skill.name in turn.asked else came)
 
 
-def _placed(skill: Summary, place: Place, reason: str) -> Selected:
+def _placed_skill(skill: Summary, place: Place, reason: str) -> Selected:
     return Selected(name=skill.name, place=place, reason=reason, layer=skill.layer, version=skill.version)

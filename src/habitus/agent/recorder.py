@@ -154,10 +154,10 @@ class TurnRecorder:
             # Lessons about cells had their chance only where a cell was run.
             has_seen = turn.shows_pad and ran_cells
             notes = [*turn.composed.rules, *turn.composed.notes, *(turn.composed.in_tools if has_seen else ())]
-            parts.memory.shown([note.id for note in notes], cut=turn.composed.cut)
+            parts.memory.note_shown([note.id for note in notes], cut=turn.composed.cut)
             if turn.outcome.kind is not OutcomeKind.INFRA:
-                parts.review.told(one.id for one in turn.composed.turned_down)
-                parts.memory.told(turn.composed.unlearned)
+                parts.review.note_told(one.id for one in turn.composed.turned_down)
+                parts.memory.note_told(turn.composed.unlearned)
         if turn.outcome.is_ok and has_news and request.source_type in INTERACTIVE:
             parts.journal.mark_seen(parts.user.name, fingerprint.visible(view.snapshot, parts.gates))
 
@@ -241,4 +241,4 @@ def credit(
     """A request went well: search learns which skills served it, memory which lessons were there."""
     for name in loaded:
         finder.learn(name, request, weight=weight, at=at)
-    memory.helped(request)
+    memory.credit_lessons(request)

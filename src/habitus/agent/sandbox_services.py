@@ -20,7 +20,7 @@ def sandbox_services(view: View) -> Mapping[str, Callable[[Any], Awaitable[Any]]
     """`skills.list(tag)` and `skills.read(name, path)`, with the gates that hold for the model."""
     files = OtherFiles(view)
 
-    async def listed(tag: Any) -> list[dict[str, Any]]:
+    async def list_skills(tag: Any) -> list[dict[str, Any]]:
         allowed = view.may_load()
         found = [item.summary for item in view.snapshot.listing if item.summary and item.name in allowed]
         return [
@@ -46,7 +46,7 @@ def sandbox_services(view: View) -> Mapping[str, Callable[[Any], Awaitable[Any]]
             "files": paths,
         }
 
-    return {"skills.list": listed, "skills.read": read}
+    return {"skills.list": list_skills, "skills.read": read}
 
 
 def _content(found: OtherFile | tuple[str, ...], path: str) -> dict[str, str]:

@@ -96,7 +96,7 @@ class Session:
         )
         seen: asyncio.Queue[TurnEvent | None] = asyncio.Queue()
         self._running = running = asyncio.create_task(self._run(asking, seen.put_nowait))
-        running.add_done_callback(self._ended)
+        running.add_done_callback(self._on_end)
         running.add_done_callback(lambda _: seen.put_nowait(None))
         try:
             while (happened := await seen.get()) is not None:
@@ -112,12 +112,12 @@ class Session:
         turn = await self._conversation.turn(asking, emit)
         room = self._model.context_tokens or self._conversation.parts.context_tokens
         try:
-            with turn.traced():
+            with turn.trace():
                 return await run_turn(turn, self._model, self.history, context_tokens=room, emit=emit)
         finally:
             self.usage += turn.usage
 
-    def _ended(self, turn: asyncio.Task[Done]) -> None:
+    def _on_end(self, turn: asyncio.Task[Done]) -> None:
         """Only now may the next one begin: it would find the history half written."""
         self._running = None
 

@@ -44,7 +44,7 @@ class PocketSphinx:
 
     async def __call__(self, path: Path) -> Heard:
         try:
-            sound = _resampled(await _wav(path))
+            sound = _resample(await _wav(path))
             # In a process of its own: it holds the interpreter while it listens, and is native code fed by strangers.
             text = (await _output(sys.executable, "-P", "-m", __name__, given=sound)).decode().strip()
         except _NoProgram as error:
@@ -91,7 +91,7 @@ async def _output(*command: str, given: bytes = b"") -> bytes:
     return said
 
 
-def _resampled(data: bytes) -> bytes:
+def _resample(data: bytes) -> bytes:
     import numpy
 
     with wave.open(io.BytesIO(data)) as sound:

@@ -74,13 +74,13 @@ async def run_turn(turn: OpenTurn, model: Model, history: History, *, context_to
             history.messages[-1] = turn.message
         now.keep_messages()
         await in_thread(turn.begin)
-        turn.done(await _converse(now))
+        turn.finish(await _converse(now))
     except ProviderFault as fault:
         turn.outcome = infra(str(fault))
         emit(Noticed(text=str(fault)))
     except asyncio.CancelledError:
         turn.outcome = infra("cancelled")
-        turn.cancelled()
+        turn.cancel()
         raise
     finally:
         waiting = await _finish(now)
@@ -103,7 +103,7 @@ async def _converse(now: _Now) -> str:
     while turn.rounds < MAX_ROUNDS:
         tools = await in_thread(turn.tools)
         answered = await _ask(now, tools.specs())
-        history.add(_kept(answered, turn.redactor))
+        history.add(_redact_answer(answered, turn.redactor))
         if not answered.calls:
             return answered.text or await _insist(now)
         turn.rounds += 1
@@ -156,7 +156,7 @@ def _sound(said: Answered, redactor: Redactor) -> Answered:
     )
 
 
-def _kept(said: Answered, redactor: Redactor) -> Answered:
+def _redact_answer(said: Answered, redactor: Redactor) -> Answered:
     """An answer as the conversation keeps it; the tools themselves are called as the model wrote it."""
     calls = tuple(replace(call, arguments=redactor.redact_json(call.arguments)) for call in said.calls)
     return replace(said, calls=calls)

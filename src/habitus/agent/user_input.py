@@ -90,11 +90,11 @@ async def read_input(parts: Parts, asking: Asking, *, conversation: str) -> User
     if (skill := asking.invoked) is not None:
         body = redactor.redact(encodable(skill.body)).text
         files = await in_thread(lambda: parts.files.put(skill))
-        called.append(prompt.invoked(replace(skill, body=body), redactor.redact(files).text))
+        called.append(prompt.invoked_skill(replace(skill, body=body), redactor.redact(files).text))
     return UserInput(
         request=request,
         parts=(*called, *attached.parts),
-        notices=(*attached.notices, *_told(redactor), *([] if is_kept else [_UNKNOWN_TURN])),
+        notices=(*attached.notices, *_redaction_notice(redactor), *([] if is_kept else [_UNKNOWN_TURN])),
         caller_id=one_line(asking.caller_id),
         invoked=asking.invoked,
         sees_images=asking.sees_images,
@@ -110,7 +110,7 @@ def inside(path: str, project: str) -> str:
     return path.removeprefix(f"{project.rstrip('/')}/") if project else path
 
 
-def _told(redactor: CountingRedactor) -> list[str]:
+def _redaction_notice(redactor: CountingRedactor) -> list[str]:
     if not redactor.counts:
         return []
     found = ", ".join(f"{count} × {kind}" for kind, count in sorted(redactor.counts.items()))

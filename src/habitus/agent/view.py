@@ -151,14 +151,16 @@ class View:
             return None
         return self._outage.unless_away(lambda: self.library.files(self.snapshot.by_name[name]), None)
 
-    def unreviewed(self, name: str) -> str:
+    def unreviewed_origin(self, name: str) -> str:
         """Where a skill comes from that nobody has looked at, in words; nothing for the others."""
         if name in self.waiting():
             return "it was written in this conversation"
         item = self.snapshot.by_name.get(name)
         if item is None:
             return ""
-        return self._outage.unless_away(lambda: self.library.unreviewed(item), "who wrote it can't be looked up now")
+        return self._outage.unless_away(
+            lambda: self.library.unreviewed_origin(item), "who wrote it can't be looked up now"
+        )
 
     def is_in_view(self, name: str) -> bool:
         """Whether a skill's text, as it is now, stands in the conversation or is on its way into it."""

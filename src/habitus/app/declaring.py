@@ -270,7 +270,7 @@ def use_case(
     return declare
 
 
-def declared(group: str) -> Iterator[UseCase[Any, Any]]:
+def use_cases_of(group: str) -> Iterator[UseCase[Any, Any]]:
     """The use cases of a group, in the order of its module."""
     module = importlib.import_module(f"habitus.app.use_cases.{group}")
     return (one for one in vars(module).values() if isinstance(one, UseCase))
@@ -278,4 +278,4 @@ def declared(group: str) -> Iterator[UseCase[Any, Any]]:
 
 def all_declared() -> Iterator[UseCase[Any, Any]]:
     for group in GROUPS:
-        yield from declared(group)
+        yield from use_cases_of(group)

@@ -101,7 +101,7 @@ class Home:
         self.approvals = Trust(shared, clock=clock, scan=self.scan)
         self.skills: Library = wiring.library(self)
         self.vault = open_vault(settings.home, os.environ)
-        self.redactor = Redactor(secret_values(os.environ), kept=self.vault.known)
+        self.redactor = Redactor(secret_values(os.environ), kept=self.vault.known_values)
         kept_for = timedelta(days=settings.retention.turn_days)
         self.journal = Journal(shared, clock=clock, redactor=self.redactor, kept_for=kept_for)
         self.spending = Spending(shared, clock=clock, cap=settings.learning_tokens)
@@ -248,7 +248,7 @@ class Home:
         """Findings that a person must see before content from outside is used, one line each."""
         return self._scans.high_findings(tree, self.screening)
 
-    def redacted(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """The text without secrets, fit to be kept and shown."""
         return self.redactor.redact(text).text
 

@@ -77,7 +77,7 @@ def enter(home: Path) -> Entered:
 
 def host_of(home: Path) -> str:
     """A name for this home among those that share a database, made once and kept in it."""
-    return _kept(home / HOST, f"{socket.gethostname()}-{secrets.token_hex(4)}")
+    return _write_once(home / HOST, f"{socket.gethostname()}-{secrets.token_hex(4)}")
 
 
 def settle(home: Path, workspace: str) -> None:
@@ -85,18 +85,18 @@ def settle(home: Path, workspace: str) -> None:
     file = home / WORKSPACE
     if not file.exists() and not can_write(home):
         return
-    if (kept := _kept(file, workspace)) != workspace:
+    if (kept := _write_once(file, workspace)) != workspace:
         raise Refused(
-            f"{home} is in {_called(kept)}, not in {_called(workspace)}.",
+            f"{home} is in {_describe_workspace(kept)}, not in {_describe_workspace(workspace)}.",
             mend=f"Use a home for each (HABITUS_HOME), or remove {file} to move this one.",
         )
 
 
-def _called(workspace: str) -> str:
+def _describe_workspace(workspace: str) -> str:
     return f"workspace '{workspace}'" if workspace else "no workspace"
 
 
-def _kept(file: Path, value: str) -> str:
+def _write_once(file: Path, value: str) -> str:
     """What a file of the home says, which is written once."""
     if not file.exists():
         new = file.with_name(f".{file.name}-{secrets.token_hex(4)}")

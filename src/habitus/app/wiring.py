@@ -93,7 +93,7 @@ class _Parts:
             home.skills,
             home.local,
             partial(home_directory.open_index, home.settings, home.local),
-            redacted=home.redacted,
+            redacted=home.redact,
             shared=_shared_index(home.settings, home.shared),
             project=partial(project_words, project_root(home.settings.cwd)),
         )
@@ -107,7 +107,7 @@ class _Parts:
 
         def approve_code(proposal: Proposal) -> None:
             if brings_code(proposal.change.tree):
-                home.tools.approved(proposal)
+                home.tools.on_approval(proposal)
 
         is_alone = home.shared is home.local or home.is_read_only
         review = Review(
@@ -122,7 +122,7 @@ class _Parts:
             user=home.settings.user,
             needs_somebody_else=lambda: home.settings.review.somebody_else and is_team(home),
             duplicates=partial(near_duplicates, home.finder),
-            redacted=home.redacted,
+            redacted=home.redact,
             tell=home.notifier.proposal,
         )
         review.when_approved(approve_code)
@@ -131,9 +131,9 @@ class _Parts:
 
     def importer(self, home: Home) -> Importer:
         def accept_lesson(lesson: PlaybookLesson) -> Result:
-            from habitus.app.library.updating import landed  # memory and every layout, for those who import
+            from habitus.app.library.updating import land_lesson  # memory and every layout, for those who import
 
-            return landed(home, lesson)
+            return land_lesson(home, lesson)
 
         return Importer(
             home.skills,

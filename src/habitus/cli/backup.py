@@ -25,15 +25,15 @@ def create(
     """Write databases, skills, lessons and settings of the home into one file; it may be in use."""
     made = backing_up.create(read_settings(context.find_root().obj), file, now=datetime.now(UTC))
     said = f"{made.file}: {made.files} files, {made.size / 1e6:.1f} MB."
-    output.done(context, as_json, made, said, *([made.note] if made.note else []))
+    output.say_done(context, as_json, made, said, *([made.note] if made.note else []))
 
 
 def list_backups(context: typer.Context, as_json: AsJson = False) -> None:
     """The backups that lie in the home."""
-    found = backing_up.listed(read_settings(context.find_root().obj))
-    rows = [(one.file.name, moments.shown(one.made_on), one.files, f"{one.size / 1e6:.1f} MB") for one in found]
+    found = backing_up.list_backups(read_settings(context.find_root().obj))
+    rows = [(one.file.name, moments.show_moment(one.made_on), one.files, f"{one.size / 1e6:.1f} MB") for one in found]
     columns = ("file", "made", "files", "size")
-    output.listed(as_json, {"backups": found}, columns, rows, empty="None yet. Make one: habitus backup create")
+    output.say_list(as_json, {"backups": found}, columns, rows, empty="None yet. Make one: habitus backup create")
 
 
 def restore(
@@ -50,9 +50,9 @@ def restore(
     if not yes:
         if as_json or not sys.stdin.isatty():
             raise Refused(f"{settings.home} would be replaced.", mend="Give --yes.")
-        if not typer.confirm(f"Replace {settings.home} by what it was at {moments.shown(found.made_on)}?"):
+        if not typer.confirm(f"Replace {settings.home} by what it was at {moments.show_moment(found.made_on)}?"):
             raise typer.Abort
     done = backing_up.restore(settings, file, now=datetime.now(UTC))
-    said = f"The home is as it was at {moments.shown(found.made_on)}."
+    said = f"The home is as it was at {moments.show_moment(found.made_on)}."
     said = f"{said} {done.note}".strip()
-    output.done(context, as_json, done, said, undo=("backup", "restore", str(done.before.file), "--yes"))
+    output.say_done(context, as_json, done, said, undo=("backup", "restore", str(done.before.file), "--yes"))

@@ -19,17 +19,17 @@ from rich.text import Text
 from habitus.agent.consent import AskPerson
 from habitus.agent.session import Session
 from habitus.app import Habitus
-from habitus.app.conversations.models import chosen, chosen_by, refuse_in_chat
+from habitus.app.conversations.models import chosen_by, model_names, refuse_in_chat
 from habitus.app.conversations.past_sessions import PastSession, past_session
 from habitus.cli import output
 from habitus.cli.main import whole
-from habitus.cli.opening import opened, shared
+from habitus.cli.opening import open_habitus, share_habitus
 from habitus.cli.options import Features, Paths, Resources
 from habitus.cli.secrets import unlock
 from habitus.errors import Invalid, UserError
 from habitus.files import given_path
 from habitus.repl.chat import Around, Chat
-from habitus.repl.commands import slashed
+from habitus.repl.commands import slash_command
 from habitus.repl.keyboard import LineEditor, Names, silent_keyboard
 from habitus.repl.lines import Typed
 from habitus.repl.pipes import JsonPipe, TextPipe, typed_lines
@@ -65,8 +65,8 @@ def chat(
     if session is not None and not resume:
         raise typer.BadParameter("A session is named with --resume; to ask one thing, use 'habitus ask'.")
     around = Around(paths=path or (), resources=resource or (), features=feature or (), read=read or ())
-    with _lines_of_errors(as_json), opened(context, model=model) as habitus:
-        refuse_in_chat(chosen(habitus.settings, os.environ)[0], os.environ)
+    with _lines_of_errors(as_json), open_habitus(context, model=model) as habitus:
+        refuse_in_chat(model_names(habitus.settings, os.environ)[0], os.environ)
         unlock(habitus)
         past = past_session(habitus.settings, habitus.journal, session) if resume else None
         try:
@@ -92,7 +92,7 @@ def ask(
 ) -> None:
     """Ask one thing and print the answer; exit code 1 if that failed."""
     around = Around(paths=path or (), resources=resource or (), features=feature or (), read=read or ())
-    with _lines_of_errors(as_json), opened(context, model=model) as habitus:
+    with _lines_of_errors(as_json), open_habitus(context, model=model) as habitus:
         if request is None and sys.stdin.isatty():
             raise typer.BadParameter("Say what to ask: habitus ask 'How do I …?'")
         text = sys.stdin.read() if request in (None, "-") else request
@@ -150,7 +150,7 @@ def _greet(terminal: Terminal, chat: Chat, past: PastSession | None) -> None:
         terminal.console.print(Text(told, style="dim"))
     if past is not None:
         last = output.clean(" ".join(past.turns[-1].request.split()))[:60]
-        turns = output.counted(len(past.turns), "turn")
+        turns = output.count_of(len(past.turns), "turn")
         terminal.console.print(Text(f"Resumed {past.session}, {turns}; last: {last}", style="dim"))
 
 
@@ -169,7 +169,7 @@ async def _chatting(
     around: Around,
     past: PastSession | None = None,
     attach: Sequence[Path] = (),
-    typed: Typed = slashed,
+    typed: Typed = slash_command,
 ) -> AsyncIterator[Chat]:
     """A chat on a surface, and at its end everything closed that it opened."""
     with silent_keyboard():
@@ -185,7 +185,7 @@ async def _chatting(
             typed=typed,
         )
     if isinstance(surface, Terminal):
-        names = Names(invocable=chat.invocable, known=chat.known)
+        names = Names(invocable=chat.invocable, known=chat.skill_names)
         surface.prompt = LineEditor(habitus.place, names, habitus.redactor)
     try:
         yield chat
@@ -211,9 +211,9 @@ def _run(habitus: Habitus, surface: Surface, words: Sequence[str]) -> list[tuple
 
 def _run_here(habitus: Habitus, words: Sequence[str]) -> list[tuple[str, ...]]:
     undos: list[tuple[str, ...]] = []
-    in_chat, undone = output.in_chat.set(slashed), output.can_be_undone.set(undos.append)
+    in_chat, undone = output.in_chat.set(slash_command), output.can_be_undone.set(undos.append)
     try:
-        with shared(habitus):
+        with share_habitus(habitus):
             whole()(list(words), standalone_mode=False)
     except typer.TyperException as error:
         raise Invalid(error.format_message(), mend="See /help.") from None
@@ -223,7 +223,7 @@ def _run_here(habitus: Habitus, words: Sequence[str]) -> list[tuple[str, ...]]:
     return undos
 
 
-def _surface(as_json: bool, typed: Typed = slashed) -> Terminal | JsonPipe | TextPipe:
+def _surface(as_json: bool, typed: Typed = slash_command) -> Terminal | JsonPipe | TextPipe:
     if as_json:
         return _json_pipe()
     return Terminal(typed=typed) if _is_terminal() else TextPipe(write=output.write, remark=output.complain)

@@ -93,6 +93,6 @@ def _print_whole(report: AgentReport) -> int:
 
 
 def _print_counts(report: AgentReport) -> None:
-    counts = f"{output.counted(report.skills, 'skill')}, {output.counted(report.sessions, 'session')}"
+    counts = f"{output.count_of(report.skills, 'skill')}, {output.count_of(report.sessions, 'session')}"
     nothing = "" if report.remarks else " Nothing to mend."
-    output.say(f"{report.label}: {counts}, {output.counted(report.calls, 'call')}.{nothing}", style="bold")
+    output.say(f"{report.label}: {counts}, {output.count_of(report.calls, 'call')}.{nothing}", style="bold")

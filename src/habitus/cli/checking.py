@@ -9,7 +9,7 @@ import typer
 from habitus.app.operation import checking as use_case
 from habitus.app.operation.check_state import CheckState
 from habitus.cli import completion, output
-from habitus.cli.opening import opened
+from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson
 from habitus.errors import StorageFailed, UserError
 from habitus.skills.model import Severity
@@ -18,7 +18,7 @@ from habitus.skills.model import Severity
 def doctor(context: typer.Context, as_json: AsJson = False) -> None:
     """What works, what is missing, and the exact mend. Exit code 1 when something in use is broken."""
     try:
-        with opened(context) as habitus:
+        with open_habitus(context) as habitus:
             checks = use_case.doctor(habitus)
     except UserError as error:
         checks = use_case.unusable(error)
@@ -46,7 +46,7 @@ def lint(
     as_json: AsJson = False,
 ) -> None:
     """What is wrong or odd with skills, one by one and as a set, each with its mend. Exit code 1 for broken ones."""
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         with output.counting(is_quiet=as_json) as progress:
             report = use_case.lint(habitus, targets or (), progress)
         if as_json:

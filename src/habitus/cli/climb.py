@@ -12,7 +12,7 @@ import typer
 from habitus.app import Habitus
 from habitus.app.growth.climbing import Climb, Climbing, drafting
 from habitus.cli import completion, output
-from habitus.cli.opening import opened
+from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson, SkillName
 from habitus.skills.model import Stage
 
@@ -40,7 +40,7 @@ def skill(
     as_json: AsJson = False,
 ) -> None:
     """Take a skill to its next stage: a recipe from what was done with it, or code that passes its trial."""
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         climbing = Climbing(habitus)
         found = climbing.skill(name, to.stage if to else None)
         _climb(context, habitus, climbing, found, model, is_dry=dry_run, as_json=as_json)
@@ -54,7 +54,7 @@ def lesson(
     as_json: AsJson = False,
 ) -> None:
     """Make a lesson a skill: drafted by a model, or without one from the facts."""
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         climbing = Climbing(habitus)
         _climb(context, habitus, climbing, climbing.lesson(id), model, is_dry=dry_run, as_json=as_json)
 

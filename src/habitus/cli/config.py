@@ -27,13 +27,13 @@ def list_values(context: typer.Context, as_json: AsJson = False) -> None:
     """Every setting with its value, and whether that comes from a default, the file or the environment."""
     found = configuring.values(read_settings(context.find_root().obj), os.environ)
     rows = [(one.key, one.shown, one.origin.value) for one in found]
-    output.listed(as_json, {"settings": found}, ("key", "value", "from"), rows, wide="value", empty="")
+    output.say_list(as_json, {"settings": found}, ("key", "value", "from"), rows, wide="value", empty="")
 
 
 def get(context: typer.Context, key: Key, as_json: AsJson = False) -> None:
     """The value of one setting."""
     found = configuring.get(read_settings(context.find_root().obj), os.environ, key)
-    output.done(context, as_json, found, found.shown)
+    output.say_done(context, as_json, found, found.shown)
 
 
 def put(
@@ -77,7 +77,7 @@ def _switch_to_minilm(
     said = [f"{_ENCODER} is set to {done.now.shown}." if done.is_changed else f"{_ENCODER} was minilm already."]
     if better_encoder.start_rebuild(configuring.read_again(settings, os.environ)):
         said.append("The index is made anew in the background; until then the static encoder answers.")
-    output.done(context, as_json, done, *said, undo=done.undo)
+    output.say_done(context, as_json, done, *said, undo=done.undo)
 
 
 def unset(context: typer.Context, key: Key, as_json: AsJson = False) -> None:
@@ -91,4 +91,4 @@ def _print_done(context: typer.Context, done: Configured, said: str, as_json: bo
     lines = [said if done.is_changed else "Nothing was changed."]
     if done.is_overruled:
         lines = [f"{done.now.key} is written down; the environment has another value, which wins."]
-    output.done(context, as_json, done, *lines, undo=done.undo)
+    output.say_done(context, as_json, done, *lines, undo=done.undo)

@@ -15,7 +15,7 @@ from habitus.app import read_settings
 from habitus.app.other_agents import connecting as use_case
 from habitus.app.other_agents.connecting import Plan, Wishes
 from habitus.cli import output
-from habitus.cli.opening import opened
+from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson, Yes
 from habitus.errors import Refused
 from habitus.hosts.hooks import Hook
@@ -58,7 +58,7 @@ def connect(
     wanted = [one.event for one in hooks if _is_wanted(one, asks=asks, is_quiet=as_json)]
     text = _block_text(context, scope, with_rules=with_rules) if block else ""
     planned = use_case.plan(settings, os.environ, agent, Wishes(scope=scope, hooks=wanted, block=text))
-    if _confirmed(settings, planned, dry_run=dry_run, yes=yes, as_json=as_json):
+    if _confirm(settings, planned, dry_run=dry_run, yes=yes, as_json=as_json):
         use_case.carry_out(settings, planned)
         _rehearse(settings)
         _say_connected(context, settings, planned, as_json=as_json)
@@ -75,10 +75,12 @@ def disconnect(
     """Take everything of ours out of an agent's config: as it was before, where nobody changed it since."""
     settings = read_settings(context.find_root().obj)
     planned = use_case.plan_disconnect(settings, os.environ, agent, scope)
-    if _confirmed(settings, planned, dry_run=dry_run, yes=yes, as_json=as_json):
+    if _confirm(settings, planned, dry_run=dry_run, yes=yes, as_json=as_json):
         use_case.carry_out(settings, planned)
         undo = _words("connect", planned)
-        output.done(context, as_json, _shown(settings, planned), f"{planned.host.title} is disconnected.", undo=undo)
+        output.say_done(
+            context, as_json, _plan_as_json(settings, planned), f"{planned.host.title} is disconnected.", undo=undo
+        )
 
 
 def _rehearse(settings: Settings) -> None:
@@ -106,15 +108,15 @@ def _block_text(context: typer.Context, scope: Scope, *, with_rules: bool) -> st
     """What is personal goes into a person's own file, and into a shared one only when they say so."""
     if scope is Scope.PROJECT and not with_rules:
         return use_case.block_text(())
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         return use_case.block_text(use_case.rules_for_block(habitus))
 
 
-def _confirmed(settings: Settings, planned: Plan, *, dry_run: bool, yes: bool, as_json: bool) -> bool:
+def _confirm(settings: Settings, planned: Plan, *, dry_run: bool, yes: bool, as_json: bool) -> bool:
     """Show the difference, and ask; whether to go on."""
     if planned.is_done:
         if as_json:
-            output.print_json(_shown(settings, planned))
+            output.print_json(_plan_as_json(settings, planned))
         else:
             output.say(f"{planned.host.title} needs no change.")
         return not dry_run and not as_json  # what is kept about it may
@@ -122,7 +124,7 @@ def _confirmed(settings: Settings, planned: Plan, *, dry_run: bool, yes: bool, a
         _print_diffs(settings, planned)
     if dry_run:
         if as_json:
-            output.print_json(_shown(settings, planned))
+            output.print_json(_plan_as_json(settings, planned))
         else:
             output.say("Nothing was changed.")
         return False
@@ -150,7 +152,7 @@ def _say_connected(context: typer.Context, settings: Settings, planned: Plan, *,
     lines = [f"{planned.host.title} is connected. It has to be started anew."]
     lines += [planned.note] if planned.note else []
     lines += [f"As it was: {backup}" for backup in backups]
-    output.done(context, as_json, _shown(settings, planned), *lines, undo=_words("disconnect", planned))
+    output.say_done(context, as_json, _plan_as_json(settings, planned), *lines, undo=_words("disconnect", planned))
 
 
 def _words(command: str, planned: Plan) -> tuple[str, ...]:
@@ -158,7 +160,7 @@ def _words(command: str, planned: Plan) -> tuple[str, ...]:
     return (command, planned.host.name, *scope)
 
 
-def _shown(settings: Settings, planned: Plan) -> dict[str, object]:
+def _plan_as_json(settings: Settings, planned: Plan) -> dict[str, object]:
     redactor = open_redactor(settings.home, os.environ)
     return {
         "agent": planned.host.name,

@@ -9,7 +9,7 @@ import typer
 
 from habitus.app.growth import curating
 from habitus.cli import output
-from habitus.cli.opening import opened
+from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson
 
 
@@ -23,10 +23,10 @@ def curate(
 
     Without --apply it only says what it would do, and why. Changes of skills wait for your review.
     """
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         found = asyncio.run(curating.curate(habitus, apply=apply, model=model))
     rows = [(step.action.value, step.item, step.reason, step.text) for step in found.steps]
-    output.listed(as_json, found, ("what", "item", "why", "text"), rows, wide="text", empty="Nothing has aged.")
+    output.say_list(as_json, found, ("what", "item", "why", "text"), rows, wide="text", empty="Nothing has aged.")
     if as_json:
         return
     if found.spent:

@@ -43,7 +43,7 @@ def migrate(
     said = f"{done.address} is at schema {done.after}" + (
         ", as it was." if done.before == done.after else f"; it was at {done.before or 'none'}."
     )
-    output.done(context, as_json, done, said, f"A Habitus that knows schema {done.oldest} or later can use it.")
+    output.say_done(context, as_json, done, said, f"A Habitus that knows schema {done.oldest} or later can use it.")
 
 
 def copy(
@@ -63,7 +63,7 @@ def copy(
         output.print_json(done)
         return
     rows = [(t.table, t.rows, t.copied, t.differ, t.checksum) for t in done.tables if t.rows]
-    output.listed(False, done, ("table", "rows", "copied", "differ", "checksum"), rows, empty="There was nothing.")
+    output.say_list(False, done, ("table", "rows", "copied", "differ", "checksum"), rows, empty="There was nothing.")
     for left in done.left:
         output.say(f"Not copied, because it can't be read: {left}")
     for what, count in done.stays.items():

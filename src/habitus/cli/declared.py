@@ -16,7 +16,7 @@ import typer
 from habitus.app import Habitus, json_of
 from habitus.app.declaring import InputField, UseCase
 from habitus.cli import completion, output
-from habitus.cli.opening import opened
+from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson
 
 Render = Callable[..., None]  # context, input and result, in words; more options of its own are about how it looks
@@ -39,7 +39,7 @@ def command_of(group: str, name: str) -> tuple[Callable[..., None], str]:
 
     def run(context: typer.Context, as_json: bool = False, **given: Any) -> None:
         look = {one.name: given.pop(one.name) for one in looks}
-        with opened(context) as habitus:
+        with open_habitus(context) as habitus:
             wanted = case.input(**{one.name: _as_field(one, given[one.name]) for one in case.fields})
             finish(context, wanted, perform(habitus, wanted), partial(render, **look), as_json=as_json)
 

@@ -18,7 +18,7 @@ from habitus.app.growth.arena import Soundness, check_task
 from habitus.app.work import jobs
 from habitus.app.work.job_kinds import add
 from habitus.cli import output
-from habitus.cli.opening import opened
+from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson
 from habitus.errors import Invalid, NotFound
 from habitus.jobs.model import JobState
@@ -50,7 +50,7 @@ def dream(
 
     It goes on as a job: what is interrupted, 'habitus worker' or the same command finishes.
     """
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         if check:
             _check(habitus, Path(challenges) if challenges else None, as_json)
             return
@@ -102,7 +102,7 @@ def _dreamt(habitus: Habitus, queue: JobQueue, id: str, as_json: bool) -> None:
             output.say(", ".join(f"{count:,} {what}" for what, count in job.result.items()) + ".")
         elif not job.state.is_over:
             output.say(
-                f"Interrupted after {output.counted(len(results), 'cycle')}; 'habitus worker' goes on with {id}."
+                f"Interrupted after {output.count_of(len(results), 'cycle')}; 'habitus worker' goes on with {id}."
             )
     if job.state is JobState.FAILED:
         raise Invalid(f"The job {id} failed: {job.reason}", mend=f"Mend it, then: habitus jobs retry {id}")
@@ -129,6 +129,6 @@ def _check(habitus: Habitus, path: Path | None, as_json: bool) -> None:
     else:
         for each in bad:
             output.say(f"{each.task}: {each.reason}", style="yellow")
-        output.say(f"{len(found) - len(bad)} of {output.counted(len(found), 'challenge')} tell right from wrong.")
+        output.say(f"{len(found) - len(bad)} of {output.count_of(len(found), 'challenge')} tell right from wrong.")
     if bad:
         raise typer.Exit(1)

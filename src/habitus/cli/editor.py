@@ -16,7 +16,7 @@ from habitus.errors import StorageFailed, UserError
 
 
 @contextmanager
-def edited(command: str, before: bytes, name: str, *, instead: str) -> Iterator[bytes]:
+def edit_in_editor(command: str, before: bytes, name: str, *, instead: str) -> Iterator[bytes]:
     """The text as the person left it. An error in the block keeps it in a file and says where.
 
     `instead` tells somebody without a terminal what to do.

@@ -10,7 +10,7 @@ import typer
 from habitus.app import Habitus
 from habitus.app.growth.evidence import USUAL_SHARE
 from habitus.cli import completion, output, plots
-from habitus.cli.opening import opened
+from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson, Wide
 from habitus.evidence.findings import Finding
 from habitus.evidence.lift import Arm, Basis, Effect
@@ -30,7 +30,7 @@ _WEIGHTY = 100  # tokens from which on it is worth saying what a thousand of the
 
 def show(context: typer.Context, name: Name = None, wide: Wide = False, as_json: AsJson = False) -> None:
     """What offering skills, lessons, recipes and tools changes, per version, and how sure that is."""
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         evidence = habitus.evidence
         found = evidence.findings()
         items = found.items if name is None else evidence.of(name)
@@ -46,12 +46,12 @@ def show(context: typer.Context, name: Name = None, wide: Wide = False, as_json:
 
 
 def _print_all(habitus: Habitus, items: Sequence[Finding], *, is_wide: bool) -> None:
-    known = sorted((one for one in items if is_wide or _effect(one) is not None), key=_judged, reverse=True)
+    known = sorted((one for one in items if is_wide or _effect(one) is not None), key=_sort_key, reverse=True)
     if not items:
         output.say("Nothing was offered yet.")
         return
     rows = [
-        (*_named(habitus, one), _units(one.estimate.offered), _units(one.estimate.withheld), one.sentence)
+        (*_name_and_version(habitus, one), _units(one.estimate.offered), _units(one.estimate.withheld), one.sentence)
         for one in known
     ]
     if rows:
@@ -59,12 +59,12 @@ def _print_all(habitus: Habitus, items: Sequence[Finding], *, is_wide: bool) -> 
         output.say()
         _print_plot(habitus, [one for one in known if _effect(one) is not None])
     if len(known) < len(items):
-        more = output.counted(len(items) - len(known), "item")
+        more = output.count_of(len(items) - len(known), "item")
         output.say(f"{more} of which nothing is known yet: nobody said how those conversations went.")
 
 
 def _print_plot(habitus: Habitus, items: Sequence[Finding]) -> None:
-    labels = [" ".join(_named(habitus, one)) for one in items]
+    labels = [" ".join(_name_and_version(habitus, one)) for one in items]
     width = max(map(len, labels), default=0)
     output.say(f"{'':<{width}}  {plots.axis(is_unicode=output.is_unicode())}")
     for label, one in zip(labels, items, strict=True):
@@ -73,7 +73,7 @@ def _print_plot(habitus: Habitus, items: Sequence[Finding]) -> None:
 
 def _print_one(habitus: Habitus, one: Finding) -> None:
     estimate = one.estimate
-    output.say(" ".join(_named(habitus, one)))
+    output.say(" ".join(_name_and_version(habitus, one)))
     output.say(plots.axis(is_unicode=output.is_unicode()), style="dim")
     output.say(plots.interval(_effect(one), is_unicode=output.is_unicode()))
     output.say(one.sentence)
@@ -95,27 +95,29 @@ def _print_one(habitus: Habitus, one: Finding) -> None:
 
 def plan(context: typer.Context, wide: Wide = False, as_json: AsJson = False) -> None:
     """How long until a verdict at today's rate, and what withholding costs meanwhile."""
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         evidence = habitus.evidence
         open_ones = [one for one in evidence.findings().items if one.judgement.verdict is Verdict.UNKNOWN]
         share = evidence.share or USUAL_SHARE
-        rows = [(*_named(habitus, one), *_planned(one.plan)) for one in open_ones if wide or one.plan.a_day]
+        rows = [
+            (*_name_and_version(habitus, one), *_describe_plan(one.plan)) for one in open_ones if wide or one.plan.a_day
+        ]
         data = {"withhold": evidence.share, "plans": [{"item": one.item, "plan": one.plan} for one in open_ones]}
         columns = ("what", "version", "to notice", "judged a day", "still needed", "takes", "costs a day")
         empty = "Nothing waits for a verdict: no conversation with an open question was judged in the last 30 days."
-        output.listed(as_json, data, columns, rows, wide="what", empty=empty)
+        output.say_list(as_json, data, columns, rows, wide="what", empty=empty)
         if not as_json:
             reckoned = "" if evidence.share else f" The plan reckons with {share:.0%}."
             output.say(_withholding(evidence.share) + reckoned, style="dim")
 
 
-def _planned(found: Plan) -> tuple[str, ...]:
+def _describe_plan(found: Plan) -> tuple[str, ...]:
     cost = f"{abs(found.cost_a_day):.1f} {'fewer' if found.cost_a_day >= 0 else 'more'} go well"
     return (
         f"{100 * found.effect:.0f} of 100",
         f"{found.a_day:.1f}",
-        "not withheld" if found.missing is None else output.counted(found.missing, "conversation"),
-        "at this rate never" if found.days is None else output.counted(max(1, round(found.days)), "day"),
+        "not withheld" if found.missing is None else output.count_of(found.missing, "conversation"),
+        "at this rate never" if found.days is None else output.count_of(max(1, round(found.days)), "day"),
         cost if round(abs(found.cost_a_day), 1) else "nothing known",
     )
 
@@ -126,7 +128,7 @@ def _withholding(share: float) -> str:
     return "Nothing is withheld at random; 'habitus config set evidence.withhold 0.1' begins to."
 
 
-def _named(habitus: Habitus, one: Finding) -> tuple[str, str]:
+def _name_and_version(habitus: Habitus, one: Finding) -> tuple[str, str]:
     """What it is, in words a person knows it by, and its version."""
     item = one.item
     version = f"v{item.version}"
@@ -146,7 +148,7 @@ def _effect(one: Finding) -> Effect | None:
     return one.estimate.offering or one.estimate.weak
 
 
-def _judged(one: Finding) -> tuple[bool, int]:
+def _sort_key(one: Finding) -> tuple[bool, int]:
     offered, withheld = one.estimate.offered, one.estimate.withheld
     return one.estimate.basis is Basis.RANDOMISED, offered.explicit + withheld.explicit
 
@@ -157,7 +159,7 @@ def _units(arm: Arm) -> int:
 
 def _arm(arm: Arm) -> str:
     return (
-        f"in {output.counted(_units(arm), 'conversation')}: {arm.explicit:,} judged, "
+        f"in {output.count_of(_units(arm), 'conversation')}: {arm.explicit:,} judged, "
         f"{arm.weak:,} by weak signs alone, {arm.missing:,} not at all"
     )
 

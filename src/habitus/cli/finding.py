@@ -11,7 +11,7 @@ from habitus.app.library import evaluating, explaining
 from habitus.app.library.explaining import PastWhy
 from habitus.app.whose import whose
 from habitus.cli import completion, output
-from habitus.cli.opening import opened
+from habitus.cli.opening import open_habitus
 from habitus.cli.options import AllUsers, AsJson, Features, Paths, Resources
 from habitus.skills.evals import EvalCase, EvalResult
 from habitus.skills.selection import Request
@@ -33,7 +33,7 @@ def select(
     as_json: AsJson = False,
 ) -> None:
     """What would reach the prompt for a request: in full, on the menu, or left out, each with its reason."""
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         asked = _request(
             habitus,
             request,
@@ -99,7 +99,7 @@ def why(
     """Why a skill did, or did not, reach the prompt: of the last turn, of a past one or of a request."""
     if request is not None and turn is not None:
         raise typer.BadParameter("Give --request TEXT or --turn ID, not both.")
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         if request is None:
             past = explaining.why_in_turn(
                 habitus.skills, habitus.journal, name, turn, user=whose(habitus.settings, all_users)
@@ -147,7 +147,7 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Run the trigger cases that skills carry in evals/evals.json; exit code 1 on a miss."""
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         if record is not None:
             if name is None:
                 raise typer.BadParameter("--record needs the skill it belongs to.")

@@ -10,7 +10,7 @@ import typer
 from habitus.app.operation import forgetting as use_case
 from habitus.app.operation.forgetting import Forgotten
 from habitus.cli import output
-from habitus.cli.opening import opened
+from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson, Yes
 from habitus.errors import Refused
 
@@ -23,7 +23,7 @@ def forget(
     as_json: AsJson = False,
 ) -> None:
     """Erase a person from sessions, lessons, evidence, proposals, history, archive and search, for good."""
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         found = use_case.forget(habitus, user, dry_run=True)
         if not dry_run:
             _ask(found, yes=yes, as_json=as_json)

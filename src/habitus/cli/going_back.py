@@ -12,7 +12,7 @@ from habitus.app.library import going_back as use_case
 from habitus.app.library import undoing
 from habitus.app.library.going_back import WayBack
 from habitus.cli import moments, output
-from habitus.cli.opening import opened
+from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson, Reason, Yes
 from habitus.skills.layers import USER
 
@@ -25,30 +25,30 @@ def rollback(
     as_json: AsJson = False,
 ) -> None:
     """Return your lessons, and your skills in every layer you can write, to a moment; nothing is lost by it."""
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         now = habitus.clock()
         moment = moments.parse(to, now)
         if moment > now:
             raise typer.BadParameter(f"{to} lies in the future.", param_hint="--to")
-        reason = f"back to {moments.shown(moment)}"
+        reason = f"back to {moments.show_moment(moment)}"
         way = use_case.return_to(habitus, moment, reason, dry_run=True)
-        what = _counted(way)
+        what = _count_steps(way)
         if not as_json:
             _print_steps(way)
         is_asked = not (dry_run or yes or as_json) and bool(what) and sys.stdin.isatty()
-        if is_asked and not typer.confirm(f"Return {what} to {moments.shown(moment)}?"):
+        if is_asked and not typer.confirm(f"Return {what} to {moments.show_moment(moment)}?"):
             raise typer.Abort
         if not dry_run:
             way = use_case.return_to(habitus, moment, reason, dry_run=False)
         told = [{"layer": layer, **dataclasses.asdict(step)} for layer, step in way.skills]
         data = {"to": moment, "dry_run": dry_run, "steps": told, "lessons": way.lessons}
         if not what:
-            output.done(context, as_json, data, f"Nothing has changed since {moments.shown(moment)}.")
+            output.say_done(context, as_json, data, f"Nothing has changed since {moments.show_moment(moment)}.")
         elif dry_run:
-            output.done(context, as_json, data)
+            output.say_done(context, as_json, data)
         else:
             are = "is as it was" if what in ("1 skill", "1 lesson") else "are as they were"
-            output.done(context, as_json, data, f"{what} {are} at {moments.shown(moment)}.", undo=way.undo)
+            output.say_done(context, as_json, data, f"{what} {are} at {moments.show_moment(moment)}.", undo=way.undo)
 
 
 def _print_steps(way: WayBack) -> None:
@@ -59,10 +59,10 @@ def _print_steps(way: WayBack) -> None:
         output.say(f"{lesson.action:<8} lesson {lesson.id}: {lesson.text}")
 
 
-def _counted(way: WayBack) -> str:
+def _count_steps(way: WayBack) -> str:
     skills = {(layer, step.name) for layer, step in way.skills}
     found = ((len(skills), "skill"), (len(way.lessons), "lesson"))
-    return " and ".join(output.counted(number, thing) for number, thing in found if number)
+    return " and ".join(output.count_of(number, thing) for number, thing in found if number)
 
 
 def undo(
@@ -75,10 +75,10 @@ def undo(
     as_json: AsJson = False,
 ) -> None:
     """Take back one change, and nothing that was done before or since."""
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         found = undoing.undo(habitus, targets, reason)
         lines = [f"{one.what} {one.said.removesuffix('.')}." for one in found.done]
-        output.done(context, as_json, {"done": found.done, "kept": found.kept}, *lines, undo=found.undo)
+        output.say_done(context, as_json, {"done": found.done, "kept": found.kept}, *lines, undo=found.undo)
         for kept in found.kept if not as_json else ():
             output.complain(f"habitus: {kept}")
         if found.kept:

@@ -11,8 +11,8 @@ from habitus.app.declaring import Nothing
 from habitus.app.use_cases.identity import IdentityText, NewIdentity, change, show
 from habitus.cli import output
 from habitus.cli.declared import finish
-from habitus.cli.editor import edited
-from habitus.cli.opening import opened
+from habitus.cli.editor import edit_in_editor
+from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson
 
 
@@ -25,10 +25,12 @@ def identity(
     """Who the assistant is and how it speaks: the first lines of every prompt. Shown, or changed with a history."""
     if edit and write is not None:
         raise typer.BadParameter("Give --edit or --set, not both.")
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         now = show(habitus, Nothing())
         if edit:
-            with edited(habitus.settings.editor, now.text.encode(), "identity.md", instead="use --set -") as after:
+            with edit_in_editor(
+                habitus.settings.editor, now.text.encode(), "identity.md", instead="use --set -"
+            ) as after:
                 now = change(habitus, NewIdentity(text=after.decode()))
         elif write is not None:
             now = change(habitus, NewIdentity(text=sys.stdin.read() if write == "-" else write))

@@ -19,7 +19,7 @@ from habitus.app.use_cases import improving
 from habitus.app.use_cases.improving import Improvement, Improvements, OneSkill
 from habitus.app.work import job_kinds, jobs
 from habitus.cli import declared, given, output
-from habitus.cli.opening import opened
+from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson, Yes
 from habitus.errors import Invalid
 from habitus.evidence.gate import Claim
@@ -48,13 +48,13 @@ def improve(
     text = given.read_text(wanted.text) if wanted.text else ""
     wish = replace(wanted, text=text).wish
     powers = [describe_powers(wish.solver)] if wish.solver else []
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         seen = outlook(habitus, wish)
         if dry_run:
             _print(seen, [*seen.lines, *powers, f"A run takes {seen.cost}."], as_json)
             return
         queue = jobs.open_queue(habitus)
-        begun = _unfinished(queue, wish)
+        begun = _unfinished_job(queue, wish)
         say: Callable[[str], None] = output.complain if as_json else output.say
         for line in [*seen.lines, *powers, *_before_it_starts(wish, begun), f"A run takes {seen.cost}."]:
             say(line)
@@ -81,11 +81,11 @@ def _before_it_starts(wish: Wish, begun: str) -> list[str]:
     return said
 
 
-def _unfinished(queue: JobQueue, wish: Wish) -> str:
+def _unfinished_job(queue: JobQueue, wish: Wish) -> str:
     """The job of the same wish that somebody interrupted."""
     about = ("skill", "text", "proposal", "shorter", "solver")
     same = {key: value for key, value in asdict(wish).items() if key in about}
-    return next((one.id for one in queue.unfinished("improve") if same.items() <= one.given.items()), "")
+    return next((one.id for one in queue.list_unfinished("improve") if same.items() <= one.given.items()), "")
 
 
 def _follow(context: typer.Context, habitus: Habitus, queue: JobQueue, skill: str, id: str, as_json: bool) -> None:

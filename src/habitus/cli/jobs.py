@@ -17,24 +17,24 @@ from habitus.app.work import jobs
 from habitus.app.work.job_kinds import KINDS
 from habitus.cli import moments, output
 from habitus.cli.declared import finish
-from habitus.cli.opening import opened
+from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson
 from habitus.jobs.model import Job
 
 
 def add(context: typer.Context, wanted: NewJob | OneJob, job: Job) -> None:
     output.say(f"{job.id}  {job.kind}, {job.state.value}{f': {job.reason}' if job.reason else ''}")
-    output.say(f"Done: {_progress(job)}. Added {_added(job)}.")
+    output.say(f"Done: {_progress(job)}. Added {_added_at(job)}.")
     for label, told in (("Given", job.given), ("Result", job.result)):
         if told:
-            output.say(f"{label}: {_told(told)}")
+            output.say(f"{label}: {_describe_values(told)}")
 
 
 cancel = retry = add
 
 
 def list_jobs(context: typer.Context, wanted: JobList, done: JobPage) -> None:
-    rows = [(job.id, job.kind, job.state.value, _progress(job), _added(job), job.reason) for job in done.jobs]
+    rows = [(job.id, job.kind, job.state.value, _progress(job), _added_at(job), job.reason) for job in done.jobs]
     empty = "There are no jobs." if wanted.done else "No job waits or runs. See --all."
     output.rows_or(empty, ("id", "kind", "state", "done", "added", "why"), rows)
     output.say_more(len(rows), done.total, done.next)
@@ -47,7 +47,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """One job: what it was given, how far it is, and what it came to."""
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         wanted = OneJob(id=id)
         if follow:
             asyncio.run(_follow(context, habitus, wanted, as_json))
@@ -65,7 +65,7 @@ async def _follow(context: typer.Context, habitus: Habitus, wanted: OneJob, as_j
 
 
 def list_scheduled(context: typer.Context, wanted: Nothing, done: ScheduledJobs) -> None:
-    rows = [(each.kind, each.when, moments.shown(each.next_on), _last(each.last)) for each in done.schedule]
+    rows = [(each.kind, each.when, moments.show_moment(each.next_on), _last(each.last)) for each in done.schedule]
     output.table(("kind", "when", "next", "last"), rows)
 
 
@@ -87,30 +87,30 @@ def worker(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
     only = tuple(part.strip() for part in queues.split(",") if part.strip())
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         queue = jobs.open_queue(habitus, for_worker=True)
         with jobs.at_work(habitus, queue, concurrency=concurrency, only=only) as name:
             output.say(f"Worker {name} does jobs; Ctrl-C ends it.")
             while not stopped.wait(0.5):
                 if until_idle and jobs.is_idle(habitus.settings, queue, only):
                     break
-        left = queue.left()
-    output.say("All is done." if not left else f"{output.counted(left, 'job')} left for the next worker.")
+        left = queue.count_left()
+    output.say("All is done." if not left else f"{output.count_of(left, 'job')} left for the next worker.")
 
 
-def _told(values: Any) -> str:
+def _describe_values(values: Any) -> str:
     if not isinstance(values, dict):
         return str(values)
     return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
 def _progress(job: Job) -> str:
-    return "not begun" if job.of is None else f"{job.done} of {output.counted(job.of, 'part')}"
+    return "not begun" if job.of is None else f"{job.done} of {output.count_of(job.of, 'part')}"
 
 
 def _last(job: Job | None) -> str:
     return "" if job is None else f"{job.id}, {job.state.value}"
 
 
-def _added(job: Job) -> str:
-    return moments.shown(job.added_on) if job.added_on else ""
+def _added_at(job: Job) -> str:
+    return moments.show_moment(job.added_on) if job.added_on else ""

@@ -8,7 +8,7 @@ import typer
 
 from habitus.app.growth.judging import judge
 from habitus.cli import output
-from habitus.cli.opening import opened
+from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson
 
 
@@ -23,8 +23,8 @@ def outcome(
     """Say how a turn went, whoever ran it; what served a good one gets the credit."""
     if ok is None:
         raise typer.BadParameter("Say --ok or --failed.")
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         judged = judge(habitus, turn, ok=ok, by=by, reason=reason)
         request = output.clean(" ".join(judged.request.split()))[:60]
         which = f"{judged.turn} ({request})" if request else judged.turn
-        output.done(context, as_json, judged, f"{which}: {judged.outcome.kind.value}, says {by}.")
+        output.say_done(context, as_json, judged, f"{which}: {judged.outcome.kind.value}, says {by}.")

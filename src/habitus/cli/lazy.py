@@ -82,14 +82,14 @@ class LazyCommand(TyperCommand):
         """The base class has none to give."""
 
     @functools.cache  # noqa: B019  # the commands live as long as the process
-    def loaded(self) -> TyperCommand:
+    def load(self) -> TyperCommand:
         try:
             module = importlib.import_module(f"habitus.cli.{self._module}")
         except ModuleNotFoundError as error:
             if error.name is None or error.name not in extras.BRINGS:
                 raise
             raise extras.absent(f"'habitus {self.name}'", error.name) from None
-        command = _made(self.name or "", self._callable(module))
+        command = _make_command(self.name or "", self._callable(module))
         command.epilog = self.epilog
         return command
 
@@ -99,12 +99,12 @@ class LazyCommand(TyperCommand):
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         is_tab = extra.get("resilient_parsing") and self.params and not any(word.startswith("-") for word in args)
-        make = super().make_context if is_tab else self.loaded().make_context
+        make = super().make_context if is_tab else self.load().make_context
         return make(info_name, args, parent, **extra)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
         """The options, which only the module knows."""
-        whole = self.loaded()
+        whole = self.load()
         return whole.shell_complete(whole.make_context(self.name, [], ctx.parent, resilient_parsing=True), incomplete)
 
 
@@ -163,10 +163,10 @@ def _words(completes: Complete) -> TyperCommand:
     def take(words: list[str] = typer.Argument(autocompletion=completes)) -> None:  # noqa: B008  # as typer wants it
         pass
 
-    return _made("", take)
+    return _make_command("", take)
 
 
-def _made(name: str, function: Callable[..., None]) -> TyperCommand:
+def _make_command(name: str, function: Callable[..., None]) -> TyperCommand:
     made = typer.Typer(add_completion=False, rich_markup_mode=None)  # a help text is no markup
     made.command(name, cls=_Command)(function)
     command = typer.main.get_command(made)

@@ -15,11 +15,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from habitus.app import Habitus
 from habitus.app.growth import studying
 from habitus.app.growth.mining import Suggestion
-from habitus.app.growth.remedies import ToldRemedies, decided
+from habitus.app.growth.remedies import ToldRemedies, apply_decisions
 from habitus.app.growth.studying import FileFault, FileLessons, Sending, Study, StudyReport
 from habitus.app.library.undoing import of_lessons
 from habitus.cli import moments, output
-from habitus.cli.opening import opened
+from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson
 from habitus.errors import Refused
 from habitus.learning.remedies.findings import Coverage
@@ -55,7 +55,7 @@ def learn(
     Without files, those of the agents on this machine (see 'habitus check -h') and our own sessions.
     """
     paths = studying.found_files(files or ())
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         may_ask = sys.stdin.isatty() and not as_json
         is_refused = bool(model) and not yes and not may_ask
         models = studying.open_models(habitus.settings, habitus.pause, model) if model else None
@@ -76,14 +76,15 @@ def learn(
                 study.look()
             if is_refused:
                 raise Refused(
-                    f"{_told(study.sending)} would go to {model}.", mend="Nothing was sent or kept. Say --yes to send."
+                    f"{_describe_sending(study.sending)} would go to {model}.",
+                    mend="Nothing was sent or kept. Say --yes to send.",
                 )
             if not as_json:
                 _print_findings(study.report())
             if models is not None and study.sending.calls and (yes or _may_send(study.sending, model)):
                 _ask(study, models, is_quiet=as_json)
             if apply:
-                study.keep(_decided(study.proposals()) if may_ask else None)
+                study.keep(_ask_decisions(study.proposals()) if may_ask else None)
         if as_json:
             output.print_json(study.report())
         else:
@@ -91,7 +92,7 @@ def learn(
             _print_end(context, study.report(), has_nothing_to_ask=has_nothing_to_ask, made=made)
 
 
-def _decided(proposals: Sequence[Taught]) -> list[Taught]:
+def _ask_decisions(proposals: Sequence[Taught]) -> list[Taught]:
     """What a person says to each, asked once for the same text: y keeps it, n never asks again, e changes it."""
     said: dict[str, str | None] = {}
     for draft in (draft for taught in proposals for draft in taught.drafts):
@@ -100,7 +101,7 @@ def _decided(proposals: Sequence[Taught]) -> list[Taught]:
             answer = typer.prompt("Keep it? [y]es, [n]o, [e]dit", default="y").strip().lower()[:1]
             edited = typer.prompt("Text", default=draft.text) if answer == "e" else draft.text
             said[draft.text] = edited if answer in ("y", "e") else None
-    return [decided(taught, said) for taught in proposals]
+    return [apply_decisions(taught, said) for taught in proposals]
 
 
 def _noting(habitus: Habitus, apply: bool) -> AbstractContextManager[list[Engram]]:
@@ -124,15 +125,15 @@ def _progress(is_quiet: bool, total: int) -> Iterator[tuple[Callable[[], None], 
         yield turn_done, lambda: bar.advance(task)
 
 
-def _told(sending: Sending) -> str:
+def _describe_sending(sending: Sending) -> str:
     """What would be sent, in words."""
-    calls, files = output.counted(sending.calls, "failed call"), output.counted(sending.files, "file")
+    calls, files = output.count_of(sending.calls, "failed call"), output.count_of(sending.files, "file")
     return f"{calls} of {files}, about {sending.tokens:,} tokens,"
 
 
 def _may_send(sending: Sending, model: str) -> bool:
     output.say()
-    is_allowed = typer.confirm(f"{_told(sending)} would go to {model}, without the secrets. Send them?")
+    is_allowed = typer.confirm(f"{_describe_sending(sending)} would go to {model}, without the secrets. Send them?")
     if not is_allowed:
         output.say("Nothing was sent.")
     return is_allowed
@@ -140,7 +141,7 @@ def _may_send(sending: Sending, model: str) -> bool:
 
 def _ask(study: Study, models: Models, *, is_quiet: bool) -> None:
     if not is_quiet:
-        output.say(f"{_told(study.sending)} go to {models.main.name}.", style="dim")
+        output.say(f"{_describe_sending(study.sending)} go to {models.main.name}.", style="dim")
 
     async def ask() -> None:
         try:
@@ -156,7 +157,7 @@ def _print_findings(report: StudyReport) -> None:
     _print_procedures(report.procedures)
     _print_coverage(report.remedies.coverage)
     for found in report.detectors:
-        output.say(f"{found.detector}: {output.counted(found.fired, 'time')}", style="bold")
+        output.say(f"{found.detector}: {output.count_of(found.fired, 'time')}", style="bold")
         output.say(f"  {found.rule}", style="green")
         for firing in found.firings[:MOST_SHOWN]:
             rounds = ("round " if len(firing.rounds) == 1 else "rounds ") + ", ".join(map(str, firing.rounds))
@@ -173,22 +174,22 @@ def _print_findings(report: StudyReport) -> None:
     unchanged = f" {report.unchanged} unchanged since the last run." if report.unchanged else ""
     own = f" Own sessions: {report.own_sessions}." if report.own_sessions else ""
     output.say(
-        f"Read {output.counted(len(report.files), 'file')}: {output.counted(turns, 'turn')}, "
-        f"{output.counted(events, 'event')}.{own}{unchanged}"
+        f"Read {output.count_of(len(report.files), 'file')}: {output.count_of(turns, 'turn')}, "
+        f"{output.count_of(events, 'event')}.{own}{unchanged}"
         + ("" if report.detectors else " Nothing went wrong that a detector knows.")
     )
     for file in report.files:
         if file.unread:
-            output.say(f"Not read in {file.path}: {_listed(file.unread)}.", style="yellow")
+            output.say(f"Not read in {file.path}: {_list_counts(file.unread)}.", style="yellow")
     if report.redacted:
-        output.say(f"Secrets taken out: {_listed(report.redacted)}.", style="yellow")
+        output.say(f"Secrets taken out: {_list_counts(report.redacted)}.", style="yellow")
 
 
 def _print_remedies(told: ToldRemedies) -> None:
     if again := [failure for failure in told.failures if failure.sessions >= AGAIN][:MOST_FAILURES]:
         output.say("What fails again and again, the most costly first:", style="bold")
         for failure in again:
-            lost = f"{output.counted(failure.calls, 'call')}, {failure.minutes:g} min lost"
+            lost = f"{output.count_of(failure.calls, 'call')}, {failure.minutes:g} min lost"
             output.say(f"  {failure.what} ({failure.sessions} sessions, {lost}; {failure.project or 'no project'})")
     for heading, style, lessons in (
         ("What worked next:", "green", told.lessons),
@@ -217,7 +218,7 @@ def _print_procedures(found: Sequence[Suggestion]) -> None:
 def _print_coverage(covered: Coverage) -> None:
     if covered.failures:
         output.say(
-            f"{output.counted(covered.failures, 'failed call')} in {output.counted(covered.sessions, 'session')}: "
+            f"{output.count_of(covered.failures, 'failed call')} in {output.count_of(covered.sessions, 'session')}: "
             f"{covered.failures - covered.teachable} of the work itself or transient, {covered.remedied} with what "
             f"worked next, {covered.taught} covered by the lessons above."
         )
@@ -228,7 +229,7 @@ def _where(firing: Firing) -> str:
     return f"turn {firing.turn}" if is_named_after_file else f"{firing.transcript}, turn {firing.turn}"
 
 
-def _listed(counts: Mapping[str, int]) -> str:
+def _list_counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} × {what}" for what, count in sorted(counts.items()))
 
 
@@ -254,8 +255,8 @@ def _print_end(
 def _print_account(report: StudyReport) -> None:
     """What left this machine, what it cost and what was changed; nothing unless it was asked for."""
     sent = f"{report.spent:,} tokens were spent on a model" if report.spent else "nothing was sent or spent"
-    written = report.applied.written if report.applied else 0
-    kept = f"{output.counted(written, 'lesson')} written" if written else "nothing was written"
+    written = report.applied.count_written if report.applied else 0
+    kept = f"{output.count_of(written, 'lesson')} written" if written else "nothing was written"
     more = "; --apply keeps what is shown" if report.applied is None and report.teaches else ""
     output.say(f"In this run {sent}, {kept}{more}.")
 
@@ -268,4 +269,4 @@ def _print_applied(context: typer.Context, applied: Applied, made: Sequence[Engr
     if made:
         output.say_undo(context, "undo", *of_lessons(made))
     if applied.already:
-        output.say(f"Already learned from: {output.counted(applied.already, 'turn')}.")
+        output.say(f"Already learned from: {output.count_of(applied.already, 'turn')}.")

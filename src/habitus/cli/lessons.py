@@ -28,8 +28,8 @@ from habitus.app.use_cases.lessons import (
 from habitus.app.whose import memory_of
 from habitus.cli import completion, moments, output
 from habitus.cli.declared import finish
-from habitus.cli.editor import edited
-from habitus.cli.opening import opened
+from habitus.cli.editor import edit_in_editor
+from habitus.cli.opening import open_habitus
 from habitus.cli.options import AllUsers, AsJson, Wide
 from habitus.memory.cortex import Looked
 from habitus.memory.model import Engram, Kind, Scope
@@ -40,7 +40,7 @@ from habitus.memory.views import FoundPages
 def list_lessons(context: typer.Context, wanted: LessonList, done: LessonPage, wide: Wide = False) -> None:
     when = {"today": " today", "week": " this week", "self-play": " in self-play"}.get(wanted.since, " yet")
     empty = f"Nothing was learned{when}. Add something: habitus lessons add 'Dates are day-first.'"
-    rows = [(e.id, e.kind.value, _whom(e), e.trust.value, _counted(e), e.text) for e in done.lessons]
+    rows = [(e.id, e.kind.value, _whom(e), e.trust.value, _count_uses(e), e.text) for e in done.lessons]
     columns = ("id", "kind", "for", "trust", "helped", "text")
     output.rows_or(empty, columns, rows, wide="text", is_cut=not wide)
     output.say_more(len(rows), done.total, done.next)
@@ -56,7 +56,7 @@ def _whom(engram: Engram) -> str:
     return f"{engram.scope.value} {engram.owner}".strip()
 
 
-def _counted(engram: Engram) -> str:
+def _count_uses(engram: Engram) -> str:
     counters = engram.counters
     return f"{counters.helpful} of {counters.retrievals}" if counters.retrievals else "–"
 
@@ -69,7 +69,9 @@ def show(context: typer.Context, wanted: OneLesson, done: ShownLesson) -> None:
     output.say()
     for version in done.history:
         cause = version.cause
-        output.say(f"version {version.number}  {moments.shown(cause.at)}  {cause.by}: {cause.reason}", style="dim")
+        output.say(
+            f"version {version.number}  {moments.show_moment(cause.at)}  {cause.by}: {cause.reason}", style="dim"
+        )
 
 
 def _facts(engram: Engram) -> list[tuple[str, str]]:
@@ -82,8 +84,8 @@ def _facts(engram: Engram) -> list[tuple[str, str]]:
         ("topic", engram.topic),
         ("source", engram.source),
         ("state", f"{engram.state.value}: {engram.reason}" if engram.reason else engram.state.value),
-        ("seen", f"{output.counted(counters.frequency, 'time')}"),
-        ("shown", f"{output.counted(counters.retrievals, 'time')}, helped {counters.helpful}"),
+        ("seen", f"{output.count_of(counters.frequency, 'time')}"),
+        ("shown", f"{output.count_of(counters.retrievals, 'time')}, helped {counters.helpful}"),
         ("utility", f"{utility(engram):.4f}"),
         ("trigger", body.trigger if body else ""),
         ("do", body.correct_pattern if body else ""),
@@ -98,7 +100,7 @@ def _facts(engram: Engram) -> list[tuple[str, str]]:
 def add(context: typer.Context, wanted: NewLesson, done: KeptLesson) -> None:
     output.say(f"{done.status.value.capitalize()}: {done.lesson.id}  {done.lesson.text}")
     if done.redacted:
-        output.say(f"{output.counted(sum(done.redacted.values()), 'secret')} taken out.")
+        output.say(f"{output.count_of(sum(done.redacted.values()), 'secret')} taken out.")
     for gone in done.archived:
         output.say(f"Archived to make room: {gone.id}  {gone.text}")
 
@@ -118,7 +120,7 @@ def edit(
     as_json: AsJson = False,
 ) -> None:
     """Change one lesson, or without an id all of them in your editor; what was understood is shown first."""
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         is_given = any(given is not None for given in (text, kind, scope, topic))
         if id is None:
             if is_given:
@@ -137,7 +139,9 @@ def _say_changed(context: typer.Context, wanted: LessonEdit, done: ChangedLesson
 
 def _edited_text(habitus: Habitus, engram: Engram) -> str:
     before = f"{engram.text}\n".encode()
-    with edited(habitus.settings.editor, before, f"{engram.id}.txt", instead="give the text with --text") as content:
+    with edit_in_editor(
+        habitus.settings.editor, before, f"{engram.id}.txt", instead="give the text with --text"
+    ) as content:
         return content.decode("utf-8", "replace")
 
 
@@ -145,7 +149,7 @@ def _edit_pages(context: typer.Context, habitus: Habitus, *, is_sure: bool, as_j
     habitus.refuse_if_read_only()
     pages = habitus.memory.page_texts()
     where = ", ".join(str(habitus.settings.home / "memory" / name) for name in pages)
-    with edited(habitus.settings.editor, _bundle(pages), "memory.md", instead=f"edit {where}") as content:
+    with edit_in_editor(habitus.settings.editor, _bundle(pages), "memory.md", instead=f"edit {where}") as content:
         found = habitus.memory.understood(_unbundle(content.decode("utf-8", "replace")))
         assert found is not None
         if not found.edits:
@@ -159,7 +163,7 @@ def _edit_pages(context: typer.Context, habitus: Habitus, *, is_sure: bool, as_j
             looked = habitus.memory.apply_texts(_unbundle(content.decode("utf-8", "replace")))
     counts = f"{len(looked.added)} added, {len(looked.changed)} changed, {len(looked.removed)} removed."
     undo = ("undo", *of_lessons(made)) if made else ()
-    output.done(context, as_json, _looked(looked), *looked.notes, counts, undo=undo)
+    output.say_done(context, as_json, _look_as_json(looked), *looked.notes, counts, undo=undo)
 
 
 _DIVIDER = "<!-- page: {} -->"
@@ -186,7 +190,7 @@ def _print_understood(found: FoundPages) -> None:
             output.say(f"{name}: {bad.why}: {bad.raw.strip()}", style="yellow")
 
 
-def _looked(looked: Looked) -> dict[str, Any]:
+def _look_as_json(looked: Looked) -> dict[str, Any]:
     changes = {"added": looked.added, "changed": looked.changed, "removed": looked.removed}
     return {name: [json_of.lesson(engram) for engram in engrams] for name, engrams in changes.items()} | {
         "notes": looked.notes

@@ -101,12 +101,12 @@ def _ran() -> int:
         output.complain(f"habitus: {error}")
         return 1
     except UserError as error:
-        _failed(error.message, error.mend)
+        _say_failure(error.message, error.mend)
         return 2 if isinstance(error, Misused) else 1
     except ToolFailed as error:
-        return _failed(str(error), "")
+        return _say_failure(str(error), "")
     except typer.TyperException as error:
-        _failed(error.format_message(), _near_option(error))
+        _say_failure(error.format_message(), _near_option(error))
         return 2
     except (typer.Abort, KeyboardInterrupt):
         output.complain("Stopped.")
@@ -118,7 +118,7 @@ def _ran() -> int:
     except Exception as error:
         if os.environ.get("HABITUS_DEBUG"):
             raise
-        _failed(f"That should not have happened: {type(error).__name__}: {error}", "")
+        _say_failure(f"That should not have happened: {type(error).__name__}: {error}", "")
         output.complain("This is a bug in Habitus; HABITUS_DEBUG=1 shows where.")
         return 1
     return code if isinstance(code, int) else 0
@@ -144,7 +144,7 @@ def whole() -> Callable[..., Any]:
     return typer.main.get_command(app)
 
 
-def _failed(message: str, mend: str) -> int:
+def _say_failure(message: str, mend: str) -> int:
     if "--json" in sys.argv:
         output.print_json({"error": message, "mend": mend})
     else:

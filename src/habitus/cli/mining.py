@@ -11,7 +11,7 @@ import typer
 from habitus.app.growth import studying
 from habitus.app.growth.mining import Mining, MiningReport
 from habitus.cli import output
-from habitus.cli.opening import opened
+from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson
 from habitus.errors import Refused
 from habitus.llm.roles import Models
@@ -29,7 +29,7 @@ def mine(
     as_json: AsJson = False,
 ) -> None:
     """Find what you had done again and again: calls that make a recipe, requests that want a skill."""
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         models = studying.open_models(habitus.settings, habitus.pause, model) if model else None
         mining = Mining(habitus)
         if files:
@@ -47,7 +47,7 @@ def mine(
 
 
 def _may_send(mining: Mining, model: str, yes: bool, as_json: bool) -> bool:
-    requests = output.counted(len(mining.requests_to_draft), "group")
+    requests = output.count_of(len(mining.requests_to_draft), "group")
     told = f"{requests} of requests, about {mining.tokens_to_send:,} tokens,"
     if yes:
         return True
@@ -72,8 +72,8 @@ def _print(context: typer.Context, report: MiningReport, *, applied: bool) -> No
         for line in one.evidence:
             output.say(f"  {line}", style="dim")
         output.say("\n".join(f"    {line}".rstrip() for line in one.text.strip().splitlines()), style="green")
-    found = output.counted(len(report.suggestions), "thing")
-    output.say(f"Looked at {output.counted(report.turns, 'turn')} of your own: {found} done again and again.")
+    found = output.count_of(len(report.suggestions), "thing")
+    output.say(f"Looked at {output.count_of(report.turns, 'turn')} of your own: {found} done again and again.")
     if report.stopped:
         output.say(report.stopped, style="yellow")
     if report.spent:

@@ -20,14 +20,14 @@ _AGO = re.compile(r"(\d+)\s*(s|m|h|d|w)[a-z]*(\s+ago)?", re.IGNORECASE)
 def parse(text: str, now: datetime) -> datetime:
     """`2026-05-01`, `2026-05-01 14:30`, `14:30` (today), `yesterday`, `2h`, `3 days ago`; local time unless it says."""
     try:
-        return _parsed(text.strip(), now)
+        return _parse_moment(text.strip(), now)
     except (ValueError, OverflowError):
         raise Invalid(
             f"'{text}' is no moment I know.", mend="Write 2026-05-01, '2026-05-01 14:30', 14:30, 2h or '3 days ago'."
         ) from None
 
 
-def _parsed(wanted: str, now: datetime) -> datetime:
+def _parse_moment(wanted: str, now: datetime) -> datetime:
     ago = _AGO.fullmatch(wanted)
     if ago:
         return now - int(ago[1]) * _UNITS[ago[2].lower()]
@@ -44,5 +44,5 @@ def _parsed(wanted: str, now: datetime) -> datetime:
     return (moment if moment.tzinfo else moment.astimezone()).astimezone(UTC)
 
 
-def shown(moment: datetime | None) -> str:
+def show_moment(moment: datetime | None) -> str:
     return "" if moment is None else f"{moment.astimezone():%Y-%m-%d %H:%M:%S}"

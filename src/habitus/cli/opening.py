@@ -11,7 +11,7 @@ import typer
 
 from habitus.app import Habitus, read_settings
 from habitus.app.home_directory import why_read_only
-from habitus.app.operation.damage import damaged
+from habitus.app.operation.damage import find_damage
 from habitus.app.review import reminding
 from habitus.cli import output
 from habitus.errors import HabitusError
@@ -20,7 +20,7 @@ _open: ContextVar[Habitus | None] = ContextVar("_open", default=None)
 
 
 @contextmanager
-def shared(habitus: Habitus) -> Iterator[None]:
+def share_habitus(habitus: Habitus) -> Iterator[None]:
     """Commands that run inside use this Habitus instead of opening the home once more."""
     before = _open.set(habitus)
     try:
@@ -30,7 +30,7 @@ def shared(habitus: Habitus) -> Iterator[None]:
 
 
 @contextmanager
-def opened(context: typer.Context, *, model: str = "", serves: bool = False) -> Iterator[Habitus]:
+def open_habitus(context: typer.Context, *, model: str = "", serves: bool = False) -> Iterator[Habitus]:
     """`model` wins over the one of the settings; one that `serves` may have more connections."""
     if (already := _open.get()) is not None:
         yield already
@@ -53,7 +53,7 @@ def opened(context: typer.Context, *, model: str = "", serves: bool = False) -> 
     except (HabitusError, typer.Exit, typer.Abort, typer.TyperException, BrokenPipeError):
         raise
     except Exception as error:
-        if (damage := damaged(settings)) is not None:
+        if (damage := find_damage(settings)) is not None:
             raise damage from error  # what is read from it may be anything
         raise
 
@@ -61,7 +61,7 @@ def opened(context: typer.Context, *, model: str = "", serves: bool = False) -> 
 def _say_what_was_left(context: typer.Context, habitus: Habitus) -> None:
     """Once, where a home has begun to share a database and keeps things that the database was not given."""
     if (left := reminding.left_behind(habitus)) is not None:
-        found = f"{output.counted(left.skills, 'skill')} and {output.counted(left.lessons, 'lesson')}"
+        found = f"{output.count_of(left.skills, 'skill')} and {output.count_of(left.lessons, 'lesson')}"
         takes = output.command(context, "db", "copy", "home", "--merge")
         output.complain(f"habitus: {found} of this home are not in the shared database; '{takes}' copies them.")
 

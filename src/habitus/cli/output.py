@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from habitus.errors import Invalid, UserError
 from habitus.plain import plain as plain
 from habitus.repl.plain import clean as clean
-from habitus.repl.plain import counted as counted
+from habitus.repl.plain import count_of as count_of
 
 if TYPE_CHECKING:
     import typer
@@ -67,7 +67,7 @@ class Lost(UserError):
 
 def write(text: str) -> None:
     """Text as it is, and at once: whether it could be written is known before the command ends."""
-    _written(lambda: sys.stdout.write(text))
+    _write(lambda: sys.stdout.write(text))
 
 
 def write_file(data: bytes, name: str) -> None:
@@ -77,10 +77,10 @@ def write_file(data: bytes, name: str) -> None:
             raise Invalid(f"{name} is no text ({len(data):,} bytes).", mend="Send it to a file: … > FILE")
         write(clean(data.decode("utf-8", "replace")))
     else:
-        _written(lambda: sys.stdout.buffer.write(data))
+        _write(lambda: sys.stdout.buffer.write(data))
 
 
-def _written(send: Callable[[], object]) -> None:
+def _write(send: Callable[[], object]) -> None:
     try:
         send()
         sys.stdout.flush()
@@ -156,10 +156,10 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, wide: str
         return
     lines = [list(columns), *cells]
     widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]
-    write("".join(_padded(line, widths) + "\n" for line in lines))
+    write("".join(_pad_cells(line, widths) + "\n" for line in lines))
 
 
-def _padded(line: Sequence[str], widths: Sequence[int]) -> str:
+def _pad_cells(line: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
 
 
@@ -204,7 +204,7 @@ def explain(context: typer.Context) -> None:
     write(context.get_help().rstrip() + "\n")
 
 
-def done(context: typer.Context, as_json: bool, data: object, *lines: str, undo: Sequence[str] = ()) -> None:
+def say_done(context: typer.Context, as_json: bool, data: object, *lines: str, undo: Sequence[str] = ()) -> None:
     """What a command has done: as JSON, or in words with the command that takes it back."""
     if undo:
         can_be_undone.get()(tuple(undo))
@@ -222,7 +222,7 @@ def say_undo(context: typer.Context, *words: str) -> None:
     say(f"Undo: {command(context, *words)}", style="dim")
 
 
-def listed(
+def say_list(
     as_json: bool,
     data: object,
     columns: Sequence[str],

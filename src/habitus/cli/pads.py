@@ -11,7 +11,7 @@ import typer
 from habitus.app.conversations import pads as use_case
 from habitus.app.conversations.pads import RanCell
 from habitus.cli import given, output
-from habitus.cli.opening import opened
+from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson, Yes
 from habitus.redact import taken_out
 
@@ -34,7 +34,7 @@ def execute(
         raise typer.BadParameter("Give the code, or a file with --file, or '-' for standard input.")
     text = given.read_text(file) if file is not None else given.read_text("-") if code == "-" else str(code)
     said = (lambda text: None) if as_json else (lambda text: output.write(output.clean(text)))
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         cell = use_case.execute(
             habitus, name, text, description=description, estimated_s=estimate, idle_s=idle, said=said
         )
@@ -52,22 +52,22 @@ def execute(
 
 def list_pads(context: typer.Context, as_json: AsJson = False) -> None:
     """Every scratchpad, and whether its variables are still there."""
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         found = use_case.pads(habitus)
         rows = [(pad.name, "running" if pad.running else "asleep", pad.cells) for pad in found]
         empty = "There are no scratchpads yet. Start one: habitus pad exec NAME 'print(1)'"
-        output.listed(as_json, {"pads": found}, ("name", "process", "cells"), rows, empty=empty)
+        output.say_list(as_json, {"pads": found}, ("name", "process", "cells"), rows, empty=empty)
 
 
 def view(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """The cells that ran since the pad was made or reset, with what they printed."""
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         cells = use_case.cells(habitus, name)
-        said = "\n\n".join(_shown(number, cell) for number, cell in enumerate(cells, 1)) or "No cell ran yet."
-        output.done(context, as_json, {"name": name, "cells": cells}, said)
+        said = "\n\n".join(_show_cell(number, cell) for number, cell in enumerate(cells, 1)) or "No cell ran yet."
+        output.say_done(context, as_json, {"name": name, "cells": cells}, said)
 
 
-def _shown(number: int, cell: RanCell) -> str:
+def _show_cell(number: int, cell: RanCell) -> str:
     title = f"# cell {number}" + (f": {cell['description']}" if cell["description"] else "")
     parts = [title, cell["code"].rstrip(), cell["stdout"].rstrip(), cell["stderr"].rstrip(), cell["error"] or ""]
     return "\n".join(part for part in parts if part)
@@ -75,11 +75,11 @@ def _shown(number: int, cell: RanCell) -> str:
 
 def reset(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """Forget the variables and cells; files and packages stay."""
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         done = use_case.reset(habitus, name)
-        forgotten = output.counted(done.forgotten_cells, "cell")
+        forgotten = output.count_of(done.forgotten_cells, "cell")
         said = f"{name} starts anew; {forgotten} forgotten. Its files and packages stay."
-        output.done(context, as_json, done, said)
+        output.say_done(context, as_json, done, said)
 
 
 def remove(
@@ -89,7 +89,7 @@ def remove(
     as_json: AsJson = False,
 ) -> None:
     """Delete a scratchpad with its files and packages. There is no way back."""
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         habitus.refuse_if_read_only()
         folder = use_case.existing(habitus, name)
         if not yes:
@@ -98,10 +98,10 @@ def remove(
             if not typer.confirm(f"Delete {folder} for good?"):
                 raise typer.Abort
         asyncio.run(use_case.remove(habitus, name))
-        output.done(context, as_json, {"removed": name}, f"{name} is gone.")
+        output.say_done(context, as_json, {"removed": name}, f"{name} is gone.")
 
 
 def keep(context: typer.Context, name: Name, idle: Idle = 1800.0) -> None:
     """Hold a pad's process; started by 'exec', in the background."""
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         asyncio.run(use_case.keep(habitus, name, idle))

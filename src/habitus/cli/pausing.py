@@ -10,7 +10,7 @@ from habitus.cli import moments, output
 
 
 def pause(context: typer.Context, wanted: Nothing, done: PauseState) -> None:
-    since = "" if done.paused is None else moments.shown(done.paused.since)
+    since = "" if done.paused is None else moments.show_moment(done.paused.since)
     output.say(f"Paused since {since}. What people change themselves still works.")
 
 

@@ -9,7 +9,7 @@ import typer
 
 from habitus.app.library import recipes
 from habitus.cli import given, moments, output
-from habitus.cli.opening import opened
+from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson, Wide
 from habitus.errors import Invalid
 from habitus.recipes.catalogue import SkillRecipe
@@ -19,22 +19,22 @@ Name = Annotated[str, typer.Argument(help="A recipe.")]
 
 def list_recipes(context: typer.Context, wide: Wide = False, as_json: AsJson = False) -> None:
     """Every recipe with its skill, its status and how it fared."""
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         found = habitus.recipes.all()
-        rows = [(r.name, r.skill, r.status.value, _fared(r), r.reason or r.plan.description) for r in found]
+        rows = [(r.name, r.skill, r.status.value, _describe_uses(r), r.reason or r.plan.description) for r in found]
         empty = "There are no recipes. A skill has them in its chunks.md: docs/concepts/recipes.md says how."
         columns = ("name", "skill", "status", "went well", "what it does")
-        output.listed(as_json, {"recipes": found}, columns, rows, wide="what it does", is_cut=not wide, empty=empty)
+        output.say_list(as_json, {"recipes": found}, columns, rows, wide="what it does", is_cut=not wide, empty=empty)
 
 
-def _fared(recipe: SkillRecipe) -> str:
+def _describe_uses(recipe: SkillRecipe) -> str:
     counts = recipe.counts
     return f"{counts.succeeded} of {counts.used}" if counts.used else "not used yet"
 
 
 def show(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """One recipe: what it takes, its steps, and how it fared."""
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         recipe = habitus.recipes.get(name)
         if as_json:
             output.print_json(recipe)
@@ -48,8 +48,8 @@ def show(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
             what = step.tool or f"branch {step.branch}"
             arguments = json.dumps(step.params, ensure_ascii=False, default=str) if step.params else ""
             output.say(f"  {number}. {what} {arguments}".rstrip())
-        last = f", last {moments.shown(recipe.counts.last_used)}" if recipe.counts.last_used else ""
-        output.say(f"Used: {_fared(recipe)}{last}")
+        last = f", last {moments.show_moment(recipe.counts.last_used)}" if recipe.counts.last_used else ""
+        output.say(f"Used: {_describe_uses(recipe)}{last}")
 
 
 def run(
@@ -60,15 +60,15 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run a recipe through the tools of a session. Exit code 1 when it fails."""
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         habitus.recipes.get(name)  # a wrong name is said before wrong parameters
         values = given.read_json(params, "parameters")
         if not isinstance(values, dict):
             raise Invalid("The parameters are no JSON object.", mend='Write {"name": value, …}.')
         if dry_run:
-            steps = recipes.planned(habitus.recipes, name, values)
+            steps = recipes.plan_run(habitus.recipes, name, values)
             rows = [(s.number, s.tool, json.dumps(s.arguments, ensure_ascii=False, default=str)) for s in steps]
-            output.listed(as_json, {"steps": steps}, ("step", "tool", "arguments"), rows, wide="arguments", empty="")
+            output.say_list(as_json, {"steps": steps}, ("step", "tool", "arguments"), rows, wide="arguments", empty="")
             return
         done = recipes.run(habitus.recipes, habitus.turn, name, values)
         if as_json:
@@ -88,8 +88,8 @@ def check(
 
     Exit code 1 when one can't run.
     """
-    with opened(context) as habitus:
-        found = recipes.checked(habitus.recipes, tuple(names or ()))
+    with open_habitus(context) as habitus:
+        found = recipes.check_recipes(habitus.recipes, tuple(names or ()))
         bad = [recipe for recipe in found if recipe.problems]
         if as_json:
             output.print_json({"recipes": found})
@@ -97,6 +97,6 @@ def check(
             for recipe in bad:
                 for problem in recipe.problems:
                     output.say(f"{recipe.skill}/chunks.md: {recipe.name}: {problem}", style="yellow")
-            output.say(f"{len(found) - len(bad)} of {output.counted(len(found), 'recipe')} can run.")
+            output.say(f"{len(found) - len(bad)} of {output.count_of(len(found), 'recipe')} can run.")
         if bad:
             raise typer.Exit(1)

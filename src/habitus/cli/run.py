@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from habitus.app import Habitus
 from habitus.cli import output
-from habitus.cli.tour import played, say_what_next
+from habitus.cli.tour import play_tour, say_what_next
 from habitus.cli.up import Place, serve
 
 _CTRL_C = "\x03"
@@ -20,7 +20,7 @@ _CTRL_C = "\x03"
 
 def run() -> None:
     """Play the tour; at a terminal, stay up with the page of its home until 'q' or Ctrl-C."""
-    with played(None) as habitus:
+    with play_tour(None) as habitus:
         if sys.stdin.isatty() and sys.stdout.isatty():
             output.say()
             output.say("What the tour made is on a page to look at; 'q' ends it.", style="bold")

@@ -13,7 +13,7 @@ from habitus.app.home import Home
 from habitus.app.library import scanning as use_case
 from habitus.app.library.scanning import LookedAgain, ScanReport
 from habitus.cli import output
-from habitus.cli.opening import opened
+from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson
 from habitus.learning.budget import CapReached
 from habitus.llm.model import NoUsableAnswer, ProviderFault
@@ -29,7 +29,7 @@ def scan(
     as_json: AsJson = False,
 ) -> None:
     """What is suspicious about skills, or any files, that are not here yet. Exit code 1 if an import would wait."""
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         report = use_case.look_at(habitus.screening, path)
         again = asyncio.run(_ask(habitus, path)) if second_look else None
     if as_json:
@@ -61,7 +61,7 @@ def _print_second_look(again: list[LookedAgain] | None) -> None:
             output.say(f"{doubt.model} (a model's verdict): {where}: {doubt.why} “{doubt.quote}”", style="dim")
     if again is not None:
         count = sum(len(each.doubts) for each in again)
-        output.say(f"Second look: {output.counted(count, 'line')} doubted. You decide; nothing is held for it.")
+        output.say(f"Second look: {output.count_of(count, 'line')} doubted. You decide; nothing is held for it.")
 
 
 def _print_report(report: ScanReport) -> None:

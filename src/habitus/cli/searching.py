@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from habitus.cli import output
-from habitus.cli.opening import opened
+from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson, Wide
 
 
@@ -19,7 +19,7 @@ def search(
     as_json: AsJson = False,
 ) -> None:
     """Find skills by what a request says, not only by its words."""
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         with output.counting(is_quiet=as_json, doing="Indexing") as progress:
             habitus.finder.catch_up(progress)
         results = habitus.finder.search(query, k=k)

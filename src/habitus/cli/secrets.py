@@ -10,7 +10,7 @@ import typer
 from habitus.app import Habitus
 from habitus.app.conversations import secrets
 from habitus.cli import completion, moments, output
-from habitus.cli.opening import opened
+from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson, Yes
 from habitus.errors import Invalid
 from habitus.sandbox.credentials.grants import EVERYBODY, Grant, GrantKind
@@ -40,26 +40,26 @@ def set_secret(
             "A value is never an argument: it would stay in the shell's history.",
             mend=f"Take it out there, then type it when asked: {output.command(context, 'secrets', 'set', 'NAME')}",
         )
-    with opened(context) as habitus, habitus.vault.asking(password):
-        value = _typed(f"Value of {name}") if sys.stdin.isatty() else sys.stdin.read().rstrip("\r\n")
+    with open_habitus(context) as habitus, habitus.vault.asking(password):
+        value = _ask_hidden(f"Value of {name}") if sys.stdin.isatty() else sys.stdin.read().rstrip("\r\n")
         is_new = secrets.set_secret(habitus, name, value)
         said = (
             f"'{name}' is kept{'' if is_new else ', in place of the value before'}. No skill has it until you grant it."
         )
         short = ["It is short: wherever a text happens to hold it, it is taken out."] if len(value) < _SHORT else []
-        output.done(context, as_json, {"name": name, "is_new": is_new}, said, *short)
+        output.say_done(context, as_json, {"name": name, "is_new": is_new}, said, *short)
 
 
 def list_secrets(context: typer.Context, as_json: AsJson = False) -> None:
     """Secrets by name, the skills that may have them, and what skills ask for."""
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         found = secrets.overview(habitus)
         if as_json:
             output.print_json(found)
             return
         rows = [(one.name, ", ".join(one.granted_to)) for one in found.secrets]
         empty = f"No secrets are kept. Keep one: {output.command(context, 'secrets', 'set', 'NAME')}"
-        output.listed(False, found, ("secret", "granted to"), rows, wide="granted to", empty=empty)
+        output.say_list(False, found, ("secret", "granted to"), rows, wide="granted to", empty=empty)
         for request in found.requests:
             if request.mend:
                 output.say(f"{request.skill} asks for {request.secret} ({request.standing.value}): {request.mend}")
@@ -69,11 +69,11 @@ def list_secrets(context: typer.Context, as_json: AsJson = False) -> None:
 
 def remove(context: typer.Context, name: Name, yes: Yes = False, as_json: AsJson = False) -> None:
     """Forget a secret for good; what was granted stays, for a new value."""
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         if not yes:
             _ask(f"Forget '{name}'? Its value can't come back.", as_json)
         secrets.remove_secret(habitus, name)
-        output.done(context, as_json, {"removed": name}, f"'{name}' is forgotten.")
+        output.say_done(context, as_json, {"removed": name}, f"'{name}' is forgotten.")
 
 
 def grant(
@@ -90,18 +90,18 @@ def grant(
     *wanted, skill = names
     if not (wanted or host or everything or again):
         raise typer.BadParameter("Name a secret before the skill, or say --all, --again or --host.")
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         if everything and not yes:
-            found = ", ".join(secrets.requested(habitus.skills, habitus.vault, skill)) or "nothing"
+            found = ", ".join(secrets.requested_secrets(habitus.skills, habitus.vault, skill)) or "nothing"
             _ask(f"'{skill}' asks for {found}. Let it have that?", as_json)
         made = secrets.grant(
             habitus, skill, wanted, hosts=host or (), all_requested=everything, again=again, everybody=everybody
         )
         if not made:
-            output.done(context, as_json, {"granted": made}, f"'{skill}' asks for no secret; nothing was granted.")
+            output.say_done(context, as_json, {"granted": made}, f"'{skill}' asks for no secret; nothing was granted.")
             return
         said = f"{made[0].skill} may have {_words(made)}, as it is now."
-        output.done(context, as_json, {"granted": made}, said, undo=_words_of("revoke", made))
+        output.say_done(context, as_json, {"granted": made}, said, undo=_words_of("revoke", made))
 
 
 def revoke(
@@ -109,13 +109,13 @@ def revoke(
 ) -> None:
     """Take back what a skill was granted: what is named, or all of it."""
     *wanted, skill = names
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         gone = secrets.revoke(habitus, skill, wanted, hosts=host or (), everybody=everybody)
         if not gone:
-            output.done(context, as_json, {"revoked": gone}, "It was not granted.")
+            output.say_done(context, as_json, {"revoked": gone}, "It was not granted.")
             return
         said = f"{gone[0].skill} may no longer have {_words(gone)}."
-        output.done(context, as_json, {"revoked": gone}, said, undo=_words_of("grant", gone))
+        output.say_done(context, as_json, {"revoked": gone}, said, undo=_words_of("grant", gone))
 
 
 def log(
@@ -124,12 +124,12 @@ def log(
     as_json: AsJson = False,
 ) -> None:
     """Command lines of skills that were called or refused: who, what, when, with which secrets."""
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         moment = moments.parse(since, habitus.clock()) if since else None
         found = secrets.calls(habitus, since=moment)
         rows = [
             (
-                moments.shown(call.when),
+                moments.show_moment(call.when),
                 call.who,
                 " ".join([call.skill, *call.arguments]),
                 ", ".join(call.secrets),
@@ -139,7 +139,7 @@ def log(
             for call in found
         ]
         columns, empty = ("when", "who", "call", "secrets", "outcome", "why"), "No command line has been called."
-        output.listed(as_json, {"calls": found}, columns, rows, wide="call", empty=empty)
+        output.say_list(as_json, {"calls": found}, columns, rows, wide="call", empty=empty)
 
 
 def _words(grants: tuple[Grant, ...]) -> str:
@@ -164,7 +164,7 @@ def _ask(question: str, as_json: bool) -> None:
         raise typer.Abort
 
 
-def _typed(prompt: str) -> str:
+def _ask_hidden(prompt: str) -> str:
     return str(typer.prompt(prompt, hide_input=True, err=True))
 
 

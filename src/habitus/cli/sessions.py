@@ -11,7 +11,7 @@ from habitus.agent.history import unpack
 from habitus.app.conversations.past_sessions import PastSession, past_session
 from habitus.app.use_cases.sessions import OneSession, SessionList, SessionPage, SessionTurns
 from habitus.cli import moments, output
-from habitus.cli.opening import opened
+from habitus.cli.opening import open_habitus
 from habitus.cli.options import AllUsers, AsJson, Wide
 from habitus.errors import StorageFailed, did_you_mean
 from habitus.journal.journal import effective
@@ -23,13 +23,13 @@ FORMATS = ("markdown", "json")
 
 
 def list_sessions(context: typer.Context, wanted: SessionList, done: SessionPage, wide: Wide = False) -> None:
-    rows = [(s.id, moments.shown(s.last_turn_on), s.turns, s.user, s.title) for s in done.sessions]
+    rows = [(s.id, moments.show_moment(s.last_turn_on), s.turns, s.user, s.title) for s in done.sessions]
     columns = ("id", "last turn", "turns", "user", "began with")
     empty = "There are no sessions yet. Begin one: habitus chat"
     output.rows_or(empty, columns, rows, wide="began with", is_cut=not wide)
     output.say_more(len(rows), done.total, done.next)
     if done.hidden:
-        output.say(f"{output.counted(done.hidden, 'session')} of others: --all-users, or --user NAME.")
+        output.say(f"{output.count_of(done.hidden, 'session')} of others: --all-users, or --user NAME.")
 
 
 def show(context: typer.Context, wanted: OneSession, done: SessionTurns) -> None:
@@ -49,7 +49,7 @@ def export(
     if format not in FORMATS:
         near = did_you_mean(format, FORMATS) or f"Use {' or '.join(FORMATS)}."
         raise typer.BadParameter(f"'{format}' is no format. {near}", param_hint="--format")
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         found = past_session(habitus.settings, habitus.journal, session, all_users=all_users)
         is_json = format == "json" or (as_json and to is None)
         text = output.json_text(found) if is_json else output.clean(_as_markdown(found)) + "\n"
@@ -61,25 +61,25 @@ def export(
         except OSError as error:
             raise StorageFailed(f"Can't write {to}: {error.strerror}.", mend="Check the path.") from None
         data = {"session": found.session, "turns": len(found.turns), "to": to}
-        output.done(
-            context, as_json, data, f"Wrote {output.counted(len(found.turns), 'turn')} of {found.session} to {to}."
+        output.say_done(
+            context, as_json, data, f"Wrote {output.count_of(len(found.turns), 'turn')} of {found.session} to {to}."
         )
 
 
 def _as_markdown(found: PastSession | SessionTurns) -> str:
     parts = [f"# Session {found.session}"]
     for number, turn in enumerate(found.turns, 1):
-        parts += [f"## Turn {number}, {moments.shown(turn.started_on)}, {turn.id}", _quoted(turn.request)]
-        parts += [said for message in turn.messages[1:] if (said := _said(message))]
+        parts += [f"## Turn {number}, {moments.show_moment(turn.started_on)}, {turn.id}", _quote(turn.request)]
+        parts += [said for message in turn.messages[1:] if (said := _describe_message(message))]
         parts.append(f"*{_how_it_went(turn)}*")
     return "\n\n".join(parts)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return "\n".join(f"> {line}".rstrip() for line in text.splitlines())
 
 
-def _said(message: Message) -> str:
+def _describe_message(message: Message) -> str:
     """What an assistant said and called, and what a tool returned, shortened; nothing of a damaged one."""
     match unpack(message):
         case Answered(text=text, calls=calls):

@@ -10,7 +10,7 @@ import typer
 
 from habitus.app.conversations import calling
 from habitus.cli import given, output
-from habitus.cli.opening import opened
+from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson, SkillName
 from habitus.cli.secrets import password
 
@@ -27,7 +27,7 @@ def run(
     """Call a skill's command line with what you granted it. Its exit code is ours: 126 when it may not run, 1 when it
     ends with 0 and reports an error."""
     stdin = given.read_bytes(file) if file else b""
-    with opened(context) as habitus, habitus.vault.asking(password):
+    with open_habitus(context) as habitus, habitus.vault.asking(password):
         answer = asyncio.run(calling.run(habitus, name, arguments or [], stdin))
     if as_json:
         output.print_json(answer)

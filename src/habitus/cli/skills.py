@@ -23,7 +23,7 @@ from habitus.app.use_cases.skills import (
 )
 from habitus.cli import moments, output
 from habitus.cli.declared import finish
-from habitus.cli.opening import opened
+from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson, SkillName, Wide
 from habitus.cli.skill_words import NO_SKILLS, print_page, print_skill
 from habitus.errors import Invalid
@@ -50,7 +50,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """One skill: its fields, its steps, its files and what is odd about them."""
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         if file is not None:
             output.write_file(skills.file_of(habitus.skills, name, file, version), file)
             return
@@ -77,7 +77,7 @@ def history(context: typer.Context, wanted: HistoryOf, done: SkillHistory, wide:
     entries = [(v.made_on, f"v{v.number}", output.who(v.author), str(len(v.paths))) for v in done.versions]
     entries += [(s.made_on, s.action.value, output.who(s.author), "") for s in done.switches]
     entries.sort(key=lambda entry: entry[0], reverse=True)
-    rows = [(what, moments.shown(when), by, files) for when, what, by, files in entries]
+    rows = [(what, moments.show_moment(when), by, files) for when, what, by, files in entries]
     output.table(("change", "made", "by", "files"), rows, wide="by", is_cut=not wide)
     output.say_more(len(done.versions), done.total, done.next)
 
@@ -97,7 +97,10 @@ def diff(context: typer.Context, wanted: TwoVersions, done: Difference) -> None:
 
 def stats(context: typer.Context, wanted: StatsOf, done: SkillStats, wide: Wide = False) -> None:
     columns = ("name", "layer", "stage", "recommended", "used", "succeeded", "failed", "reliability")
-    rows = [[*(getattr(row, column) for column in columns[:-1]), _judged(row.reliability)] for row in done.stats]
+    rows = [
+        [*(getattr(row, column) for column in columns[:-1]), _describe_reliability(row.reliability)]
+        for row in done.stats
+    ]
     output.rows_or("Nothing has been counted yet.", columns, rows, wide="name", is_cut=not wide)
     for row in done.stats:
         if row.by_presence_until is not None:
@@ -108,5 +111,5 @@ def stats(context: typer.Context, wanted: StatsOf, done: SkillStats, wide: Wide 
         output.say(f"In trials, which count as no use: {told}")
 
 
-def _judged(reliability: float | None) -> str:
+def _describe_reliability(reliability: float | None) -> str:
     return "not judged yet" if reliability is None else f"{reliability:g}"

@@ -18,7 +18,7 @@ from habitus.app.library import site, updating
 from habitus.app.library.tasks import examination_to_share
 from habitus.app.library.updating import Manner, TakenIn, Updated
 from habitus.cli import output
-from habitus.cli.opening import opened
+from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson
 from habitus.errors import Misused
 from habitus.files import Tree, given_path
@@ -48,7 +48,7 @@ def import_skills(
 ) -> None:
     """Take in skills of any known layout; each ends imported, updated, unchanged, held or refused, with a reason."""
     source = path if "://" in path else given_path(path)
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         with _manner(overwrite, trust, as_json, keep_both=keep_both, replace=replace) as manner:
             taken = updating.take_in(habitus, source, only or (), layer, manner)
         _print_taken(context, habitus, taken, as_json)
@@ -70,7 +70,7 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Fetch skills, scan them, take them in, and lock where they came from and at which commit."""
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         with _manner(overwrite, trust, as_json, keep_both=keep_both, replace=replace) as manner:
             taken = (updating.add_to_project if project else updating.add)(habitus, source, only or (), manner)
         seen = habitus.seen_from(habitus.settings.cwd) if project else habitus  # with a folder that is new
@@ -86,7 +86,7 @@ def update(
     as_json: AsJson = False,
 ) -> None:
     """Fetch added skills again, show what changed, and take it in; a local edit is never overwritten."""
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         with _manner(overwrite, trust, as_json) as manner:
             updated = updating.update(habitus, names or (), manner, is_check=check)
         for note in updated.notes:
@@ -106,7 +106,9 @@ def _print_update(context: typer.Context, habitus: Habitus, updated: Updated, *,
     for change in changes:
         output.say(change.diff)
     if is_check:
-        output.say(f"{output.counted(len(changes), 'skill')} would change." if changes else "Everything is up to date.")
+        output.say(
+            f"{output.count_of(len(changes), 'skill')} would change." if changes else "Everything is up to date."
+        )
     else:
         _print_taken(context, habitus, updated.taken, as_json)
 
@@ -126,7 +128,7 @@ def export(
         raise typer.BadParameter("Give one skill, or --all.")
     if to == Path():
         raise typer.BadParameter("Say where to write it.", param_hint="--to")
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         with output.counting(is_quiet=as_json) as progress:
             tasks: Callable[[str], Tree] = partial(examination_to_share, habitus) if with_tasks else lambda name: {}
             done = updating.export(
@@ -139,7 +141,7 @@ def export(
             output.say(f"left out {left.name}: {left.reason}", style="yellow")
         for less in done.lost:
             output.say(f"{less.name} is not whole there: {less.reason}", style="yellow")
-        output.say(f"Wrote {output.counted(done.count, 'skill')} as '{done.format}' to {to}.")
+        output.say(f"Wrote {output.count_of(done.count, 'skill')} as '{done.format}' to {to}.")
 
 
 def publish(
@@ -151,13 +153,13 @@ def publish(
     as_json: AsJson = False,
 ) -> None:
     """Write a static site of chosen skills, which 'habitus skills add https://…' and other tools read."""
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         made = site.publish(habitus, given_path(folder), names or (), tag=tag, remove=remove)
         back = ["skills", "publish", str(folder), *made.added, "--remove"] if made.added else []
-        lines = [f"{output.counted(len(made.skills), 'skill')} in {folder}: {', '.join(made.skills) or 'none'}."]
+        lines = [f"{output.count_of(len(made.skills), 'skill')} in {folder}: {', '.join(made.skills) or 'none'}."]
         if made.skills:
             lines.append("Serve that folder at the root of an address, or: habitus up --publish " + str(folder))
-        output.done(context, as_json, made, *lines, undo=back)
+        output.say_done(context, as_json, made, *lines, undo=back)
 
 
 @contextmanager
@@ -206,14 +208,14 @@ def _print_taken(context: typer.Context, habitus: Habitus, taken: TakenIn, as_js
                 _print_result(result)
         output.say(_summary([result for result in taken.results if result.kind == "skill"]) or "Nothing.")
         if taken.namesakes:
-            left_out = output.counted(taken.namesakes, "skill")
+            left_out = output.count_of(taken.namesakes, "skill")
             output.say(f"{left_out} left out: another one of the same name came first; --keep-both takes both.")
         lessons = [result for result in taken.results if result.kind == "lesson"]
         if lessons:
-            output.say(f"{output.counted(len(lessons), 'lesson')}: {_summary(lessons)}; see 'habitus lessons list'.")
+            output.say(f"{output.count_of(len(lessons), 'lesson')}: {_summary(lessons)}; see 'habitus lessons list'.")
         if asking := secrets.askers(habitus.skills, {result.name for result in taken.results}):
             asks = "asks" if len(asking) == 1 else "ask"
-            output.say(f"{output.counted(len(asking), 'skill')} {asks} for variables; see 'habitus secrets list'.")
+            output.say(f"{output.count_of(len(asking), 'skill')} {asks} for variables; see 'habitus secrets list'.")
         for name, finding in updating.likenesses(habitus.skills, habitus.finder, taken):
             output.say(f"note      {name}: {finding}", style="yellow")
         if taken.undo:

@@ -13,7 +13,7 @@ from habitus.app.library import syncing as use_case
 from habitus.app.library.syncing import SyncPlan, Wish
 from habitus.cli import output
 from habitus.cli.connecting import DryRun, Where
-from habitus.cli.opening import opened
+from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson, Yes
 from habitus.errors import Refused
 from habitus.hosts.syncing import Manner, Step
@@ -40,7 +40,7 @@ def sync(
         Wish(agent=host(name, SYNCED).name, scope=scope, only=tuple(only or ()), manner=manner, removes=remove)
         for name in agents
     ]
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         habitus.refuse_if_read_only()
         plans = [use_case.plan(habitus, wish, os.environ) for wish in wishes]
         if not as_json:
@@ -73,7 +73,7 @@ def _print_plan(planned: SyncPlan) -> None:
         if one.diff:
             output.say(one.diff)
     if planned.behind:
-        stay = output.counted(len(planned.behind), "skill")
+        stay = output.count_of(len(planned.behind), "skill")
         output.say(f"Its list has no room for more: {stay} stay behind search_skills.", style="yellow")
     if planned.is_done:
         output.say("There is nothing to do.")

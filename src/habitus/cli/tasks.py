@@ -29,7 +29,7 @@ from habitus.tasks.model import Task
 
 def list_tasks(context: typer.Context, wanted: TaskList, done: TaskPage) -> None:
     for task in done.tasks:
-        output.say(f"{task.id}: {_asked(task)}", style="bold")
+        output.say(f"{task.id}: {_short_request(task)}", style="bold")
         output.say(f"  {_checks(task)}; {task.origin.kind}{_by(task)}", style="dim")
     if not done.tasks:
         output.say(f"'{wanted.name}' has no tasks. Add one: habitus tasks add {wanted.name} --request … --expect …")
@@ -37,7 +37,7 @@ def list_tasks(context: typer.Context, wanted: TaskList, done: TaskPage) -> None
         output.say(f"{done.total - len(done.tasks)} more: --after {done.next}", style="dim")
 
 
-def _asked(task: Task) -> str:
+def _short_request(task: Task) -> str:
     return short(task.payload if task.is_for_tool else task.request, 100)
 
 
@@ -74,15 +74,15 @@ def check(context: typer.Context, wanted: TaskCheck, done: CheckedTasks) -> None
     bad = [one for one in done.tasks if not one.is_sound]
     for one in bad:
         output.say(f"{one.skill}, {one.task}: {one.reason}", style="yellow")
-    output.say(f"{len(done.tasks) - len(bad)} of {output.counted(len(done.tasks), 'task')} tell right from wrong.")
+    output.say(f"{len(done.tasks) - len(bad)} of {output.count_of(len(done.tasks), 'task')} tell right from wrong.")
 
 
 def mine(context: typer.Context, wanted: TaskMining, done: MinedTasks) -> None:
     for one in done.found:
-        output.say(f"{one.skill}: {_asked(one.task)}", style="bold")
+        output.say(f"{one.skill}: {_short_request(one.task)}", style="bold")
         for line in (*one.evidence, f"checks: {_checks(one.task)}"):
             output.say(f"  {line}", style="dim")
-    output.say(f"{output.counted(len(done.found), 'task')} found.")
+    output.say(f"{output.count_of(len(done.found), 'task')} found.")
     if done.found:
         waits = f"They wait for you: {output.command(context, 'review', 'list')}"
         output.say(waits if wanted.apply else "Nothing was kept; --apply puts them before you as proposals.")

@@ -13,7 +13,7 @@ import typer
 
 from habitus.app import Habitus
 from habitus.cli import completion, given, moments, output
-from habitus.cli.opening import opened
+from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson, Wide
 from habitus.redact import taken_out
 from habitus.sandbox.model import Permissions
@@ -55,7 +55,7 @@ def new(
         write=tuple(path.absolute() for path in write or ()),
         env=tuple(env or ()),
     )
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         _ask_for(wanted, yes=yes, as_json=as_json)
         _progress("Testing it in the sandbox …")
         created = _run(
@@ -73,7 +73,7 @@ def new(
             ),
         )
         said = f"{created.name} works: kept as version {created.version}, with its payload as a test case."
-        output.done(context, as_json, created, said, undo=created.undo)
+        output.say_done(context, as_json, created, said, undo=created.undo)
 
 
 def _ask_for(wanted: Permissions, *, yes: bool, as_json: bool) -> None:
@@ -95,13 +95,13 @@ def _ask_for(wanted: Permissions, *, yes: bool, as_json: bool) -> None:
 
 def list_tools(context: typer.Context, wide: Wide = False, as_json: AsJson = False) -> None:
     """Every tool with its status, and those that were retired, with the command that restores them."""
-    with opened(context) as habitus:
-        found, retired = habitus.tools.all(), habitus.tools.retired()
+    with open_habitus(context) as habitus:
+        found, retired = habitus.tools.all(), habitus.tools.list_retired()
         rows = [(t.name, t.status.value, t.layer, f"v{t.version}", t.reason or t.description) for t in found]
         rows += [(t.name, "retired", "", "", f"{t.reason}; habitus {' '.join(t.undo)}") for t in retired]
         columns = ("name", "status", "layer", "version", "what it does")
         empty = "There are no tools yet. Make one: habitus tools new NAME --description … --code FILE"
-        output.listed(
+        output.say_list(
             as_json,
             {"tools": found, "retired": retired},
             columns,
@@ -114,7 +114,7 @@ def list_tools(context: typer.Context, wide: Wide = False, as_json: AsJson = Fal
 
 def show(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """One tool: what it takes, what it may do, how it fares, and its code."""
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         tool = habitus.tools.get(name)
         counters = habitus.skills.counters(f"{tool.name}@{tool.layer}").get(Stage.CODE, Counters())
         code = habitus.tools.code(name) if tool.parameters else ""
@@ -146,7 +146,7 @@ def _print_facts(tool: CodeTool, calls: str) -> None:
 
 
 def _cases(tool: CodeTool) -> str:
-    passed = f"passed {moments.shown(tool.proved_on)}" if tool.proved_on else "stale"
+    passed = f"passed {moments.show_moment(tool.proved_on)}" if tool.proved_on else "stale"
     by_shape = f"; {tool.by_shape} by shape only" if tool.by_shape else ""
     return f"{tool.cases}, {passed}{by_shape}{'' if tool.is_compared else '; compared with nothing'}"
 
@@ -158,7 +158,7 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Call a tool and print what it prints. Exit code 1 when it fails."""
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         habitus.tools.get(name)  # a wrong name is said before a wrong payload
         arguments = given.read_json(payload, "payload")
         done = _run(habitus, lambda: habitus.tools.run(name, arguments))
@@ -184,7 +184,7 @@ def run_cases(
     as_json: AsJson = False,
 ) -> None:
     """Run the kept cases again. Exit code 1 when one fails."""
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         wanted = [habitus.tools.get(name).name for name in names or [tool.name for tool in habitus.tools.all()]]
 
         async def each() -> dict[str, Regression]:
@@ -213,7 +213,7 @@ def _print_report(name: str, report: Regression) -> None:
     stale = ", which were stale" if report.was_stale and report.results else ""
     by_shape = sum(result.compares == SHAPE_ONLY for result in report.results)
     compared = f"; of {by_shape} only the shape is compared" if by_shape else ""
-    output.say(f"{name}: {passed} of {output.counted(len(report.results), 'case')} passed{stale}{compared}.")
+    output.say(f"{name}: {passed} of {output.count_of(len(report.results), 'case')} passed{stale}{compared}.")
     for result in report.results:
         if not result.outcome.is_ok:
             payload = json.dumps(result.payload, ensure_ascii=False)
@@ -222,17 +222,17 @@ def _print_report(name: str, report: Regression) -> None:
 
 def remove(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """Take a tool out of use; a skill that is nothing else goes to the archive."""
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         gone = habitus.tools.retire(name, habitus.person())
-        output.done(context, as_json, gone, f"The tool {gone.name} is gone.", undo=gone.undo)
+        output.say_done(context, as_json, gone, f"The tool {gone.name} is gone.", undo=gone.undo)
 
 
 def restore(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """Bring a removed or retired tool back as it was."""
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         tool = habitus.tools.restore(name, habitus.person())
         undo = ("tools", "remove", f"{tool.name}@{tool.layer}")
-        output.done(context, as_json, tool, f"The tool {tool.name} is back ({tool.status}).", undo=undo)
+        output.say_done(context, as_json, tool, f"The tool {tool.name} is back ({tool.status}).", undo=undo)
 
 
 def _run(habitus: Habitus, work: Callable[[], Awaitable[Done]]) -> Done:

@@ -47,13 +47,13 @@ def tour(
 
 
 def _show(home: Path | None) -> None:
-    with played(home):
+    with play_tour(home):
         pass
     say_what_next()
 
 
 @contextmanager
-def played(home: Path | None) -> Iterator[Habitus]:
+def play_tour(home: Path | None) -> Iterator[Habitus]:
     """The tour, shown from beginning to end; then its home, which goes with the block unless it is the person's."""
     with tempfile.TemporaryDirectory(prefix="habitus-tour-") as scratch:
         settings = read_settings(home or Path(scratch) / "home")
@@ -160,7 +160,7 @@ def _tell(seen: TurnEvent, speaking: str) -> str:
             output.say(f"  → {tool}", style="cyan")
         case ToolFinished(outcome=outcome, content=content, seconds=seconds):
             mark, style = ("ok", "green") if outcome.is_ok else ("failed", "red")
-            for line in _shortened(content):
+            for line in _first_lines(content):
                 output.say(f"    {line}", style="dim")
             output.say(f"    {mark}, {seconds * 1000:.0f} ms", style=style)
         case Nudged(text=text) | Noticed(text=text):
@@ -172,7 +172,7 @@ def _tell(seen: TurnEvent, speaking: str) -> str:
     return ""
 
 
-def _shortened(content: str) -> list[str]:
+def _first_lines(content: str) -> list[str]:
     lines = [line for line in content.splitlines() if line.strip()]
     return lines if len(lines) <= _LINES else [*lines[: _LINES - 2], "…", lines[-1]]
 

@@ -13,7 +13,7 @@ from habitus.app.growth import trials
 from habitus.app.growth.rollouts import Rollouts
 from habitus.app.growth.trials import Trial
 from habitus.cli import given, output
-from habitus.cli.opening import opened
+from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson, SkillName, Yes
 from habitus.learning.budget import Budget, BudgetedModel, Limits
 
@@ -32,12 +32,12 @@ def trial(
 ) -> None:
     """Ask the same with a skill and without it, and keep how both went as evidence; asks before it spends."""
     limits = Limits.parse(budget)
-    with opened(context, model=model) as habitus:
+    with open_habitus(context, model=model) as habitus:
         read = trials.read_cases(given.read_text(str(cases)), about=str(cases)) if cases is not None else ()
         ready = trials.prepare(habitus, name, read, runs)
         paid = Budget(limits).model(habitus.models.main)
         (output.complain if as_json else output.say)(
-            f"{output.counted(ready.conversations, 'conversation')} with {paid.name}, half of them without "
+            f"{output.count_of(ready.conversations, 'conversation')} with {paid.name}, half of them without "
             f"'{ready.subject.item.name}': about {ready.likely_tokens:,} tokens."
         )
         if not yes and not typer.confirm("Run it?", err=as_json):

@@ -12,7 +12,7 @@ import typer
 from habitus.app.library import trusting
 from habitus.app.library.trusting import Dangers
 from habitus.cli import completion, moments, output
-from habitus.cli.opening import opened
+from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson, Yes
 
 _SHOWN = 4  # names of a root in a list
@@ -33,12 +33,12 @@ def trust(
     as_json: AsJson = False,
 ) -> None:
     """Trust what skills from outside say and can do now. Later changes follow only when they are harmless."""
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         if show_list:
-            known = trusting.trusted(habitus)
-            rows = [(t.root, _named(t.names), moments.shown(t.trusted_on), t.trusted_by) for t in known]
+            known = trusting.list_trusted(habitus)
+            rows = [(t.root, _join_names(t.names), moments.show_moment(t.trusted_on), t.trusted_by) for t in known]
             columns, empty = ("root", "what", "since", "by"), "Nothing is trusted yet."
-            output.listed(as_json, {"trusted": known}, columns, rows, wide="root", empty=empty)
+            output.say_list(as_json, {"trusted": known}, columns, rows, wide="root", empty=empty)
             return
         found = trusting.trustable(habitus, target)
         if revoke:
@@ -46,7 +46,7 @@ def trust(
             revoked = trusting.revoke(habitus.trust, habitus.approvals, found)
             said = f"No longer trusted: {', '.join(revoked)}." if revoked else "It was not trusted."
             undo = ("trust", *filter(None, [target])) if was_all and revoked else ()
-            output.done(context, as_json, {"revoked": revoked}, said, undo=undo)
+            output.say_done(context, as_json, {"revoked": revoked}, said, undo=undo)
             return
         if not as_json:
             _print_dangers(trusting.dangers(habitus, found))
@@ -54,11 +54,11 @@ def trust(
             _ask(found.count, as_json)
         trusting.trust(habitus, found)
         data = {"trusted": {root: sorted(skills) for root, skills in found.roots.items()}}
-        said, undo = f"Trusted {output.counted(found.count, 'skill')}.", ("trust", "--revoke", *filter(None, [target]))
-        output.done(context, as_json, data, said, undo=undo)
+        said, undo = f"Trusted {output.count_of(found.count, 'skill')}.", ("trust", "--revoke", *filter(None, [target]))
+        output.say_done(context, as_json, data, said, undo=undo)
 
 
-def _named(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return f"{', '.join(names[:_SHOWN])}{more}"
 
@@ -66,7 +66,7 @@ def _named(names: Sequence[str]) -> str:
 def _ask(count: int, as_json: bool) -> None:
     if as_json or not sys.stdin.isatty():
         raise typer.BadParameter("There is nobody to ask; say --yes once you have read them.")
-    if not typer.confirm(f"Trust {output.counted(count, 'skill')} as they are?"):
+    if not typer.confirm(f"Trust {output.count_of(count, 'skill')} as they are?"):
         raise typer.Abort
 
 

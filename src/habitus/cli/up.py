@@ -24,7 +24,7 @@ from habitus.app import Habitus
 from habitus.app.operation.people import open_people
 from habitus.app.work.jobs_beside import jobs_beside
 from habitus.cli import output
-from habitus.cli.opening import opened
+from habitus.cli.opening import open_habitus
 from habitus.cli.secrets import unlock
 from habitus.cli.users import describe_left
 from habitus.errors import NotFound, Refused
@@ -61,7 +61,7 @@ def up(
 ) -> None:
     """Open the web page: see, edit and review what your agents learned. Ctrl-C stops it."""
     home: Path | None = context.find_root().obj
-    with opened(context, serves=True) as habitus:
+    with open_habitus(context, serves=True) as habitus:
         unlock(habitus)
         place = Place(host=host, port=port, names=tuple(name or ()), open_reading=open_reading, site=publish)
         _refuse_strangers(habitus, place)
@@ -113,7 +113,7 @@ async def serve(habitus: Habitus, home: Path | None, place: Place, say: Callable
         port = door.getsockname()[1]
         names = [*place.names, *(f"{name}:{port}" for name in dict.fromkeys((place.host, "127.0.0.1", "localhost")))]
         agents = mcp_http.guarded_app(behind, names, scope, keys.bearer)
-        site = None if place.site is None else _published(place.site)
+        site = None if place.site is None else _published_site(place.site)
         both = Both(pages=make_app(desks, keys, names, open_reading=place.open_reading), agents=agents, site=site)
         say(f"Habitus is at http://{names[0]}")
         say(f"Sign in with this link, which works once: http://{names[0]}/enter?key={keys.new_link()}")
@@ -141,7 +141,7 @@ async def serve(habitus: Habitus, home: Path | None, place: Place, say: Callable
             desks.close()
 
 
-def _published(folder: Path) -> ASGIApp:
+def _published_site(folder: Path) -> ASGIApp:
     if not (folder / INDEX).is_file():
         raise NotFound(f"There is no {folder / INDEX}.", mend=f"Write it: habitus skills publish {folder} NAME")
     return Mount(f"/{PLACE}", StaticFiles(directory=folder / PLACE))

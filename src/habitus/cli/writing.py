@@ -29,8 +29,8 @@ from habitus.app.use_cases.writing import (
 )
 from habitus.cli import given, moments, output
 from habitus.cli.declared import finish
-from habitus.cli.editor import edited
-from habitus.cli.opening import opened
+from habitus.cli.editor import edit_in_editor
+from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson
 from habitus.skills.model import State
 
@@ -53,7 +53,7 @@ def perform_edit(habitus: Habitus, wanted: SkillEdit) -> ChangedSkill:
     """Without a change in the options, the whole file in the editor; '-' as a text reads standard input."""
     if wanted == SkillEdit(name=wanted.name, expect=wanted.expect, reason=wanted.reason):
         instead = "say what to change, for example --append TEXT"
-        return writing.edit_by_hand(habitus, wanted, partial(edited, habitus.settings.editor, instead=instead))
+        return writing.edit_by_hand(habitus, wanted, partial(edit_in_editor, habitus.settings.editor, instead=instead))
     texts = ("append", "prepend", "body", "find", "replacement", "delete")
     piped = next((name for name in texts if getattr(wanted, name) == "-"), "")
     read: dict[str, Any] = {piped: given.read_text("-")} if piped else {}
@@ -96,7 +96,7 @@ def restore(
     as_json: AsJson = False,
 ) -> None:
     """Bring back a skill from the archive."""
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         if show_list or name is None:
             asked = SkillArchive()
             finish(context, asked, skills.list_archive(habitus, asked), _print_archive, as_json=as_json)
@@ -107,7 +107,7 @@ def restore(
 
 def _print_archive(context: typer.Context, wanted: SkillArchive, done: ArchivePage) -> None:
     rows = [
-        (f"#{a.id}", a.name, a.layer, f"v{a.version}", moments.shown(a.archived_on), output.who(a.author))
+        (f"#{a.id}", a.name, a.layer, f"v{a.version}", moments.show_moment(a.archived_on), output.who(a.author))
         for a in done.archived
     ]
     columns = ("id", "name", "layer", "version", "archived", "by")

@@ -50,16 +50,16 @@ class Lots:
             return Assignment(is_offered=self.fixed[item.kind, item.name], propensity=0.5)
         if is_sure or not self.are_drawn:
             return OFFERED
-        drawn = self._drawn("offer", item.kind, item.name)
+        drawn = self._draw("offer", item.kind, item.name)
         return Assignment(is_offered=drawn >= self.share, propensity=1 - self.share)
 
     def prefers_second(self, first: Item, second: Item) -> bool:
         """Which of two near-ties gets the last place: each with the same chance."""
         pair = sorted((first, second))
-        takes_lower = self._drawn("edge", *(word for item in pair for word in (item.kind, item.name))) < 0.5
+        takes_lower = self._draw("edge", *(word for item in pair for word in (item.kind, item.name))) < 0.5
         return takes_lower == (second == pair[0])
 
-    def _drawn(self, *words: str) -> float:
+    def _draw(self, *words: str) -> float:
         digest = hashlib.sha256("\x1f".join((self.seed, self.unit, *words)).encode("utf-8", "surrogatepass")).digest()
         return int.from_bytes(digest[:8], "big") / 2**64
 

@@ -134,20 +134,20 @@ def _together(capitals: Floats) -> Floats:
     return np.asarray(np.logaddexp.reduce(capitals + _SHARES, axis=-1), dtype=np.float64)
 
 
-def bound(game: Game, *, error: float = ERROR) -> Bound:
+def find_bound(game: Game, *, error: float = ERROR) -> Bound:
     """One arm alone bounds nothing: then outcomes are missing by arm, and the game is not fair."""
     if not (game.offered and game.withheld):
         return Bound(offered=game.offered, withheld=game.withheld)
     enough = math.log(2 / error)  # half of the error for either side
     return Bound(
-        low=_refuted(game.capitals[1], enough),
-        high=-_refuted(game.capitals[0, ::-1], enough),  # the effects lie the same to both sides of none
+        low=_largest_refuted(game.capitals[1], enough),
+        high=-_largest_refuted(game.capitals[0, ::-1], enough),  # the effects lie the same to both sides of none
         offered=game.offered,
         withheld=game.withheld,
     )
 
 
-def _refuted(capital: Floats, enough: float) -> float:
+def _largest_refuted(capital: Floats, enough: float) -> float:
     """The largest effect that is refuted along with all smaller ones, to a thousandth of the way to the next bet."""
     place = _first_false(_together(capital) >= enough)
     if not place:

@@ -40,11 +40,11 @@ def present(looks: Looks, today: float) -> Present:
     likelihood = np.zeros((items, len(_RATES)))
     before = looks.days[0]
     for number, day in enumerate(looks.days):
-        spread = _wandered(spread, day - before)
-        mean, spread, likely = _learned(mean, spread, looks, number)
+        spread = _widen(spread, day - before)
+        mean, spread, likely = _update(mean, spread, looks, number)
         likelihood += likely
         before = day
-    spread = _wandered(spread, today - before)
+    spread = _widen(spread, today - before)
     plausible = _plausible(likelihood)
     middle = (plausible * mean).sum(2)
     apart = mean - middle[:, :, None]
@@ -58,12 +58,12 @@ def present(looks: Looks, today: float) -> Present:
     )
 
 
-def _wandered(spread: Floats, days: float) -> Floats:
+def _widen(spread: Floats, days: float) -> Floats:
     wandered = _RATES**2 * max(days, 0.0) / _YEAR
     return np.stack([spread[0] + wandered, spread[1] + _OF_BIAS * wandered, spread[2]])
 
 
-def _learned(mean: Floats, spread: Floats, looks: Looks, number: int) -> tuple[Floats, Floats, Floats]:
+def _update(mean: Floats, spread: Floats, looks: Looks, number: int) -> tuple[Floats, Floats, Floats]:
     """What is known after the scores of one period, and the logarithm of how likely these were."""
     drawn, of_drawn, wide, seen, of_seen, wide_seen, shared = (
         each[number][:, None]
@@ -85,15 +85,15 @@ def _learned(mean: Floats, spread: Floats, looks: Looks, number: int) -> tuple[F
     gains = (of_drawn * effect, of_seen * with_seen), (of_drawn * both, of_seen * with_bias)
     found = np.stack([mean[state] + gain[0] * solved[0] + gain[1] * solved[1] for state, gain in enumerate(gains)])
 
-    def explained(left: tuple[Floats, Floats], right: tuple[Floats, Floats]) -> Floats:
+    def explain(left: tuple[Floats, Floats], right: tuple[Floats, Floats]) -> Floats:
         there = inverse[0] * right[0] + inverse[1] * right[1], inverse[1] * right[0] + inverse[2] * right[1]
         return np.asarray(left[0] * there[0] + left[1] * there[1], dtype=np.float64)
 
     to_effect, to_bias = gains
     left = [
-        effect - explained(to_effect, to_effect),
-        bias - explained(to_bias, to_bias),
-        both - explained(to_effect, to_bias),
+        effect - explain(to_effect, to_effect),
+        bias - explain(to_bias, to_bias),
+        both - explain(to_effect, to_bias),
     ]
     return found, np.stack(left), -0.5 * (np.log(whole) + one * solved[0] + two * solved[1])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from habitus.evidence.bounds import Bound, bound
+from habitus.evidence.bounds import Bound, find_bound
 from habitus.evidence.lift import Estimate, estimates
 from habitus.evidence.model import Item, Observation
 from habitus.evidence.plan import Plan, plan
@@ -53,7 +53,7 @@ def sums_of(observations: Iterable[Observation], *, settled: Running = NOTHING, 
 
 def _finding(running: Running, estimate: Estimate, withhold: float, today: float) -> Finding:
     item, game = estimate.item, running.games.get(estimate.item, NO_GAME)
-    limit, (trial_withheld, trial_offered) = bound(game), running.counts[item].trials.astype(int).tolist()
+    limit, (trial_withheld, trial_offered) = find_bound(game), running.counts[item].trials.astype(int).tolist()
     trials = trial_withheld + trial_offered
     apart = f" {trials} of these conversations were trials." if trials else ""
     return Finding(

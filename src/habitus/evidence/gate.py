@@ -136,7 +136,7 @@ def error_left(tried: int) -> float:
     return 1 - sum(6 / (math.pi * number) ** 2 for number in range(1, tried + 1))
 
 
-def examined(tally: Tally) -> Interval:
+def exam_interval(tally: Tally) -> Interval:
     """Of an exam, which is looked at once: the difference on its tasks at 95 %."""
     return interval(tally, (best_stake(tally.pairs, ERROR / 2),), error=ERROR / 2)
 

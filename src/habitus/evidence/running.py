@@ -52,7 +52,7 @@ class Running:
     def _with(self, portion: Table) -> Running:
         """With units that have room in the open period."""
         _, first, unit = np.unique(portion.unit, return_index=True, return_inverse=True)
-        rows = replace(portion, unit=unit).narrowed()
+        rows = replace(portion, unit=unit).narrow()
         known = dict(self.columns)
         own = np.array([known.setdefault(item, len(known)) for item in rows.items], dtype=np.int64)
         of_kind = np.array([known.setdefault(kind, len(known)) for kind in range(KINDS)], dtype=np.int64)
@@ -75,9 +75,9 @@ class Running:
             units=units % self.portion,
         )
         most = max(2, min(_PERIODS, _ENTRIES // len(known) ** 2))
-        return added._joined() if not added.units and len(added.explicit) >= most else added
+        return added._join_neighbours() if not added.units and len(added.explicit) >= most else added
 
-    def _joined(self) -> Running:
+    def _join_neighbours(self) -> Running:
         """Each two neighbours in one, and portions twice as large."""
         explicit, weak = (
             tuple(reduce(add, each[place : place + 2]) for place in range(0, len(each), 2))

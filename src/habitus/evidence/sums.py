@@ -46,20 +46,20 @@ class Period:
         draws = np.zeros(features.shape)
         draws[drawn.unit, column] = draw
 
-        def summed(values: Floats) -> Floats:
+        def sum_by_column(values: Floats) -> Floats:
             return np.asarray(np.bincount(column, weights=values, minlength=features.shape[1]), dtype=np.float64)
 
         return cls(
             units=np.array([seen.sum(), days.sum(), outcomes.sum(), outcomes @ outcomes]),
             gram=features.T @ features,
             moments=features.T @ outcomes,
-            pays=summed(draw * drawn.success),
-            chances=summed(drawn.propensity * (1 - drawn.propensity)),
-            squares=summed(draw**2),
+            pays=sum_by_column(draw * drawn.success),
+            chances=sum_by_column(drawn.propensity * (1 - drawn.propensity)),
+            squares=sum_by_column(draw**2),
             pulls=draws.T @ features,
         )
 
-    def widened(self, width: int) -> Period:
+    def widen(self, width: int) -> Period:
         """With room for features that came later."""
         more = width - len(self.moments)
         if not more:
@@ -69,7 +69,7 @@ class Period:
 
     def __add__(self, other: Period) -> Period:
         width = max(len(self.moments), len(other.moments))
-        one, two = self.widened(width), other.widened(width)
+        one, two = self.widen(width), other.widen(width)
         return Period(**{each.name: getattr(one, each.name) + getattr(two, each.name) for each in fields(self)})
 
 
@@ -121,7 +121,7 @@ def looks(periods: Sequence[Period], columns: Numbers, kinds: Numbers, is_drawn:
     pull = np.where(told > _TINY, fit.inverse[:, columns] / told, 0)
     own = fit.effects[columns]
     found = []
-    for period in (each.widened(width) for each in periods):
+    for period in (each.widen(width) for each in periods):
         count, _, outcomes, _ = period.units
         features = np.diag(period.gram)
         gram = period.gram - np.outer(features, features) / count  # around the level of the period itself

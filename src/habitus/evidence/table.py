@@ -47,9 +47,9 @@ class Table:
     def of(cls, observations: Iterable[Observation], *, today: float = 0.0) -> Table:
         """Of an item that is told twice about one unit, the last word holds. Ages are counted from day 0, not today."""
         rows = list(observations)
-        units, unit = _numbered([one.unit for one in rows])
-        items, item = _numbered([one.item for one in rows])
-        kinds, kind = _numbered([one.request_kind for one in rows])
+        units, unit = _number_values([one.unit for one in rows])
+        items, item = _number_values([one.item for one in rows])
+        kinds, kind = _number_values([one.request_kind for one in rows])
         apart = np.array([zlib.crc32(each.encode("utf-8", "surrogatepass")) % KINDS for each in kinds], dtype=np.int64)
         propensity = _numbers([one.propensity for one in rows])
         told = cls(
@@ -80,7 +80,7 @@ class Table:
         """Some of the rows; the numbers of items, units and kinds stay."""
         return replace(self, **{name: getattr(self, name)[chosen] for name in _ROWS})
 
-    def narrowed(self) -> Table:
+    def narrow(self) -> Table:
         """Without the items that no row is about."""
         left, item = np.unique(self.item, return_inverse=True)
         return replace(self, items=tuple(self.items[number] for number in left), item=item)
@@ -110,7 +110,7 @@ def _ages(days: Sequence[float]) -> Floats:
     return np.maximum(np.nan_to_num(_numbers(days), nan=0, posinf=0, neginf=0), 0)
 
 
-def _numbered(values: Sequence[T]) -> tuple[list[T], Numbers]:
+def _number_values(values: Sequence[T]) -> tuple[list[T], Numbers]:
     """The different values as they come, and of each its number among them."""
     numbers: dict[T, int] = {}
     found = [numbers.setdefault(value, len(numbers)) for value in values]

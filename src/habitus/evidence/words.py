@@ -40,10 +40,10 @@ def _range(effect: Effect) -> str:
     sign = -1 if effect.value < 0 else 1
     value, *ends = (round(100 * sign * part) for part in (effect.value, effect.low, effect.high))
     low, high = sorted(ends)
-    return f"{value} {'fewer' if sign < 0 else 'more'} of 100 ({_signed(low)} to {_signed(high)})"
+    return f"{value} {'fewer' if sign < 0 else 'more'} of 100 ({_with_sign(low)} to {_with_sign(high)})"
 
 
-def _signed(number: int) -> str:
+def _with_sign(number: int) -> str:
     return f"−{-number}" if number < 0 else str(number)
 
 

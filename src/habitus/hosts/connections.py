@@ -78,7 +78,7 @@ class Connections:
     def __init__(self, home: Path) -> None:
         self._folder = home / FOLDER
 
-    def planned(self, wanted: Wanted) -> Change:
+    def plan(self, wanted: Wanted) -> Change:
         """What would be done: first what we did earlier is undone, then the entries are put in."""
         now = _read(wanted.file)
         if not wanted.entries and self._others(wanted):
@@ -88,7 +88,7 @@ class Connections:
             text = (clean or b"").decode()
             _check_version(editing.data(text, wanted.format), wanted.versions)
             was = editing.before(text, wanted.format, wanted.entries)
-            then = editing.applied(text, wanted.format, wanted.entries).encode() if wanted.entries else clean
+            then = editing.apply_entries(text, wanted.format, wanted.entries).encode() if wanted.entries else clean
         except UnicodeDecodeError:
             raise Invalid(f"{wanted.file} is not UTF-8.", mend="Nothing was changed.") from None
         except Invalid as error:
@@ -107,7 +107,7 @@ class Connections:
                 self._forget(change.wanted)
             return
         made = _missing_folders(file.parent) if change.wanted.entries else ()
-        with locked(file.parent):
+        with lock_folder(file.parent):
             for left in reversed(range(_TRIES)):
                 try:
                     self._write_change(change, made)
@@ -117,7 +117,7 @@ class Connections:
                         raise
 
     def _write_change(self, planned: Change, made: Sequence[Path]) -> None:
-        wanted, again = planned.wanted, self.planned(planned.wanted)
+        wanted, again = planned.wanted, self.plan(planned.wanted)
         if not again.is_one:
             return  # somebody was quicker
         if again.was.replaced != planned.was.replaced:  # which the person was not shown
@@ -134,16 +134,16 @@ class Connections:
 
     def is_connected(self, wanted: Wanted) -> bool:
         """Whether the agent has something of ours in the file."""
-        return self.knows(wanted.file) and wanted.agent in self._kept(wanted.file)["agents"]
+        return self.knows(wanted.file) and wanted.agent in self._read_record(wanted.file)["agents"]
 
     def _others(self, wanted: Wanted) -> list[str]:
         """The other agents that read what we wrote there: several share one file with instructions."""
-        agents = self._kept(wanted.file)["agents"] if self.knows(wanted.file) else []
+        agents = self._read_record(wanted.file)["agents"] if self.knows(wanted.file) else []
         return [one for one in agents if one != wanted.agent]
 
     def _share(self, wanted: Wanted, *, leaves: bool = False) -> None:
         agents = sorted({*self._others(wanted), *(() if leaves else (wanted.agent,))})
-        self._write_record(wanted.file, {**self._kept(wanted.file), "agents": agents})
+        self._write_record(wanted.file, {**self._read_record(wanted.file), "agents": agents})
 
     def backup(self, file: Path) -> Path:
         """Where the file lies as it was before it was connected."""
@@ -153,7 +153,7 @@ class Connections:
         """The file without us: as it was, where nobody changed it since; else only without our entries."""
         if now is None or not self.knows(file):
             return now
-        kept = self._kept(file)
+        kept = self._read_record(file)
         if _digest(now) == kept["then"]:
             return None if kept["was_missing"] else self.backup(file).read_bytes()
         if _digest(now) == kept["clean"]:
@@ -167,7 +167,7 @@ class Connections:
 
     def _keep(self, change: Change, made: Sequence[Path]) -> None:
         wanted = change.wanted
-        earlier = self._kept(wanted.file) if self.knows(wanted.file) else {}
+        earlier = self._read_record(wanted.file) if self.knows(wanted.file) else {}
         kept = {
             "file": str(wanted.file),
             "agents": sorted({wanted.agent, *earlier.get("agents", ())}),
@@ -188,7 +188,7 @@ class Connections:
         _write(self._record(file), (json.dumps(kept, indent=2) + "\n").encode())
 
     def _forget(self, wanted: Wanted) -> None:
-        file, kept = wanted.file, self._kept(wanted.file)
+        file, kept = wanted.file, self._read_record(wanted.file)
         if self._others(wanted):
             self._share(wanted, leaves=True)
             return
@@ -198,7 +198,7 @@ class Connections:
             with suppress(OSError):  # somebody else uses it by now
                 Path(folder).rmdir()
 
-    def _kept(self, file: Path) -> dict[str, Any]:
+    def _read_record(self, file: Path) -> dict[str, Any]:
         record = self._record(file)
         try:
             kept: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
@@ -265,7 +265,7 @@ def _missing_folders(folder: Path) -> tuple[Path, ...]:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """One at a time changes files in a folder, from whichever home."""
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)

@@ -54,12 +54,12 @@ def data(text: str, format: Format) -> Any:
             assert_never(format)
 
 
-def applied(text: str, format: Format, entries: Sequence[Entry]) -> str:
+def apply_entries(text: str, format: Format, entries: Sequence[Entry]) -> str:
     """The text with all entries. Whatever way it is written in, nothing else may say something else afterwards."""
     wanted = deepcopy(data(text, format))
     for entry in entries:
         text = _put(text, format, entry)
-        wanted = _expected(wanted, entry)
+        wanted = _with_entry(wanted, entry)
     if data(text, format) != wanted:
         raise Invalid("it is written in a way that only a person can change")
     return text
@@ -143,7 +143,7 @@ def _at(said: Any, path: Path) -> Any:
     return said
 
 
-def _expected(said: Any, entry: Entry) -> Any:
+def _with_entry(said: Any, entry: Entry) -> Any:
     """The data with the entry."""
     if not entry.path:
         return entry.value.strip()

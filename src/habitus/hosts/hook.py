@@ -19,7 +19,7 @@ def main(event: str, home: str, python: str) -> None:
     told = sys.stdin.buffer.read(_LONGEST)
     if event in _SPOOLED:
         _note(event, told)
-    line = _connected(event, home, python)
+    line = _connect(event, home, python)
     if line is None:
         return
     line.settimeout(_WAITS_S.get(event, 0.1))
@@ -45,18 +45,18 @@ def _note(event: str, told: bytes) -> None:
     os.close(spool)
 
 
-def _connected(event: str, home: str, python: str):  # type: ignore[no-untyped-def]  # a socket, or None
+def _connect(event: str, home: str, python: str):  # type: ignore[no-untyped-def]  # a socket, or None
     import _socket as socket  # the module around it takes as long to import as all the rest
 
     line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         line.connect(SOCKET)
     except OSError:
-        return _started(line, home, python) if event == "SessionStart" else None
+        return _start_resident(line, home, python) if event == "SessionStart" else None
     return line
 
 
-def _started(line, home: str, python: str):  # type: ignore[no-untyped-def]  # a socket, or None
+def _start_resident(line, home: str, python: str):  # type: ignore[no-untyped-def]  # a socket, or None
     """Start the resident process, which outlives us, and wait a moment for it."""
     import time
 

@@ -45,12 +45,12 @@ def data(text: str, *, comments: bool) -> Any:
 
 def put(text: str, path: Path, value: Any, *, comments: bool) -> str:
     """With the value at this place, whose containers are made where they are missing."""
-    return _changed(text, path, value, comments=comments, is_item=False)
+    return _change(text, path, value, comments=comments, is_item=False)
 
 
 def append(text: str, path: Path, value: Any, *, comments: bool) -> str:
     """With one item more in the list at this place."""
-    return _changed(text, path, value, comments=comments, is_item=True)
+    return _change(text, path, value, comments=comments, is_item=True)
 
 
 def take(text: str, path: Path, *, comments: bool) -> str:
@@ -65,7 +65,7 @@ def take(text: str, path: Path, *, comments: bool) -> str:
     return text if at is None else _without(text, holder, at)
 
 
-def _changed(text: str, path: Path, value: Any, *, comments: bool, is_item: bool) -> str:
+def _change(text: str, path: Path, value: Any, *, comments: bool, is_item: bool) -> str:
     if not text.strip("\ufeff \t\r\n"):
         text = ("\ufeff" if text.startswith("\ufeff") else "") + "{}\n"
     holder = _read(text, comments)
@@ -84,7 +84,7 @@ def _changed(text: str, path: Path, value: Any, *, comments: bool, is_item: bool
     if names:
         return _with_part(text, holder, new, key=str(names[0]))
     if not is_item:
-        return text[: holder.start] + _drawn(text, holder.start, new) + text[holder.end :]
+        return text[: holder.start] + _draw_value(text, holder.start, new) + text[holder.end :]
     if not isinstance(holder.value, list):
         raise Invalid(f"'{'.'.join(map(str, path))}' is no list.")
     return _with_part(text, holder, new)
@@ -130,7 +130,7 @@ def _without(text: str, holder: _Node, at: int) -> str:
     return left if inside.strip() else left[: holder.start + 1] + left[close:]
 
 
-def _drawn(text: str, start: int, value: Any) -> str:
+def _draw_value(text: str, start: int, value: Any) -> str:
     return _lines(value, _indent(text, start), _unit(text), _newline(text))
 
 
@@ -168,9 +168,9 @@ def _bare(gap: str) -> str:
 
 def _read(text: str, comments: bool) -> _Node:
     gap = _GAP if comments else _BLANK
-    start = _skipped(gap, text, 1 if text.startswith("\ufeff") else 0)
+    start = _skip(gap, text, 1 if text.startswith("\ufeff") else 0)
     node = _value(text, start, start, gap, 0)
-    end = _skipped(gap, text, node.end)
+    end = _skip(gap, text, node.end)
     if end != len(text):
         raise _fault(text, end)
     return node
@@ -196,7 +196,7 @@ def _container(text: str, start: int, begins: int, gap: re.Pattern[str], depth: 
     close = "}" if is_object else "]"
     parts: list[_Node] = []
     keys: list[str] = []
-    at = _skipped(gap, text, start + 1)
+    at = _skip(gap, text, start + 1)
     while text[at : at + 1] != close:
         began = at
         if is_object:
@@ -204,14 +204,14 @@ def _container(text: str, start: int, begins: int, gap: re.Pattern[str], depth: 
             if key is None or text[at] != '"':
                 raise _fault(text, at)
             keys.append(json.loads(key.group(), strict=False))
-            at = _skipped(gap, text, key.end())
+            at = _skip(gap, text, key.end())
             if text[at : at + 1] != ":":
                 raise _fault(text, at)
-            at = _skipped(gap, text, at + 1)
+            at = _skip(gap, text, at + 1)
         parts.append(_value(text, at, began, gap, depth + 1))
-        at = _skipped(gap, text, parts[-1].end)
+        at = _skip(gap, text, parts[-1].end)
         if text[at : at + 1] == ",":
-            at = _skipped(gap, text, at + 1)
+            at = _skip(gap, text, at + 1)
             if text[at : at + 1] == close and gap is _BLANK:
                 raise _fault(text, at)  # a comma behind the last one is for those who take comments
         elif text[at : at + 1] != close:
@@ -229,7 +229,7 @@ def _container(text: str, start: int, begins: int, gap: re.Pattern[str], depth: 
     )
 
 
-def _skipped(gap: re.Pattern[str], text: str, at: int) -> int:
+def _skip(gap: re.Pattern[str], text: str, at: int) -> int:
     found = gap.match(text, at)
     return at if found is None else found.end()
 

@@ -32,7 +32,7 @@ class Synced:
     manner: Manner
 
 
-def decided(here: str, there: str, put: Synced | None, *, manner: Manner) -> tuple[Step, str]:
+def decide_step(here: str, there: str, put: Synced | None, *, manner: Manner) -> tuple[Step, str]:
     """What to do, and why, by the hashes of the files; nothing where there are none."""
     if put is None:
         if not there:
@@ -55,7 +55,7 @@ def decided(here: str, there: str, put: Synced | None, *, manner: Manner) -> tup
     return Step.CONFLICT, "it was changed here and there" if here else "it is gone here, and was changed there"
 
 
-def removed(there: str, put: Synced, *, is_link: bool) -> tuple[Step, str]:
+def decide_removal(there: str, put: Synced, *, is_link: bool) -> tuple[Step, str]:
     """What becomes of a skill that is no longer wanted there; behind a link nothing is lost."""
     if not there:
         return Step.FORGET, "it was removed there"

@@ -20,7 +20,7 @@ def data(text: str) -> Any:
 
 
 def put(text: str, path: Sequence[str], value: Any) -> str:
-    document = _parsed(text)
+    document = _parse(text)
     holder = document
     for name in path[:-1]:
         if holder.get(name) is None:
@@ -29,17 +29,17 @@ def put(text: str, path: Sequence[str], value: Any) -> str:
         if not isinstance(holder, dict):
             raise Invalid(f"'{'.'.join(path[:-1])}' is no mapping")
     holder[path[-1]] = value
-    return _written(document)
+    return _write(document)
 
 
 def take(text: str, path: Sequence[str]) -> str:
-    document = _parsed(text)
+    document = _parse(text)
     holder = document
     for name in path[:-1]:
         holder = holder.get(name, {}) if isinstance(holder, dict) else {}
     if isinstance(holder, dict):
         holder.pop(path[-1], None)
-    return _written(document) if document else ""
+    return _write(document) if document else ""
 
 
 def _editor() -> Any:
@@ -51,7 +51,7 @@ def _editor() -> Any:
     return editor
 
 
-def _parsed(text: str) -> Any:
+def _parse(text: str) -> Any:
     try:
         document = _editor().load(text)
     except Exception as error:  # ruamel has no common root for what it raises
@@ -63,7 +63,7 @@ def _parsed(text: str) -> Any:
     return document
 
 
-def _written(document: Any) -> str:
+def _write(document: Any) -> str:
     stream = io.StringIO()
     _editor().dump(document, stream)
     return stream.getvalue()

@@ -60,9 +60,9 @@ class HabitusRun(AgentRun):
         given = self._given
         hooks: dict[Any, list[HookMatcher]] = dict(given.hooks or {})
         ours: dict[str, Any] = {
-            "PostToolUse": self._called,
-            "PostToolUseFailure": self._called,
-            "Stop": self._stopped,
+            "PostToolUse": self._on_tool_result,
+            "PostToolUseFailure": self._on_tool_result,
+            "Stop": self._on_stop,
         }
         for event, hook in ours.items():
             hooks[event] = [*hooks.get(event, ()), HookMatcher(hooks=[hook])]
@@ -89,7 +89,7 @@ class HabitusRun(AgentRun):
             name=spec["name"], description=spec["description"], input_schema=spec["parameters"], handler=run
         )
 
-    async def _called(self, event: Any, call: str | None, context: Any) -> dict[str, Any]:
+    async def _on_tool_result(self, event: Any, call: str | None, context: Any) -> dict[str, Any]:
         """See what another tool came to; what there is to say about it goes beside the result."""
         if event["tool_name"].startswith(_OURS):
             return {}
@@ -99,7 +99,7 @@ class HabitusRun(AgentRun):
         said = {"hookEventName": event["hook_event_name"], "additionalContext": nudge}
         return {"hookSpecificOutput": said} if nudge else {}
 
-    async def _stopped(self, event: Any, call: str | None, context: Any) -> dict[str, Any]:
+    async def _on_stop(self, event: Any, call: str | None, context: Any) -> dict[str, Any]:
         await in_thread(lambda: self.turn.done(event.get("last_assistant_message", "")))
         return {}
 

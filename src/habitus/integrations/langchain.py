@@ -99,7 +99,7 @@ class HabitusMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def after_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
         """Keep in the history what stood beside the request."""
-        run = self._known(state)
+        run = self._known_run(state)
         if run is None or run.asked is None or all(one.id != run.asked.id for one in state["messages"]):
             return None
         asked, run.asked = run.asked, None
@@ -109,7 +109,7 @@ class HabitusMiddleware(AgentMiddleware[Any, Any, Any]):
         return self.after_model(state, runtime)
 
     def after_agent(self, state: Any, runtime: Any) -> None:
-        run = self._known(state)
+        run = self._known_run(state)
         if run is not None:
             del self._runs[run.thread]
             replies = [one for one in state["messages"] if isinstance(one, AIMessage)]
@@ -119,7 +119,7 @@ class HabitusMiddleware(AgentMiddleware[Any, Any, Any]):
         await in_thread(lambda: self.after_agent(state, runtime))
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]) -> Any:
-        run = self._known(request.state)
+        run = self._known_run(request.state)
         if run is None:
             return handler(request)
         if request.tool is None and run.turn.has(request.tool_call["name"]):
@@ -136,7 +136,7 @@ class HabitusMiddleware(AgentMiddleware[Any, Any, Any]):
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
     ) -> Any:
-        run = self._known(request.state)
+        run = self._known_run(request.state)
         if run is None:
             return await handler(request)
         turn = run.turn
@@ -151,13 +151,13 @@ class HabitusMiddleware(AgentMiddleware[Any, Any, Any]):
             raise
         return await in_thread(lambda: _advise(turn, request, result))
 
-    def _known(self, state: Any) -> _Run | None:
+    def _known_run(self, state: Any) -> _Run | None:
         run = self._runs.get(_thread(state))
         return run if run is not None and run.name == state.get("habitus_run") else None
 
     def _run_of(self, request: ModelRequest[Any]) -> _Run:
         """The run of a request; its turn is opened by the first, which knows the agent's own tools."""
-        run, thread = self._known(request.state), _thread(request.state)
+        run, thread = self._known_run(request.state), _thread(request.state)
         if run is None:
             asked = next((one for one in reversed(request.messages) if isinstance(one, HumanMessage)), None)
             turn = self._habitus.turn(

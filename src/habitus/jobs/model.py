@@ -105,7 +105,7 @@ class Limits:
     per_user: int = 0
 
 
-def chosen(
+def choose_startable(
     waiting: Sequence[tuple[str, Lanes]], running: Sequence[Lanes], *, most: int, limits: Limits
 ) -> tuple[str, ...]:
     """The ids of those that may start now, in their order; one whose lane is full lets others pass."""

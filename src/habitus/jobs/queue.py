@@ -105,7 +105,7 @@ class JobQueue:
         """The newest first."""
         return self._jobs(sa.select(jobs).order_by(*_NEWEST).limit(limit))
 
-    def unfinished(self, kind: str) -> list[Job]:
+    def list_unfinished(self, kind: str) -> list[Job]:
         """Those of a kind that wait or run, the newest first."""
         return self._jobs(sa.select(jobs).where(jobs.c.state.in_(_OPEN), jobs.c.kind == kind).order_by(*_NEWEST))
 
@@ -130,7 +130,7 @@ class JobQueue:
         begins = jobs.c.id.startswith(prefix, autoescape=True)
         return next(iter(self._jobs(sa.select(jobs).where(begins).order_by(*_NEWEST).limit(1))), None)
 
-    def left(self, kinds: Collection[str] | None = None, *, host: str = "") -> int:
+    def count_left(self, kinds: Collection[str] | None = None, *, host: str = "") -> int:
         """How many jobs wait or run; of these kinds, and not those of other hosts, where that is said."""
         is_left = [jobs.c.state.in_(_OPEN)]
         if kinds is not None:

@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.jobs.model import FIRST_WAIT_S, JobState, Lanes, Limits, Trouble, chosen
+from habitus.jobs.model import FIRST_WAIT_S, JobState, Lanes, Limits, Trouble, choose_startable
 from habitus.jobs.queue import LOCK, is_shared, jobs, now_ms, parts
 
 _LOOKED_AT = 200  # waiting jobs at a time, beside those whose lanes are full
@@ -69,7 +69,7 @@ class Room:
             found = sa.select(jobs.c.id, jobs.c.model, jobs.c.user).where(is_due, *_room(running, limits))
             ordered = found.order_by(jobs.c.priority, jobs.c.added_on, jobs.c.id).limit(_LOOKED_AT + hands)
             waiting = [(id, Lanes(model=model, user=user)) for id, model, user in connection.execute(ordered)]
-            taken = chosen(waiting, running, most=hands, limits=limits)
+            taken = choose_startable(waiting, running, most=hands, limits=limits)
             done = sa.select(sa.func.count()).where(parts.c.job == jobs.c.id).scalar_subquery()
             mine = {"worker": self._worker, "state": JobState.RUNNING, "attempt": jobs.c.attempt + 1}
             mine |= {"changed_on": now, "begun_on": now, "begun_at": done}
@@ -89,7 +89,7 @@ class Room:
         mine = frozenset(row.id for row in running if row.worker == self._worker)
         return Seen(beats=beats, begun=mine, waiting=kinds)
 
-    def known(self, job: Taken) -> tuple[list[Any] | None, list[Any]]:
+    def known_parts(self, job: Taken) -> tuple[list[Any] | None, list[Any]]:
         """The parts that were planned, if they were, and what those came to that are done."""
         planned = sa.select(jobs.c.plan).where(jobs.c.id == job.id)
         done = sa.select(parts.c.result).where(parts.c.job == job.id).order_by(parts.c.number)
@@ -111,13 +111,13 @@ class Room:
             values = {"state": state, "result": result, "reason": reason, "changed_on": now_ms(self._engine)}
             connection.execute(sa.update(jobs).where(job.is_mine, _is_running).values(values))
 
-    def failed(self, job: Taken, reason: str) -> Trouble:
+    def record_failure(self, job: Taken, reason: str) -> Trouble:
         """A part failed, and not for a reason that a person could mend: it waits to be tried again, or is parked."""
         with sql.writing(self._engine, durable=True, lock=LOCK) as connection:
             row = connection.execute(sa.select(jobs).where(job.is_mine, _is_running)).first()
             if row is None:
                 return Trouble(reason=reason)  # cancelled, or another worker has it
-            trouble = _trouble(row).after_failure(reason, at=_done(connection, job.id))
+            trouble = _trouble(row).after_failure(reason, at=_count_done(connection, job.id))
             wait_ms = int(trouble.wait_s(self._first_wait_s) * 1000)
             self._put_back(connection, job.id, trouble, not_before=now_ms(self._engine) + wait_ms)
             return trouble
@@ -137,7 +137,9 @@ class Room:
         harm."""
         with sql.writing(self._engine, durable=True, lock=LOCK) as connection:
             for row in connection.execute(sa.select(jobs).where(jobs.c.worker == worker, _is_running)).all():
-                self._put_back(connection, row.id, _trouble(row).after_death(worker, at=_done(connection, row.id)))
+                self._put_back(
+                    connection, row.id, _trouble(row).after_death(worker, at=_count_done(connection, row.id))
+                )
 
     def beat(self) -> None:
         """On one machine a lock says who lives, and nobody listens."""
@@ -187,5 +189,5 @@ def _trouble(row: sa.Row[Any]) -> Trouble:
     return Trouble(at=row.stuck_at, failures=row.failures, deaths=row.deaths, reason=row.reason)
 
 
-def _done(connection: sa.Connection, id: str) -> int:
+def _count_done(connection: sa.Connection, id: str) -> int:
     return int(connection.execute(sa.select(sa.func.count()).select_from(parts).where(parts.c.job == id)).scalar_one())

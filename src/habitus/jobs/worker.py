@@ -30,7 +30,7 @@ class Owners(Protocol):
     def alive(self) -> AbstractContextManager[str]:
         """A name for this worker, which counts as alive until the block is left."""
 
-    def gone(self, beats: Mapping[str, int]) -> list[str]:
+    def find_gone(self, beats: Mapping[str, int]) -> list[str]:
         """Those of the workers, given with the beats of their hearts, that died without saying so."""
 
     def bury(self, name: str) -> None:
@@ -52,7 +52,7 @@ class Locks:
             hidden.rename(self._folder / name)  # never seen without its lock
             yield name
 
-    def gone(self, beats: Mapping[str, int]) -> list[str]:
+    def find_gone(self, beats: Mapping[str, int]) -> list[str]:
         files = {path.name for path in self._folder.glob("*-*")}
         return sorted(name for name in {*files, *beats} if _is_free(self._folder / name))
 
@@ -80,7 +80,7 @@ class Hearts:
     def alive(self) -> Iterator[str]:
         yield f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
-    def gone(self, beats: Mapping[str, int]) -> list[str]:
+    def find_gone(self, beats: Mapping[str, int]) -> list[str]:
         now = self._clock()
         if self._looked is None or now - self._looked > self._gone_s / 2:
             self._seen = {}  # who could not look has seen nobody die
@@ -197,14 +197,14 @@ class _Hands:
             self._report(job, str(error))
         except UserError as error:
             reason = str(error)
-            self._written(lambda: self._room.finish(job, JobState.FAILED, reason=reason))
+            self._write_patiently(lambda: self._room.finish(job, JobState.FAILED, reason=reason))
         except Exception as error:  # a job's own, whatever it is
             log.info("A part of a job failed.", exc_info=True)
             self._report(job, f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
 
     def _do(self, job: Taken) -> None:
         work = self.kinds[job.kind]
-        plan, results = self._written(lambda: self._room.known(job))
+        plan, results = self._write_patiently(lambda: self._room.known_parts(job))
         if plan is None:
             plan = self._step(lambda: list(work.plan(job.given)), lambda text: self._room.keep_plan(job, text))
         for number in range(len(results), len(plan)):
@@ -212,7 +212,7 @@ class _Hands:
                 break
             results.append(self._part(job, work, number, plan[number], tuple(results)))
         result = json.dumps(work.sum_up(results))
-        self._written(lambda: self._room.finish(job, JobState.DONE, result=result))
+        self._write_patiently(lambda: self._room.finish(job, JobState.DONE, result=result))
 
     def _part(self, job: Taken, work: Work, number: int, part: Any, before: Sequence[Any]) -> Any:
         return self._step(
@@ -227,7 +227,7 @@ class _Hands:
             self._busy += 1
         try:
             text = json.dumps(do())
-            if not self._written(lambda: keep(text)):
+            if not self._write_patiently(lambda: keep(text)):
                 raise _Leaving
             return json.loads(text)
         finally:
@@ -238,10 +238,10 @@ class _Hands:
     def _report(self, job: Taken, reason: str) -> None:
         if self._is_leaving:  # it was cut off, which is no fault of its own
             return
-        trouble = self._written(lambda: self._room.failed(job, reason))
+        trouble = self._write_patiently(lambda: self._room.record_failure(job, reason))
         log.warning("The job %s failed: %s", job.id, trouble.reason)
 
-    def _written(self, write: Callable[[], T]) -> T:
+    def _write_patiently(self, write: Callable[[], T]) -> T:
         """Again and again while the database is away: what was done and nobody knows of would be done again."""
         while True:
             try:
@@ -294,7 +294,7 @@ class _Looking:
         if self._hands.at:
             self._room.beat()
         seen = self._room.look()
-        for name in self._owners.gone(seen.beats):
+        for name in self._owners.find_gone(seen.beats):
             self._room.inherit(name)
             self._owners.bury(name)
         self._pick_up(seen.begun)

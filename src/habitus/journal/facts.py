@@ -116,7 +116,7 @@ def of_turn(connection: sa.Connection, turn: str) -> tuple[Exposure, ...]:
     return tuple(map(_exposure, connection.execute(query).mappings()))
 
 
-def kept(
+def load_exposures(
     connection: sa.Connection, items: Sequence[str] | None = None, *, since: datetime | None = None
 ) -> list[KeptExposure]:
     """The exposures of these items, or all, oldest first, each with how its conversation went from then on.

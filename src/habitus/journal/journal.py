@@ -87,7 +87,7 @@ class Journal:
         with sql.writing(self._engine, lock="outcomes") as connection:
             query = sa.select(turns).where(sa.or_(turns.c.id == turn, turns.c.caller_id == turn), _of(user))
             row = connection.execute(query.order_by(turns.c.started_on.desc()).limit(1)).mappings().first()
-            known = facts.judged_turn(connection, turn, user) if row is None else _judged(row)
+            known = facts.judged_turn(connection, turn, user) if row is None else _judged_turn(row)
             if known is None:
                 raise NotFound(f"There is no turn '{turn}'.", mend="'habitus sessions show' has their ids.")
             facts.judge(connection, known, [outcome], self._clock())
@@ -288,16 +288,16 @@ class Journal:
     def exposures(self, items: Sequence[str] | None = None) -> list[KeptExposure]:
         """What was offered or withheld, of these items or of all, and how it went from then on."""
         with sql.reading(self._engine) as connection:
-            return facts.kept(connection, items)
+            return facts.load_exposures(connection, items)
 
     def exposures_and_sums(self) -> tuple[list[KeptExposure], KeptSums]:
         """What sums that are kept do not count, and these; everything, where there are none."""
         with sql.reading(self._engine) as connection:
             sums = facts.read_sums(connection)
-            found = facts.kept(connection, since=sums.until)
+            found = facts.load_exposures(connection, since=sums.until)
             if facts.read_sums(connection).changes == sums.changes:
                 return found, sums
-            return facts.kept(connection), KeptSums()
+            return facts.load_exposures(connection), KeptSums()
 
     def keep_sums(self, sums: KeptSums) -> None:
         """Unless something is being read, which has the connection."""
@@ -323,7 +323,7 @@ class Journal:
 
     # What users have seen of the library
 
-    def seen(self, user: str) -> dict[str, str] | None:
+    def skills_seen(self, user: str) -> dict[str, str] | None:
         """Name → hash of the skills as a user last saw them; None for somebody who never looked."""
         with sql.reading(self._engine) as connection:
             packed = connection.execute(sa.select(seen.c.hashes).where(seen.c.user == user)).scalar()
@@ -387,7 +387,7 @@ def loaded_or_ruled(turn: Turn) -> tuple[str, ...]:
     return tuple(entry.name for entry in turn.selected if entry.place in (Place.LOADED, Place.EAGER))
 
 
-def _judged(row: Mapping[Any, Any]) -> JudgedTurn:
+def _judged_turn(row: Mapping[Any, Any]) -> JudgedTurn:
     return JudgedTurn(
         id=row["id"],
         unit=row["session"],

@@ -55,7 +55,7 @@ class Spool:
         return sum(len(self._lines(name)) for name in (_REPLAYING, _WAITING))
 
     @property
-    def dropped(self) -> int:
+    def count_dropped(self) -> int:
         """How many found no room, or could not be kept at all, since this home was made."""
         try:
             return (self.folder / _DROPPED).stat().st_size
@@ -134,14 +134,14 @@ class Spool:
             yield []
             return
         with try_lock(self.folder / "lock") as held:
-            lines = [] if held is None else self._taken()
+            lines = [] if held is None else self._take_lines()
             try:
                 yield lines
             finally:
                 if held is not None:
                     self._put_back(lines)
 
-    def _taken(self) -> list[bytes]:
+    def _take_lines(self) -> list[bytes]:
         """What a killed process left comes first, alone: it is the oldest."""
         if not (self.folder / _REPLAYING).exists():
             with suppress(FileNotFoundError):

@@ -189,7 +189,7 @@ class Budget:
         read = _tokens_to_read(ask) * 4 // 3 + 500
         try:
             with self._lock:
-                most = self._fitted(Usage(input_tokens=read, output_tokens=ask.max_tokens or _ROOM), model)
+                most = self._fit_usage(Usage(input_tokens=read, output_tokens=ask.max_tokens or _ROOM), model)
                 day = self._day.reserve(read + most.output_tokens) if self._day is not None else None
                 self._aside += most
                 self.requests += 1
@@ -199,7 +199,7 @@ class Budget:
         is_shorter = most.output_tokens < (ask.max_tokens or _ROOM)
         return _Aside(ask=replace(ask, max_tokens=most.output_tokens) if is_shorter else ask, most=most, day=day)
 
-    def _fitted(self, most: Usage, model: str) -> Usage:
+    def _fit_usage(self, most: Usage, model: str) -> Usage:
         limits, taken = self.limits, self.usage + self._aside
         if limits.minutes is not None and self._clock() - self._began >= 60 * limits.minutes:
             raise CapReached("Its time is up.")

@@ -114,10 +114,10 @@ class Cerebellum:
         for waiting in taken[-MOST_CELLS:]:
             about.setdefault(waiting.topic, []).append(waiting)
         evidence = Evidence(trace=trace, session=session)
-        found = [await self._studied(each, evidence, topic, user, project) for topic, each in about.items()]
+        found = [await self._study(each, evidence, topic, user, project) for topic, each in about.items()]
         return tuple(draft for drafts in found for draft in drafts)
 
-    async def _studied(
+    async def _study(
         self, taken: Sequence[Waiting], evidence: Evidence, topic: str, user: str, project: str
     ) -> tuple[Draft, ...]:
         assert self._model is not None
@@ -144,7 +144,7 @@ class Cerebellum:
         error = self._redactor.redact(main_signature(cells)).text
         evidence = replace(evidence, error_signature=error)
         drafts = tuple(
-            drafted(text, evidence=evidence, topic=topic, user=user, project=project) for text in found.lessons
+            draft_lesson(text, evidence=evidence, topic=topic, user=user, project=project) for text in found.lessons
         )
         await asyncio.to_thread(self._store, drafts)
         return drafts
@@ -165,7 +165,7 @@ class Cerebellum:
         self._earlier.extend(waiting for waiting in again if waiting.tries < MOST_TRIES)
 
 
-def drafted(text: str, *, evidence: Evidence, topic: str, user: str = "", project: str = "") -> Draft:
+def draft_lesson(text: str, *, evidence: Evidence, topic: str, user: str = "", project: str = "") -> Draft:
     """A lesson of the post-mortem as memory takes it."""
     return Draft(
         text=text,

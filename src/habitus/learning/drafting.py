@@ -102,25 +102,25 @@ def _cell(cell: Cell) -> str:
     lines = [f"## {cell.description}" if cell.description else "## A cell", "```python", cell.code.strip(), "```"]
     if came_of_it.strip():
         lines += ["came to:" if cell.error is None else "failed with:", "```", came_of_it.strip(), "```"]
-    return _shortened("\n".join(lines))
+    return _shorten("\n".join(lines))
 
 
 def _message(message: Message) -> str:
     match message:
         case Asked(parts=parts):
-            return _said("Person", (part.text for part in parts if isinstance(part, Text)))
+            return _quote_side("Person", (part.text for part in parts if isinstance(part, Text)))
         case Answered(text=text):
-            return _said("Agent", [text])
+            return _quote_side("Agent", [text])
         case Returned(tool=tool, content=content):
-            return _said(f"Result of {tool}", [content])
+            return _quote_side(f"Result of {tool}", [content])
 
 
-def _said(who: str, texts: Iterable[str]) -> str:
+def _quote_side(who: str, texts: Iterable[str]) -> str:
     said = "\n\n".join(text.strip() for text in texts if text.strip())
-    return _shortened(f"{who}: {said}") if said else ""
+    return _shorten(f"{who}: {said}") if said else ""
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     if len(text) <= _LONGEST:
         return text
     half = _LONGEST // 2

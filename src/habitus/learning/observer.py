@@ -30,7 +30,7 @@ class LessonKeeper(Protocol):
 
     def has_similar(self, text: str) -> bool: ...
 
-    def ignored(self, rules: Sequence[str]) -> object:
+    def count_ignored(self, rules: Sequence[str]) -> object:
         """These rules stood in the prompt, and what they warn of happened all the same."""
         ...
 
@@ -59,8 +59,8 @@ class NotingKeeper:
     def has_similar(self, text: str) -> bool:
         return self._memory.has_similar(text)
 
-    def ignored(self, rules: Sequence[str]) -> object:
-        return self._memory.ignored(rules)
+    def count_ignored(self, rules: Sequence[str]) -> object:
+        return self._memory.count_ignored(rules)
 
 
 class TakesNothing:
@@ -75,7 +75,7 @@ class TakesNothing:
     def has_similar(self, text: str) -> bool:
         return False
 
-    def ignored(self, rules: Sequence[str]) -> object:
+    def count_ignored(self, rules: Sequence[str]) -> object:
         return ()
 
 
@@ -182,9 +182,9 @@ class Learner:
     def _from_events(self, ended: TurnEnded, events: tuple[Event, ...]) -> None:
         fired = detect(events)
         if broken := broken_rules(fired, ended.rules):
-            self._keeper.ignored(broken)
+            self._keeper.count_ignored(broken)
         for lesson in self._acc.not_known(collapse(fired)):
-            draft = drafted(
+            draft = draft_lesson(
                 lesson,
                 redactor=self._redactor,
                 trace=ended.turn,
@@ -208,7 +208,7 @@ def _plain(text: str) -> str:
     return " ".join(text.split())
 
 
-def drafted(
+def draft_lesson(
     lesson: Lesson, *, redactor: Redactor, trace: str = "", session: str = "", user: str = "", project: str = ""
 ) -> Draft:
     """A detector's lesson as memory takes it."""

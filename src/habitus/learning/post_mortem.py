@@ -53,11 +53,11 @@ async def post_mortem(
     patience_s: float = PATIENCE_S,
 ) -> PostMortem:
     """One call about all the cells; `CapReached`, `ProviderFault`, `NoUsableAnswer` and `TimeoutError` go through."""
-    record = written(cells, redactor)
+    record = cells_as_json(cells, redactor)
     answer = await ask_within(
         model, PostMortemAnswer, system=_prompt(), record=record, room=ROOM, patience_s=patience_s
     )
-    lessons, refused = checked(answer.lessons, cells, redactor)
+    lessons, refused = check_lessons(answer.lessons, cells, redactor)
     return PostMortem(lessons=lessons, refused=refused)
 
 
@@ -71,7 +71,7 @@ def estimate(record: str) -> int:
 _CHARS = {"intended": 200, "did": 1000, "printed": 300, "warned": 500, "failed": 800}
 
 
-def written(cells: Sequence[Cell], redactor: Redactor) -> str:
+def cells_as_json(cells: Sequence[Cell], redactor: Redactor) -> str:
     """The cells as JSON, so that nothing in them can pose as anything else; the newest when there are many."""
     steps = [
         {
@@ -110,7 +110,7 @@ COPIED_WORDS = 6  # so many words in a row that a cell said are a quotation
 _ADDRESS = re.compile(r"(?i)\b(?:https?|ftp|file|ssh)://|\bwww\.|[\w.+-]+@[\w-]+\.\w")
 
 
-def checked(
+def check_lessons(
     lessons: Sequence[str], cells: Sequence[Cell], redactor: Redactor
 ) -> tuple[tuple[str, ...], tuple[Refusal, ...]]:
     """The first three lessons that can be kept, and those that can't, with the reason."""

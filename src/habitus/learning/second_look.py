@@ -45,7 +45,7 @@ async def second_look(model: BudgetedModel, tree: Tree, *, redactor: Redactor) -
     shown = "\n\n".join(f"# {path}\n\n{text}" for path, text in texts.items())[:_MOST]
     record = redactor.redact(shown).text
     asked = await ask_within(model, _Doubts, system=_prompt(), record=record, room=_ROOM)
-    return tuple(_placed(texts, asked.doubts, model.name))
+    return tuple(_place_doubts(texts, asked.doubts, model.name))
 
 
 def _texts(tree: Tree) -> Iterator[tuple[str, str]]:
@@ -55,7 +55,7 @@ def _texts(tree: Tree) -> Iterator[tuple[str, str]]:
             yield path, file.content.decode("utf-8", "replace")
 
 
-def _placed(texts: dict[str, str], doubts: list[_Doubt], model: str) -> Iterator[Doubt]:
+def _place_doubts(texts: dict[str, str], doubts: list[_Doubt], model: str) -> Iterator[Doubt]:
     for doubt in doubts:
         quote = doubt.quote.strip()
         lines = texts.get(doubt.path, "").split("\n")

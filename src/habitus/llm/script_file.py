@@ -58,10 +58,10 @@ def script_model(name: str) -> ScriptedModel:
     """The model that `script:PATH` names; it starts at the first step."""
     path = Path(name.removeprefix(PREFIX)).expanduser()
     script = _read(path)
-    return ScriptedModel(_played(script, path), name=name, pause=script.pause)
+    return ScriptedModel(_play(script, path), name=name, pause=script.pause)
 
 
-def _played(script: FileScript, path: Path) -> Iterator[Any]:
+def _play(script: FileScript, path: Path) -> Iterator[Any]:
     def over(ask: Ask) -> Step:
         return ProviderFault(f"The script {path.name} is over after {len(script.steps)} steps.")
 

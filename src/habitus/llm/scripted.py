@@ -120,10 +120,10 @@ class ScriptedModel:
         self.asked.append(ask)
         match self._next(ask):
             case Answered() as said:
-                async for piece in self._answered(ask, _ended_by(said)):
+                async for piece in self._stream_answer(ask, _ended_by(said)):
                     yield piece
             case Answer() as answer:
-                async for piece in self._answered(ask, answer):
+                async for piece in self._stream_answer(ask, answer):
                     yield piece
             case Breaks(error=error, after=after):
                 async for piece in self._spoken(after):
@@ -136,7 +136,7 @@ class ScriptedModel:
             case error:
                 raise error
 
-    async def _answered(self, ask: Ask, answer: Answer) -> AsyncIterator[Streamed]:
+    async def _stream_answer(self, ask: Ask, answer: Answer) -> AsyncIterator[Streamed]:
         async for piece in self._spoken(answer.message.text):
             yield piece
         message = replace(answer.message, calls=tuple(self._with_id(each) for each in answer.message.calls))
@@ -153,10 +153,10 @@ class ScriptedModel:
     def _next(self, ask: Ask) -> Step:
         step = next(self._steps, None)
         if step is None:
-            self._ended()
+            self._fail_at_end()
         return step(ask) if callable(step) else step
 
-    def _ended(self) -> NoReturn:
+    def _fail_at_end(self) -> NoReturn:
         last = self.asked[-1].messages[-1] if self.asked[-1].messages else None
         raise HabitusError(
             f"{self._name} was asked once more after the {len(self.asked) - 1} steps of its script, with {last!r}"

@@ -45,7 +45,7 @@ class Client:
 
     async def tools(self) -> Sequence[Tool]:
         async with self._one_at_a_time:
-            return await self._hosting.offered(self._request(""))
+            return await self._hosting.offered_tools(self._request(""))
 
     async def run(self, name: str, arguments: Mapping[str, object], watch: Watch) -> ToolResult | None:
         """The result of a call; None where there is no such tool."""

@@ -71,9 +71,9 @@ class Greeting:
         while self.is_known and select.select([self._in], [], [], limit)[0]:
             line = self._read_line()
             self._early.append(line)
-            message = _parsed(line)
+            message = _parse_message(line)
             key = self._key(message)
-            if answer := self._remembered(key, message):
+            if answer := self._remembered_answer(key, message):
                 self._is_answered.add(json.dumps(message["id"]))
                 with contextlib.suppress(BrokenPipeError):  # it has left, as the server will see
                     self._write(json.dumps({"jsonrpc": "2.0", **answer}).encode() + b"\n")
@@ -83,7 +83,7 @@ class Greeting:
             elif "id" in message or not message:
                 return
 
-    def _remembered(self, key: str, message: dict[str, Any]) -> dict[str, Any]:
+    def _remembered_answer(self, key: str, message: dict[str, Any]) -> dict[str, Any]:
         if key not in self._answers:
             return {}
         if message["method"] != _LISTEN:
@@ -108,7 +108,7 @@ class Greeting:
             self._first_is_answered.wait(_MOST_S)
         line = self._early.pop(0) if self._early else self._next_line()
         if any(method.encode() in line for method in _REMEMBERED):
-            self._note(_parsed(line))
+            self._note(_parse_message(line))
         return line.decode("utf-8", "replace")
 
     def _next_line(self) -> bytes:
@@ -116,7 +116,7 @@ class Greeting:
 
     def write(self, line: str) -> None:
         """From the server: an answer, or word of a change."""
-        if (said := self._heard(line) if self._asked else line) is not None:
+        if (said := self._on_line(line) if self._asked else line) is not None:
             self._write(said.encode())
 
     def flush(self) -> None:
@@ -129,9 +129,9 @@ class Greeting:
             self._first_is_answered.clear()
             self._asked[json.dumps(message["id"])] = key
 
-    def _heard(self, line: str) -> str | None:
+    def _on_line(self, line: str) -> str | None:
         """What the client is to read of it."""
-        message = _parsed(line.encode())
+        message = _parse_message(line.encode())
         id, result = json.dumps(message.get("id")), message.get("result")
         if message.get("method") == _LISTENS:
             id, result = json.dumps(message["params"]["_meta"][_SUBSCRIPTION]), message["params"]["notifications"]
@@ -215,12 +215,12 @@ class Rehearsal(Greeting):
         return b""
 
     def write(self, line: str) -> None:
-        self._heard(line)
+        self._on_line(line)
         if not self._early and not self._asked:
             self._is_over.set()
 
 
-def _parsed(line: bytes) -> dict[str, Any]:
+def _parse_message(line: bytes) -> dict[str, Any]:
     try:
         message = json.loads(line)
     except (ValueError, RecursionError):
@@ -236,7 +236,7 @@ def _program() -> int:
 def _read(file: str) -> dict[str, Any]:
     try:
         with open(file, "rb") as kept:
-            found = _parsed(kept.read())
+            found = _parse_message(kept.read())
     except OSError:
         return {}
     answers = found.get("answers")

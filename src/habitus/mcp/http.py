@@ -26,7 +26,7 @@ async def serve_http(scope: Scope, port: int, say: Callable[[str], None]) -> Non
     """Serve until somebody stops it; `say` tells the address and the token."""
     import uvicorn  # for those who serve HTTP
 
-    token, behind = secrets.token_urlsafe(24), await Behind(scope).checked()
+    token, behind = secrets.token_urlsafe(24), await Behind(scope).check()
     with listening(HOST, port) as door:
         port = door.getsockname()[1]
         say(f"Habitus listens on http://{HOST}:{port}{PATH}")

@@ -72,7 +72,7 @@ def prompt(
         raise Invalid(f"There is no prompt '{name}'.", mend=f"There are: {', '.join(known)}.")
     text = text_of(name)
     if name == "review":
-        text += f"\n\n{_listed(waiting)}"
+        text += f"\n\n{_list_waiting(waiting)}"
     if name == "improve_skill":
         text += f"\n\n{practice(arguments.get('name', ''))}"
     if hint := one_line(arguments.get("hint", "")).strip():
@@ -81,7 +81,7 @@ def prompt(
     return types.GetPromptResult(description=known[name].description, messages=[said])
 
 
-def _listed(waiting: Sequence[InboxItem]) -> str:
+def _list_waiting(waiting: Sequence[InboxItem]) -> str:
     if not waiting:
         return "Nothing waits. Say so."
     shown = [f"- {item.id}: {item.action} {one_line(item.what)}{_because(item)}" for item in waiting[:_MOST_SHOWN]]

@@ -69,7 +69,7 @@ class Behind:
 
         return await asyncio.to_thread(look)
 
-    async def checked(self) -> Behind:
+    async def check(self) -> Behind:
         """Itself; a layer that is not there is said now, before anybody connects."""
         if self._scope.layers:
             await self()
@@ -135,21 +135,21 @@ def make_server(behind: Behind) -> Server[Any]:
         title="Habitus",
         description="Procedural memory: skills that agents learn, prove and keep.",
         instructions=text_of("instructions"),
-        on_list_tools=_told(list_tools),
-        on_call_tool=_told(call_tool),
-        on_list_resources=_told(list_resources),
+        on_list_tools=_with_client_errors(list_tools),
+        on_call_tool=_with_client_errors(call_tool),
+        on_list_resources=_with_client_errors(list_resources),
         on_list_resource_templates=templates,
-        on_read_resource=_told(read_resource),
+        on_read_resource=_with_client_errors(read_resource),
         on_list_prompts=list_prompts,
-        on_get_prompt=_told(get_prompt),
-        on_completion=_told(complete),
+        on_get_prompt=_with_client_errors(get_prompt),
+        on_completion=_with_client_errors(complete),
         on_subscriptions_listen=ListenHandler(behind.bus),
     )
     server.extensions[SKILLS] = {"directoryRead": True}
-    server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, _told(set_level))
-    server.add_request_handler("skills/list", types.PaginatedRequestParams, _told(list_skills))
-    server.add_request_handler("skills/get", OfOne, _told(get_skill))
-    server.add_request_handler("resources/directory/read", OfOne, _told(read_directory))
+    server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, _with_client_errors(set_level))
+    server.add_request_handler("skills/list", types.PaginatedRequestParams, _with_client_errors(list_skills))
+    server.add_request_handler("skills/get", OfOne, _with_client_errors(get_skill))
+    server.add_request_handler("resources/directory/read", OfOne, _with_client_errors(read_directory))
     return server
 
 
@@ -173,7 +173,7 @@ def client_of(ctx: Context) -> str:
     return ctx.request.headers.get("mcp-session-id") or (params.client_info.name if params else "") or "http"
 
 
-def _told(
+def _with_client_errors(
     handler: Callable[[Context, Any], Awaitable[Any]],
 ) -> Callable[[Context, Any], Awaitable[Any]]:
     """An error that is the client's to mend reaches it in words."""
@@ -189,7 +189,7 @@ def _told(
 
 async def serve_pipe(scope: Scope, greeting: Greeting) -> None:
     """Serve one client on standard input and output until it goes away."""
-    behind = await Behind(scope).checked()
+    behind = await Behind(scope).check()
     greeting.take_over()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, lambda: loop.create_task(_stop(behind)))

@@ -71,11 +71,11 @@ class Serving:
         return Serving(theirs, replace(self._scope, person=person, user=""), self._bus)
 
     async def tools(self, client: str, session: ServerSession) -> types.ListToolsResult:
-        known = self._known(client, session)
-        known.listed = await self._offered(known)
+        known = self._client_of(client, session)
+        known.listed = await self._offered_tools(known)
         return types.ListToolsResult(tools=list(known.listed.values()))
 
-    async def _offered(self, client: Client) -> Mapping[str, types.Tool]:
+    async def _offered_tools(self, client: Client) -> Mapping[str, types.Tool]:
         return {tool.name: as_tool(tool) for tool in await client.tools() if is_offered(tool, self._scope)}
 
     async def call(
@@ -91,7 +91,7 @@ class Serving:
             asyncio.run_coroutine_threadsafe(session.report_progress(steps, message=text), loop)
 
         try:
-            known = self._known(client, session)
+            known = self._client_of(client, session)
             if not await self._may_call(params.name, known):
                 return await self._unknown(params.name, known)
             if self._one_look.locked() or loop.time() - self._looked_at >= self._scope.look_s:
@@ -115,11 +115,11 @@ class Serving:
         if not is_built_in and is_admin(self._scope):
             return True
         listed = client.listed if is_built_in else None  # the built-in ones stay what they are
-        return name in (listed or await self._offered(client))
+        return name in (listed or await self._offered_tools(client))
 
     async def _unknown(self, name: str, client: Client) -> types.CallToolResult:
         """Names only what this client has."""
-        offered = list(await self._offered(client))
+        offered = list(await self._offered_tools(client))
         near = did_you_mean(name, offered) or f"There are: {', '.join(offered)}."
         return refusal(f"There is no tool '{name}' here. {near}")
 
@@ -132,7 +132,7 @@ class Serving:
         return await self.skills.complete(blank, params.argument.value, skill)
 
     def set_level(self, client: str, session: ServerSession, level: types.LoggingLevel) -> None:
-        self._known(client, session).level = level
+        self._client_of(client, session).level = level
 
     def _practice(self, skill: str) -> str:
         from habitus.app.growth.improvable import describe_practice  # its arithmetic, for those who ask
@@ -151,7 +151,7 @@ class Serving:
             await self.leave(client)
         await asyncio.to_thread(self._habitus.close)
 
-    def _known(self, client: str, session: ServerSession) -> Client:
+    def _client_of(self, client: str, session: ServerSession) -> Client:
         if self._is_closed:
             raise Refused("Habitus is stopping.", mend="Start it again.")
         if self._watching is None:
@@ -196,7 +196,7 @@ class Serving:
     async def _tell_of_tools(self, client: Client) -> None:
         if client.listed is None or client not in self._clients.values():
             return  # it never asked, or has left meanwhile
-        now = await self._offered(client)
+        now = await self._offered_tools(client)
         if now != client.listed:
             client.listed = now
             await client.session.send_tool_list_changed()

@@ -37,7 +37,7 @@ class SkillResources:
         return types.ListResourcesResult(resources=[_resource(skill) for skill in page], next_cursor=more)
 
     async def read(self, uri: str) -> types.ReadResourceResult:
-        name, path = _parsed(uri)
+        name, path = _parse_uri(uri)
         published = await self._skill(name, uri)
         content = published.files.get(path)
         if content is None:
@@ -53,13 +53,13 @@ class SkillResources:
         return await asyncio.to_thread(manifests)
 
     async def entry(self, uri: str) -> dict[str, Any]:
-        name, path = _parsed(uri)
+        name, path = _parse_uri(uri)
         if path != MAIN:
             raise Invalid(f"'{uri}' is not the {MAIN} of a skill.", mend=f"Ask for {_SCHEME}NAME/{MAIN}.")
         return {"skill": manifest(await self._skill(name, uri)), **_FRESH}
 
     async def directory(self, uri: str) -> dict[str, Any]:
-        name, path = _parsed(uri)
+        name, path = _parse_uri(uri)
         published = await self._skill(name, uri)
         inside = [file.removeprefix(f"{path}/") for file in published.files if not path or file.startswith(f"{path}/")]
         if not inside:
@@ -198,7 +198,7 @@ def _uri(name: str, path: str) -> str:
     return f"{_SCHEME}{name}/{quote(path)}"
 
 
-def _parsed(uri: str) -> tuple[str, str]:
+def _parse_uri(uri: str) -> tuple[str, str]:
     """The name of the skill, and the path inside it; its root has none."""
     if not uri.startswith(_SCHEME):
         raise Invalid(f"'{uri[:200]}' is no address of a skill.", mend=f"Write {_SCHEME}NAME/{MAIN}.")

@@ -62,7 +62,7 @@ def only_looks(tool: types.Tool | None) -> bool:
 
 def as_result(result: ToolResult, declared: types.Tool | None = None) -> types.CallToolResult:
     """What is one JSON object is handed over as such, too, and so is whatever a tool returns that declared one."""
-    structured = _structured(result.content)
+    structured = _structured_content(result.content)
     if structured is None and declared is not None and declared.output_schema is not None:
         structured = {"result": result.content}
     return types.CallToolResult(
@@ -76,7 +76,7 @@ def refusal(text: str) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(type="text", text=f"Error: {text}")], is_error=True)
 
 
-def _structured(content: str) -> dict[str, Any] | None:
+def _structured_content(content: str) -> dict[str, Any] | None:
     if not content.startswith("{"):
         return None
     try:

@@ -108,11 +108,11 @@ class Cortex:
     def encode(self, draft: Draft) -> Encoded:
         """Keep what a draft says: as a new engram, as more of a known one, for a person to decide, or not at all."""
         draft = replace(draft, kind=kind_of(draft.kind), scope=scope_of(draft.scope))
-        closed = self._closed(draft)
+        closed = self._refuse_if_closed(draft)
         if closed is not None:
             return closed
         self._ledger.allow()
-        draft, redacted = self._intake.cleaned(draft)
+        draft, redacted = self._intake.clean_draft(draft)
         refusal = gate.refusal(draft)
         if refusal:
             return Encoded(status=Status.REFUSED, reason=refusal, redacted=redacted)
@@ -125,7 +125,7 @@ class Cortex:
         """Whether what is learned is kept at all now: memory is on, and nothing is paused."""
         return self._mode is not MemoryMode.OFF and (self._pause is None or self._pause.state() is None)
 
-    def _closed(self, draft: Draft) -> Encoded | None:
+    def _refuse_if_closed(self, draft: Draft) -> Encoded | None:
         """Whether learning is switched off or paused; a person's own word is no learning."""
         if draft.produced_by is Producer.USER:
             return None
@@ -203,11 +203,11 @@ class Cortex:
         """The request went well: credit the lessons shown for it in the last minutes, as far as they fit it."""
         here = self._in_sight(user, project)
         told_in_tools = {engram.id: engram for engram in here.scratchpad}
-        return usage.helped(self._ledger, request, {**here.lessons, **told_in_tools})
+        return usage.credit_lessons(self._ledger, request, {**here.lessons, **told_in_tools})
 
-    def ignored(self, rules: Iterable[str]) -> tuple[str, ...]:
+    def count_ignored(self, rules: Iterable[str]) -> tuple[str, ...]:
         """Rules, by id or text, whose detector fired again although they were in the prompt."""
-        return usage.ignored(self._ledger, rules)
+        return usage.count_ignored(self._ledger, rules)
 
     def prune(
         self, *, dry_run: bool = False, is_thorough: bool = False, also: Sequence[Engram] = ()
@@ -262,7 +262,7 @@ class Cortex:
     def history(self, id: str) -> tuple[EngramVersion, ...]:
         return self._ledger.store.history(self.get(id).id)
 
-    def archived(self) -> tuple[Engram, ...]:
+    def list_archived(self) -> tuple[Engram, ...]:
         """What made room or was removed, the last first."""
         return self._ledger.of_state(LessonState.ARCHIVED, LessonState.REMOVED)
 
@@ -309,18 +309,18 @@ class Cortex:
             topic=None if topic is None else topic_of(self._intake.clean(topic)),
             owner={Scope.USER: self._user, Scope.PROJECT: project}.get(wanted, ""),
         )
-        after = gate.edited(before, edit)
+        after = gate.edit_engram(before, edit)
         if after.place != before.place:
             self._viewer.check_may_remove(before)
         if after == before and expected_version in (None, before.version):
             return before
-        return self._changed(after, by, "edited", expected_version)
+        return self._change(after, by, "edited", expected_version)
 
     def remove(self, id: str, *, by: str, why: str = "removed") -> Engram:
         """Put it into the archive; it is not learned again by itself."""
         engram = self.get(id)
         self._viewer.check_may_remove(engram)
-        return self._changed(gate.removed(engram, by, why), by, why)
+        return self._change(gate.remove_engram(engram, by, why), by, why)
 
     def taught_by(self, turns: Collection[str] = (), *, session: str = "") -> tuple[Engram, ...]:
         """What these turns, or the turns of a session, brought into memory; also what still waits for a person."""
@@ -334,7 +334,7 @@ class Cortex:
 
     def restore(self, id: str, *, by: str) -> Engram:
         """Bring it back from the archive; a person stands behind it from then on."""
-        return self._changed(gate.restored(self.get(id)), by, "restored")
+        return self._change(gate.restore_engram(self.get(id)), by, "restored")
 
     def undo(self, id: str, number: int, *, by: str) -> Engram:
         """Take back what made a version, and nothing else; what others changed since in the same place is kept."""
@@ -351,7 +351,7 @@ class Cortex:
                 f"Version {number} of '{now.id}' can't be taken back alone: it was changed in the same place since.",
                 mend=f"See 'habitus lessons show {now.id}' and edit it; nothing was changed.",
             )
-        return now if back == now else self._changed(back, by, f"version {number} taken back")
+        return now if back == now else self._change(back, by, f"version {number} taken back")
 
     @contextmanager
     def noting(self) -> Iterator[list[Engram]]:
@@ -362,23 +362,23 @@ class Cortex:
 
     def approve(self, id: str, *, by: str) -> Engram:
         """Let in what waited."""
-        return self._changed(gate.approved(self.get(id)), by, "approved")
+        return self._change(gate.approve_engram(self.get(id)), by, "approved")
 
     def reject(self, id: str, *, by: str, reason: str = "") -> Engram:
         """Turn down what waited; the same is not asked again, and an agent that proposed it is told why."""
-        return self._changed(gate.rejected(self.get(id), by, self._intake.clean(reason)), by, "turned down")
+        return self._change(gate.reject_engram(self.get(id), by, self._intake.clean(reason)), by, "turned down")
 
     def turned_down(self, user: str) -> tuple[Engram, ...]:
         """What this user's agent wanted remembered, a person turned down, and no agent has heard of yet; as it was at
         the last look into memory."""
         return tuple(e for e in self._mirror.engrams.values() if e.is_untold and e.is_of(user))
 
-    def told(self, ids: Iterable[str]) -> None:
+    def note_told(self, ids: Iterable[str]) -> None:
         """The agent has heard that these were turned down, and why."""
         with self._ledger.counting(tuple(ids)) as found:
             found.update({id: replace(engram, is_untold=False) for id, engram in found.items()})
 
-    def _changed(self, engram: Engram, by: str, reason: str, expected_version: int | None = None) -> Engram:
+    def _change(self, engram: Engram, by: str, reason: str, expected_version: int | None = None) -> Engram:
         self._ledger.allow()
         self._pages.notice()
         saved = self._ledger.change(engram, by, reason, expected_version)

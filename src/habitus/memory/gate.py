@@ -46,7 +46,7 @@ def reason_to_wait(
     if draft.trust is TrustLevel.USER:
         return ""
     if draft.produced_by is not Producer.DETECTOR:
-        found = (objection(text, screening) for text in _said(draft))
+        found = (objection(text, screening) for text in _texts_of(draft))
         if first := next(filter(None, found), None):
             return first.reason
         if kind.is_rule:
@@ -58,7 +58,7 @@ def reason_to_wait(
     return ""
 
 
-def _said(draft: Draft) -> list[str]:
+def _texts_of(draft: Draft) -> list[str]:
     body = draft.body
     return [draft.text, *((body.trigger, body.anti_pattern, body.correct_pattern) if body else ())]
 
@@ -72,7 +72,7 @@ def earned_trust(draft: Draft) -> TrustLevel:
     return TrustLevel.VERIFIED if draft.verified or draft.trust is TrustLevel.VERIFIED else TrustLevel.AUTOMATIC
 
 
-def merged(twin: Engram, wanted: Engram) -> Engram:
+def merge_engrams(twin: Engram, wanted: Engram) -> Engram:
     """One engram for two that say the same: it counts, the longer text wins, domains come together.
 
     What waits, or is trusted less, may not reword what is here.
@@ -96,7 +96,7 @@ def merged(twin: Engram, wanted: Engram) -> Engram:
         ),
         state=LessonState.ACTIVE if is_said_by_person else twin.state,
         reason="" if is_said_by_person else twin.reason,
-        counters=_added(twin.counters, wanted.counters),
+        counters=_add_counters(twin.counters, wanted.counters),
     )
 
 
@@ -104,7 +104,7 @@ def _rank(trust: TrustLevel) -> int:
     return TRUST_ORDER.index(trust)
 
 
-def _added(a: LessonCounters, b: LessonCounters) -> LessonCounters:
+def _add_counters(a: LessonCounters, b: LessonCounters) -> LessonCounters:
     return replace(
         a,
         frequency=a.frequency + b.frequency,
@@ -125,7 +125,7 @@ class LessonEdit:
     owner: str = ""
 
 
-def edited(before: Engram, edit: LessonEdit) -> Engram:
+def edit_engram(before: Engram, edit: LessonEdit) -> Engram:
     """From then on it is the person's; what waited still waits."""
     scope = before.scope if edit.scope is None else edit.scope
     after = replace(
@@ -144,26 +144,26 @@ def edited(before: Engram, edit: LessonEdit) -> Engram:
     return replace(after, trust=TrustLevel.USER)
 
 
-def removed(engram: Engram, by: str, why: str = "removed") -> Engram:
+def remove_engram(engram: Engram, by: str, why: str = "removed") -> Engram:
     if engram.state.is_put_away:
         raise Invalid(f"'{engram.id}' is in the archive already.", mend=f"See 'habitus lessons restore {engram.id}'.")
     return replace(engram, state=LessonState.REMOVED, reason=f"{why} by {by}")
 
 
-def restored(engram: Engram) -> Engram:
+def restore_engram(engram: Engram) -> Engram:
     if engram.state is LessonState.ACTIVE:
         raise Invalid(f"'{engram.id}' is not in the archive.", mend="See 'habitus lessons archive'.")
     if engram.state is LessonState.WAITING:
         raise Invalid(f"'{engram.id}' waits for you.", mend=f"Run 'habitus review approve {engram.id}'.")
-    return _activated(engram)
+    return _activate(engram)
 
 
-def approved(engram: Engram) -> Engram:
+def approve_engram(engram: Engram) -> Engram:
     _check_waits(engram)
-    return _activated(engram)
+    return _activate(engram)
 
 
-def rejected(engram: Engram, by: str, reason: str) -> Engram:
+def reject_engram(engram: Engram, by: str, reason: str) -> Engram:
     _check_waits(engram)
     why = f"{reason[:500].rstrip('.') or 'no reason given'} ({by})"
     return replace(engram, state=LessonState.REJECTED, reason=why, is_untold=engram.produced_by is Producer.MODEL)
@@ -174,7 +174,7 @@ def _check_waits(engram: Engram) -> None:
         raise Invalid(f"'{engram.id}' does not wait; it is {engram.state.value}.", mend="See 'habitus review list'.")
 
 
-def _activated(engram: Engram) -> Engram:
-    return replace(engram, state=LessonState.ACTIVE, reason="", is_untold=False, trust=TrustLevel.USER).counted(
+def _activate(engram: Engram) -> Engram:
+    return replace(engram, state=LessonState.ACTIVE, reason="", is_untold=False, trust=TrustLevel.USER).with_counts(
         missed=0
     )

@@ -43,7 +43,7 @@ class Intake:
     screening: Policy
     tell: Callable[[Engram], None] = lambda engram: None  # hears what begins to wait for a person
 
-    def cleaned(self, draft: Draft) -> tuple[Draft, Mapping[str, int]]:
+    def clean_draft(self, draft: Draft) -> tuple[Draft, Mapping[str, int]]:
         """The draft without secrets, line breaks and unseen characters, and how many secrets there were."""
         taken = self.redactor.redact(draft.text)
         body, evidence = draft.body, draft.evidence
@@ -92,7 +92,7 @@ class Intake:
                     f"turned down: {twin.reason}" if twin.state is LessonState.REJECTED else f"it was {twin.reason}"
                 )
                 return Encoded(status=Status.REFUSED, engram=twin, reason=reason)
-            (saved,) = self.ledger.save([gate.merged(twin, wanted)], draft.produced_by.value, "said again")
+            (saved,) = self.ledger.save([gate.merge_engrams(twin, wanted)], draft.produced_by.value, "said again")
             return self._outcome(saved, Status.REINFORCED, f"says the same as {saved.id}")
 
     def _outcome(self, saved: Engram, status: Status, reason: str) -> Encoded:

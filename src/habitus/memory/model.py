@@ -222,7 +222,7 @@ class Engram:
         """Retention leaves it alone: a trial or a person stands behind it."""
         return self.verified or self.trust is not TrustLevel.AUTOMATIC
 
-    def counted(self, **counts: int | datetime | None) -> Engram:
+    def with_counts(self, **counts: int | datetime | None) -> Engram:
         return replace(self, counters=replace(self.counters, **counts))  # type: ignore[arg-type]  # names are checked by replace
 
 

@@ -43,7 +43,7 @@ class Pages:
             return Looked()
         self._ledger.allow()
         looked = Looked()
-        with self._files.locked() as is_ours:
+        with self._files.lock() as is_ours:
             for _ in range(_TRIES if is_ours else 0):  # else the next look shows it
                 found = self._files.read()
                 looked = _together(looked, self._apply(found))
@@ -61,7 +61,7 @@ class Pages:
             return Looked()
         self.look()
         found = self._files.understood(texts)
-        with self._files.locked():
+        with self._files.lock():
             looked = self._apply(found)
             self._files.write(self._texts(found), None)
         return looked
@@ -95,7 +95,7 @@ class Pages:
         self._mirror.sync()
         shown = [e for e in self._mirror.active() if e.is_open_to(self._user)]
         bad = {
-            name: views.cleaned(page.bad, lambda raw: self._intake.redactor.redact(raw).text)
+            name: views.redact_lines(page.bad, lambda raw: self._intake.redactor.redact(raw).text)
             for name, page in found.pages.items()
         }
         return {view.name: views.render(view, shown, bad.get(view.name, ())) for view in views.VIEWS}
@@ -169,7 +169,7 @@ class Pages:
             source="page",
             produced_by=Producer.USER,
         )
-        cleaned, _ = self._intake.cleaned(draft)
+        cleaned, _ = self._intake.clean_draft(draft)
         refusal = gate.refusal(cleaned)
         if refusal:
             return Looked(notes=(f"'{line.text[:40]}…' is not kept: {refusal}.",))
@@ -189,7 +189,7 @@ class Pages:
         if engram.text != line.text:
             return Looked(notes=(f"{engram.id} has changed since you saw it; it stays.",))
         with self._ledger.writing():
-            return Looked(removed=self._ledger.save([gate.removed(engram, self._user)], self._user, "removed"))
+            return Looked(removed=self._ledger.save([gate.remove_engram(engram, self._user)], self._user, "removed"))
 
 
 def _together(a: Looked, b: Looked) -> Looked:

@@ -63,7 +63,7 @@ _VERDICTS = {
 
 
 def land(cortex: Cortex, lesson: ForeignLesson) -> Landed:
-    name, digest = _named(lesson.trigger), _digest(lesson)
+    name, digest = _short_title(lesson.trigger), _digest(lesson)
     if cortex.knows_import(digest):
         return Landed(name=name, verdict="unchanged")
     body = LessonBody(
@@ -80,7 +80,7 @@ def land(cortex: Cortex, lesson: ForeignLesson) -> Landed:
             scope=Scope.GLOBAL,
             confidence=min(lesson.confidence, MEDIUM),
             source=lesson.source or "self-play",
-            evidence=Evidence(imported=(digest,), told=_told(lesson)),
+            evidence=Evidence(imported=(digest,), told=_describe_origin(lesson)),
             body=body,
             produced_by=Producer.IMPORT,
             created_on=lesson.created_on,
@@ -90,13 +90,13 @@ def land(cortex: Cortex, lesson: ForeignLesson) -> Landed:
     return Landed(name=name, verdict=_VERDICTS[encoded.status], reason=reason)
 
 
-def _told(lesson: ForeignLesson) -> str:
+def _describe_origin(lesson: ForeignLesson) -> str:
     """What the playbook says of itself, in words; nobody here has seen it."""
     said = f"seen {lesson.frequency} times, shown {lesson.retrievals}, helped {lesson.helpful}"
     return f"{said}, verified" if lesson.verified else said
 
 
-def _named(trigger: str) -> str:
+def _short_title(trigger: str) -> str:
     plain = " ".join(trigger.split())
     return plain if len(plain) <= 60 else f"{plain[:59]}…"
 

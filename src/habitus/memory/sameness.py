@@ -94,7 +94,7 @@ class _Reading:
         rest = takewhile(lambda word: word not in _ENDS_A_PHRASE and word not in _CLASS_OF, self.words[at + 1 :])
         return [word for word in rest if word in self.content]
 
-    def bound(self, connective: str) -> set[tuple[str, str]]:
+    def bound_pairs(self, connective: str) -> set[tuple[str, str]]:
         """The stems of content on both sides of each place where the connective stands."""
         found = set()
         for at, word in enumerate(self.words):
@@ -172,7 +172,7 @@ def _is_turned_around(a: _Reading, b: _Reading) -> bool:
         if len(in_a) == len(in_b) == 1 and in_a[0] and in_b[0] and not _overlap(in_a[0], in_b[0]):
             return True
     for connective in _PAIRED:
-        bound_a, bound_b = a.bound(connective), b.bound(connective)
+        bound_a, bound_b = a.bound_pairs(connective), b.bound_pairs(connective)
         has_same_left = {x for x, _ in bound_a} == {x for x, _ in bound_b}
         if len(bound_a) == len(bound_b) >= 2 and has_same_left and bound_a != bound_b:
             return True

@@ -26,15 +26,15 @@ def shown_in_prompt(ledger: EngramLedger, ids: Iterable[str], cut: Iterable[str]
         for id in shown:
             if id in found:
                 counters = found[id].counters
-                found[id] = found[id].counted(retrievals=counters.retrievals + 1, last_retrieved=now, missed=0)
+                found[id] = found[id].with_counts(retrievals=counters.retrievals + 1, last_retrieved=now, missed=0)
                 _log_retrieval(found[id])
         for id in missed:
             if id in found:
-                found[id] = found[id].counted(missed=found[id].counters.missed + 1)
+                found[id] = found[id].with_counts(missed=found[id].counters.missed + 1)
     return [found[id] for id in missed if id in found and _has_aged_out(found[id], ledger.keep.misses)]
 
 
-def helped(ledger: EngramLedger, request: str, lessons: Mapping[str, Engram]) -> tuple[str, ...]:
+def credit_lessons(ledger: EngramLedger, request: str, lessons: Mapping[str, Engram]) -> tuple[str, ...]:
     """The request went well: credit the lessons shown for it in the last minutes, as far as they fit it."""
     now, recent = ledger.clock(), timedelta(seconds=retention.CREDIT_SECONDS)
     shown = {id for id, engram in lessons.items() if _was_shown_since(engram, now - recent)}
@@ -44,19 +44,19 @@ def helped(ledger: EngramLedger, request: str, lessons: Mapping[str, Engram]) ->
     with ledger.counting(fitting) as engrams:
         for id, engram in engrams.items():
             if _was_shown_since(engram, now - recent):
-                engrams[id] = engram.counted(helpful=engram.counters.helpful + 1, credited_on=now)
+                engrams[id] = engram.with_counts(helpful=engram.counters.helpful + 1, credited_on=now)
                 credited.append(id)
     return tuple(credited)
 
 
-def ignored(ledger: EngramLedger, rules: Iterable[str]) -> tuple[str, ...]:
+def count_ignored(ledger: EngramLedger, rules: Iterable[str]) -> tuple[str, ...]:
     """Rules, by id or text, whose detector fired again although they were in the prompt."""
     ledger.mirror.sync()
     wanted = {rule.casefold() for rule in rules}
     ids = [e.id for e in ledger.mirror.active() if e.id in wanted or e.text.casefold() in wanted]
     with ledger.counting(ids) as found:
         for id, engram in found.items():
-            found[id] = engram.counted(ignored=engram.counters.ignored + 1)
+            found[id] = engram.with_counts(ignored=engram.counters.ignored + 1)
     return tuple(ids)
 
 

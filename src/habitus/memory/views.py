@@ -97,7 +97,7 @@ def render(view: MemoryView, engrams: Iterable[Engram], bad: Sequence[BadLine] =
     for section, kind in view.sections.items():
         if section:
             parts += [f"## {section}", ""]
-        parts += [_rendered(engram) for engram in mine if engram.kind is kind]
+        parts += [_render_line(engram) for engram in mine if engram.kind is kind]
         parts.append("")
     if bad:
         parts += [f"## {NOT_UNDERSTOOD}", ""]
@@ -107,7 +107,7 @@ def render(view: MemoryView, engrams: Iterable[Engram], bad: Sequence[BadLine] =
     return f"<!-- habitus {stamp_of(body)}; {_EXPLAINED} -->\n{body}"
 
 
-def _rendered(engram: Engram) -> str:
+def _render_line(engram: Engram) -> str:
     topic = f" #{engram.topic}" if engram.topic else ""
     return f"- {escape(engram.text)} <!-- {engram.id} {engram.scope.value}{topic} -->"
 
@@ -143,7 +143,7 @@ def read(view: MemoryView, text: str) -> Page:
     stamp, section = "", ""
     lines: list[Line] = []
     bad: list[BadLine] = []
-    for number, raw in _joined(text.lstrip("\ufeff")):
+    for number, raw in _join_wrapped(text.lstrip("\ufeff")):
         heading = re.fullmatch(r"#{1,6}\s+(.*?)\s*#*\s*", raw)
         head = _HEAD.fullmatch(raw)
         if not raw.strip() or _NOTE.fullmatch(raw):
@@ -166,7 +166,7 @@ def _is_ours(view: MemoryView, heading: str) -> bool:
     return heading.lower() in {name.lower() for name in ours}
 
 
-def _joined(text: str) -> list[tuple[int, str]]:
+def _join_wrapped(text: str) -> list[tuple[int, str]]:
     """Lines with their numbers; what an editor wrapped is one line again."""
     found: list[tuple[int, str]] = []
     is_open = False
@@ -240,7 +240,7 @@ def edits(before: Iterable[Line], pages: Iterable[Page]) -> Edits:
     )
 
 
-def cleaned(bad: Iterable[BadLine], redact: Callable[[str], str]) -> tuple[BadLine, ...]:
+def redact_lines(bad: Iterable[BadLine], redact: Callable[[str], str]) -> tuple[BadLine, ...]:
     return tuple(replace(line, raw=redact(line.raw)) for line in bad)
 
 
@@ -283,7 +283,7 @@ class ViewFiles:
         return self._stats() != self._known
 
     @contextmanager
-    def locked(self) -> Iterator[bool]:
+    def lock(self) -> Iterator[bool]:
         """One process at a time reads and writes the pages; says whether it is us.
 
         Who holds the lock may wait for the database, so inside a transaction nobody waits for the lock.

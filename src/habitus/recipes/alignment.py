@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from habitus.recipes.execution import as_text, filled, value_of
+from habitus.recipes.execution import as_text, fill_references, value_of
 from habitus.recipes.observed import ObservedCall, Path, key_of
 from habitus.recipes.plan import Plan, plan
 from habitus.redact import MARKER
@@ -40,13 +40,13 @@ class Aligned:
     asked: int  # parameters
 
 
-def aligned(name: str, occurrences: Sequence[Calls]) -> Aligned:
+def align_occurrences(name: str, occurrences: Sequence[Calls]) -> Aligned:
     """What the occurrences have in common, each a call for every step."""
     alignment = _Alignment(occurrences)
     steps = [alignment.step(number) for number in range(len(occurrences[0]))]
     for number, saved in alignment.saved.items():
         steps[number]["save_as"] = saved
-    params = {name: _described(values) for name, values in alignment.params.items()}
+    params = {name: _describe_values(values) for name, values in alignment.params.items()}
     return Aligned(
         recipe=Recipe(name=name, steps=tuple(steps), params=params),
         params=tuple(
@@ -64,7 +64,7 @@ def replays(recipe: Recipe, params: Mapping[str, Any], calls: Calls) -> bool:
         return False
     values = dict(params)
     for step, call in zip(made.steps, calls, strict=True):
-        if step.tool != call.name or _plain(filled(step.params, values)) != _plain(call.arguments):
+        if step.tool != call.name or _plain(fill_references(step.params, values)) != _plain(call.arguments):
             return False
         if step.save_as:
             values[step.save_as] = value_of(call.result)
@@ -106,7 +106,7 @@ class _Alignment:
             return self._parameter(step, path, values)
         if len({_plain(value) for value in values}) == 1 and not MARKER.search(_plain(values[0])):
             self.known += 1
-            return _escaped(values[0])
+            return _escape(values[0])
         if reference := self._reference(step, values):
             self.known += 1
             return reference
@@ -129,7 +129,7 @@ class _Alignment:
             if keys == [key_of(value) for value in known]:
                 return f"${name}"
         for earlier in reversed(range(step)):
-            path = self._occurrences[0][earlier].returned.get(str(keys[0]))
+            path = self._occurrences[0][earlier].returned_paths.get(str(keys[0]))
             if path is not None and all(
                 key_of(_at(results[earlier], path)) == key for results, key in zip(self._results, keys, strict=True)
             ):
@@ -177,7 +177,7 @@ class _Alignment:
             name = names.get(number) or f"${references[number]}"
             return name if name.startswith("${") else f"${{{name[1:]}}}"
 
-        return _MARK.sub(put, _escaped(start)) + middle + _MARK.sub(put, _escaped(end))
+        return _MARK.sub(put, _escape(start)) + middle + _MARK.sub(put, _escape(end))
 
     def _with_marks(self, step: int, values: Sequence[str]) -> tuple[list[str], list[str | tuple[int, Path]]]:
         """The texts with marks where all of them have the same parameter or the same part of a result."""
@@ -185,7 +185,7 @@ class _Alignment:
             (name, [as_text(value) for value in one]) for name, one in self.params.items()
         ]
         for earlier in reversed(range(step)):
-            for path in self._occurrences[0][earlier].returned.values():
+            for path in self._occurrences[0][earlier].returned_paths.values():
                 parts = [_at(results[earlier], path) for results in self._results]
                 if all(isinstance(part, str | int | float) and not isinstance(part, bool) for part in parts):
                     known.append(((earlier, path), [as_text(part) for part in parts]))
@@ -224,12 +224,12 @@ def _at(value: Any, path: Path) -> Any:
     return value
 
 
-def _escaped(value: Any) -> Any:
+def _escape(value: Any) -> Any:
     if isinstance(value, str):
         return value.replace("$", "$$")
     if isinstance(value, Mapping):
-        return {key: _escaped(item) for key, item in value.items()}
-    return [_escaped(item) for item in value] if isinstance(value, list | tuple) else value
+        return {key: _escape(item) for key, item in value.items()}
+    return [_escape(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _are_short_lists(values: Sequence[Any]) -> bool:
@@ -251,7 +251,7 @@ def _word(text: str) -> str:
 _TYPES = {bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
 
 
-def _described(values: Sequence[Any]) -> Any:
+def _describe_values(values: Sequence[Any]) -> Any:
     """What a parameter is, by what was given for it: an example or two, and the type where it is not text."""
     if any(MARKER.search(_plain(value)) for value in values):
         return "A secret, which nobody wrote down"

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.errors import NotFound, did_you_mean
 from habitus.events import Outcome, OutcomeKind
-from habitus.recipes.plan import Plan, Problem, called, plan
+from habitus.recipes.plan import Plan, Problem, plan, tool_name_of
 from habitus.skills import names, trees
 from habitus.skills.formats import recipes_md
 from habitus.skills.formats.foreign_values import Notes
@@ -148,7 +148,7 @@ class RecipeCatalogue:
 
     def get(self, name: str) -> SkillRecipe:
         """The recipe that goes by a name, as people or as models write it."""
-        wanted, found = called(name), self.all()
+        wanted, found = tool_name_of(name), self.all()
         named = [recipe for recipe in found if recipe.name == wanted]
         if not named:
             near = did_you_mean(wanted, [recipe.name for recipe in found]) or "See 'habitus recipes list'."
@@ -196,7 +196,7 @@ class RecipeCatalogue:
             return RecipeStatus.BROKEN, str(problems[0])
         if item.state is not State.OK:
             return RecipeStatus.OFF, f"{item.state.value}: {item.reason}"
-        if reason := self._library.unreviewed(item) or self._library.untrusted(item):
+        if reason := self._library.unreviewed_origin(item) or self._library.untrusted_notice(item):
             return RecipeStatus.INERT, f"{reason}; trust it as it is: habitus trust {item.name}"
         if made.tools & names.CODE_RUNNERS and (objection := self._code_objection(item)):
             return RecipeStatus.INERT, f"it runs code: {objection}"

@@ -57,7 +57,7 @@ class _Now:
 
 async def execute(plan: Plan, run_tool: RunTool, params: Mapping[str, Any]) -> RecipeRun:
     """Run it to its end, or to the first failure that nothing in it answers. A missing parameter stops it before."""
-    now = _Now(plan=plan, run_tool=run_tool, values=given(plan, params))
+    now = _Now(plan=plan, run_tool=run_tool, values=fill_defaults(plan, params))
     try:
         await _run(now, plan.steps)
     except _Stopped as stopped:
@@ -65,7 +65,7 @@ async def execute(plan: Plan, run_tool: RunTool, params: Mapping[str, Any]) -> R
     return RecipeRun(outcome=OK, steps=tuple(now.steps))
 
 
-def given(plan: Plan, params: Mapping[str, Any]) -> dict[str, Any]:
+def fill_defaults(plan: Plan, params: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters with what stands for those that were left out."""
     known = {parameter.name: parameter for parameter in plan.parameters}
     if strange := sorted(set(params) - set(known)):
@@ -79,12 +79,12 @@ def given(plan: Plan, params: Mapping[str, Any]) -> dict[str, Any]:
 
 def foreseen(plan: Plan, params: Mapping[str, Any]) -> list[StepRun]:
     """The calls of a run in which nothing fails, as far as they can be told before: saved values stay references."""
-    values = given(plan, params)
+    values = fill_defaults(plan, params)
     return [
         StepRun(
             number=number,
             tool=step.tool or f"branch {step.branch}",
-            arguments=filled(step.params, values),
+            arguments=fill_references(step.params, values),
             description=step.description,
             line=step.line,
         )
@@ -105,7 +105,7 @@ async def _run(now: _Now, steps: Sequence[PlannedStep]) -> None:
 async def _call(now: _Now, step: PlannedStep) -> None:
     if len(now.steps) >= MOST_CALLS:
         raise _Stopped(failed(f"it made {MOST_CALLS} calls and was not done"))
-    arguments = filled(step.params, now.values)
+    arguments = fill_references(step.params, now.values)
     result = await now.run_tool(step.tool, json.dumps(arguments, ensure_ascii=False, default=str))
     now.steps.append(
         StepRun(
@@ -131,7 +131,7 @@ async def _call(now: _Now, step: PlannedStep) -> None:
 
 
 def _holds(now: _Now, when: Mapping[str, Any]) -> bool:
-    return all(_is(now, str(name), filled(wanted, now.values)) for name, wanted in when.items())
+    return all(_is(now, str(name), fill_references(wanted, now.values)) for name, wanted in when.items())
 
 
 def _is(now: _Now, name: str, wanted: Any) -> bool:
@@ -143,15 +143,15 @@ def _is(now: _Now, name: str, wanted: Any) -> bool:
     return is_there and found == wanted
 
 
-def filled(value: Any, values: Mapping[str, Any]) -> Any:
+def fill_references(value: Any, values: Mapping[str, Any]) -> Any:
     """A value with its references taken: one that is nothing else keeps its type, the others become text.
 
     What is not known yet stays as it is written.
     """
     if isinstance(value, Mapping):
-        return {key: filled(item, values) for key, item in value.items()}
+        return {key: fill_references(item, values) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [filled(item, values) for item in value]
+        return [fill_references(item, values) for item in value]
     if not isinstance(value, str):
         return value
     whole = REFERENCE.fullmatch(value)

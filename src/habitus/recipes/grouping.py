@@ -66,7 +66,7 @@ class Corpus:
         for call in itertools.chain.from_iterable(turns):
             for path, key in call.leaves.items():
                 self._given.setdefault((call.label, path), Counter())[key] += 1
-            for key, path in call.returned.items():
+            for key, path in call.returned_paths.items():
                 self._returned.setdefault((call.label, path), Counter())[key] += 1
 
     def ways(self, steps: int) -> int:
@@ -136,10 +136,10 @@ def _features(calls: Sequence[ObservedCall]) -> Iterator[Feature]:
             yield Is(step, path, key)
             for source in range(step + 1):
                 earlier = calls[source]
-                of = earlier.given.get(key)
+                of = earlier.given_paths.get(key)
                 if of is not None and (source < step or of != path):
                     yield Link(step, path, source, of, False)
-                if source < step and (of := earlier.returned.get(key)) is not None:
+                if source < step and (of := earlier.returned_paths.get(key)) is not None:
                     yield Link(step, path, source, of, True)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from habitus.recipes.alignment import Aligned, aligned, replays
+from habitus.recipes.alignment import Aligned, align_occurrences, replays
 from habitus.recipes.execution import as_text
 from habitus.recipes.grouping import Corpus, Group, groups
 from habitus.recipes.observed import ObservedTurn
@@ -74,7 +74,7 @@ def mine(turns: Sequence[ObservedTurn]) -> tuple[Mined, ...]:
     likely = sorted(
         (one for one in found if one[2].log_chance < least), key=lambda one: (*one[:2], one[2].found[0].turn)
     )
-    return tuple(_chosen(corpus, good, likely))
+    return tuple(_choose(corpus, good, likely))
 
 
 def _places(turn: ObservedTurn) -> list[int]:
@@ -89,7 +89,7 @@ def _patterns(corpus: Corpus) -> tuple[list[tuple[tuple[Label, ...], list[Found]
 
     def is_linked(found: Found) -> bool:
         *earlier, last = corpus.calls(found)
-        return any(not last.told.isdisjoint(call.heard) for call in earlier)
+        return any(not last.rare_inputs.isdisjoint(call.rare_results) for call in earlier)
 
     patterns: dict[tuple[Label, ...], dict[Found, None]] = {}
     tried = 0
@@ -104,7 +104,7 @@ def _patterns(corpus: Corpus) -> tuple[list[tuple[tuple[Label, ...], list[Found]
     return [(pattern, list(where)) for pattern, where in ranked[:_MOST_PATTERNS]], tried
 
 
-def _chosen(
+def _choose(
     corpus: Corpus,
     good: Sequence[tuple[ObservedTurn, list[int]]],
     likely: Sequence[tuple[float, tuple[Label, ...], Group]],
@@ -139,7 +139,7 @@ def _chosen(
 def _recipe(corpus: Corpus, found: Sequence[Found]) -> Aligned | None:
     """The recipe of these occurrences, where it replays on every one of them and knows enough to be worth a name."""
     calls = [corpus.calls(one) for one in found]
-    made = aligned(_name([call.doing for call in calls[0]]), calls)
+    made = align_occurrences(_name([call.doing for call in calls[0]]), calls)
     if not _is_useful(made):
         return None
     if not all(replays(made.recipe, params, each) for params, each in zip(made.params, calls, strict=True)):

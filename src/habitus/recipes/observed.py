@@ -44,24 +44,24 @@ class ObservedCall(CallRecord):
         return {path: key for path, value in nodes(self.arguments) if path and (key := key_of(value)) is not None}
 
     @cached_property
-    def given(self) -> Mapping[str, Path]:
+    def given_paths(self) -> Mapping[str, Path]:
         return _first_paths(self.leaves)
 
     @cached_property
-    def returned(self) -> Mapping[str, Path]:
+    def returned_paths(self) -> Mapping[str, Path]:
         """What it returned, each value with the shortest way to it."""
         found = ((path, key_of(value)) for path, value in nodes(value_of(self.result)) if all(map(_is_word, path)))
         return _first_paths({path: key for path, key in found if key is not None})
 
     @cached_property
-    def told(self) -> frozenset[str]:
+    def rare_inputs(self) -> frozenset[str]:
         """What it was given that hardly two calls have in common by chance: long values, and numbers within texts."""
-        return _telling(self.given)
+        return _telling(self.given_paths)
 
     @cached_property
-    def heard(self) -> frozenset[str]:
+    def rare_results(self) -> frozenset[str]:
         """The same of all that was known after it."""
-        return self.told | _telling(self.returned)
+        return self.rare_inputs | _telling(self.returned_paths)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

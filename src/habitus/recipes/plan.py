@@ -72,7 +72,7 @@ class Plan:
 
     @property
     def callable_name(self) -> str:
-        return called(self.name)
+        return tool_name_of(self.name)
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -90,7 +90,7 @@ class Plan:
         return frozenset(step.tool for steps in (self.steps, *self.branches.values()) for step in steps if step.tool)
 
 
-def called(name: str) -> str:
+def tool_name_of(name: str) -> str:
     """What a model calls a recipe of that name."""
     return names.callable_name(names.slugify(name))
 
@@ -170,13 +170,13 @@ class _Found:
             for step in steps:
                 self._check_step(step, made, known)
         for name in made.branches:
-            if name in _reached(made, name):
+            if name in _reachable(made, name):
                 self._say(self._recipe.line, f"the branch '{name}' comes back to itself")
 
     def _check_step(self, step: PlannedStep, made: Plan, known: set[str]) -> None:
         for name in sorted({*references(step.params), *(str(key).partition(".")[0] for key in step.when)} - known):
             self._say(step.line, f"'{name}' is neither a parameter nor saved by a step")
-        if step.tool and called(step.tool) == made.callable_name:
+        if step.tool and tool_name_of(step.tool) == made.callable_name:
             self._say(step.line, "it calls itself")
         if step.branch and step.branch not in made.branches:
             self._say(step.line, f"there is no branch '{step.branch}'")
@@ -196,7 +196,7 @@ def references(value: Any) -> set[str]:
     return {name.partition(".")[0] for name in found if name}
 
 
-def _reached(made: Plan, start: str) -> set[str]:
+def _reachable(made: Plan, start: str) -> set[str]:
     """The branches that one leads to."""
     found: set[str] = set()
     waiting = [start]

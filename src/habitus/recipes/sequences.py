@@ -59,11 +59,11 @@ def frequent(
     for one in waiting:  # which grows meanwhile
         if looks >= MOST_LOOKS:
             break
-        longer, slots = _extended(one, turns, labels)
+        longer, slots = _extend(one, turns, labels)
         looks += slots
         tried += len(longer)
         for label, found in sorted(longer.items()):
-            if kept := _kept(found, sessions, is_linked, slots * counts[label] / total):
+            if kept := _keep_promising(found, sessions, is_linked, slots * counts[label] / total):
                 grown.append(Frequent(pattern=(*one.pattern, label), found=kept))
                 waiting += grown[-1:] if len(one.pattern) + 1 < LONGEST else []
     return Sequences(found=tuple(grown), tried=tried)
@@ -108,7 +108,7 @@ def log_chance(seen: int, expected: float) -> float:
     return min(0.0, first + math.log(rest))
 
 
-def _extended(
+def _extend(
     one: Frequent, turns: Sequence[Sequence[Label]], labels: Collection[Label]
 ) -> tuple[dict[Label, list[Found]], int]:
     """By the next step: where it is found; and how many places there were for it."""
@@ -123,7 +123,7 @@ def _extended(
     return longer, slots
 
 
-def _kept(
+def _keep_promising(
     found: Sequence[Found], sessions: Sequence[str], is_linked: Callable[[Found], bool], expected: float
 ) -> tuple[Found, ...]:
     """The places where a longer pattern is worth a look: all of them, or those that are linked; none when it is not."""

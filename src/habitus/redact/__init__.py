@@ -60,7 +60,7 @@ class Redactor:
         self._spelled: tuple[frozenset[str] | None, tuple[str, ...]] = (None, ())
 
     @property
-    def _known(self) -> tuple[str, ...]:
+    def _known_spellings(self) -> tuple[str, ...]:
         """The values in all their spellings, the longest first."""
         kept = self._kept()
         if kept is not self._spelled[0]:
@@ -69,19 +69,19 @@ class Redactor:
         return self._spelled[1]
 
     def redact(self, text: str) -> Redacted:
-        clean, counts = self._redacted(text, 0)
+        clean, counts = self._redact_text(text, 0)
         return Redacted(text=clean, counts={kind: count for kind, count in counts.items() if count})
 
-    def _redacted(self, text: str, depth: int) -> tuple[str, Counter[str]]:
+    def _redact_text(self, text: str, depth: int) -> tuple[str, Counter[str]]:
         counts: Counter[str] = Counter()
-        for secret in self._known:
+        for secret in self._known_spellings:
             if secret in text:
                 counts["known"] += text.count(secret)
                 text = text.replace(secret, marker("known"))
         text = without_shapes(text, counts)
         if depth < _DEEPEST:
             for unwrapped in (without_percents, without_escapes, without_hex, without_base64):
-                text = unwrapped(text, counts, lambda inner: self._redacted(inner, depth + 1))
+                text = unwrapped(text, counts, lambda inner: self._redact_text(inner, depth + 1))
         return named.without_named(text, counts), +counts
 
     def redact_value(self, value: object) -> object:
@@ -116,7 +116,11 @@ class Redactor:
 
     def stream(self) -> Stream:
         """For a text that comes in pieces."""
-        spaced = [value for value in self._known if not (value.isascii() and value.isprintable() and " " not in value)]
+        spaced = [
+            value
+            for value in self._known_spellings
+            if not (value.isascii() and value.isprintable() and " " not in value)
+        ]
         return Stream(lambda text: self.redact(text).text, spaced)
 
 

@@ -30,7 +30,7 @@ def without_percents(text: str, counts: Counter[str], redact: Redact) -> str:
         return text
     pieces: list[str] = []
     done = 0
-    for start, end in _spelled(text, _PERCENT, _NOT_IN_URLS):
+    for start, end in _words_with_escapes(text, _PERCENT, _NOT_IN_URLS):
         clean, found = redact(unquote(text[start:end], errors="surrogateescape"))
         if found:
             counts.update(found)
@@ -46,15 +46,15 @@ def without_escapes(text: str, counts: Counter[str], redact: Redact) -> str:
         return text
     pieces: list[str] = []
     done = 0
-    for start, end in _spelled(text, _ESCAPE, _NOT_IN_WORDS):
+    for start, end in _words_with_escapes(text, _ESCAPE, _NOT_IN_WORDS):
         letters = list(_letters(text, start, end))
         said = "".join(letter for letter, _, _ in letters)
         clean, found = redact(said)
         if not found:
             continue
         counts.update(found)
-        head = _shared(said, clean)
-        tail = _shared(said[head:][::-1], clean[head:][::-1])
+        head = _common_prefix(said, clean)
+        tail = _common_prefix(said[head:][::-1], clean[head:][::-1])
         first, last = letters[head], letters[len(said) - tail - 1]
         pieces += [text[done : first[1]], json.dumps(clean[head : len(clean) - tail])[1:-1]]
         done = last[2]
@@ -67,16 +67,16 @@ def _letters(text: str, start: int, end: int) -> Iterator[tuple[str, int, int]]:
     while at < end:
         escape = _ESCAPE.match(text, at, end)
         written = escape[0] if escape else text[at]
-        letter = html.unescape(written) if written[0] == "&" else _unescaped(written) if escape else written
+        letter = html.unescape(written) if written[0] == "&" else _unescape(written) if escape else written
         yield (letter if len(letter) == 1 else "\ufffd"), at, at + len(written)
         at += len(written)
 
 
-def _unescaped(written: str) -> str:
+def _unescape(written: str) -> str:
     return chr(int(written.lstrip("\\")[1:], 16))
 
 
-def _shared(one: str, other: str) -> int:
+def _common_prefix(one: str, other: str) -> int:
     """How many letters both begin with."""
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
@@ -93,7 +93,7 @@ def without_hex(text: str, counts: Counter[str], redact: Redact) -> str:
     return _HEX.sub(replacement, text)
 
 
-def _spelled(text: str, escapes: re.Pattern[str], outside: re.Pattern[str]) -> Iterator[tuple[int, int]]:
+def _words_with_escapes(text: str, escapes: re.Pattern[str], outside: re.Pattern[str]) -> Iterator[tuple[int, int]]:
     """The words with an escape in them."""
     done = 0
     for escape in escapes.finditer(text):
@@ -110,7 +110,7 @@ def _spelled(text: str, escapes: re.Pattern[str], outside: re.Pattern[str]) -> I
 def without_base64(text: str, counts: Counter[str], redact: Redact) -> str:
     def replacement(found: re.Match[str]) -> str:
         whole = found[0]
-        if kind := _carried(_BREAKS.sub("", whole), redact):
+        if kind := _kind_inside(_BREAKS.sub("", whole), redact):
             counts[kind] += 1
             return marker(kind)
         if whole.isalnum():
@@ -118,14 +118,14 @@ def without_base64(text: str, counts: Counter[str], redact: Redact) -> str:
         return "".join(line(part) for part in _BREAKS.split(whole))
 
     def line(part: str) -> str:
-        kind = _carried(part, redact) if len(part) >= 16 else ""
+        kind = _kind_inside(part, redact) if len(part) >= 16 else ""
         counts[kind] += bool(kind)
         return marker(kind) if kind else part
 
     return _BASE64.sub(replacement, text)
 
 
-def _carried(encoded: str, redact: Redact) -> str:
+def _kind_inside(encoded: str, redact: Redact) -> str:
     """The kind of secret that is in there; nothing for a picture, a hash, or a word that only looks so."""
     bare = encoded.rstrip("=").replace("-", "+").replace("_", "/")
     try:

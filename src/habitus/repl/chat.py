@@ -49,10 +49,10 @@ from habitus.repl.commands import (
     Say,
     Undo,
     UseModel,
-    filled,
+    fill_arguments,
     in_chat,
     meaning,
-    slashed,
+    slash_command,
 )
 from habitus.repl.plain import clean, one_line
 from habitus.repl.surface import CommandReport, Surface
@@ -164,7 +164,7 @@ class Chat:
         resume: str = "",
         attached: Sequence[Path] = (),
         around: Around = Around(),  # noqa: B008  # frozen
-        typed: lines.Typed = slashed,
+        typed: lines.Typed = slash_command,
     ) -> None:
         """`open_session` goes on with the session of that id, or begins one. `typed` is a command as it is typed."""
         self.habitus = habitus
@@ -193,9 +193,9 @@ class Chat:
                 return False
             await self._do(meant, line.strip())
         except UserError as error:
-            self._failed(error.message, error.mend)
+            self._say_failure(error.message, error.mend)
         except HabitusError as error:
-            self._failed(str(error))
+            self._say_failure(str(error))
         return True
 
     async def say(self, text: str, attach: Sequence[Path] = (), *, invoked: Skill | None = None) -> Done | None:
@@ -209,7 +209,7 @@ class Chat:
             features=around.features,
             invoked=invoked,
         )
-        done = await self._surface.show_turn(self._noted(events), self.session.cancel)
+        done = await self._surface.show_turn(self._note_events(events), self.session.cancel)
         self.went_well = self.went_well and done is not None and done.outcome.is_ok
         with suppress(TimeoutError):
             await asyncio.wait_for(self.session.settle(), _LEARNING_S)
@@ -231,12 +231,12 @@ class Chat:
             }
         return self._known
 
-    def known(self) -> list[str]:
+    def skill_names(self) -> list[str]:
         with suppress(*away()):
             return [item.name for item in self.habitus.skills.listing()]
         return list(self._known)
 
-    async def _noted(self, events: AsyncGenerator[TurnEvent, None]) -> AsyncGenerator[TurnEvent, None]:
+    async def _note_events(self, events: AsyncGenerator[TurnEvent, None]) -> AsyncGenerator[TurnEvent, None]:
         """The events of a turn, and among them what can be taken back."""
         arguments: dict[str, str] = {}
         async with aclosing(events):
@@ -259,9 +259,9 @@ class Chat:
                 said, then = f"learned: {one_line(engram.text)}", f"undo: {self._typed(*self._undos[-1])}"
             self._surface.note(_line("learned", f"{said} ({then})", "dim", id=engram.id, status=encoded.status.value))
 
-    def _failed(self, message: str, mend: str = "") -> None:
+    def _say_failure(self, message: str, mend: str = "") -> None:
         self.went_well = False
-        self._surface.complain(message, in_chat(mend) if self._typed is slashed else mend)
+        self._surface.complain(message, in_chat(mend) if self._typed is slash_command else mend)
 
     async def _do(self, meant: Meant, line: str) -> None:
         match meant:
@@ -269,7 +269,7 @@ class Chat:
                 await self._say_with_attached(text)
             case Invoke(name=name, arguments=arguments):
                 skill = self.habitus.skills.load(name)
-                await self._say_with_attached(line, invoked=replace(skill, body=filled(skill.body, arguments)))
+                await self._say_with_attached(line, invoked=replace(skill, body=fill_arguments(skill.body, arguments)))
             case CommandLine(words=words, looks_at=wanted):
                 self._undos += self._run_command([self._nearest(word) if word == wanted else word for word in words])
             case SaveSkill(hint=hint):
@@ -356,7 +356,7 @@ class Chat:
     # /skill save
 
     async def _save_skill(self, hint: str) -> None:
-        draft = await self._drafted(hint)
+        draft = await self._draft_skill(hint)
         self._surface.tell(_draft_report(draft))
         # Who asks for it wants it; where somebody is there, they see the draft before it is saved.
         question = Question(text=f"Save it as '{draft.name}'?")
@@ -373,7 +373,7 @@ class Chat:
         data = {"name": saved.name, "version": saved.version, "proposal": saved.proposal}
         self._surface.tell(CommandReport(type="saved", shown=shown, data=data))
 
-    async def _drafted(self, hint: str) -> Skill:
+    async def _draft_skill(self, hint: str) -> Skill:
         drafting = asyncio.ensure_future(
             saving.draft(self.habitus, self._models.cheap, self.session.history.messages, hint)
         )

@@ -245,7 +245,7 @@ def _action(rest: str, known: Iterable[str], command: str) -> tuple[str, list[st
     raise NotFound(f"There is no '/{command} {action}'.", mend=mend)
 
 
-def slashed(*words: str) -> str:
+def slash_command(*words: str) -> str:
     """How a command of the command line is typed here: `skills rollback NAME --to 2` is `/skill rollback NAME 2`."""
     first, *rest = words
     return " ".join(["/skill" if first == "skills" else f"/{first}", *(word for word in rest if word != "--to")])
@@ -259,12 +259,12 @@ def in_chat(advice: str) -> str:
     """What an error tells a person to run, as it is typed here; what there is no command for stays as it is."""
     actions = {"skills": SKILL_ACTIONS, "lessons": LESSON_ACTIONS, "review": REVIEW_ACTIONS}
 
-    def typed(found: re.Match[str]) -> str:
+    def as_typed(found: re.Match[str]) -> str:
         first, action, *rest = found[1].split()
         is_here = action in actions.get(first, ()) and not {word for word in rest if word[0] == "-"} - {"--to"}
-        return _LISTS.get(found[1]) or (slashed(first, action, *rest) if is_here else found[0])
+        return _LISTS.get(found[1]) or (slash_command(first, action, *rest) if is_here else found[0])
 
-    return _ADVICE.sub(typed, advice)
+    return _ADVICE.sub(as_typed, advice)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -293,23 +293,23 @@ def completions(text: str, invocable: Mapping[str, str], known: Iterable[str]) -
                 if name.startswith(last)
             ]
         case ["skill", _]:
-            return _offered(SKILL_ACTIONS, last)
+            return _completions(SKILL_ACTIONS, last)
         case ["review", _]:
-            return _offered(REVIEW_ACTIONS, last)
+            return _completions(REVIEW_ACTIONS, last)
         case ["lessons", _]:
-            return _offered(("today", "week", "all", *LESSON_ACTIONS), last)
+            return _completions(("today", "week", "all", *LESSON_ACTIONS), last)
         case ["why", _]:
-            return _offered(known, last)
+            return _completions(known, last)
         case ["skill", action, _] if action not in ("save", "list", "restore"):
-            return _offered(known, last)
+            return _completions(known, last)
         case _:
             return []
 
 
-def _offered(words: Iterable[str], beginning: str) -> list[Completion]:
+def _completions(words: Iterable[str], beginning: str) -> list[Completion]:
     return [Completion(text=word, start=len(beginning)) for word in words if word.startswith(beginning)]
 
 
-def filled(body: str, arguments: str) -> str:
+def fill_arguments(body: str, arguments: str) -> str:
     """A skill's text with what was typed behind its name; a text that has no place for it is left as it is."""
     return body.replace("$ARGUMENTS", arguments)

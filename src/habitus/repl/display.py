@@ -17,7 +17,7 @@ from rich.text import Text
 
 from habitus.agent.stream import Done, Noticed, Nudged, Said, ToolFinished, ToolProgress, ToolStarted, TurnEvent
 from habitus.repl import lines, markdown
-from habitus.repl.commands import slashed
+from habitus.repl.commands import slash_command
 from habitus.repl.plain import clean, shown_seconds
 
 _REFRESH_S = 0.1
@@ -37,7 +37,7 @@ class TurnDisplay:
     """Draws the events of one turn. `is_held` while somebody is asked something."""
 
     console: Console
-    typed: lines.Typed = slashed
+    typed: lines.Typed = slash_command
     clock: Callable[[], float] = time.monotonic
     is_held: bool = False
     _live: Live | None = None
@@ -64,7 +64,7 @@ class TurnDisplay:
             self._stop()
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def hold(self) -> Iterator[None]:
         """Leave the terminal to somebody else for a moment."""
         self._flush()
         self._stop()
@@ -90,7 +90,7 @@ class TurnDisplay:
     def show(self, event: TurnEvent) -> None:
         match event:
             case Said(text=text):
-                self._said(text)
+                self._add_text(text)
             case ToolStarted(call=call, tool=tool, arguments=arguments):
                 self._flush()
                 label = lines.call_label(tool, arguments)
@@ -101,8 +101,8 @@ class TurnDisplay:
             case ToolFinished(call=call):
                 running = self._calls.pop(call)
                 self._reasons.append(event.outcome.reason)
-                self._print(lines.finished(event, running.label))
-                for line in lines.made(event):
+                self._print(lines.finished_line(event, running.label))
+                for line in lines.made_lines(event):
                     self._print(line)
                 if (undo := lines.undo(event, running.arguments, self.typed)) is not None:
                     self._print(undo)
@@ -114,12 +114,12 @@ class TurnDisplay:
                 self._print(Padding(said, (0, 0, 0, len(lines.INDENT)), expand=False))  # also where it goes on
             case Done():
                 self._flush()
-                for line in lines.done(event, self._reasons, self.typed):
+                for line in lines.done_lines(event, self._reasons, self.typed):
                     self._print(line)
             case never:
                 assert_never(never)
 
-    def _said(self, text: str) -> None:
+    def _add_text(self, text: str) -> None:
         """Blocks that can't change any more leave the moving part; a line's end is the earliest they can.
         A long block is looked at less often, so that the work grows with the text and no faster."""
         self._tail += clean(text)
@@ -134,7 +134,7 @@ class TurnDisplay:
 
     def _print_markdown(self, text: str) -> None:
         if text.strip():
-            self.console.print(*self._gap("block"), markdown.drawn(text, self.console), sep="\n")
+            self.console.print(*self._gap("block"), markdown.draw_markdown(text, self.console), sep="\n")
             self._last = "block"
 
     def _print(self, line: RenderableType) -> None:
@@ -178,7 +178,7 @@ class TurnDisplay:
         ]
         if self._tail.strip():
             room = max(self.console.height - _KEPT_FREE - len(calls), 3)
-            return Group(Text(), markdown.drawn(_end(self._tail), self.console, room), *calls)
+            return Group(Text(), markdown.draw_markdown(_end(self._tail), self.console, room), *calls)
         if not calls and not self.is_held:
             calls = [self._spun(Text(f"thinking  {shown_seconds(now - self._began)}", style="dim"))]
         return Group(*self._gap("line"), *calls)

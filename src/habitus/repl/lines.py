@@ -9,8 +9,8 @@ from rich.text import Text
 from habitus.agent.stream import Done, Noticed, Nudged, ToolFinished, about, as_object
 from habitus.events import Outcome, OutcomeKind
 from habitus.llm.model import Usage
-from habitus.repl.commands import slashed
-from habitus.repl.plain import counted, one_line, shown_seconds
+from habitus.repl.commands import slash_command
+from habitus.repl.plain import count_of, one_line, shown_seconds
 
 INDENT = "  "
 Typed = Callable[..., str]  # how a person types a command of these words
@@ -30,7 +30,7 @@ def running(label: Text, seconds: float, progress: str) -> Text:
     return Text.assemble(*parts, no_wrap=True, overflow="ellipsis")
 
 
-def finished(event: ToolFinished, label: Text) -> Text:
+def finished_line(event: ToolFinished, label: Text) -> Text:
     mark, colour = _MARKS[event.outcome.kind]
     took = (f"  {shown_seconds(event.seconds)}", "dim")
     parts: list[str | Text | tuple[str, str]] = [INDENT, (mark, colour), " ", label, took]
@@ -39,7 +39,7 @@ def finished(event: ToolFinished, label: Text) -> Text:
     return Text.assemble(*parts, no_wrap=True, overflow="ellipsis")
 
 
-def undo(event: ToolFinished, arguments: str, typed: Typed = slashed) -> Text | None:
+def undo(event: ToolFinished, arguments: str, typed: Typed = slash_command) -> Text | None:
     words = undoing(event, arguments)
     return Text(f"{INDENT}  Undo: {one_line(typed(*words))}", style="dim", overflow="fold") if words else None
 
@@ -65,7 +65,7 @@ def undoing(event: ToolFinished, arguments: str) -> tuple[str, ...]:
             return ()
 
 
-def made(event: ToolFinished) -> list[Text]:
+def made_lines(event: ToolFinished) -> list[Text]:
     """Where the files are that a call made for the person."""
     return [Text(f"{INDENT}  open: {one_line(path, 400)}", style="green", overflow="fold") for path in event.made]
 
@@ -83,7 +83,7 @@ def notice(event: Noticed) -> Text:
     return Text.assemble(INDENT, ("! ", "yellow"), (one_line(event.text, 400), "yellow"))
 
 
-def done(event: Done, told: Collection[str] = (), typed: Typed = slashed) -> list[Text]:
+def done_lines(event: Done, told: Collection[str] = (), typed: Typed = slash_command) -> list[Text]:
     """The end of a turn: that it failed, if it did (a fault of the provider was a notice); then what it took, and
     what waits. Reasons that stand above were `told`, and are not said again."""
     parts = [*spent(event.usage), shown_seconds(event.seconds)]
@@ -94,7 +94,7 @@ def done(event: Done, told: Collection[str] = (), typed: Typed = slashed) -> lis
 
 
 def waiting(count: int) -> str:
-    return f"{counted(count, 'change')} {'waits' if count == 1 else 'wait'}"
+    return f"{count_of(count, 'change')} {'waits' if count == 1 else 'wait'}"
 
 
 def _ending(outcome: Outcome, told: Collection[str]) -> Text:

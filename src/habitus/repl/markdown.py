@@ -55,7 +55,7 @@ class MarkdownBlock:
         self._text = text
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield drawn(self._text, console)
+        yield draw_markdown(self._text, console)
 
 
 def split(text: str) -> tuple[str, str]:
@@ -74,7 +74,7 @@ def _blocks(text: str) -> list[str]:
     return [*pieces[:-1], pieces[-1][:-1]]
 
 
-def drawn(text: str, console: Console, most: int | None = None) -> Text:
+def draw_markdown(text: str, console: Console, most: int | None = None) -> Text:
     """A text as it stands on the screen, one blank line between its blocks; of a long one the last `most` lines."""
     blocks = [lines for block in _blocks(clean(text)) if (lines := _drawn_block(block, console))]
     lines = [line for block in blocks for line in (*block, Text())][:-1]

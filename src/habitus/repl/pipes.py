@@ -110,14 +110,14 @@ class TextPipe:
     def _remark(self, event: TurnEvent, labels: dict[str, str], told: Collection[str]) -> None:
         match event:
             case ToolFinished(call=call):
-                for line in (lines.finished(event, Text(labels.get(call, event.tool))), *lines.made(event)):
+                for line in (lines.finished_line(event, Text(labels.get(call, event.tool))), *lines.made_lines(event)):
                     self.remark(line.plain)
             case Nudged():
                 self.remark(lines.nudge(event).plain)
             case Noticed():
                 self.remark(lines.notice(event).plain)
             case Done() if event.outcome.kind is OutcomeKind.FAILED:
-                self.remark(lines.done(event, told)[0].plain)
+                self.remark(lines.done_lines(event, told)[0].plain)
             case _:
                 pass
 

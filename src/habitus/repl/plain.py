@@ -30,6 +30,6 @@ def shown_seconds(seconds: float) -> str:
     return f"{minutes} min {rest:02d} s"
 
 
-def counted(number: int, thing: str) -> str:
+def count_of(number: int, thing: str) -> str:
     """`1 skill`, `2 skills`."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

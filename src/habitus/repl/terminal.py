@@ -14,7 +14,7 @@ from rich.text import Text
 from habitus.agent.consent import Consent, Question
 from habitus.agent.stream import Done, TurnEvent
 from habitus.repl.chat import Chat
-from habitus.repl.commands import slashed
+from habitus.repl.commands import slash_command
 from habitus.repl.display import TurnDisplay
 from habitus.repl.keyboard import LineEditor, silent_keyboard
 from habitus.repl.lines import Typed
@@ -25,7 +25,7 @@ _MOST_DETAIL = 200  # lines of a change that are shown before its question
 
 
 class Terminal:
-    def __init__(self, console: Console | None = None, *, typed: Typed = slashed) -> None:
+    def __init__(self, console: Console | None = None, *, typed: Typed = slash_command) -> None:
         self.console = console or Console(highlight=False, markup=False, emoji=False)
         self.prompt: LineEditor | None = None  # without one nobody is asked
         self._typed = typed
@@ -71,7 +71,7 @@ class Terminal:
         async with self._asking:
             self._is_free.clear()
             try:
-                with self._display.held() if self._display else nullcontext():
+                with self._display.hold() if self._display else nullcontext():
                     self._show_detail(question.detail)
                     return await self.prompt.answer(clean(question.text), question.choices)
             except EOFError:

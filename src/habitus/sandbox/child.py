@@ -223,11 +223,11 @@ def error_told(printed: str) -> str:
     if not isinstance(told, dict) or told.get("status") != "error":
         return ""
     reason = told.get("error") or told.get("message") or "no reason given"
-    words = reason if isinstance(reason, str) else _written(reason)
+    words = reason if isinstance(reason, str) else _json_text(reason)
     return " ".join(words.split())[:500]
 
 
-def _written(reason: object) -> str:
+def _json_text(reason: object) -> str:
     try:
         return json.dumps(reason, ensure_ascii=False)
     except RecursionError:

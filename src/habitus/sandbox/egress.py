@@ -86,17 +86,17 @@ class Egress:
                 async with asyncio.timeout(_HEAD_S):
                     target = target_of(await reader.readuntil(b"\r\n\r\n"))
             except (ValueError, asyncio.LimitOverrunError, TimeoutError):
-                writer.write(_said(400, "This proxy takes CONNECT, and requests for http:// addresses."))
+                writer.write(_http_answer(400, "This proxy takes CONNECT, and requests for http:// addresses."))
                 return
             if not is_granted(target, self._hosts):
                 self._refuse(target)
-                writer.write(_said(403, f"{target} was not granted to this command line."))
+                writer.write(_http_answer(403, f"{target} was not granted to this command line."))
                 return
             try:
                 async with asyncio.timeout(_CONNECT_S):
-                    there, to_there = await _connected(target)
+                    there, to_there = await _connect(target)
             except (OSError, UnicodeError, TimeoutError) as error:
-                writer.write(_said(502, f"{target} can't be reached: {str(error) or 'it does not answer'}."))
+                writer.write(_http_answer(502, f"{target} can't be reached: {str(error) or 'it does not answer'}."))
                 return
             with contextlib.closing(to_there):
                 if target.first:
@@ -157,7 +157,7 @@ def _plain(host: str | None) -> str:
     return host.lower().rstrip(".")
 
 
-async def _connected(target: Target) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _connect(target: Target) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """A line to the first of its addresses that answers. A name that leads to this machine itself is no such host."""
     found = await asyncio.get_running_loop().getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
     addresses = [str(place[0]) for *_, place in found]
@@ -193,7 +193,7 @@ async def _relay(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> 
         target.write_eof()
 
 
-def _said(code: int, reason: str) -> bytes:
+def _http_answer(code: int, reason: str) -> bytes:
     body = f"{reason}\n".encode()
     words = {400: "Bad Request", 403: "Host Not Granted", 502: "Bad Gateway"}[code]  # often all that a client shows
     head = f"HTTP/1.1 {code} {words}\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\n"

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from habitus.errors import Invalid
-from habitus.files import READ_BYTES, File, Tree, checked_path, content_of, opened, tree_hash
+from habitus.files import READ_BYTES, File, Tree, checked_path, content_of, open_regular, tree_hash
 from habitus.locks import lock
 from habitus.sandbox.inside import folders
 from habitus.sandbox.model import GIB, MIB
@@ -79,7 +79,7 @@ class Given:
         with self._alone():
             known = self._placed.get(name)
             if known is None or known[0] != digest:
-                known = (digest, self._replaced(_folder_name(name), tree, folders))
+                known = (digest, self._replace_folder(_folder_name(name), tree, folders))
                 self._placed[name] = known
             return known[1]
 
@@ -102,7 +102,7 @@ class Given:
         `clean` takes out what must not be kept, of all but the largest files. The same file again is the copy that is
         there. `OSError`: it can't be read, or there is no room.
         """
-        with self._alone(), opened(source) as original:
+        with self._alone(), open_regular(source) as original:
             found = os.fstat(original.fileno())
             identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
             if identity not in self._files:
@@ -118,14 +118,14 @@ class Given:
                 self._files[identity] = GivenFile(path=self.path_of(ATTACHED, name), copy=top / name, size=size)
             return self._files[identity]
 
-    def _replaced(self, name: str, tree: Tree, folders: Mapping[str, Path]) -> Placed:
+    def _replace_folder(self, name: str, tree: Tree, folders: Mapping[str, Path]) -> Placed:
         """The new folder takes the old one's place at once, so that code never finds half of one."""
         top = self._below(SKILLS)
         new, old = top / f".new-{name}", top / f".old-{name}"
         for rest in (new, old):
             _remove(rest)
         new.mkdir(mode=0o700)
-        left_out = _filled(new, tree, folders)
+        left_out = _fill_folder(new, tree, folders)
         if (top / name).exists():
             (top / name).rename(old)
         new.rename(top / name)
@@ -145,21 +145,21 @@ class Given:
         return below
 
 
-def _filled(folder: Path, tree: Tree, origins: Mapping[str, Path]) -> dict[str, str]:
+def _fill_folder(folder: Path, tree: Tree, origins: Mapping[str, Path]) -> dict[str, str]:
     left_out, room, count = {}, MOST_BYTES, 0
     for path, file in sorted(tree.items()):
         if count >= MOST_FILES:
             left_out[path] = f"there are more than {MOST_FILES:,} files"
         elif READ_BYTES >= file.size > room:
             left_out[path] = f"all files together are larger than {MOST_BYTES // MIB} MiB"
-        elif reason := _copied(folder, path, file, origins.get(path)):
+        elif reason := _copy_file(folder, path, file, origins.get(path)):
             left_out[path] = reason
         else:
             room, count = room - file.size, count + 1
     return left_out
 
 
-def _copied(folder: Path, path: str, file: File, origin: Path | None) -> str:
+def _copy_file(folder: Path, path: str, file: File, origin: Path | None) -> str:
     """Put one file there; why not, if not."""
     try:
         target, data = folder / checked_path(path), content_of(path, file, origin)

@@ -89,7 +89,7 @@ def _sign_of_life(child: Child) -> object:
     """Another one whenever any of its processes has run, however shortly."""
     if child.group and (used := child.group.processor_s()) is not None:
         return used
-    tasks = [task for process in _processes(child) for task in _listed(Path("/proc", str(process), "task"))]
+    tasks = [task for process in _processes(child) for task in _list_folder(Path("/proc", str(process), "task"))]
     ran = {task.name: "".join(_lines(task / "schedstat")) for task in tasks}
     does_count = all(line and not line.startswith("0 ") for line in ran.values())
     return ran if does_count else time.monotonic()
@@ -106,15 +106,15 @@ def size_of(folder: Path, processes: Iterable[int], largest: int) -> int:
         return 0
     held: dict[tuple[int, int], int] = {}
     for process in processes:
-        for file, room in _held(process, device):
+        for file, room in _held_files(process, device):
             held.setdefault(file, largest if room is None else room)
     return total + sum(held.values())
 
 
-def _held(process: int, device: int) -> Iterator[tuple[tuple[int, int], int | None]]:
+def _held_files(process: int, device: int) -> Iterator[tuple[tuple[int, int], int | None]]:
     """The unlinked files that a process keeps: open, mapped, or on their way through a socket. With what each takes."""
     proc = Path("/proc", str(process))
-    for link in _listed(proc / "fd"):
+    for link in _list_folder(proc / "fd"):
         with contextlib.suppress(OSError):
             found = link.stat()
             if stat.S_ISREG(found.st_mode) and not found.st_nlink and found.st_dev == device:
@@ -153,7 +153,7 @@ def _used_by(process: int) -> float:
     return 0.0
 
 
-def _listed(folder: Path) -> list[Path]:
+def _list_folder(folder: Path) -> list[Path]:
     """The entries of a folder of a process, which may be gone."""
     try:
         return list(folder.iterdir())

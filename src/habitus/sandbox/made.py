@@ -36,7 +36,7 @@ class Made:
             seen[path] = _stamp(found)
             is_new = self._seen.get(path) != seen[path]
             if is_new and 0 < found.st_size <= min(_LARGEST, room) and count < _MOST_KEPT:
-                with suppress(OSError), _opened(name, within) as source:  # it may be another by now
+                with suppress(OSError), _open_file(name, within) as source:  # it may be another by now
                     room, count = room - found.st_size, count + 1
                     yield name, source
         self._seen = seen
@@ -82,7 +82,7 @@ def _files(folder: Path) -> Iterator[tuple[str, os.stat_result, str, int]]:
                         yield str(path / name), found, name, within
 
 
-def _opened(name: str, within: int) -> BinaryIO:
+def _open_file(name: str, within: int) -> BinaryIO:
     fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=within)
     source = os.fdopen(fd, "rb")
     if not stat.S_ISREG(os.fstat(fd).st_mode):

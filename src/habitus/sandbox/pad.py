@@ -94,7 +94,7 @@ class Pad:
             done, missing = await self._attempt(cell, [])
             if missing and (message := await self._on_missing(self.name, missing)):
                 done, _ = await self._attempt(cell, [message])
-            done = replace(done, seconds=time.monotonic() - began, made=await self._made())
+            done = replace(done, seconds=time.monotonic() - began, made=await self._made_files())
             self.cells.append(done)
             return done
 
@@ -123,7 +123,7 @@ class Pad:
         except asyncio.CancelledError:
             # Whoever waited is gone; the cell must not go on without anybody watching it.
             await asyncio.shield(self._lose_worker("it was stopped"))
-            end = _stopped(Stop.CANCELLED, ".")
+            end = _end_of_stop(Stop.CANCELLED, ".")
             self.cells.append(_as_ended(run, end))
             raise
         return _as_ended(run, end), end.missing
@@ -137,7 +137,7 @@ class Pad:
         self._notice = " ".join(filter(None, [self._notice, await self._worker.give()]))
         return self._worker
 
-    async def _made(self) -> tuple[str, ...]:
+    async def _made_files(self) -> tuple[str, ...]:
         """What the cell has made is there also when it did not outlive it."""
         if self._keep_made is None or self._last_worker is None:
             return ()
@@ -157,18 +157,18 @@ class Pad:
                 await asyncio.wait({talk}, timeout=self._grace_s)
                 if not talk.done():
                     await self._lose_worker("it was stopped")
-                    return _stopped(*reason, f". It did not react to an interrupt: its process was ended, {_LOST}.")
+                    return _end_of_stop(*reason, f". It did not react to an interrupt: its process was ended, {_LOST}.")
             end = talk.result()
         except Gone:
             why = await self._lose_worker()
             if reason:
-                return _stopped(*reason, f". Its process ended ({why}): {_LOST}.")
+                return _end_of_stop(*reason, f". Its process ended ({why}): {_LOST}.")
             error = f"{Stop.KILLED}: its process ended ({why}); {_LOST}."
             return _End(error=error, outcome=failed(why), stopped=Stop.KILLED)
         finally:
             talk.cancel()
             worker.listen(None, None)
-        return _stopped(*reason, ". It was interrupted; variables are kept.") if reason else end
+        return _end_of_stop(*reason, ". It was interrupted; variables are kept.") if reason else end
 
     async def _talk(self, worker: WorkerProcess, run: _Run) -> _End:
         """The worker's side of the conversation, until it says that this cell is done."""
@@ -180,7 +180,7 @@ class Pad:
             if isinstance(message.get("done"), dict):
                 if message.get("id") == number:
                     worker.settle()
-                    return _checked(message["done"])
+                    return _check_end(message["done"])
             elif "ask" in message:
                 await worker.send({**await answer(self._services, message), "id": message.get("id")})
             elif "progress" in message:
@@ -243,7 +243,7 @@ def _as_ended(run: _Run, end: _End) -> Cell:
     )
 
 
-def _checked(done: Message) -> _End:
+def _check_end(done: Message) -> _End:
     """What the worker says of a cell: the cell may have said it in its name."""
     error, missing = done.get("error"), done.get("missing")
     if error is None:
@@ -252,7 +252,7 @@ def _checked(done: Message) -> _End:
     return _End(error=text, outcome=failed(_last_line(text)), missing=missing if isinstance(missing, str) else None)
 
 
-def _stopped(stop: Stop, *words: str) -> _End:
+def _end_of_stop(stop: Stop, *words: str) -> _End:
     error = "".join((stop, *words))
     return _End(error=error, outcome=infra(error), stopped=stop)
 

@@ -23,7 +23,7 @@ from habitus import resident
 from habitus.errors import HabitusError, NotFound, Refused, StorageFailed, did_you_mean
 from habitus.locks import lock
 from habitus.redact import Redactor
-from habitus.resident import connected, in_background, listen, lock_file, private
+from habitus.resident import connect_to, in_background, listen, lock_file, private
 from habitus.sandbox.model import Cell, Timeouts, timeouts_for
 from habitus.sandbox.pad import Pad
 from habitus.sandbox.runtimes.base import Runtime, check_name
@@ -120,22 +120,22 @@ class Scratchpads:
 
     def cancel(self, name: str) -> None:
         """Stop the cell that runs in the pad; its `exec` returns it with an error that begins `Cancelled`."""
-        self._known(name).cancel()
+        self._find_pad(name).cancel()
 
     def view(self, name: str) -> tuple[Cell, ...]:
         """The cells that ran since the pad was opened or reset."""
-        return tuple(self._known(name).cells)
+        return tuple(self._find_pad(name).cells)
 
     def dump(self, name: str) -> str:
         """The pad as one Markdown text: each cell, what it printed, what went wrong."""
-        cells = self._known(name).cells
+        cells = self._find_pad(name).cells
         return "\n\n".join(
             [f"# Scratchpad {name}", *(_as_markdown(number, cell) for number, cell in enumerate(cells, 1))]
         )
 
     async def reset(self, name: str) -> None:
         """Forget the variables and cells; keep the packages and files."""
-        await self._known(name).close()
+        await self._find_pad(name).close()
         del self._pads[name]
 
     async def remove(self, name: str) -> None:
@@ -174,7 +174,7 @@ class Scratchpads:
             )
         return self._pads[name]
 
-    def _known(self, name: str) -> Pad:
+    def _find_pad(self, name: str) -> Pad:
         if name not in self._pads:
             raise NotFound(f"No scratchpad '{name}' is open.", mend=did_you_mean(name, self._pads))
         return self._pads[name]
@@ -193,16 +193,16 @@ class Scratchpads:
 
 
 def _as_markdown(number: int, cell: Cell) -> str:
-    parts = [f"## Cell {number}" + (f": {cell.description}" if cell.description else ""), _fenced(cell.code, "python")]
+    parts = [f"## Cell {number}" + (f": {cell.description}" if cell.description else ""), _fence(cell.code, "python")]
     for title, text in [("Output", cell.stdout), ("Stderr", cell.stderr), ("Error", cell.error or "")]:
         if text.strip():
-            parts += [f"{title}:", _fenced(text)]
+            parts += [f"{title}:", _fence(text)]
     parts += [f"- progress: {line}" for line in cell.progress]
     parts += [f"- {line}" for line in cell.logs]
     return "\n\n".join(parts)
 
 
-def _fenced(text: str, language: str = "") -> str:
+def _fence(text: str, language: str = "") -> str:
     """A fence that is longer than any in the text."""
     fence = "```"
     while fence in text:
@@ -219,7 +219,7 @@ _NAME, _CELLS = "keeper", "cells.jsonl"
 
 def ask(folder: Path, request: dict[str, Any], *, said: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
     """Put a request to the pad's keeper and wait for its answer; `said` hears what the cell prints meanwhile."""
-    with connected(folder, _NAME) as line:
+    with connect_to(folder, _NAME) as line:
         line.sendall(json.dumps(request).encode() + b"\n")
         for answer in io.BufferedReader(_Interruptible(line)):
             message: dict[str, Any] = json.loads(answer)

@@ -54,7 +54,7 @@ class Venvs:
 
     async def install(self, folder: Path, requirements: Sequence[str], *, alone: bool = False) -> str:
         """Add packages, `alone` without those they ask for; what `uv` said about it."""
-        wanted = [checked(requirement) for requirement in requirements]
+        wanted = [check_requirement(requirement) for requirement in requirements]
         if not wanted:
             return ""
         # Into a folder, for the base Python: asking the environment's own would run what its packages planted.
@@ -102,7 +102,7 @@ def package_for(module: str) -> str:
     return _PACKAGES.get(top, top)
 
 
-def checked(text: str) -> str:
+def check_requirement(text: str) -> str:
     """A plain name with versions: an address or a path would fetch from anywhere, an option would steer uv."""
     try:
         requirement = Requirement(text)
@@ -170,7 +170,7 @@ class Environments:
         It is given links to the files of the cached one with all of them. Code sees both read-only.
         """
         await self._venvs.make(venv)
-        before = await asyncio.to_thread(_wanted, venv)
+        before = await asyncio.to_thread(_wanted_packages, venv)
         wanted = together(before, requirements)
         if set(wanted) == set(before):
             return f"Already there: {', '.join(sorted(requirements))}." if requirements else ""
@@ -197,7 +197,7 @@ class Environments:
 def together(before: Iterable[str], added: Iterable[str]) -> list[str]:
     """One requirement for each package, however its name is spelled; what is asked later of the same one counts."""
     found = {}
-    for text in map(checked, [*before, *added]):
+    for text in map(check_requirement, [*before, *added]):
         requirement = Requirement(text)
         requirement.name = canonicalize_name(requirement.name)
         found[requirement.name] = str(requirement)
@@ -219,19 +219,19 @@ def interpreter() -> str:
 
 
 def environment_hash(dependencies: Sequence[str]) -> str:
-    wanted = sorted({checked(requirement) for requirement in dependencies})
+    wanted = sorted({check_requirement(requirement) for requirement in dependencies})
     return hashlib.sha256(json.dumps([wanted, interpreter()]).encode()).hexdigest()[:32]
 
 
-def _wanted(venv: Path) -> list[str]:
+def _wanted_packages(venv: Path) -> list[str]:
     """What was asked to be in an environment; of one that has no list, what it holds."""
     listed = venv.with_name(_WANTED)
     if not listed.exists():
-        return [f"{name}=={version}" for name, version in _found(venv)]
+        return [f"{name}=={version}" for name, version in _installed_packages(venv)]
     return [str(text) for text in json.loads(listed.read_text())]
 
 
-def _found(venv: Path) -> list[tuple[str, str]]:
+def _installed_packages(venv: Path) -> list[tuple[str, str]]:
     """The packages that an environment holds, with their versions."""
     named = (folder.name.removesuffix(".dist-info").rpartition("-") for folder in packages_of(venv).glob("*.dist-info"))
     return sorted((name, version) for name, _, version in named)
@@ -239,7 +239,7 @@ def _found(venv: Path) -> list[tuple[str, str]]:
 
 def _fill(venv: Path, cached: Path, wanted: Sequence[str]) -> list[str]:
     """Give an environment the packages of a cached one; which are new. Code that runs sees them at once."""
-    packages, had = packages_of(venv), _found(venv)
+    packages, had = packages_of(venv), _installed_packages(venv)
     new, old = packages.with_name("new"), packages.with_name("old")
     for rest in (new, old):
         shutil.rmtree(rest, ignore_errors=True)
@@ -248,7 +248,7 @@ def _fill(venv: Path, cached: Path, wanted: Sequence[str]) -> list[str]:
     new.rename(packages)
     shutil.rmtree(old, ignore_errors=True)
     write_whole(venv.with_name(_WANTED), json.dumps(sorted(wanted)).encode(), durable=False)
-    return [f"{name} {version}" for name, version in _found(venv) if (name, version) not in had]
+    return [f"{name} {version}" for name, version in _installed_packages(venv) if (name, version) not in had]
 
 
 def _link(source: str, target: str) -> None:

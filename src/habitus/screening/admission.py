@@ -44,12 +44,12 @@ class Objection:
 def objection(text: str, policy: Policy = Policy()) -> Objection | None:  # noqa: B008 - a frozen value
     """What speaks against keeping this text unasked; None for an ordinary one."""
     for reading in _readings(text[:_LONGEST]):
-        if found := next((one for one in _said(reading, policy) if one.rule not in policy.silence), None):
+        if found := next((one for one in _objections(reading, policy) if one.rule not in policy.silence), None):
             return found
     return None
 
 
-def _said(text: str, policy: Policy) -> Iterator[Objection]:
+def _objections(text: str, policy: Policy) -> Iterator[Objection]:
     """By what the user wants held, by harmful commands, and by the intents."""
     lower = text.lower()
     for _, held, why in held_texts(lower, policy):

@@ -96,7 +96,7 @@ def invisible(text: str) -> Iterator[Hidden]:
             "tag_characters", "Invisible tag characters spell a text that only the model reads.", rest, place, says
         )
     if place := _SELECTORS.search(rest):
-        says = "".join(map(_selected, "".join(_SELECTORS.findall(rest))))
+        says = "".join(map(_decode_selector, "".join(_SELECTORS.findall(rest))))
         yield _hidden("variation_selectors", "A run of variation selectors carries hidden bytes.", rest, place, says)
     if place := _ZERO_WIDTH.search(rest):
         yield _hidden("zero_width_run", "A run of zero-width characters can carry a hidden text.", rest, place)
@@ -126,7 +126,7 @@ def doubtful(text: str) -> Iterator[Hidden]:
             return
 
 
-def encoded(text: str) -> Iterator[Hidden]:
+def find_encoded(text: str) -> Iterator[Hidden]:
     """Readable text inside base64, hex, escapes, entities or lists of character codes; decoded once."""
     line, counted = 1, 0
     for start, says in _decodings(text):
@@ -139,11 +139,11 @@ def encoded(text: str) -> Iterator[Hidden]:
 def _decodings(text: str) -> Iterator[tuple[int, str]]:
     letters = text.encode("ascii", "replace")
     for start, end in _long_runs(letters):
-        if says := _decoded(text[start:end]):
+        if says := _decode(text[start:end]):
             yield start, says
     if any(letters.count(mark) >= _FEWEST_ESCAPES for mark in _ESCAPE_MARKS):
         for place in _ESCAPES.finditer(text):
-            if says := _decoded(place.group()):
+            if says := _decode(place.group()):
                 yield place.start(), says
     if _LONG_LIST in letters.translate(_LISTS):
         for place in _NUMBERS.finditer(text):
@@ -177,13 +177,13 @@ def _fold(word: re.Match[str]) -> str:
     return folded if folded.isascii() else text
 
 
-def _selected(char: str) -> str:
+def _decode_selector(char: str) -> str:
     code = ord(char)
     byte = code - 0xFE00 if code < 0xE0100 else code - 0xE0100 + 16
     return chr(byte) if 32 <= byte < 127 else " "
 
 
-def _decoded(blob: str) -> str:
+def _decode(blob: str) -> str:
     if blob.startswith("&#"):
         return _readable(html.unescape(blob).encode("utf-8", "replace"))
     if blob[0] in "\\%":

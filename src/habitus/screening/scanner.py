@@ -15,7 +15,7 @@ from habitus.screening import rules
 from habitus.screening.findings import Category, Finding, Policy, Risk, excerpt_of, held_texts, worse_first
 from habitus.screening.python_code import Seen, look_at
 from habitus.screening.python_code import together as seen_together
-from habitus.screening.readable import Hidden, doubtful, encoded, invisible, is_strange, plain
+from habitus.screening.readable import Hidden, doubtful, find_encoded, invisible, is_strange, plain
 from habitus.screening.sentences import NOTHING, Sentence, sentences
 
 _PER_RULE = 8  # places of one rule in one file that are reported; the first says enough
@@ -175,7 +175,7 @@ class Page:
         return bisect_right(self._line_starts, place)
 
     @cached_property
-    def concealed(self) -> list[tuple[int, int]]:
+    def concealed_spans(self) -> list[tuple[int, int]]:
         """Spans that a page has but does not show."""
         if self.kind is not Kind.PROSE or self.is_hidden:
             return []
@@ -198,16 +198,16 @@ class Page:
             return
         spoken = {one.line: one for one in self.sentences}
         for match in rules.found_commands(self.lower):
-            if severity := self._judged(match, spoken.get(self.line_of(match.start))):
+            if severity := self._judge_command(match, spoken.get(self.line_of(match.start))):
                 excerpt = self.lower[match.start : match.end]
                 rule = match.rule
                 yield self._at(self.line_of(match.start), rule.name, rule.category, severity, rule.why, excerpt)
-        yield from self._rented()
-        yield from self._meant()
+        yield from self._find_rented_hosts()
+        yield from self._find_intents()
         if self.kind is Kind.PROSE and not self.is_hidden and "```py" in self.lower:
             yield from _scan_fenced_python(self.path, self.text, self.hosts)
 
-    def _rented(self) -> Iterator[Finding]:
+    def _find_rented_hosts(self) -> Iterator[Finding]:
         """Addresses of hosts that anyone can have for a minute."""
         for place, host in rules.addresses(self.lower):
             if rules.is_rented(host):
@@ -216,7 +216,7 @@ class Page:
                 risk = Risk.NOTE if is_said else Risk.HIGH
                 yield self._at(self.line_of(place), "rented_host", Category.EXFILTRATION, risk, why, host)
 
-    def _judged(self, match: rules.Match, said: Sentence | None) -> Risk | None:
+    def _judge_command(self, match: rules.Match, said: Sentence | None) -> Risk | None:
         """How bad a command is where it stands."""
         rule = match.rule
         if rule.needs and not self._leads_away(match):
@@ -244,10 +244,10 @@ class Page:
         return "foreign_host" in kinds
 
     def _is_concealed(self, place: int) -> bool:
-        before = bisect_right(self.concealed, (place, len(self.text))) - 1
-        return self.is_hidden or (before >= 0 and place < self.concealed[before][1])
+        before = bisect_right(self.concealed_spans, (place, len(self.text))) - 1
+        return self.is_hidden or (before >= 0 and place < self.concealed_spans[before][1])
 
-    def _meant(self) -> Iterator[Finding]:
+    def _find_intents(self) -> Iterator[Finding]:
         """What the sentences want."""
         ways = rules.ways_by_slot()
         for one in self.sentences:
@@ -314,7 +314,7 @@ def _scan_hidden(page: Page) -> Iterator[Finding]:
     if page.kind is Kind.DATA:
         return
     text, strange = page.raw, is_strange(page.raw)
-    for hidden in (*((*invisible(text), *doubtful(text)) if strange else ()), *encoded(page.text)):
+    for hidden in (*((*invisible(text), *doubtful(text)) if strange else ()), *find_encoded(page.text)):
         is_encoded = hidden.rule == "encoded_text"
         if not is_encoded:
             yield page._at(hidden.line, hidden.rule, Category.HIDDEN_TEXT, hidden.severity, hidden.why, hidden.says)
@@ -324,8 +324,8 @@ def _scan_hidden(page: Page) -> Iterator[Finding]:
             if seen.severity is Risk.HIGH:
                 why = f"Hidden code: {seen.why}"
                 yield page._at(hidden.line, seen.rule, Category.OBFUSCATION, Risk.HIGH, why, hidden.says)
-    if page.concealed:
-        yield from replace(page, text=_only(page.text, page.concealed), is_hidden=True).findings()
+    if page.concealed_spans:
+        yield from replace(page, text=_only(page.text, page.concealed_spans), is_hidden=True).findings()
 
 
 def _only(text: str, spans: Sequence[tuple[int, int]]) -> str:

@@ -87,7 +87,7 @@ def sentences(text: str, kind_of_host: KindOfHost, table: str = "words") -> Iter
     """The sentences of a text in their order, read with the words of a table."""
     heading, opening, block, count = NOTHING, NOTHING, NOTHING, 0
     goes_on = is_code = False
-    for number, stripped in _unwrapped(text):
+    for number, stripped in _unwrap_lines(text):
         is_heading = _HEADING.match(stripped) is not None
         if (not stripped and not goes_on) or is_heading:
             opening = NOTHING
@@ -119,7 +119,7 @@ def sentences(text: str, kind_of_host: KindOfHost, table: str = "words") -> Iter
         opening = block if goes_on else opening
 
 
-def _unwrapped(text: str) -> Iterator[tuple[int, str]]:
+def _unwrap_lines(text: str) -> Iterator[tuple[int, str]]:
     """The lines of a text; a sentence that was wrapped over several is one line, code is not."""
     number, whole, is_fenced = 1, [""], False
     for place, line in enumerate(text.split("\n"), 1):
@@ -142,7 +142,7 @@ def _parts(line: str) -> Iterator[str]:
 
 def words_of(sentence: str, kind_of_host: KindOfHost, table: str) -> list[Slots]:
     """The slots of each word, in order; a phrase counts where it begins."""
-    plain = folded(sentence)
+    plain = fold_text(sentence)
     tokens, special = _tokens(plain, kind_of_host)
     lexicon = _lexicon(table, is_english=not _ENGLISH.isdisjoint(tokens))
     known, openings = lexicon.known, lexicon.openings
@@ -162,9 +162,9 @@ def words_of(sentence: str, kind_of_host: KindOfHost, table: str) -> list[Slots]
             named |= special[place]
         if opens:
             opens = token.isdigit() or "leads_in" in named
-            named = _marked(named, "!")
+            named = _mark_slots(named, "!")
         if turned:
-            found.append(named.union(*(_marked(named, mark) for mark in turned)))
+            found.append(named.union(*(_mark_slots(named, mark) for mark in turned)))
             turned = {mark: left - 1 for mark, left in turned.items() if left > 1}
         else:
             found.append(named)
@@ -201,7 +201,7 @@ def _tokens(plain: str, kind_of_host: KindOfHost) -> tuple[list[str], dict[int, 
 
 
 @functools.lru_cache(maxsize=20_000)
-def _marked(named: Slots, mark: str) -> Slots:
+def _mark_slots(named: Slots, mark: str) -> Slots:
     """The slots, and the same with a mark before them."""
     return named.union(mark + name for name in named)
 
@@ -255,7 +255,7 @@ def _lexicon(table: str, *, is_english: bool) -> Lexicon:
     for language in ("english",) if is_english else ("english", "other"):
         for slot, entries in words[language].items():
             for entry in map(str.strip, entries.split(",")):
-                plain = " ".join(_INSIDE.findall(folded(entry)))
+                plain = " ".join(_INSIDE.findall(fold_text(entry)))
                 place = 4 if _UNSPACED.search(plain) else 2 * (" " in plain) + entry.endswith("*")
                 tables[place][plain] = tables[place].get(plain, NOTHING) | {slot}
     whole, beginnings, phrases, begun, anywhere = tables
@@ -280,7 +280,7 @@ def _openings(phrase: str) -> Iterator[str]:
     return (" ".join(words[:end]) for end in range(1, len(words)))
 
 
-def folded(text: str) -> str:
+def fold_text(text: str) -> str:
     """Lower case without accents and unseen characters; both sides of a comparison are folded."""
     if text.isascii():
         return text.lower()

@@ -142,15 +142,15 @@ class Values:
             case ast.Name(id=name) | ast.Attribute(attr=name):
                 return self.texts.get(name, "")
             case ast.BinOp(left=left, op=ast.Add(), right=right):
-                return self._joined("", [left, right], depth)
+                return self._join("", [left, right], depth)
             case ast.BinOp(left=left, op=ast.Div(), right=right):
-                return self._joined("/", [left, right], depth)
+                return self._join("/", [left, right], depth)
             case ast.BinOp(left=left, op=ast.Mod()):
                 return self.text_of(left, depth + 1)
             case ast.JoinedStr(values=values):
-                return self._joined("", values, depth)
+                return self._join("", values, depth)
             case ast.List(elts=items) | ast.Tuple(elts=items):
-                return self._joined(" ", items, depth)
+                return self._join(" ", items, depth)
             case ast.Subscript(value=inner, slice=ast.Slice(step=ast.UnaryOp(op=ast.USub()))):
                 return self.text_of(inner, depth + 1)[::-1]
             case ast.Call():
@@ -164,15 +164,15 @@ class Values:
             case ast.Call(
                 func=ast.Attribute(value=ast.Constant(value=str(mark)), attr="join"), args=[ast.List(elts=items)]
             ):
-                return self._joined(mark, items, depth)
+                return self._join(mark, items, depth)
             case ast.Call(func=ast.Attribute(value=inner, attr=attr), args=args) if attr in _TEXT_METHODS:
-                return self._joined("/", [inner, *args], depth)
+                return self._join("/", [inner, *args], depth)
         name = self.name_of(node.func)
         if name.endswith("Path.home"):
             return "~"
-        return self._joined("/", node.args, depth) if name.rpartition(".")[2] in _PATH_MAKERS else ""
+        return self._join("/", node.args, depth) if name.rpartition(".")[2] in _PATH_MAKERS else ""
 
-    def _joined(self, mark: str, nodes: list[ast.expr], depth: int) -> str:
+    def _join(self, mark: str, nodes: list[ast.expr], depth: int) -> str:
         pieces = (self.text_of(node, depth + 1) for node in nodes[:200])
         return mark.join(piece for piece in pieces if piece)[:_MOST_TEXT]
 

@@ -68,7 +68,7 @@ def encode(document: Document) -> IndexEntry:
     tags = " , ".join(document.tags)
     texts = (document.name, document.cue, tags, document.description, document.body[:_LONGEST_BODY])
     fields = [codes(text) for text in texts]
-    fields[4:4] = _excluded(document, texts)
+    fields[4:4] = _excluded_terms(document, texts)
     of_name = content_words(document.name)
     others = [word for word in content_words(" ".join(texts[1:4])) if word not in of_name]
     return IndexEntry(
@@ -77,18 +77,18 @@ def encode(document: Document) -> IndexEntry:
         meaning=text_digest(meaning_of(document)),
         codes=np.array([number for field in fields for number in field], dtype=np.uint32),
         lengths=tuple(len(field) for field in fields),
-        words=_shared((*of_name, *others)[:_MOST_WORDS]),
+        words=_intern_words((*of_name, *others)[:_MOST_WORDS]),
         name_words=min(len(of_name), _MOST_WORDS),
         says_when=bool(document.cue or _SAYS_WHEN.search(document.description)),
     )
 
 
-def _shared(words: tuple[str, ...]) -> tuple[str, ...]:
+def _intern_words(words: tuple[str, ...]) -> tuple[str, ...]:
     """The same words, each of them once in memory however many documents have it."""
     return tuple(map(sys.intern, words))
 
 
-def _excluded(document: Document, texts: tuple[str, ...]) -> list[list[int]]:
+def _excluded_terms(document: Document, texts: tuple[str, ...]) -> list[list[int]]:
     """The terms of each kind of exclusion that name, cue, tags and the rest of the description do not have."""
     excluded = " ".join(found[0] for found in _EXCLUDES.finditer(document.description))
     below = " ".join(found[1] for found in _EXCLUDES_BELOW.finditer(texts[4]))
@@ -137,7 +137,7 @@ def unpack(*, id: str, digest: str, meaning: str, codes: bytes, words: str, says
         meaning=meaning,
         codes=numbers[len(FIELDS) :],
         lengths=lengths,
-        words=_shared((*of_name, *others)),
+        words=_intern_words((*of_name, *others)),
         name_words=len(of_name),
         says_when=says_when,
     )

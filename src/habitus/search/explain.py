@@ -28,21 +28,21 @@ class Explanation(Mapping[str, float]):
         self._worths = worths
 
     @cached_property
-    def _told(self) -> dict[str, float]:
+    def _term_parts(self) -> dict[str, float]:
         places = np.flatnonzero(maybe(self._entry.codes, self._codes))
         return _parts(self._values, _shares(self._worths, self._entry, places))
 
     def __getitem__(self, part: str) -> float:
-        return self._told[part]
+        return self._term_parts[part]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._told)
+        return iter(self._term_parts)
 
     def __len__(self) -> int:
-        return len(self._told)
+        return len(self._term_parts)
 
     def __repr__(self) -> str:
-        return repr(self._told)
+        return repr(self._term_parts)
 
 
 def explain(

@@ -101,7 +101,7 @@ class Index:
 
         Whoever asks thousands of times in a row has looked once for what others changed, and need not again.
         """
-        with self._locked(look=look):
+        with self._hold_lock(look=look):
             found = self.evidence(query, among=among, look=False)
             if found is None:
                 return Results()
@@ -119,7 +119,7 @@ class Index:
 
     def evidence(self, query: str, *, among: Collection[str] | None = None, look: bool = True) -> IndexEvidence | None:
         """What speaks for every candidate, before it is weighed; for calibration. None when nothing can match."""
-        with self._locked(look=look):
+        with self._hold_lock(look=look):
             asked = request.read(query)
             if not asked.has_words:
                 return None
@@ -172,7 +172,7 @@ class Index:
         What means something else, below `least_meaning`, is left out without a closer look, which saves time.
         """
         document = Document(id="", name="", description=to) if isinstance(to, str) else to
-        with self._locked(look=look):
+        with self._hold_lock(look=look):
             corpus, entry = self._corpus, encode(document)
             vector = self._vectors_of([meaning_of(document)])[0]
             if self.server is not None:
@@ -183,14 +183,14 @@ class Index:
 
     def neighbours(self, least: float = 0.0) -> dict[str, tuple[Hit, ...]]:
         """For every document the few that are most like it, by at least so much."""
-        with self._locked():
+        with self._hold_lock():
             server = self.server
             corpus = self._corpus if server is None else self._with(server, server.everything())
             return likeness.neighbours(corpus, least)
 
     def supposing(self, documents: Sequence[Document], gone: Sequence[str] = ()) -> Supposed:
         """The same with these documents and without those that are gone, to be searched; nothing of it is kept."""
-        with self._locked():
+        with self._hold_lock():
             other = copy.copy(self)
             other._among, other._corpus, other._gone = None, self._corpus.copy(), frozenset(gone)
             vectors = self._vectors_of([meaning_of(document) for document in documents])
@@ -213,7 +213,7 @@ class Index:
         Whoever puts many, some at a time, need not look before the last: the next search does.
         """
         newest = {document.id: document for document in documents}
-        with self._locked(look=look):
+        with self._hold_lock(look=look):
             slots, entries = self._corpus.slots, self._corpus.entries
             changed = [
                 document
@@ -238,7 +238,7 @@ class Index:
     def remove(self, ids: Iterable[str], *, forget: bool = True) -> None:
         """Let documents go, with what was learned for them unless they only are elsewhere now."""
         gone = list(dict.fromkeys(ids))
-        with self._locked():
+        with self._hold_lock():
             forgotten = [key for id in gone for key in self._learned.keys_of(id)] if forget else []
         with sql.writing(self._engine) as connection:
             store.next_generation(connection, self._space.collection)
@@ -269,7 +269,7 @@ class Index:
 
     def forget_learned(self, which: Callable[[str, str], bool] | Collection[str]) -> int:
         """Forget the learned requests of these ids, or those for which `which(id, text)` is true."""
-        with self._locked():
+        with self._hold_lock():
             gone = [
                 (past.item, past.digest)
                 for past in self._learned.all()
@@ -283,17 +283,17 @@ class Index:
         return len(gone)
 
     def learned_texts(self) -> frozenset[str]:
-        with self._locked():
+        with self._hold_lock():
             return frozenset(past.text for past in self._learned.all())
 
     def learned_ids(self) -> frozenset[str]:
         """The ids for which anything was learned."""
-        with self._locked():
+        with self._hold_lock():
             return self._learned.items()
 
     def ids(self) -> frozenset[str]:
         """The ids of all documents."""
-        with self._locked():
+        with self._hold_lock():
             return frozenset(self._corpus.slots)
 
     @property
@@ -306,7 +306,7 @@ class Index:
         return self._corpus.share_with_body
 
     def describe(self) -> Report:
-        with self._locked():
+        with self._hold_lock():
             documents = len(self._corpus) + (0 if self.server is None else self.server.documents)
             return Report(
                 collection=self._space.collection,
@@ -318,7 +318,7 @@ class Index:
             )
 
     @contextmanager
-    def _locked(self, *, look: bool = True) -> Iterator[None]:
+    def _hold_lock(self, *, look: bool = True) -> Iterator[None]:
         """What is in memory, as it is in the database now, for one thread alone."""
         if look:
             self._look()

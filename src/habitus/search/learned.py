@@ -191,7 +191,7 @@ class _Summary:
             usual = self._means @ vector
             np.maximum.at(nearest, self._owners, self._vectors @ vector)
         else:
-            np.maximum.at(nearest, self._owners, self._shared(asked))
+            np.maximum.at(nearest, self._owners, self._shared_words(asked))
         return Liking(
             items=self._items,
             values=np.stack([meaning / 10, self._by_words(asked) / 10, _above_chance(nearest)], axis=1),
@@ -212,7 +212,7 @@ class _Summary:
             ratios[where] += np.log1p(counts * total / (_SHRINK_WORDS * counts.sum()))
         return np.asarray(ratios, dtype=np.float32)
 
-    def _shared(self, asked: set[int]) -> NDArray[np.float32]:
+    def _shared_words(self, asked: set[int]) -> NDArray[np.float32]:
         """Per learned request the share of words in common, which stands in for a cosine where there is no model."""
         return np.array([len(asked & past) / max(len(asked | past), 1) for past in self._said], dtype=np.float32)
 

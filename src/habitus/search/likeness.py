@@ -29,7 +29,7 @@ def nearest(corpus: Corpus, entry: IndexEntry, vector: Vector, k: int, least: fl
     mine, *others = _profiles(
         corpus, [entry, *(corpus.entries[slot] for slot in slots)], [vector, *corpus.vectors[slots]]
     )
-    return _sorted([_compare(mine, other) for other in others])[:k]
+    return _sort_hits([_compare(mine, other) for other in others])[:k]
 
 
 def neighbours(corpus: Corpus, least: float = 0.0) -> dict[str, tuple[Hit, ...]]:
@@ -41,10 +41,10 @@ def neighbours(corpus: Corpus, least: float = 0.0) -> dict[str, tuple[Hit, ...]]
     slots = sorted(corpus.slots.values())
     found = _profiles(corpus, [corpus.entries[slot] for slot in slots], corpus.vectors[slots])
     profiles = dict(zip(slots, found, strict=True))
-    return {id: _met(corpus, profiles, slot, least) for id, slot in sorted(corpus.slots.items())}
+    return {id: _find_like(corpus, profiles, slot, least) for id, slot in sorted(corpus.slots.items())}
 
 
-def _met(corpus: Corpus, profiles: Mapping[int, _Profile], slot: int, least: float) -> tuple[Hit, ...]:
+def _find_like(corpus: Corpus, profiles: Mapping[int, _Profile], slot: int, least: float) -> tuple[Hit, ...]:
     mine = profiles[slot]
     others, shared = _sharing(corpus, slot, mine)
     if corpus.vectors.shape[1]:
@@ -52,7 +52,7 @@ def _met(corpus: Corpus, profiles: Mapping[int, _Profile], slot: int, least: flo
         others, shared = others[shared >= _SAME_MATTER], shared[shared >= _SAME_MATTER]
     near = others[highest(shared, _NEAREST)].tolist()
     met = [_compare(mine, profiles[other]) for other in near if _words_allow(mine, profiles[other], least)]
-    return _sorted([hit for hit in met if hit.score >= least])
+    return _sort_hits([hit for hit in met if hit.score >= least])
 
 
 def _sharing(corpus: Corpus, slot: int, mine: _Profile) -> tuple[Slots, NDArray[np.float32]]:
@@ -170,7 +170,7 @@ def _overlap(a: _Weighed, b: _Weighed) -> float:
     return shared / (a.total + b.total - shared)
 
 
-def _sorted(hits: list[Hit]) -> tuple[Hit, ...]:
+def _sort_hits(hits: list[Hit]) -> tuple[Hit, ...]:
     return tuple(sorted(hits, key=lambda hit: (-round(hit.score, 6), hit.id)))
 
 

@@ -64,13 +64,13 @@ class MiniLM:
         hidden = weights["embeddings.word_embeddings.weight"][ids]
         hidden = hidden + weights["embeddings.position_embeddings.weight"][places]
         hidden = hidden + weights["embeddings.token_type_embeddings.weight"][0]
-        return self._normed("embeddings.LayerNorm", hidden)
+        return self._normalise("embeddings.LayerNorm", hidden)
 
     def _layer(self, at: str, hidden: Vectors, texts: Sequence[slice]) -> Vectors:
         attended = self._dense(at + "attention.output.dense", self._attend(at + "attention.self.", hidden, texts))
-        hidden = self._normed(at + "attention.output.LayerNorm", hidden + attended)
+        hidden = self._normalise(at + "attention.output.LayerNorm", hidden + attended)
         grown = _gelu(self._dense(at + "intermediate.dense", hidden))
-        return self._normed(at + "output.LayerNorm", hidden + self._dense(at + "output.dense", grown))
+        return self._normalise(at + "output.LayerNorm", hidden + self._dense(at + "output.dense", grown))
 
     def _attend(self, at: str, hidden: Vectors, texts: Sequence[slice]) -> Vectors:
         """Each token looks at those of its own text."""
@@ -88,7 +88,7 @@ class MiniLM:
     def _dense(self, at: str, hidden: Vectors) -> Vectors:
         return hidden @ self._weights[at + ".weight"].T + self._weights[at + ".bias"]
 
-    def _normed(self, at: str, hidden: Vectors) -> Vectors:
+    def _normalise(self, at: str, hidden: Vectors) -> Vectors:
         centred = hidden - hidden.mean(-1, keepdims=True)
         spread = np.sqrt((centred * centred).mean(-1, keepdims=True) + 1e-12)
         return np.asarray(centred / spread * self._weights[at + ".weight"] + self._weights[at + ".bias"])

@@ -45,7 +45,7 @@ class Postings:
         return other
 
     def add(self, slot: int, entry: IndexEntry) -> None:
-        terms, _, strengths = weighed([entry], first=slot)
+        terms, _, strengths = weigh_terms([entry], first=slot)
         for term, strength in zip(terms.tolist(), strengths.tolist(), strict=True):
             self._added.setdefault(term, []).append((slot, strength))
         self.added += 1
@@ -86,14 +86,14 @@ class Postings:
         return np.where(self._terms[at] == terms, at, -1)
 
     def _build(self, entries: Sequence[IndexEntry]) -> None:
-        terms, slots, strengths = weighed(entries, first=0)
+        terms, slots, strengths = weigh_terms(entries, first=0)
         first_of_term = _firsts(terms)
         self._terms = terms[first_of_term]
         self._starts = np.append(first_of_term, len(terms)).astype(np.int64)
         self._slots, self._strengths = slots.astype(np.int32), strengths
 
 
-def weighed(entries: Sequence[IndexEntry], *, first: int) -> tuple[Codes, Slots, Strengths]:
+def weigh_terms(entries: Sequence[IndexEntry], *, first: int) -> tuple[Codes, Slots, Strengths]:
     """Terms, slots and strengths, sorted by term and slot. One sort over packed (term, slot, field) does it all."""
     if not entries:
         return np.zeros(0, np.uint32), np.zeros(0, np.int64), _NO_STRENGTHS

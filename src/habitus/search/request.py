@@ -75,7 +75,7 @@ class SearchRequest:
 
 
 def read(text: str) -> SearchRequest:
-    own, pasted = _parted(_without_paths(shortened(text)))
+    own, pasted = _split_quotes(_without_paths(shorten_request(text)))
     weighted = [*_weighted_sentences(own), *((sentence, _PASTED) for sentence in _sentences(pasted))]
     return SearchRequest(
         text=own,
@@ -94,10 +94,10 @@ def _without_paths(text: str) -> str:
 
 def own_words(text: str) -> str:
     """A request without what is quoted or pasted in it; all of it where there is nothing else."""
-    return _parted(shortened(text))[0].strip()
+    return _split_quotes(shorten_request(text))[0].strip()
 
 
-def _parted(text: str) -> tuple[str, str]:
+def _split_quotes(text: str) -> tuple[str, str]:
     pasted = [found[0] for found in _QUOTED.finditer(text)]
     own = _QUOTED.sub("\n", text)
     if introduced := _INTRODUCED.search(own):
@@ -110,10 +110,10 @@ def _parted(text: str) -> tuple[str, str]:
     own = own.strip()
     if not any(char.isalnum() for char in own):
         own, pasted = text, []
-    return shortened(own, *_OWN), shortened("\n".join(pasted), *_OF_PASTE)
+    return shorten_request(own, *_OWN), shorten_request("\n".join(pasted), *_OF_PASTE)
 
 
-def shortened(text: str, head: int = _HEAD, tail: int = _TAIL) -> str:
+def shorten_request(text: str, head: int = _HEAD, tail: int = _TAIL) -> str:
     """What is wanted stands at the beginning or the end of a long text, not in its middle."""
     if len(text) <= head + tail:
         return text

@@ -21,7 +21,7 @@ from habitus.search import store
 from habitus.search.embedding import Embedder, Vectors
 from habitus.search.entry import Codes, IndexEntry, Vector, encode, meaning_of, pack
 from habitus.search.model import SHAPE, Document
-from habitus.search.postings import Strengths, weighed
+from habitus.search.postings import Strengths, weigh_terms
 
 _STEPS = 4  # of how strongly a document has a term
 _POSTINGS = 50_000  # the most that the server adds up for one request
@@ -100,7 +100,7 @@ class ServerIndex:
             joined = "JOIN search_skills s ON s.meaning = v.digest" if only is not None else ""
             where = "AND s.name = ANY(:only)" if only is not None else ""
             ways.append(_BY_VECTOR.format(schema=self._pgvector, width=self._space.width, joined=joined, where=where))
-            given["vector"] = _written(vector)
+            given["vector"] = _vector_literal(vector)
         return self._load(" UNION ".join([*ways, "SELECT unnest(CAST(:more AS text[]))"]), given)
 
     def everything(self) -> store.Loaded:
@@ -124,11 +124,11 @@ class ServerIndex:
         return words, kept
 
     def _load(self, names: str, given: Mapping[str, Any]) -> store.Loaded:
-        query = sa.text(_LOAD.format(vector=self._sent, names=names))
+        query = sa.text(_LOAD.format(vector=self._vector_column, names=names))
         with sql.reading(self._engine) as connection:
             rows = connection.execute(query, {**given, "model": self._space.model}).all()
-        received = _received if self._pgvector else bytes
-        return store.loaded([(*row[:-1], row[-1] and received(row[-1])) for row in rows], self._space.width)
+        received = _vector_bytes if self._pgvector else bytes
+        return store.load_entries([(*row[:-1], row[-1] and received(row[-1])) for row in rows], self._space.width)
 
     # Bringing it up to date
 
@@ -137,12 +137,12 @@ class ServerIndex:
         with sql.writing(self._engine) as connection:
             store.set_generation(connection, f"{self._space.collection} {self._space.model}", generation)
 
-    def known(self, names: Collection[str] | None = None) -> dict[str, str]:
+    def known_hashes(self, names: Collection[str] | None = None) -> dict[str, str]:
         """Of these skills, or all of them, the hash with which each was put here."""
         with sql.reading(self._engine) as connection:
-            return self._known(connection, names)
+            return self._known_hashes(connection, names)
 
-    def _known(self, connection: sa.Connection, names: Collection[str] | None) -> dict[str, str]:
+    def _known_hashes(self, connection: sa.Connection, names: Collection[str] | None) -> dict[str, str]:
         """Of those that can be ranked: with a vector of our model, unless that makes none."""
         with_vector = "JOIN search_skill_vectors v ON v.model = :model AND v.digest = s.meaning"
         query = f"SELECT s.name, s.tree_hash FROM search_skills s {with_vector if self._space.width else ''}"
@@ -156,7 +156,7 @@ class ServerIndex:
         with sql.writing(self._engine) as connection:
             if not connection.execute(_TRY_LOCK).scalar_one():
                 return False
-            known = self._known(connection, hashes)
+            known = self._known_hashes(connection, hashes)
             documents = [*read([name for name, tree_hash in hashes.items() if known.get(name) != tree_hash])]
             entries = [encode(document) for document in documents]
             self._write_vectors(
@@ -181,14 +181,14 @@ class ServerIndex:
         hashes: Mapping[str, str],
     ) -> None:
         given = {"names": list(names)}
-        before = store.loaded(connection.execute(_OLD, given).all(), 0).entries
+        before = store.load_entries(connection.execute(_OLD, given).all(), 0).entries
         connection.execute(_DELETE, given)
         words = _words(entries)
         rows = [_row(entry, hashes[entry.id], words[place]) for place, entry in enumerate(entries)]
         if rows:
             connection.execute(_INSERT, rows)
-        changes = Counter(_counted(entries, words))
-        changes.subtract(_counted(before, _words(before)))
+        changes = Counter(_count_entries(entries, words))
+        changes.subtract(_count_entries(before, _words(before)))
         self._change_counts(connection, changes)
         connection.execute(_DROP_VECTORS, {"digests": [entry.meaning for entry in before]})
 
@@ -212,7 +212,7 @@ class ServerIndex:
             {
                 "model": self._space.model,
                 "digest": digest,
-                "vector": _written(vector) if self._pgvector else vector.tobytes(),
+                "vector": _vector_literal(vector) if self._pgvector else vector.tobytes(),
             }
             for digest, vector in zip(missing, vectors, strict=True)
         ]
@@ -227,13 +227,13 @@ class ServerIndex:
             return str(connection.execute(_VECTOR_SCHEMA).scalar() or "")
 
     @property
-    def _sent(self) -> str:
+    def _vector_column(self) -> str:
         return f"{self._pgvector}.vector_send(v.vector)" if self._pgvector else "v.vector"
 
 
 def _words(entries: Sequence[IndexEntry]) -> list[list[tuple[int, int]]]:
     """For each entry its different terms, each with the step of how strongly it is there."""
-    terms, rows, strengths = weighed(entries, first=0)
+    terms, rows, strengths = weigh_terms(entries, first=0)
     steps = np.minimum((strengths * _STEPS).astype(np.int64), _STEPS - 1)
     found: list[list[tuple[int, int]]] = [[] for _ in entries]
     for term, row, step in zip(terms.tolist(), rows.tolist(), steps.tolist(), strict=True):
@@ -241,7 +241,7 @@ def _words(entries: Sequence[IndexEntry]) -> list[list[tuple[int, int]]]:
     return found
 
 
-def _counted(entries: Sequence[IndexEntry], words: Sequence[Sequence[tuple[int, int]]]) -> list[tuple[int, int]]:
+def _count_entries(entries: Sequence[IndexEntry], words: Sequence[Sequence[tuple[int, int]]]) -> list[tuple[int, int]]:
     """What these entries add to the counts."""
     with_body = sum(entry.lengths[-1] > 0 for entry in entries)
     return [*[(_ALL, 0)] * len(entries), *[(_WITH_BODY, 0)] * with_body, *(word for some in words for word in some)]
@@ -271,11 +271,11 @@ def _array(numbers: Iterable[int]) -> str:
     return f"{{{','.join(map(str, numbers))}}}"
 
 
-def _written(vector: Vector) -> str:
+def _vector_literal(vector: Vector) -> str:
     return f"[{','.join(map(repr, vector.tolist()))}]"
 
 
-def _received(blob: bytes) -> bytes:
+def _vector_bytes(blob: bytes) -> bytes:
     """What pgvector sends, behind two short numbers, as numpy keeps it here."""
     return np.frombuffer(blob[4:], dtype=">f4").astype(np.float32).tobytes()
 

@@ -104,13 +104,13 @@ def gather(
         detail,
     )
     borders = np.array([request.is_asked and entry.lengths[_EXCLUDED] > 0 for entry in chosen])
-    stated = (borders, _excluded(asked, chosen), _of_project(corpus, project, chosen))
+    stated = (borders, _excluded_share(asked, chosen), _of_project(corpus, project, chosen))
     strength = _lexical(corpus, asked, asked.weights)[slots] / max(float(asked.weights.sum()), 1e-9)
     fit = (strength, _coverage(corpus, asked, asked.weights, slots), meaning[slots], part, *plain)
-    return Signals(slots=slots, values=_stacked(columns), stated=_stacked(stated), fit=_stacked(fit))
+    return Signals(slots=slots, values=_stack(columns), stated=_stack(stated), fit=_stack(fit))
 
 
-def _stacked(columns: Iterable[NDArray[Any]]) -> Floats:
+def _stack(columns: Iterable[NDArray[Any]]) -> Floats:
     return np.stack([np.asarray(column, dtype=np.float32) for column in columns], axis=1)
 
 
@@ -205,7 +205,7 @@ def highest(scores: Floats, count: int) -> Slots:
     return np.concatenate([above, np.flatnonzero(scores == least)[: count - len(above)]])
 
 
-def _excluded(asked: Asked, entries: Sequence[IndexEntry]) -> Floats:
+def _excluded_share(asked: Asked, entries: Sequence[IndexEntry]) -> Floats:
     shares = np.zeros(len(entries), dtype=np.float32)
     for row, entry in enumerate(entries):
         if entry.lengths[_EXCLUDED] or entry.lengths[_EXCLUDED + 1]:
@@ -319,15 +319,15 @@ def _word_by_word(
     names = np.array([corpus.entries[slot].name_words for slot in slots.tolist()])
     of_name = (np.arange(len(back)) - np.repeat(starts, sizes)) < np.repeat(names, sizes)
 
-    def compared(of_asked: NDArray[Any], of_there: Floats) -> tuple[Floats, Floats, Floats]:
+    def compare(of_asked: NDArray[Any], of_there: Floats) -> tuple[Floats, Floats, Floats]:
         words = best_for_asked @ of_asked / max(float(of_asked.sum()), 1e-9)
         said = np.add.reduceat(nearest * of_there, starts) / np.maximum(np.add.reduceat(of_there, starts), 1e-9)
         in_name = of_there * of_name
         name = np.add.reduceat(nearest * in_name, starts) / np.maximum(np.add.reduceat(in_name, starts), 1e-9)
         return _floats(words), _floats(said), _floats(name)
 
-    by_rarity = compared(corpus.rarity(asked_codes) * weights, there.rarity[back])
-    return by_rarity, compared(weights, np.ones(len(back), dtype=np.float32))
+    by_rarity = compare(corpus.rarity(asked_codes) * weights, there.rarity[back])
+    return by_rarity, compare(weights, np.ones(len(back), dtype=np.float32))
 
 
 def _nearness(asked: Vectors, asked_codes: Codes, vectors: Vectors, codes: Codes) -> tuple[Floats, Floats]:

@@ -94,10 +94,10 @@ def load(connection: sa.Connection, space: Space, *, after: int) -> Loaded:
     columns = (table.id, table.digest, table.meaning, table.says_when, table.codes, table.words)
     query = _with_vectors(sa.select(*columns, vectors.c.vector), documents, table.meaning, space)
     query = query.where(table.collection == space.collection, table.generation > after).order_by(table.id)
-    return loaded(connection.execute(query), space.width)
+    return load_entries(connection.execute(query), space.width)
 
 
-def loaded(rows: Iterable[Sequence[Any]], width: int) -> Loaded:
+def load_entries(rows: Iterable[Sequence[Any]], width: int) -> Loaded:
     """Rows of id, digest, meaning, says_when, codes, words and vector as entries; without a width there are none."""
     entries: list[IndexEntry] = []
     blobs: list[bytes] = []

@@ -113,13 +113,13 @@ def _split(chunk: str) -> list[str]:
     found: list[str] = []
     rest = 0
     for run in _CJK.finditer(chunk):
-        found += _ascii_terms(_folded(chunk[rest : run.start()]))
+        found += _ascii_terms(_strip_accents(chunk[rest : run.start()]))
         found += _pairs(run.group())
         rest = run.end()
-    return found + _ascii_terms(_folded(chunk[rest:]))
+    return found + _ascii_terms(_strip_accents(chunk[rest:]))
 
 
-def _folded(text: str) -> str:
+def _strip_accents(text: str) -> str:
     return "".join(char for char in unicodedata.normalize("NFKD", text) if not unicodedata.combining(char))
 
 

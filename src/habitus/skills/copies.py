@@ -8,8 +8,8 @@ from pathlib import Path
 
 from habitus.files import File, Tree, tree_hash, without_examination
 from habitus.skills import records, trees
-from habitus.skills.layers import Layer, merged, merged_body
-from habitus.skills.listing import Listed, filled, with_source
+from habitus.skills.layers import Layer, merge_summaries, merged_body
+from habitus.skills.listing import Listed, fill_copy, with_source
 from habitus.skills.model import Skill, Stage
 from habitus.skills.outside import OutsideContent
 from habitus.skills.powers import is_code
@@ -37,7 +37,7 @@ class SkillFiles:
         return tuple(sorted(path for path in self.tree if path not in own))
 
     @property
-    def trusted(self) -> Tree:
+    def trusted_tree(self) -> Tree:
         return {path: file for path, file in self.tree.items() if path not in self.untrusted}
 
 
@@ -58,12 +58,12 @@ def counting(
         is_trusted = outside.is_trusted(layer, item.name, digest)
         skill = layer.store.load(item.name, look=look) if is_trusted or not has_trusted else None
         if skill is not None:
-            copies.append(Copy(layer=layer, skill=outside.seen(layer, with_source(skill, layer), digest)))
+            copies.append(Copy(layer=layer, skill=outside.apply_trust(layer, with_source(skill, layer), digest)))
             has_trusted = has_trusted or is_trusted
     layer = layer_of(item.layer)
     skill = layer.store.load(item.name, look=look)
     if skill is not None:
-        copies.append(Copy(layer=layer, skill=outside.seen(layer, with_source(skill, layer), item.tree_hash)))
+        copies.append(Copy(layer=layer, skill=outside.apply_trust(layer, with_source(skill, layer), item.tree_hash)))
     return copies
 
 
@@ -74,8 +74,8 @@ def one_skill(copies: Sequence[Copy], fill: Mapping[str, str] | None = None) -> 
     for copy in copies:
         base = skill if copy.skill.manifest.extends else None
         fills = copy.layer.fills_placeholders or copy.skill.manifest.placeholders or (base is not None and fills)
-        shown = filled(copy.layer, copy.skill, fill) if fills and fill is not None else copy.skill
-        skill = shown if base is None else records.with_body(merged(base, shown), merged_body(base, shown))
+        shown = fill_copy(copy.layer, copy.skill, fill) if fills and fill is not None else copy.skill
+        skill = shown if base is None else records.with_body(merge_summaries(base, shown), merged_body(base, shown))
     return skill
 
 

@@ -52,7 +52,7 @@ def read_index(address: str, reach: Reach) -> list[Offered] | None:
             found = download(urljoin(base, place), reach, largest=_LARGEST_INDEX)
         except NotFound:
             continue
-        offered = _offered(found, is_old=place == _OLD_INDEX)
+        offered = _parse_index(found, is_old=place == _OLD_INDEX)
         for url in [url for one in offered for url in one.urls.values()]:
             refuse_elsewhere(found.url, url, reach)
         return offered
@@ -107,7 +107,7 @@ def pack(files: Mapping[str, bytes]) -> bytes:
     return gzip.compress(plain.getvalue(), mtime=0)
 
 
-def _offered(found: Download, *, is_old: bool) -> list[Offered]:
+def _parse_index(found: Download, *, is_old: bool) -> list[Offered]:
     try:
         said = json.loads(found.content)
         schema, rows = said.get("$schema"), said["skills"]
@@ -127,7 +127,7 @@ def _row(row: Any, index: str) -> Offered:
             _DIGEST.fullmatch(digest)
         ):
             path = "SKILL.md" if kind == "skill-md" else ""
-            return Offered(name=names.checked(name), urls={path: urljoin(index, url)}, digest=digest)
+            return Offered(name=names.check_name(name), urls={path: urljoin(index, url)}, digest=digest)
         case _:
             raise Invalid(f"The index at {index} has an entry that can't be read.", mend="Tell whoever publishes it.")
 
@@ -135,7 +135,7 @@ def _row(row: Any, index: str) -> Offered:
 def _old_row(row: Any, index: str) -> Offered:
     match row:
         case {"name": str(name), "files": list(files)} if files and all(isinstance(file, str) for file in files):
-            name = names.checked(name)
+            name = names.check_name(name)
             base = urljoin(index, f"{name}/")
             return Offered(name=name, urls={file: urljoin(base, file) for file in files})
         case _:
@@ -155,7 +155,7 @@ def _unpack(folder: Path, url: str, content: bytes) -> None:
     packed = folder.with_name(f"{folder.name}{_ending(url)}")
     packed.write_bytes(content)
     try:
-        with archives.unpacked(packed, name=folder.name) as top:
+        with archives.unpack(packed, name=folder.name) as top:
             if not (top / "SKILL.md").is_file():
                 raise CantTake("There is no SKILL.md at its root.")
             shutil.move(top, folder)

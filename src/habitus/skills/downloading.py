@@ -114,7 +114,7 @@ def _connect(at: SplitResult, host: str, reach: Reach) -> http.client.HTTPConnec
         address = public_address(host, port) if reach.is_public_only else host
         line = socket.create_connection((address, port), timeout=_SECONDS)
         connection = http.client.HTTPConnection(host, port, timeout=_SECONDS)
-        connection.sock = _encrypted(line, host) if at.scheme == "https" else line
+        connection.sock = _encrypt(line, host) if at.scheme == "https" else line
     except OSError as error:
         raise StorageFailed(f"{host} can't be reached: {error}.", mend="Check the address and the network.") from None
     return connection
@@ -127,7 +127,7 @@ def _through(proxy: SplitResult, scheme: str, host: str, port: int) -> http.clie
     return connection
 
 
-def _encrypted(line: socket.socket, host: str) -> ssl.SSLSocket:
+def _encrypt(line: socket.socket, host: str) -> ssl.SSLSocket:
     return ssl.create_default_context().wrap_socket(line, server_hostname=host)
 
 

@@ -37,13 +37,13 @@ def apply(text: str, edit: Edit) -> str:
         case Operation.REPLACE:
             return _operand(edit, "content")
         case Operation.APPEND:
-            return _joined(text, _operand(edit, "content"))
+            return _join_parts(text, _operand(edit, "content"))
         case Operation.PREPEND:
-            return _joined(_operand(edit, "content"), text)
+            return _join_parts(_operand(edit, "content"), text)
         case Operation.DELETE:
-            return _found(text, _operand(edit, "content"), "", all_of_them=False)
+            return _replace_text(text, _operand(edit, "content"), "", all_of_them=False)
         case Operation.FIND_REPLACE:
-            return _found(text, _operand(edit, "find"), _operand(edit, "replace"), all_of_them=edit.replace_all)
+            return _replace_text(text, _operand(edit, "find"), _operand(edit, "replace"), all_of_them=edit.replace_all)
         case never:
             assert_never(never)
 
@@ -64,14 +64,14 @@ def _operand(edit: Edit, name: str) -> str:
     return value
 
 
-def _joined(first: str, second: str) -> str:
+def _join_parts(first: str, second: str) -> str:
     """Exactly one newline is put between the parts where there is none."""
     if not first or not second or first.endswith("\n") or second.startswith("\n"):
         return first + second
     return f"{first}\n{second}"
 
 
-def _found(text: str, find: str, replacement: str, *, all_of_them: bool) -> str:
+def _replace_text(text: str, find: str, replacement: str, *, all_of_them: bool) -> str:
     if not find:
         raise Invalid("The text to find is empty.", mend="Give the exact text that stands in the skill.")
     if find not in text:

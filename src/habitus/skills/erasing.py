@@ -45,7 +45,7 @@ class Traces:
 
 def traces(connection: sa.Connection, names: Collection[str], conversations: Collection[str]) -> Traces:
     """`names` are how they sign, `conversations` those in which proposals were made for them."""
-    theirs = _signed(versions.c.author, names)
+    theirs = _is_signed_by(versions.c.author, names)
     columns = (skills.c.name, skills.c.version, skills.c.archived_on, skills.c.archived_as)
     query = sa.select(versions.c.skill, versions.c.number, versions.c.tree, *columns).join(skills)
     with_tool = versions.c.tree.contains(f'"{TOOL_FILE}"', autoescape=True)
@@ -60,9 +60,11 @@ def traces(connection: sa.Connection, names: Collection[str], conversations: Col
     archived = {row.skill: row.archived_as for row in newest if row.archived_on is not None}
     present = [row for row in newest if row.archived_on is None]
     past = [(row.skill, row.number) for row in made if row.number != row.version and row.skill not in archived]
-    switched = connection.execute(sa.select(switches.c.id, switches.c.skill).where(_signed(switches.c.author, names)))
-    put_away = connection.execute(sa.select(skills.c.id).where(_signed(skills.c.archived_by, names))).scalars()
-    wrote = connection.execute(sa.select(proposals.c.id).where(_signed(proposals.c.author, names))).scalars()
+    switched = connection.execute(
+        sa.select(switches.c.id, switches.c.skill).where(_is_signed_by(switches.c.author, names))
+    )
+    put_away = connection.execute(sa.select(skills.c.id).where(_is_signed_by(skills.c.archived_by, names))).scalars()
+    wrote = connection.execute(sa.select(proposals.c.id).where(_is_signed_by(proposals.c.author, names))).scalars()
     with_tool = proposals.c.tree.contains(f'"{TOOL_FILE}"', autoescape=True)
     talked = connection.execute(
         sa.select(proposals.c.id, proposals.c.conversation, proposals.c.tree).where(
@@ -119,7 +121,7 @@ def erase(connection: sa.Connection, found: Traces, also: Collection[str] = ()) 
     _sweep(connection, {sha256 for tree in trees for sha256 in _contents(tree)} | set(also))
 
 
-def _signed(author: sa.Column[str], names: Collection[str]) -> sa.ColumnElement[bool]:
+def _is_signed_by(author: sa.Column[str], names: Collection[str]) -> sa.ColumnElement[bool]:
     """Whether somebody signed it, by how authors are written down."""
     begins = [f'["user", {json.dumps(name, ensure_ascii=False)}, ' for name in names]
     return sa.or_(*(author.startswith(begin, autoescape=True) for begin in begins))

@@ -64,7 +64,7 @@ class _Source:
 
 
 @contextmanager
-def fetched(
+def fetch_source(
     wanted: str,
     *,
     cwd: Path,
@@ -87,16 +87,16 @@ def fetched(
             return
         source = _source(wanted, None if reach.is_public_only else local, host)
         source = replace(source, branch=branch or source.branch)
-        yield _cloned(source, Path(scratch), environ, reach)
+        yield _clone(source, Path(scratch), environ, reach)
 
 
-def _cloned(source: _Source, scratch: Path, environ: Mapping[str, str], reach: Reach) -> Fetched:
+def _clone(source: _Source, scratch: Path, environ: Mapping[str, str], reach: Reach) -> Fetched:
     """The newest commit of a repository, or of a branch of it."""
     about, is_newest = source.repository, source.branch == _NEWEST
     place = scratch / _repository_name(without_login(about))
     branch = () if is_newest else (f"--branch={source.branch}",)
     clone = ("clone", "--quiet", "--depth", "1", "--no-recurse-submodules", *branch, "--", about, str(place))
-    _git(*_pinned(about, reach), *clone, about=about, environ=environ)
+    _git(*_pin_address(about, reach), *clone, about=about, environ=environ)
     commit = _git("-C", str(place), "rev-parse", "HEAD", about=about, environ=environ).strip()
     return Fetched(
         path=_folder_in(place, source),
@@ -138,7 +138,7 @@ def _refuse_private(wanted: str) -> None:
         raise Refused("Only the owner of this home adds from there.", mend="Give https://… or OWNER/REPO.")
 
 
-def _pinned(repository: str, reach: Reach) -> tuple[str, ...]:
+def _pin_address(repository: str, reach: Reach) -> tuple[str, ...]:
     """Git goes to the address that was checked, and no further."""
     if not reach.is_public_only:
         return ()
@@ -204,7 +204,7 @@ def _git(*arguments: str, about: str, environ: Mapping[str, str]) -> str:
     try:
         done = subprocess.run(
             ["git", *arguments],
-            env=_needed(environ) | quiet,
+            env=_git_environment(environ) | quiet,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             encoding="utf-8",
@@ -227,7 +227,7 @@ def _git(*arguments: str, about: str, environ: Mapping[str, str]) -> str:
     return done.stdout
 
 
-def _needed(environ: Mapping[str, str]) -> dict[str, str]:
+def _git_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """What git needs from around it: the search path, the home with its configuration, proxies and certificates."""
     wanted = ("PATH", "HOME", "USER", "LANG", "SSH_AUTH_SOCK", "XDG_CONFIG_HOME", "SSL_CERT_FILE", "GIT_SSL_CAINFO")
     return {name: value for name, value in environ.items() if name in wanted or name.lower().endswith("_proxy")}

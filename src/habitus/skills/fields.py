@@ -106,7 +106,7 @@ class Fields:
         """From an object that has attributes of their names, such as the body of a request; those it lacks stay."""
         return cls(**{name: getattr(holder, name, None) for name in NAMES})
 
-    def applied(self, skill: Skill) -> Skill:
+    def apply_to(self, skill: Skill) -> Skill:
         changes: dict[str, Any] = dict(self.values)
         return replace(skill, **changes)
 

@@ -113,7 +113,7 @@ class Finder:
         with self._lock:
             self._index(at).learn(name, request, weight=weight)
 
-    def learned(self) -> frozenset[str]:
+    def learned_requests(self) -> frozenset[str]:
         """The texts of the requests that were learned."""
         with self._lock:
             return self._index().learned_texts()

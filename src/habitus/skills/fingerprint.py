@@ -49,7 +49,7 @@ def visible(snapshot: Snapshot, context: GateContext) -> dict[str, str]:
     return {
         item.name: item.tree_hash
         for item in snapshot.listing
-        if item.summary is not None and item.state not in NEVER and not gates.closed(item.summary, context)
+        if item.summary is not None and item.state not in NEVER and not gates.closed_gates(item.summary, context)
     }
 
 

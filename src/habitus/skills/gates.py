@@ -53,10 +53,10 @@ def disabled_by(summary: Summary, context: GateContext) -> str:
 
 def is_barred(summary: Summary, context: GateContext) -> bool:
     """Whether the skill is switched off or closed for somebody."""
-    return bool(disabled_by(summary, context) or closed(summary, context))
+    return bool(disabled_by(summary, context) or closed_gates(summary, context))
 
 
-def closed(summary: Summary, context: GateContext) -> list[str]:
+def closed_gates(summary: Summary, context: GateContext) -> list[str]:
     """The gates that are closed for this skill, each with what would open it."""
     manifest = summary.manifest
     if context.layers and summary.layer not in context.layers:
@@ -90,7 +90,7 @@ def _missing_tools(manifest: Manifest, context: GateContext) -> list[str]:
 
 
 def _missing(text: str, packages: Packages, seen: frozenset[str] = frozenset()) -> str:
-    requirement = _parsed(text)
+    requirement = _parse_requirement(text)
     if requirement is None:
         return f"says '{text}', which is no requirement that can be checked"
     if requirement.marker is not None and not requirement.marker.evaluate():
@@ -111,7 +111,7 @@ def _missing(text: str, packages: Packages, seen: frozenset[str] = frozenset()) 
 def _required_by(extra: str, requirements: Iterable[str]) -> Iterator[str]:
     """What an extra adds to a package. A line of the package's own that makes no sense is nobody's to mend here."""
     for text in requirements:
-        part = _parsed(text)
+        part = _parse_requirement(text)
         if part is None or part.marker is None or part.marker.evaluate({"extra": ""}):
             continue
         if part.marker.evaluate({"extra": extra}):
@@ -119,7 +119,7 @@ def _required_by(extra: str, requirements: Iterable[str]) -> Iterator[str]:
             yield str(part)
 
 
-def _parsed(text: str) -> Requirement | None:
+def _parse_requirement(text: str) -> Requirement | None:
     from packaging.requirements import InvalidRequirement, Requirement  # only skills with dependencies need it
 
     try:

@@ -98,7 +98,7 @@ class Importer:
         self._engine = engine
         self._clock = clock
         self._scan = scan
-        review.when_approved(self._approved)
+        review.when_approved(self._on_approval)
 
     def run(
         self,
@@ -151,7 +151,7 @@ class Importer:
                 entry, waits = self._namesake(entry, layer, choose, known[entry.name].origin, here)
                 known |= origins(self._engine, layer, [entry.name])
             digest = tree_hash(entry.tree)
-            result = _judged(entry, digest, here.get(entry.name), known.get(entry.name), overwrite=overwrite)
+            result = _judge_entry(entry, digest, here.get(entry.name), known.get(entry.name), overwrite=overwrite)
             if digest == said_there.get((entry.format, entry.name)):
                 result = Result(name=entry.name, verdict=Verdict.UNCHANGED, origin=entry.origin)
             if result is None and entry.name in unusable:
@@ -161,7 +161,7 @@ class Importer:
                 result = Result(name=entry.name, verdict=Verdict.REFUSED, reason=clash, origin=entry.origin)
             if result is None and (waits or not is_trusted):
                 findings = (*([waits] if waits else []), *(() if is_trusted else self._scan(entry.tree)))
-                result = self._held(entry, layer, author, proposals.get((entry.name, digest)), findings)
+                result = self._hold(entry, layer, author, proposals.get((entry.name, digest)), findings)
             if result is None:
                 to_save[entry.name] = entry
                 verdict = Verdict.UPDATED if entry.name in here else Verdict.IMPORTED
@@ -205,9 +205,9 @@ class Importer:
                 known = origins(self._engine, layer)
                 mine = {name for name, one in known.items() if not _is_another(one.origin, entry.origin)}
                 name = unique_name(entry.name, lambda taken: taken in here and taken not in mine)
-                return replace(entry, name=name, tree=trees.renamed(entry.tree, name)), ""
+                return replace(entry, name=name, tree=trees.rename_tree(entry.tree, name)), ""
 
-    def _held(
+    def _hold(
         self, entry: Incoming, layer: str, author: Author, earlier: Proposal | None, findings: Sequence[str]
     ) -> Result | None:
         """Content with findings becomes a proposal; one that was turned down before stays out."""
@@ -271,7 +271,7 @@ class Importer:
                 mine = (imports.c.layer == layer, imports.c.name.in_(list(new)))
                 connection.execute(imports.update().where(*mine).values(is_finished=True))
 
-    def _approved(self, proposal: Proposal) -> None:
+    def _on_approval(self, proposal: Proposal) -> None:
         """A held skill was let in: from now on it is one that was imported."""
         change = proposal.change
         if "origin" not in change.details:
@@ -327,7 +327,9 @@ def _entry(change: Change) -> Incoming:
     )
 
 
-def _judged(entry: Incoming, digest: str, here: str | None, known: Origin | None, *, overwrite: bool) -> Result | None:
+def _judge_entry(
+    entry: Incoming, digest: str, here: str | None, known: Origin | None, *, overwrite: bool
+) -> Result | None:
     """A verdict that needs no scan and no write; None for what is to be taken in. `digest` is of its files."""
     if here == digest:
         return Result(name=entry.name, verdict=Verdict.UNCHANGED, origin=entry.origin)
@@ -363,7 +365,7 @@ def _said_there(store: SkillStore, entries: Sequence[Incoming]) -> dict[tuple[st
         names = [entry.name for entry in entries if entry.format == format]
         read = [(store.load(name, look=False), store.tree(name, look=False)) for name in names]
         there = [Outgoing(skill=skill, tree=tree) for skill, tree in read if skill is not None and tree is not None]
-        found |= {(format, name): digest for name, digest in carried.hashes(detect.named(format), there).items()}
+        found |= {(format, name): digest for name, digest in carried.hashes(detect.format_named(format), there).items()}
     return found
 
 

@@ -82,7 +82,7 @@ def project_root(cwd: Path) -> Path:
     return next((place for place in (cwd, *cwd.parents) if (place / ".git").exists()), cwd)
 
 
-def merged(lower: Summary, higher: Summary) -> Summary:
+def merge_summaries(lower: Summary, higher: Summary) -> Summary:
     """The lower skill with the fields that the higher one states; everything else of it stays."""
     plain = {name: getattr(higher, name) for name in higher.stated & _PLAIN_FIELDS}
     stated = {name: getattr(higher.manifest, name) for name in higher.stated & _MANIFEST_FIELDS}

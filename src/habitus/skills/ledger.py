@@ -280,7 +280,7 @@ class Ledger:
             query = sa.select(blobs.c.sha256).where(blobs.c.sha256.in_(sha256s))
             for kept in connection.execute(query).scalars():
                 del contents[kept]
-        rows = [{"sha256": sha256, "packed": _packed(content)} for sha256, content in contents.items()]
+        rows = [{"sha256": sha256, "packed": _pack(content)} for sha256, content in contents.items()]
         sql.insert_missing(connection, blobs, rows)
 
     def contents(self, connection: sa.Connection, tree: Tree) -> dict[str, File]:
@@ -353,7 +353,7 @@ class Ledger:
             )
         )
 
-    def archived(self, connection: sa.Connection) -> list[tuple[Archived, str | None]]:
+    def list_archived(self, connection: sa.Connection) -> list[tuple[Archived, str | None]]:
         """What was deleted, newest first, each with its directory in the archive."""
         query = (
             sa.select(skills)
@@ -430,11 +430,11 @@ class Ledger:
         assert key is not None
         return int(key[0])
 
-    def intended(self, connection: sa.Connection) -> list[tuple[int, dict[str, Any]]]:
+    def list_intents(self, connection: sa.Connection) -> list[tuple[int, dict[str, Any]]]:
         query = sa.select(intents).where(intents.c.layer == self.key).order_by(intents.c.id)
         return [(row.id, json.loads(row.plan)) for row in connection.execute(query)]
 
-    def done(self, connection: sa.Connection, intent: int) -> None:
+    def finish_intent(self, connection: sa.Connection, intent: int) -> None:
         connection.execute(intents.delete().where(intents.c.id == intent))
 
 
@@ -443,7 +443,7 @@ def _some(keys: Sequence[str]) -> Iterator[Sequence[str]]:
     return (keys[start : start + 500] for start in range(0, len(keys), 500))
 
 
-def _packed(content: bytes) -> bytes:
+def _pack(content: bytes) -> bytes:
     """Most files are small: a small window takes a third less time and hardly more room."""
     packer = zlib.compressobj(1, zlib.DEFLATED, 13, 6)
     return packer.compress(content) + packer.flush()

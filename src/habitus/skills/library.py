@@ -20,7 +20,7 @@ from habitus.skills.fields import NO_FIELDS, Fields
 from habitus.skills.formats import fitting
 from habitus.skills.gates import GateContext
 from habitus.skills.layers import USER, Layer
-from habitus.skills.listing import Listed, Snapshot, composed, listed
+from habitus.skills.listing import Listed, Snapshot, compose_listing, list_skill
 from habitus.skills.model import (
     Archived,
     Author,
@@ -87,9 +87,9 @@ class Library:
             return
         reclaimed = self._outside.look()
         shown = [(layer, content) for layer, content in contents if layer.is_listed]
-        names = _changed(self.last.revision, revision, [content for _, content in contents])
+        names = _changed_names(self.last.revision, revision, [content for _, content in contents])
         names = None if names is None else names | reclaimed
-        items = composed(shown, self._outside, self._gates, self._fill, only=names)
+        items = compose_listing(shown, self._outside, self._gates, self._fill, only=names)
         if names is None:
             self.last = Snapshot(revision=revision, listing=items)
         else:
@@ -114,7 +114,7 @@ class Library:
         for summary in contents.summaries[at_most : at_most + 1]:
             if summary.name == wanted.name:
                 fill = {**self._fill, "USER": self._reader}
-                return listed(layer, contents, summary, None, self._outside, self._gates, fill)
+                return list_skill(layer, contents, summary, None, self._outside, self._gates, fill)
         for item in seen.listing:
             if item.name == wanted.name and item.layer == layer.name:
                 return item
@@ -130,9 +130,9 @@ class Library:
             raise Invalid(f"'{item.name}' is broken: {item.diagnostics[-1]}", mend="")
         wanted = names.parse_address(address)
         fill = {**self._fill, "USER": user or self._reader}
-        return self._layered(item, only_layer=wanted.layer is not None, look=at is None, fill=fill)
+        return self._load_layered(item, only_layer=wanted.layer is not None, look=at is None, fill=fill)
 
-    def _layered(
+    def _load_layered(
         self, item: Listed, *, only_layer: bool = False, look: bool = False, fill: Mapping[str, str] | None = None
     ) -> Skill:
         """The skill that its copies make together; without `fill` its placeholders stay open."""
@@ -146,7 +146,7 @@ class Library:
         """All its files as they are now, and which of them nobody stands behind."""
         return copies.one_folder(copies.counting(item, self.layer, self._outside), self._outside)
 
-    def unreviewed(self, item: Listed) -> str:
+    def unreviewed_origin(self, item: Listed) -> str:
         """Where a skill comes from that no person has looked at, in words; nothing for the others."""
         layer = self.layer(item.layer)
         if origin := self._outside.origin(layer, item.name, item.tree_hash):
@@ -154,7 +154,7 @@ class Library:
         versions = layer.store.history(item.name, look=False)
         return "an agent wrote it" if versions and versions[-1].author.is_automatic else ""
 
-    def untrusted(self, item: Listed) -> str:
+    def untrusted_notice(self, item: Listed) -> str:
         """That what a skill claims for itself has no force yet, in words; nothing where it has."""
         is_trusted = self._outside.is_trusted(self.layer(item.layer), item.name, item.tree_hash)
         return "" if is_trusted else "nobody trusts it as it is"
@@ -230,20 +230,20 @@ class Library:
                     f"Without any text '{skill.name}' would show the text below it again.",
                     mend="Leave a line in it, or remove 'extends' from its file.",
                 )
-            return fields.applied(skill if after == before else replace(skill, body=after))
+            return fields.apply_to(skill if after == before else replace(skill, body=after))
 
         return change
 
     def text_above(self, item: Listed) -> str:
         """The text that a skill shows which stands above others of its name; nothing where it stands alone."""
-        return self._layered(item).body if item.summary is not None and item.hidden else ""
+        return self._load_layered(item).body if item.summary is not None and item.hidden else ""
 
     def own_copy(self, item: Listed) -> tuple[str, Tree, Skill]:
         """The layer that a change to a skill goes to, and what it starts from; of a read-only one a strict copy."""
         layer = self.layer(item.layer)
         tree = layer.store.tree(item.name, look=False) or {}
         if not layer.can_write and item.summary is not None:
-            tree = _strict_copy(layer, item.name, tree, description=self._layered(item).description)
+            tree = _strict_copy(layer, item.name, tree, description=self._load_layered(item).description)
         skill = trees.parse(item.name, tree).skill
         if skill is None:
             raise Invalid(f"'{item.name}' is broken in the layer '{layer.name}'.", mend="See 'habitus skills lint'.")
@@ -369,7 +369,7 @@ class Library:
         assert new is not None
         return diff_trees(old, new, f"{item.name} v{a}", f"{item.name} v{b}")
 
-    def archived(self) -> list[Archived]:
+    def list_archived(self) -> list[Archived]:
         """What can be restored, newest first."""
         found = [item for layer in self.layers if layer.can_write for item in layer.store.list_archived()]
         return sorted(found, key=lambda item: (item.archived_on, item.id), reverse=True)
@@ -377,7 +377,7 @@ class Library:
     def newest_archived(self, wanted: str) -> Archived:
         """What `name`, `name@layer` or `#ID` stands for in the archive; `name@layer#ID` is both."""
         named, _, number = (f"#{wanted}" if wanted.isdecimal() else wanted).partition("#")
-        address, candidates = names.parse_address(named), self.archived()
+        address, candidates = names.parse_address(named), self.list_archived()
         for item in candidates:
             if (not named or _matches(address, item)) and (not number or str(item.id) == number):
                 return item
@@ -430,7 +430,7 @@ class Library:
         return NotFound(f"No skill '{address}'.", mend=mend)
 
 
-def _changed(
+def _changed_names(
     before: tuple[Hashable, ...], now: tuple[Hashable, ...], contents: Sequence[Contents]
 ) -> frozenset[str] | None:
     """The names that differ between two revisions of the layers; None where that is not known, or nearly all may."""

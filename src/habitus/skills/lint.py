@@ -100,7 +100,7 @@ def check(
     Cues are asked of the whole library for some skills, evenly spread; for the others, of their neighbours only.
     """
     present = [item for item in listing if item.summary is not None]
-    yield from _shadowed(present)
+    yield from _find_shadowed(present)
     yield from _in_full(room)
     yield from _on_the_menu([item for item in present if item.state is State.OK and item.name not in room.taken], room)
     seen: set[frozenset[str]] = set()
@@ -208,7 +208,7 @@ def _on_the_menu(offered: Sequence[Listed], room: Room) -> Iterator[SetFinding]:
             )
 
 
-def _shadowed(present: Sequence[Listed]) -> Iterator[SetFinding]:
+def _find_shadowed(present: Sequence[Listed]) -> Iterator[SetFinding]:
     for item in present:
         if item.hidden:
             yield SetFinding(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from habitus.skills import gates, lifecycle, placeholders
 from habitus.skills.gates import GateContext
-from habitus.skills.layers import Layer, merged
+from habitus.skills.layers import Layer, merge_summaries
 from habitus.skills.model import Diagnostic, Manifest, Stage, State, Summary
 from habitus.skills.placeholders import AnySkill
 from habitus.skills.stores.base import NO_CHANGES, Changes, Contents
@@ -117,7 +117,7 @@ def _without(known: Mapping[str, T], names: Iterable[str]) -> dict[str, T]:
     return left
 
 
-def composed(
+def compose_listing(
     layers: Iterable[tuple[Layer, Contents]],
     outside: OutsideContent,
     context: GateContext,
@@ -139,7 +139,7 @@ def composed(
             if lower is not None and trusted[name] and not is_trusted and lower.tree_hash != digest:
                 found[name] = replace(lower, waiting=(*lower.waiting, layer.name))
             else:
-                found[name] = listed(layer, contents, summary, lower, outside, context, fill)
+                found[name] = list_skill(layer, contents, summary, lower, outside, context, fill)
                 trusted[name] = is_trusted
         broken += [
             Listed(
@@ -155,7 +155,7 @@ def composed(
     return tuple(sorted([*found.values(), *broken], key=lambda item: (item.name, item.state is State.BROKEN)))
 
 
-def listed(
+def list_skill(
     layer: Layer,
     contents: Contents,
     summary: Summary,
@@ -167,7 +167,7 @@ def listed(
     """One skill of a layer, over the copy that a lower layer has of it."""
     hidden = () if lower is None else (*lower.hidden, lower.layer, *lower.waiting)
     stated, tree_hash = summary.manifest, contents.hashes[summary.name]
-    summary = outside.seen(layer, with_source(summary, layer), tree_hash)
+    summary = outside.apply_trust(layer, with_source(summary, layer), tree_hash)
     has_force = stated is summary.manifest
     inert = (
         () if has_force else tuple(f for f in Manifest.__slots__ if getattr(stated, f) != getattr(summary.manifest, f))
@@ -175,15 +175,15 @@ def listed(
     base = lower if summary.manifest.extends else None
     fills = layer.fills_placeholders or summary.manifest.placeholders or (base is not None and base.fills)
     if fills:
-        summary = filled(layer, summary, fill)
+        summary = fill_copy(layer, summary, fill)
     if base is not None and base.summary is not None:
-        summary = merged(base.summary, summary)
+        summary = merge_summaries(base.summary, summary)
     standing = lifecycle.standing(
         problem=None,
         distrusted_for=outside.objection(layer, summary.name, tree_hash),
         held_for="",
         disabled_by=gates.disabled_by(summary, context),
-        closed_gates=gates.closed(summary, context),
+        closed_gates=gates.closed_gates(summary, context),
     )
     return Listed(
         name=summary.name,
@@ -199,18 +199,18 @@ def listed(
     )
 
 
-def filled(layer: Layer, skill: AnySkill, fill: Mapping[str, str]) -> AnySkill:
+def fill_copy(layer: Layer, skill: AnySkill, fill: Mapping[str, str]) -> AnySkill:
     """A copy of a skill with its placeholders filled, that of its own directory too."""
     if not placeholders.open_texts(skill):
         return skill
-    return placeholders.filled(skill, {**fill, "SKILL_DIR": str(layer.store.directory(skill.name) or "")})
+    return placeholders.fill_placeholders(skill, {**fill, "SKILL_DIR": str(layer.store.directory(skill.name) or "")})
 
 
 def for_reader(item: Listed, user: str) -> Listed:
     """The entry as somebody reads it."""
     if not item.fills or item.summary is None or not user:
         return item
-    summary = placeholders.filled(item.summary, {"USER": user})
+    summary = placeholders.fill_placeholders(item.summary, {"USER": user})
     return item if summary is item.summary else replace(item, summary=summary)
 
 

@@ -46,7 +46,7 @@ def budget_for(context_tokens: int) -> int:
     return int(context_tokens * SHARE)
 
 
-def offered(
+def make_menu(
     selection: Selection,
     counters: Mapping[tuple[str, str], Mapping[Stage, Counters]],
     context_tokens: int,

@@ -57,13 +57,13 @@ def canonical(name: str) -> str:
     return unicodedata.normalize("NFC", name).strip().lower().replace("_", "-")
 
 
-def checked(name: str) -> str:
+def check_name(name: str) -> str:
     """The canonical name, or an error that says what a legal one looks like."""
     found = canonical(name)
     if is_legal(found):
         return found
     raise Invalid(
-        f"{_shown(name)} can't be the name of a skill.",
+        f"{_show_name(name)} can't be the name of a skill.",
         mend=f"Use lower-case letters, digits and single hyphens, at most {MAX_LENGTH}: '{slugify(name)}' would do.",
     )
 
@@ -77,11 +77,11 @@ def slugify(text: str) -> str:
     """A legal name from any text, in any script."""
     text = unicodedata.normalize("NFC", text)
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
-    slug = _joined(plain)
+    slug = _join_words(plain)
     if not slug or not text.isascii():
         from anyascii import anyascii  # the tables of all scripts, needed only here
 
-        slug = _joined(anyascii(text))
+        slug = _join_words(anyascii(text))
     slug = slug[:MAX_LENGTH].strip("-")
     return slug or f"skill-{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:8]}"
 
@@ -106,10 +106,10 @@ def closest_match(name: str, known: Iterable[str], *, cutoff: float = CUTOFF) ->
     return near[0] if near else None
 
 
-def _joined(text: str) -> str:
+def _join_words(text: str) -> str:
     return _NOT_ALNUM.sub("-", text.lower()).strip("-")
 
 
-def _shown(name: str) -> str:
+def _show_name(name: str) -> str:
     text = name if len(name) <= 80 else name[:77] + "…"
     return f"'{text}'" if text.isprintable() else repr(text)

@@ -75,7 +75,7 @@ class LockFile:
         while True:
             found = self._bytes()
             try:
-                return found, self._parsed(found)
+                return found, self._parse(found)
             except Invalid:
                 if time.monotonic() >= until or found.rstrip().endswith(b"}"):
                     raise
@@ -89,7 +89,7 @@ class LockFile:
         except OSError as error:
             raise StorageFailed(f"Can't read {self.path}: {error.strerror}.", mend="Check its permissions.") from None
 
-    def _parsed(self, found: bytes) -> dict[str, Any]:
+    def _parse(self, found: bytes) -> dict[str, Any]:
         if not found and not self.path.exists():
             return {"version": self.version, "skills": {}}
         try:
@@ -153,7 +153,7 @@ def source_of(repository: str, branch: str, folder: Path) -> Entry:
 def computed_hash(folder: Path) -> str:
     """SHA-256 over path and content of each file, in the order of JavaScript's localeCompare, links left out."""
     digest = hashlib.sha256()
-    for path in sorted(_files(folder, folder), key=_collated):
+    for path in sorted(_files(folder, folder), key=_collation_key):
         digest.update(path.encode("utf-8", "surrogateescape"))
         digest.update((folder / path).read_bytes())
     return digest.hexdigest()
@@ -168,7 +168,7 @@ def _files(top: Path, folder: Path) -> Iterator[str]:
             yield Path(entry.path).relative_to(top).as_posix()
 
 
-def _collated(path: str) -> tuple[list[tuple[int, str]], list[str], list[bool]]:
+def _collation_key(path: str) -> tuple[list[tuple[int, str]], list[str], list[bool]]:
     """Letters first, then accents, then small before capital; exact for ASCII, near for other letters."""
     parts = [char for char in unicodedata.normalize("NFKD", path) if char >= " "]
     letters = [char for char in parts if not unicodedata.combining(char)]

@@ -65,7 +65,7 @@ class OutsideContent:
             return ""
         return self._trust.objection(layer.trust_root, name, tree_hash, lambda: layer.store.tree(name) or {})
 
-    def seen(self, layer: Layer, summary: AnySkill, tree_hash: str) -> AnySkill:
+    def apply_trust(self, layer: Layer, summary: AnySkill, tree_hash: str) -> AnySkill:
         """The summary as it counts: claims from outside have no force until a person trusts the skill as it is."""
         if self._is_imported(layer, summary.name):
             summary = replace(summary, source=Source.IMPORTED)

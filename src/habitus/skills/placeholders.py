@@ -31,7 +31,7 @@ def open_texts(skill: Summary) -> dict[str, str]:
     return {name: text for name, text in texts.items() if "{" in text and _OPEN.search(text)}
 
 
-def filled(skill: AnySkill, values: Mapping[str, str]) -> AnySkill:
+def fill_placeholders(skill: AnySkill, values: Mapping[str, str]) -> AnySkill:
     """The skill as it is shown."""
     texts: dict[str, Any] = {name: fill(text, values) for name, text in open_texts(skill).items()}
     return replace(skill, **texts) if texts else skill

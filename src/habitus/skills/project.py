@@ -35,11 +35,11 @@ def project_words(root: Path) -> tuple[str, ...]:
 
 def _files(root: Path) -> Iterator[Path]:
     """Those of the project's folder and of the folders in it, hidden ones left out."""
-    for folder in (root, *_listed(root)):
-        yield from _listed(folder)
+    for folder in (root, *_list_folder(root)):
+        yield from _list_folder(folder)
 
 
-def _listed(folder: Path) -> list[Path]:
+def _list_folder(folder: Path) -> list[Path]:
     try:
         names = sorted(os.listdir(folder))  # noqa: PTH208  # texts: to sort Paths takes ten times as long
         return [folder / name for name in names if not name.startswith(".")]

@@ -104,7 +104,7 @@ class Review:
         What a person has turned down is refused with their reason, unless it is a person who brings it up again.
         """
         details = {**change.details, USER_OF: self._user} if self._user else change.details
-        change = replace(change, name=names.checked(change.name), details=details)
+        change = replace(change, name=names.check_name(change.name), details=details)
         before = self._current(change)
         base_hash = tree_hash(before) if before else ""
         if change.action is Action.WRITE and trees.parse(change.name, change.tree).skill is None:
@@ -123,14 +123,14 @@ class Review:
         )
         shared, *own = self._desks.engines
         if not own or change.layer == USER:
-            return self._proposed(shared, wanted)
+            return self._propose(shared, wanted)
         wanted = replace(wanted, host=self._host, base=before)
         try:
-            return self._proposed(shared, wanted)
+            return self._propose(shared, wanted)
         except StorageFailed:
-            return self._proposed(own[0], wanted)  # until the shared one is back: see `hand_over`
+            return self._propose(own[0], wanted)  # until the shared one is back: see `hand_over`
 
-    def _proposed(self, engine: sa.Engine, wanted: Proposal) -> Proposal:
+    def _propose(self, engine: sa.Engine, wanted: Proposal) -> Proposal:
         for earlier in self._earlier(engine, wanted):
             if earlier.state is ProposalState.WAITING:
                 return self.get(earlier.id)
@@ -206,7 +206,7 @@ class Review:
         rejected = proposals.c.state == ProposalState.REJECTED.value
         return self._desks.find(rejected, proposals.c.told_on.is_(None), self._are_ours)
 
-    def told(self, numbers: Iterable[int]) -> None:
+    def note_told(self, numbers: Iterable[int]) -> None:
         """The agent has heard that these were turned down, and why."""
         for number in numbers:
             self._desks.change(number, {"told_on": self._clock()})
@@ -280,13 +280,13 @@ class Review:
                 f"'{proposal.change.name}' has changed since proposal {number} was made.",
                 mend="It is now marked stale; ask for it again on the current version.",
             )
-        version = self._approved(proposal, person)
+        version = self._carry_out(proposal, person)
         self._decide(number, ProposalState.APPROVED, person, "")
         for tell in self._told:
             tell(proposal)
         return self.get(number), version
 
-    def _approved(self, proposal: Proposal, person: Author) -> int | None:
+    def _carry_out(self, proposal: Proposal, person: Author) -> int | None:
         who = f"proposed by {proposal.author.actor.value} {proposal.author.name}".strip()
         reason = f"{proposal.author.reason} ({who}, proposal {proposal.id})".strip()
         store = self._library.layer(proposal.change.layer).store
@@ -329,7 +329,7 @@ class Review:
         if before != proposal.base_hash:
             mend = "It waits again, on what is there now."
             raise Stale(f"'{change.name}' has changed since proposal {proposal.id} was made.", mend=mend)
-        self._approved(proposal, Author(actor=Actor.USER, name=proposal.decided_by, change=proposal.carried_as))
+        self._carry_out(proposal, Author(actor=Actor.USER, name=proposal.decided_by, change=proposal.carried_as))
         return store.changed_in(proposal.carried_as)
 
     def put_back(self, number: int, reason: str) -> None:
@@ -345,7 +345,7 @@ class Review:
         proposal = self._waiting(number)
         self._decide(number, ProposalState.REJECTED, person, reason)
         if not proposal.author.is_automatic:
-            self.told([number])
+            self.note_told([number])
         return self.get(number)
 
     def reopen(self, number: int) -> Proposal:

@@ -102,7 +102,7 @@ class Selection:
         """Everything the model may have, in full or on demand."""
         return {choice.name for choice in self.eager} | {summary.name for summary in self.menu}
 
-    def chosen(self) -> tuple[str, ...]:
+    def chosen_names(self) -> tuple[str, ...]:
         """What stickiness may carry on: not what is here only because it was sticky."""
         return tuple(choice.name for choice in self.eager if not choice.is_sticky)
 
@@ -155,7 +155,7 @@ def _eligible(listing: Sequence[Listed], context: GateContext) -> tuple[dict[str
             left_out.setdefault(item.name, f"{item.state.value}: {item.reason}")
         elif off := gates.disabled_by(summary, context):
             left_out[summary.name] = f"disabled: {off}"
-        elif closed := gates.closed(summary, context):
+        elif closed := gates.closed_gates(summary, context):
             left_out[summary.name] = f"gated: {'; '.join(closed)}"
         else:
             eligible[summary.name] = summary

@@ -51,7 +51,7 @@ class SharedIndex:
         names = None if self._filled_at is None else contents.changes.since(self._filled_at)
         found = contents.summaries if names is None else filter(None, map(contents.summary, names))
         hashes = {summary.name: mark(contents.hashes[summary.name]) for summary in found}
-        known = server.known(names)
+        known = server.known_hashes(names)
         changed = [name for name in hashes if known.get(name) != hashes[name]]
         for done, some in enumerate(chunks(changed)):
             progress(done * CHUNK)

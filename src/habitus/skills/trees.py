@@ -88,12 +88,12 @@ def parse(folder: str, tree: Tree) -> Parsed:
         mend = "Move reference material into references/." if main else "Add one, or move the directory away."
         diagnostic = Diagnostic(file=f"{folder}/SKILL.md", what=what, mend=mend, severity=Severity.ERROR)
         return Parsed(skill=None, diagnostics=(diagnostic,))
-    return _parsed(folder, content, f"{folder}/{main or TOML_FILE}", toml.content if toml is not None else None)
+    return _parse_main(folder, content, f"{folder}/{main or TOML_FILE}", toml.content if toml is not None else None)
 
 
 # A skill on its way in is looked at by its reader, the scanner and the store, one after the other.
 @functools.lru_cache(maxsize=1024)
-def _parsed(folder: str, content: bytes, file: str, toml: bytes | None) -> Parsed:
+def _parse_main(folder: str, content: bytes, file: str, toml: bytes | None) -> Parsed:
     return skill_md.parse(folder, content, file=file, toml=toml)
 
 
@@ -108,7 +108,7 @@ def with_skill(tree: Tree, skill: Skill) -> dict[str, File]:
     return {**tree, main: file_of(skill_md.update(old.content, skill, file=main), executable=old.executable)}
 
 
-def renamed(tree: Tree, name: str) -> dict[str, File]:
+def rename_tree(tree: Tree, name: str) -> dict[str, File]:
     """The files with the main one carrying another name."""
     main = main_file(tree)
     content = tree[main].content if main is not None else None

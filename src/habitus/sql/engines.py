@@ -13,7 +13,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from habitus import extras
 from habitus.errors import Invalid, StorageFailed
-from habitus.sql.places import connecting, introduced, metadata, workspace_of
+from habitus.sql.places import application_name, connecting, metadata, workspace_of
 from habitus.sql.schema import COMPATIBILITY, HEAD, MIGRATING, OLDEST, migrate, refuse_if_newer, revision, unusable
 from habitus.sql.transactions import BUSY_SECONDS, how_patient
 
@@ -79,7 +79,7 @@ def _postgresql_engine(url: sa.URL, workspace: str, connections: int) -> sa.Engi
             pool_size=connections,
             max_overflow=0,
             pool_timeout=BUSY_SECONDS,
-            connect_args=connecting(url, introduced(HEAD, workspace)),
+            connect_args=connecting(url, application_name(HEAD, workspace)),
             execution_options={"habitus_workspace": workspace},
         )
         from habitus.sql.impatient import make_impatient  # the driver, for those who have a server

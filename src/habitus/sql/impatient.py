@@ -21,7 +21,7 @@ def make_impatient(engine: sa.Engine, patience: Callable[[], float]) -> None:
             if seconds >= _LONGEST_WAIT_S:
                 return super().wait(gen, *given, **more)
             try:
-                return super().wait(_bounded(gen, seconds), *given, **more)
+                return super().wait(_bound_wait(gen, seconds), *given, **more)
             except _SaysNothing:
                 self.pgconn.finish()  # what it would say later nobody would understand
                 said = f"connection is bad: no answer within {seconds:g} s"
@@ -37,7 +37,7 @@ class _SaysNothing(Exception):
     pass
 
 
-def _bounded(gen: Generator[Any, Any, Any], seconds: float) -> Generator[Any, Any, Any]:
+def _bound_wait(gen: Generator[Any, Any, Any], seconds: float) -> Generator[Any, Any, Any]:
     """The same steps of a conversation, until for so long there was none; a driver that waits looks in every moment."""
     until = time.monotonic() + seconds
     try:

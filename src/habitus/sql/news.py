@@ -64,7 +64,7 @@ class News:
         if gone is not None:
             gone.stop()
 
-    def heard(self, topic: Topic) -> Hashable:
+    def last_change(self, topic: Topic) -> Hashable:
         """Changes when another host, or this one, has changed something; None while nobody would tell."""
         thread = self._thread
         return None if thread is None or not thread.hears else (thread.name, thread.heard[topic])
@@ -75,7 +75,7 @@ class News:
         `of` is whose, or what else of the topic is asked for, where there is more than one thing to ask.
         It is asked for now and then all the same: a dump may have been restored without what tells of changes.
         """
-        heard = self.heard(topic)
+        heard = self.last_change(topic)
         if heard is None:
             return ask()
         mark = heard, sql.commits(self._engine), time.monotonic() // _PROVED_EVERY

@@ -57,7 +57,7 @@ _OLDER = sa.text(
 )
 
 
-def introduced(schema: str, workspace: str) -> str:
+def application_name(schema: str, workspace: str) -> str:
     """What all see of a process in pg_stat_activity."""
     return f"habitus {schema} {workspace or _NOWHERE} {os.getpid()}@{socket.gethostname()}"
 
@@ -94,12 +94,12 @@ class Utc(sa.types.TypeDecorator[datetime]):
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> str | None:
-        return None if value is None else _written(value)
+        return None if value is None else _utc_text(value)
 
     def process_result_value(self, value: str | None, dialect: sa.Dialect) -> datetime | None:
         return None if value is None else datetime.fromisoformat(value)
 
 
 @functools.lru_cache(maxsize=64)  # thousands of rows of one change bear one moment
-def _written(moment: datetime) -> str:
+def _utc_text(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="microseconds")

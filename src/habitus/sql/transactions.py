@@ -60,7 +60,7 @@ _AWAY = r"^08|^53300|^57P|connection|resolve host|too many (clients|connections)
 _PREFIX = re.compile(r"^.*(?:connection failed|connection is bad|FATAL): *")  # each layer names itself before it speaks
 
 
-def explained(where: str, error: sa.exc.DBAPIError, *, waited: float) -> StorageFailed:
+def explain_error(where: str, error: sa.exc.DBAPIError, *, waited: float) -> StorageFailed:
     """What a driver says, in our words; `waited` is how long a busy database was waited for."""
     said = str(error.orig).strip().splitlines()[0].rstrip(".") if error.orig else str(error)
     known = getattr(error.orig, "sqlstate", None) or said
@@ -117,7 +117,7 @@ def writing(engine: sa.Engine, *, durable: bool = False, lock: str = "") -> Iter
         return
     with storage_errors(engine), engine.connect() as plain, _waiting(plain):
         connection = plain.execution_options(habitus_writing=True, habitus_lock=lock)
-        with _synchronous(connection, durable), _begun(connection), _announced(engine, connection):
+        with _synchronous(connection, durable), _begun(connection), _announce(engine, connection):
             if lock:
                 _take_lock(engine, connection, lock)
             yield connection
@@ -152,7 +152,7 @@ def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
         engine.connect() as connection,
         _waiting(connection),
         _begun(connection),
-        _announced(engine, connection),
+        _announce(engine, connection),
     ):
         yield connection
 
@@ -183,7 +183,7 @@ _open_transactions: ContextVar[Mapping[int, sa.Connection]] = ContextVar(
 
 
 @contextmanager
-def _announced(engine: sa.Engine, connection: sa.Connection) -> Iterator[None]:
+def _announce(engine: sa.Engine, connection: sa.Connection) -> Iterator[None]:
     token = _open_transactions.set({**_open_transactions.get(), id(engine): connection})
     try:
         yield
@@ -197,7 +197,7 @@ def storage_errors(engine: sa.Engine) -> Iterator[None]:
     try:
         yield
     except sa.exc.DBAPIError as error:
-        raise explained(place(engine), error, waited=how_patient.get()) from error
+        raise explain_error(place(engine), error, waited=how_patient.get()) from error
     except sqlite3.Error as error:  # of what is asked of the driver itself, when a transaction begins
         raise StorageFailed(f"{place(engine)} can't be read: {error}.", mend="See 'habitus doctor'.") from error
     except sa.exc.TimeoutError:

@@ -50,7 +50,7 @@ async def judge(task: Task, rollout: Rollout, *, ask: AskModel | None = None) ->
     if not rollout.outcome.is_ok:
         return Judgement(outcome=rollout.outcome, score=0.0)
     results = [
-        CheckResult(check=check, outcome=await _asked(task, check, rollout, ask))
+        CheckResult(check=check, outcome=await _judge_check(task, check, rollout, ask))
         for check in task.checks
         if ask is not None or not isinstance(check, Rubric) or not task.is_deterministic
     ]
@@ -69,7 +69,7 @@ def _together(task: Task, results: tuple[CheckResult, ...]) -> Judgement:
     return Judgement(outcome=outcome, score=score, results=results)
 
 
-async def _asked(task: Task, check: Check, rollout: Rollout, ask: AskModel | None) -> Outcome:
+async def _judge_check(task: Task, check: Check, rollout: Rollout, ask: AskModel | None) -> Outcome:
     match check:
         case Contains() | Matches() | Equals() | Shape() | Called():
             return _of_reply(check, rollout)

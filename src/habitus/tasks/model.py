@@ -78,13 +78,13 @@ class Task:
         return not self.request
 
     @property
-    def expected(self) -> Equals | None:
+    def expected_result(self) -> Equals | None:
         """The whole result to compare others with, if there is one."""
         return next((one for one in self.checks if isinstance(one, Equals) and not one.path), None)
 
     def expecting(self, expected: Equals | None) -> Task:
         """The same with another result to compare with, or none."""
-        others = tuple(one for one in self.checks if one is not self.expected)
+        others = tuple(one for one in self.checks if one is not self.expected_result)
         return replace(self, checks=(*others, expected) if expected is not None else others)
 
     @property
@@ -95,7 +95,7 @@ class Task:
     @property
     def compares(self) -> str:
         """What of a tool's result is compared, in words."""
-        return self.expected.compares if self.expected is not None else SHAPE_ONLY
+        return self.expected_result.compares if self.expected_result is not None else SHAPE_ONLY
 
     @property
     def validator(self) -> str:
@@ -114,8 +114,8 @@ class Task:
             isinstance(one, Contains | Called | Shape | Equals) for one in self.checks
         ):
             return self.reference
-        if self.expected is not None:
-            return Solution(reply=json.dumps(self.expected.value, ensure_ascii=False))
+        if self.expected_result is not None:
+            return Solution(reply=json.dumps(self.expected_result.value, ensure_ascii=False))
         if any(isinstance(one, Shape | Equals) for one in self.checks):
             return None
         texts = [one.text for one in self.checks if isinstance(one, Contains)]

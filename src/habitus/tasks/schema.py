@@ -23,29 +23,29 @@ _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 def checked_schema(given: Json) -> dict[str, Json]:
     """The schema of a tool's parameters, or `ToolFailed` with what is wrong with it."""
-    schema = _decoded(given, "The parameters")
+    schema = _decode(given, "The parameters")
     if not isinstance(schema, dict):
         raise ToolFailed('The parameters are not a JSON Schema object such as {"type": "object", "properties": {…}}.')
-    if len(_dumped(schema, "The parameters")) > LONGEST_SCHEMA:
+    if len(_dump(schema, "The parameters")) > LONGEST_SCHEMA:
         raise ToolFailed(f"The schema of the parameters is longer than {LONGEST_SCHEMA // KIB} KiB. Shorten it.")
     if is_deeper(schema, DEEPEST):
         raise ToolFailed(f"The schema of the parameters is nested deeper than {DEEPEST} levels.")
     if schema.get("type", "object") != "object":
         raise ToolFailed(f"The parameters must be of type object, not {json.dumps(schema['type'])[:80]}.")
     _check_references(schema)
-    _validator(_dumped(schema, "The parameters"))
+    _validator(_dump(schema, "The parameters"))
     return {"type": "object", **schema}
 
 
 def checked_payload(schema: Mapping[str, Json], given: Json, what: str = "The payload") -> Json:
     """The payload, or `ToolFailed` with the first place where it does not fit."""
-    payload = _decoded(given, what)
+    payload = _decode(given, what)
     if is_deeper(payload, DEEPEST):
         raise ToolFailed(f"{what} is nested deeper than {DEEPEST} levels.")
-    size = len(_dumped(payload, what))
+    size = len(_dump(payload, what))
     if size > LONGEST_PAYLOAD:
         raise ToolFailed(f"{what} has {size:,} bytes; {LONGEST_PAYLOAD // MIB} MiB is the most a tool takes.")
-    for error in _validator(_dumped(schema, "The parameters")).iter_errors(payload):
+    for error in _validator(_dump(schema, "The parameters")).iter_errors(payload):
         where = "".join(f".{part}" if isinstance(part, str) else f"[{part}]" for part in error.instance_path)
         place = f" at '{where.lstrip('.')}'" if where else ""
         raise ToolFailed(f"{what} does not fit the parameters{place}: {_one_line(error.message)}.")
@@ -57,12 +57,12 @@ def check_shape(schema: Json) -> None:
     if not isinstance(schema, dict) or is_deeper(schema, DEEPEST):
         raise ToolFailed("It is no JSON Schema object.")
     _check_references(schema)
-    _validator(_dumped(schema, "The shape"))
+    _validator(_dump(schema, "The shape"))
 
 
 def fits(schema: Mapping[str, Json], value: Json) -> bool:
     """Whether a value is as a checked schema says."""
-    return not is_deeper(value, DEEPEST) and _validator(_dumped(schema, "The shape")).is_valid(value)
+    return not is_deeper(value, DEEPEST) and _validator(_dump(schema, "The shape")).is_valid(value)
 
 
 def is_deeper(value: Json, levels: int) -> bool:
@@ -132,7 +132,7 @@ def _target(root: dict[str, Json], reference: str) -> Json:
     return node
 
 
-def _decoded(given: Json, what: str) -> Json:
+def _decode(given: Json, what: str) -> Json:
     """Models often send an object as the text of one."""
     if not isinstance(given, str) or not given.lstrip().startswith("{"):
         return given
@@ -142,7 +142,7 @@ def _decoded(given: Json, what: str) -> Json:
         raise ToolFailed(f"{what} can't be read as JSON: {error}.") from None
 
 
-def _dumped(value: Json, what: str) -> str:
+def _dump(value: Json, what: str) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, sort_keys=True)
     except (ValueError, TypeError, RecursionError) as error:

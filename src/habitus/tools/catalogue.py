@@ -162,7 +162,7 @@ def code_tool(program: ToolProgram, status: ToolStatus, reason: str) -> CodeTool
         dependencies=program.dependencies,
         returns=_returns(program.cases),
         cases=len(program.cases),
-        by_shape=sum(case.expected is None for case in program.cases),
+        by_shape=sum(case.expected_result is None for case in program.cases),
         is_compared=program.is_compared,
     )
 

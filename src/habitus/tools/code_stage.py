@@ -49,14 +49,14 @@ def with_header(code: str, dependencies: Iterable[str]) -> str:
     code = _CODING.sub(r"\1", _BLOCK.sub("", code.removeprefix("\ufeff"), count=1))
     first = _FIRST.match(code)
     shebang = first[1] if first else ""
-    listed = "".join(f"#     {_quoted(item)},\n" for item in dependencies)
+    listed = "".join(f"#     {_quote(item)},\n" for item in dependencies)
     block = f"# dependencies = [\n{listed}# ]\n" if listed else "# dependencies = []\n"
     python = f'# requires-python = ">={sys.version_info[0]}.{sys.version_info[1]}"\n'
     rest = code.removeprefix(shebang)
     return f"{shebang}# /// script\n{python}{block}# ///\n{rest}" + ("" if rest.endswith("\n") else "\n")
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
@@ -114,10 +114,10 @@ def _task(written: Mapping[str, Any]) -> Task:
     )
 
 
-def _written(task: Task) -> dict[str, Any]:
+def _case_as_row(task: Task) -> dict[str, Any]:
     written: dict[str, Any] = {"payload": task.payload, "shape": task.shape}
-    if task.expected is not None:
-        written["expected"] = {"value": task.expected.value, "apart": list(task.expected.apart)}
+    if task.expected_result is not None:
+        written["expected"] = {"value": task.expected_result.value, "apart": list(task.expected_result.apart)}
     return {**written, "conversation": task.origin.conversation} if task.origin.conversation else written
 
 
@@ -153,7 +153,7 @@ def with_tool(tree: Tree, program: ToolProgram, *, is_automatic: bool) -> dict[s
             "write": [str(path) for path in program.permissions.write],
             "env": list(program.permissions.env),
         },
-        cases=tuple(map(_written, program.cases)),
+        cases=tuple(map(_case_as_row, program.cases)),
         hash=tool_json.hash_of(code),
         extra={} if program.is_compared else {_COMPARED: False},
     )
@@ -202,7 +202,7 @@ class ToolFiles:
         files = self._library.files(item)
         if not files.others:
             return session.folder if session is not None and session.is_used else None
-        tree = files.trusted
+        tree = files.trusted_tree
         given = session or self._given(tree_hash(tree))
         if session is not None or not given.has_tree(item.name):
             given.put_tree(item.name, tree, folders=files.folders)

@@ -46,19 +46,19 @@ class ToolCurator:
         retired: list[Retired] = []
         for tool in degraded:
             report = await self._test(tool.name)
-            gone = await asyncio.to_thread(self._judge, tool.name, author, fails_its_cases=bool(report.failed))
+            gone = await asyncio.to_thread(self._judge, tool.name, author, fails_its_cases=bool(report.failed_cases))
             retired += [gone] if gone else []
         return retired
 
     async def renew(self, name: str) -> Regression:
         """Run the cases of a tool whose proof is stale; it is degraded where they fail."""
         report = await self._test(name)
-        if report.failed:
+        if report.failed_cases:
             await asyncio.to_thread(self._degrade, name, report)
         return report
 
     def _degrade(self, name: str, report: Regression) -> None:
-        item, now, reason = self._catalogue.item(name), self._clock(), report.failed[0].outcome.reason
+        item, now, reason = self._catalogue.item(name), self._clock(), report.failed_cases[0].outcome.reason
         place = self._catalogue.place(item)
         self._health.change(
             place, item.name, lambda health: after_failed_cases(health, report.fingerprint, reason, now)
@@ -94,10 +94,10 @@ class ToolCurator:
             self._library.write_tree(item.layer, item.name, without_tool(tree), author)
         return Retired(name=item.name, reason=author.reason, undo=("tools", "restore", address))
 
-    def retired(self) -> list[Retired]:
+    def list_retired(self) -> list[Retired]:
         """Tools that left and can be restored, by name: of a skill in the archive, or of one that lost its code."""
         items, archived = self._catalogue.all(), {}
-        for old in reversed(self._library.archived()):
+        for old in reversed(self._library.list_archived()):
             archived[old.name] = old.author.reason
         gone = sorted({name for _, name in self._health.all()} - {tool.name for tool in items})
         found = []

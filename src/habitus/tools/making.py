@@ -110,7 +110,7 @@ class ToolMaker:
         except CouldNotTest:
             raise
         except ToolFailed as error:
-            raise ToolFailed(f"{error}{_untested(permissions, granted)}") from None
+            raise ToolFailed(f"{error}{_untested_notice(permissions, granted)}") from None
         program = replace(program, permissions=permissions, is_compared=grounds.is_compared)
         return await asyncio.to_thread(self._submit, program, layer, before, author, conversation, grounds)
 
@@ -122,7 +122,7 @@ class ToolMaker:
         had = old.permissions if item and old and self._catalogue.is_approved(item) else NOTHING_GRANTED
         return layer, before, old, had, self._files.folder(item) if item else None
 
-    def approved(self, proposal: Proposal) -> None:
+    def on_approval(self, proposal: Proposal) -> None:
         """A person has let a proposal in: they stand behind the code it brings, as it is."""
         change = proposal.change
         if change.action is Action.WRITE and brings_code(change.tree):
@@ -197,7 +197,7 @@ def _table(program: ToolProgram, grounds: Grounds) -> dict[str, Json]:
 
 def _free_name(name: str) -> str:
     try:
-        name = names.checked(name)
+        name = names.check_name(name)
     except Invalid as error:
         raise ToolFailed(str(error)) from None
     if (called := names.callable_name(name)) in names.BUILT_IN_TOOLS:
@@ -215,7 +215,7 @@ def _both(wanted: Permissions, had: Permissions) -> Permissions:
     )
 
 
-def _untested(wanted: Permissions, granted: Permissions) -> str:
+def _untested_notice(wanted: Permissions, granted: Permissions) -> str:
     if wanted == granted:
         return ""
     return " (It was tested without the permissions it asks for: only a person can grant them.)"

@@ -85,7 +85,7 @@ class Regression:
         return all(result.outcome.is_ok for result in self.results)
 
     @property
-    def failed(self) -> tuple[TaskResult, ...]:
+    def failed_cases(self) -> tuple[TaskResult, ...]:
         """The cases that count against the tool: what the sandbox itself could not do is not among them."""
         return tuple(result for result in self.results if result.outcome.kind is OutcomeKind.FAILED)
 

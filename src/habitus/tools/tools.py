@@ -222,11 +222,11 @@ class Tools:
 
         self.all, self.active, self.get, self.code = known.all, known.active, known.get, known.code
         self.cases, self.objection = known.cases, known.objection
-        self.create, self.approve, self.approved = maker.create, maker.approve, maker.approved
+        self.create, self.approve, self.on_approval = maker.create, maker.approve, maker.on_approval
         self.run, self.test = runner.run, runner.test
         self.waiting, self.run_waiting = runner.waiting, runner.run_waiting
         self.curate, self.renew = curator.curate, curator.renew
-        self.retire, self.restore, self.retired = curator.retire, curator.restore, curator.retired
+        self.retire, self.restore, self.list_retired = curator.retire, curator.restore, curator.list_retired
 
     async def __aenter__(self) -> Self:
         return self

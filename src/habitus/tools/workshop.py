@@ -14,7 +14,7 @@ from habitus.events import Outcome, OutcomeKind, failed, infra
 from habitus.sandbox.child import error_told
 from habitus.sandbox.model import KIB, Limits, ToolRun
 from habitus.sandbox.services import NO_SERVICES, Services
-from habitus.sandbox.venvs import Environments, checked, environment_hash
+from habitus.sandbox.venvs import Environments, check_requirement, environment_hash
 from habitus.sandbox.warm import Program, Warm
 from habitus.tasks.comparing import expect, lasting, shape_of, short
 from habitus.tasks.judging import judge
@@ -62,7 +62,7 @@ class Workshop:
         services: Services = NO_SERVICES,
     ) -> ToolProgram:
         """The tool that a draft comes to, or `ToolFailed` with the one-line cause. `kept` has to go on working."""
-        tool = _checked(draft)
+        tool = _check_draft(draft)
         payload = _test_payload(tool, draft.payload)
         run = await self._run(tool, payload, env, services)
         if run.outcome.kind is OutcomeKind.INFRA and not run.timed_out:
@@ -78,9 +78,9 @@ class Workshop:
             if not result.outcome.is_ok:
                 raise ToolFailed(f"It fails a case that worked before, {short(case.payload)}: {result.outcome.reason}")
         case = await self._case(tool, payload, run, env, services)
-        steady = [old.expecting(lasting(old.expected)) if old.expected else old for old in kept]
+        steady = [old.expecting(lasting(old.expected_result)) if old.expected_result else old for old in kept]
         others = [old for old in steady if old.payload != payload]
-        case = next((old for old in steady if old.payload == payload and old.expected), case)
+        case = next((old for old in steady if old.payload == payload and old.expected_result), case)
         return replace(tool, cases=(*others, case)[-MOST_CASES:], tried=tuple(tried))
 
     async def _case(
@@ -132,7 +132,9 @@ class Workshop:
             run = await self._run(tool, payload, env, services)
         except (ToolFailed, StorageFailed) as error:
             return TaskResult(payload=payload, outcome=infra(str(error)))
-        return TaskResult(payload=payload, outcome=await _judged(run, case), compares=case.compares, printed=run.stdout)
+        return TaskResult(
+            payload=payload, outcome=await _judge_case(run, case), compares=case.compares, printed=run.stdout
+        )
 
     async def _run(self, tool: ToolProgram, payload: Json, env: Mapping[str, str], services: Services) -> ToolRun:
         venv = await self._environments.folder_for(tool.dependencies)
@@ -173,7 +175,7 @@ def fingerprint(tool: ToolProgram) -> str:
     return hashlib.sha256(f"{code} {environment_hash(tool.dependencies)}".encode()).hexdigest()
 
 
-def _checked(draft: ToolDraft) -> ToolProgram:
+def _check_draft(draft: ToolDraft) -> ToolProgram:
     """Everything that can be said without running it."""
     description = " ".join(draft.description.split())
     if not description:
@@ -198,7 +200,7 @@ def _checked(draft: ToolDraft) -> ToolProgram:
 
 def _dependencies(wanted: Sequence[str]) -> tuple[str, ...]:
     try:
-        return tuple(sorted({checked(requirement) for requirement in wanted}))
+        return tuple(sorted({check_requirement(requirement) for requirement in wanted}))
     except Invalid as error:
         raise ToolFailed(str(error)) from None
 
@@ -231,7 +233,7 @@ def _objection(run: ToolRun) -> str:
     return ""
 
 
-async def _judged(run: ToolRun, case: Task) -> Outcome:
+async def _judge_case(run: ToolRun, case: Task) -> Outcome:
     if not run.outcome.is_ok:
         return run.outcome
     if objection := _objection(run):

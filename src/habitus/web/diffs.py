@@ -34,7 +34,7 @@ class Compared:
     rows: tuple[DiffRow, ...]
 
 
-def drawn(changes: Iterable[FileChange]) -> tuple[Compared, ...]:
+def draw_diffs(changes: Iterable[FileChange]) -> tuple[Compared, ...]:
     """Files before and after, side by side."""
     return tuple(
         Compared(path=change.path, rows=side_by_side(change.before or "", change.after or "") if change.is_text else ())
@@ -52,7 +52,7 @@ def side_by_side(before: str, after: str) -> tuple[DiffRow, ...]:
             rows.append(DiffRow(is_gap=True, is_changed=False))
         end = group[-1][2]
         for tag, i1, i2, j1, j2 in group:
-            rows += _equal(old[i1:i2]) if tag == "equal" else _changed(old[i1:i2], new[j1:j2])
+            rows += _equal(old[i1:i2]) if tag == "equal" else _changed_rows(old[i1:i2], new[j1:j2])
     if rows and end < len(old):
         rows.append(DiffRow(is_gap=True, is_changed=False))
     return tuple(rows)
@@ -63,7 +63,7 @@ def _equal(lines: Sequence[str]) -> Iterator[DiffRow]:
         yield DiffRow(before=((False, line),), after=((False, line),), is_changed=False)
 
 
-def _changed(old: Sequence[str], new: Sequence[str]) -> Iterator[DiffRow]:
+def _changed_rows(old: Sequence[str], new: Sequence[str]) -> Iterator[DiffRow]:
     for before, after in zip_longest(old, new):
         if before is None or after is None:
             yield DiffRow(

@@ -81,7 +81,7 @@ def refusal(path: str, status: HTTPStatus, what: str, mend: str, headers: Mappin
 def handle(app: FastAPI) -> None:
     """Every error that reaches the application becomes an answer."""
 
-    async def answered(request: Request, status: HTTPStatus, what: str, mend: str) -> Response:
+    async def answer(request: Request, status: HTTPStatus, what: str, mend: str) -> Response:
         if request.url.path.startswith(API):
             return problem(status, what, mend)
         told = words.without_terminal(mend)
@@ -95,23 +95,23 @@ def handle(app: FastAPI) -> None:
         assert isinstance(error, (UserError, ToolFailed))
         request.state.is_away = isinstance(error, DatabaseAway)
         what, mend = (error.message, error.mend) if isinstance(error, UserError) else (str(error), "")
-        return await answered(request, status_of(error), what, mend)
+        return await answer(request, status_of(error), what, mend)
 
     async def of_values(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"][1:]) or "body"
-        return await answered(request, HTTPStatus.UNPROCESSABLE_ENTITY, f"'{where}': {first['msg']}.", "")
+        return await answer(request, HTTPStatus.UNPROCESSABLE_ENTITY, f"'{where}': {first['msg']}.", "")
 
     async def of_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         status = HTTPStatus(error.status_code)
         what = "There is no such page." if status is HTTPStatus.NOT_FOUND else str(error.detail)
-        return await answered(request, status, what, "")
+        return await answer(request, status, what, "")
 
     async def of_bug(request: Request, error: Exception) -> Response:
         log.error("A request failed: %s %s", request.method, request.url.path, exc_info=error)
-        return await answered(
+        return await answer(
             request, HTTPStatus.INTERNAL_SERVER_ERROR, "That should not have happened.", "It is logged."
         )
 

@@ -105,7 +105,7 @@ def _templates() -> Environment:
         "ladder": ladder,
         "markdown": markdown,
         "moment": moment,
-        "counted": words.counted,
+        "counted": words.count_of,
         "source_word": words.source,
         "twice": lambda text: (text, text),
     }
@@ -158,7 +158,7 @@ def ago(then: datetime | None, now: datetime) -> Markup:
     seconds = max((now - then).total_seconds(), 0)
     for name, length in (("year", 31_536_000), ("month", 2_592_000), ("day", 86_400), ("hour", 3_600), ("minute", 60)):
         if seconds >= length:
-            text = f"{words.counted(int(seconds // length), name)} ago"
+            text = f"{words.count_of(int(seconds // length), name)} ago"
             break
     else:
         text = "just now"

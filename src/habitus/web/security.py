@@ -87,14 +87,14 @@ class Keys:
         self._links.add(link)
         return link
 
-    def entered(self, link: str) -> str | None:
+    def enter(self, link: str) -> str | None:
         """The cookie that a link gives, if it is one that nobody has used."""
         key = name = ""
         signing = self._own
         try:
             self._links.remove(link)  # at once: of two who bring it, one comes in
         except KeyError:
-            if (person := self._people.entered(link)) is None:
+            if (person := self._people.enter(link)) is None:
                 return None
             key, name, signing = person.key, person.name, self._for_people()
         told = f"{int(self._clock()) + SIGNED_IN_FOR}.{secrets.token_hex(8)}.{key}.{name}"
@@ -168,7 +168,7 @@ class Proxy:
     header: str = ""
     addresses: tuple[str, ...] = ()
 
-    def named(self, scope: Scope, headers: Headers) -> str:
+    def asker_name(self, scope: Scope, headers: Headers) -> str:
         """Who it says asks, if anybody."""
         said = headers.getlist(self.header) if self.header else []
         if not said:
@@ -212,23 +212,23 @@ class Guard:
             person=None if asker is None else asker.person,
             is_admin=asker is not None and asker.role.may(Role.ADMIN),
             may_decide=asker is not None and asker.role.may(Role.REVIEWER),
-            may_change=asker is not None and asker.role.may(needed("POST", f"{scope['path']}/")),
+            may_change=asker is not None and asker.role.may(least_role("POST", f"{scope['path']}/")),
         )
         body = _Bounded(receive, LARGE if scope["path"].startswith(UPLOADS) else SMALL)
         answer = self._objection(scope, headers, asker, csrf) or body.objection(scope, headers)
         await (answer or self._app)(scope, body, _adding(send))
 
     def _signed_in(self, scope: Scope, headers: Headers) -> tuple[Asker | None, str]:
-        asker, csrf = self._recognised(scope, headers)
+        asker, csrf = self._recognise(scope, headers)
         self._keys.note_seen(asker)
         return asker, csrf
 
-    def _recognised(self, scope: Scope, headers: Headers) -> tuple[Asker | None, str]:
+    def _recognise(self, scope: Scope, headers: Headers) -> tuple[Asker | None, str]:
         """Who asks, and what a browser has to say with a change; a program that sends a token has nothing to say."""
         kind, _, token = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer":
             return self._keys.by_token(token), ""
-        if name := self._proxy.named(scope, headers):
+        if name := self._proxy.asker_name(scope, headers):
             return self._keys.by_name(name), self._keys.csrf(name)
         for cookie in _cookies(headers):
             if (asker := self._keys.by_cookie(cookie)) is not None:
@@ -252,13 +252,13 @@ class Guard:
         given = headers.get("x-csrf", "").encode("utf-8", "replace")
         if method not in SAFE and not hmac.compare_digest(given if csrf else b"", csrf.encode()):
             return refusal(path, HTTPStatus.FORBIDDEN, "This form is not from this page.", "Reload the page.")
-        if not asker.role.may(needed(method, path)):
+        if not asker.role.may(least_role(method, path)):
             mend = f"You are a {asker.role.value}; ask an admin."
             return refusal(path, HTTPStatus.FORBIDDEN, "That is not for you to change.", mend)
         return None
 
 
-def needed(method: str, path: str) -> Role:
+def least_role(method: str, path: str) -> Role:
     """The least role that a request takes: as declared, or by its address."""
     if (declared := role_for(method, path)) is not None:
         return declared
@@ -290,9 +290,9 @@ class _Bounded:
 
     def objection(self, scope: Scope, headers: Headers) -> ASGIApp | None:
         told = headers.get("content-length", "")
-        return self._refused(scope["path"]) if told.isdecimal() and int(told) > self._most else None
+        return self._refuse(scope["path"]) if told.isdecimal() and int(told) > self._most else None
 
-    def _refused(self, path: str) -> ASGIApp:
+    def _refuse(self, path: str) -> ASGIApp:
         mend = f"At most {self._most // 1024 // 1024} MB may be sent."
         return refusal(path, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "That is too large.", mend, {"Connection": "close"})
 

@@ -31,7 +31,7 @@ class Happened:
     number: int = 0  # where a listener that lost the line goes on
 
 
-def streamed(happened: AsyncIterator[Happened]) -> StreamingResponse:
+def stream_events(happened: AsyncIterator[Happened]) -> StreamingResponse:
     async def lines() -> AsyncIterator[str]:
         async for one in happened:
             yield f"id: {one.number}\nevent: {one.put}\ndata: {json.dumps(encodable(one.data))}\n\n"
@@ -61,7 +61,7 @@ class Ending:
             await self._app(scope, receive, send)
             return
 
-        async def watched(message: Message) -> None:
+        async def watch(message: Message) -> None:
             await send(message)
             if message["type"] == "http.response.start" and _is_stream(message):
                 self._open.add(task)
@@ -69,7 +69,7 @@ class Ending:
                     task.cancel()
 
         try:
-            await self._app(scope, receive, watched)
+            await self._app(scope, receive, watch)
         except asyncio.CancelledError:
             if task not in self._open or not self._is_over:
                 raise

@@ -223,7 +223,7 @@ def time_left(job: Job) -> str:
         return ""
     seconds = (job.changed_on - job.begun_on).total_seconds() / done * (job.of - job.done)
     name, length = next(((name, length) for name, length in _DURATIONS if seconds >= length), ("minute", 60))
-    return f"about {counted(max(1, round(seconds / length)), name)} left"
+    return f"about {count_of(max(1, round(seconds / length)), name)} left"
 
 
 def schedule_parts(when: str) -> tuple[str, str]:
@@ -235,7 +235,7 @@ def schedule_parts(when: str) -> tuple[str, str]:
     return when.partition(" ")[0], at
 
 
-def counted(number: int, thing: str) -> str:
+def count_of(number: int, thing: str) -> str:
     return f"{number:,} {thing if number == 1 else thing + 's'}"
 
 
@@ -250,7 +250,7 @@ def check(name: str) -> str:
     return CHECKS.get(name, name.capitalize())
 
 
-def told(result: object) -> str:
+def describe_result(result: object) -> str:
     """What a job came to."""
     if not isinstance(result, Mapping):
         return str(result)
@@ -267,12 +267,12 @@ def who(author: Author) -> str:
             return f"an agent ({author.name})" if author.name else "an agent"
 
 
-def fared(counters: Counters) -> str:
+def describe_uses(counters: Counters) -> str:
     """How a skill did, in a few words."""
     if not counters.used:
         return "not used yet"
     judged = counters.succeeded + counters.failed
-    return f"used {counted(counters.used, 'time')}" + (
+    return f"used {count_of(counters.used, 'time')}" + (
         f", {counters.succeeded} of {judged} went well" if judged else ""
     )
 
@@ -301,14 +301,14 @@ def prospect(plan: Plan) -> str:
     """How long until it is known whether something helps."""
     if plan.missing is None:
         return "As long as every conversation gets it, nobody can tell; Settings can hold it back now and then."
-    about = f"It takes about {counted(plan.missing, 'more conversation')} that somebody judges"
+    about = f"It takes about {count_of(plan.missing, 'more conversation')} that somebody judges"
     return (
-        f"{about}." if plan.days is None else f"{about}: some {counted(max(1, round(plan.days)), 'day')} at this pace."
+        f"{about}." if plan.days is None else f"{about}: some {count_of(max(1, round(plan.days)), 'day')} at this pace."
     )
 
 
 def ran(counts: RecipeCounts) -> str:
-    return f"run {counted(counts.used, 'time')}, {counts.succeeded} went well"
+    return f"run {count_of(counts.used, 'time')}, {counts.succeeded} went well"
 
 
 def skeleton(parameters: Sequence[Parameter]) -> dict[str, object]:
@@ -476,7 +476,7 @@ def concerns(reasons: Sequence[str]) -> list[str]:
             said.append(begun(power(waits(reason))).rstrip(".") + ".")
     for why, places in kinds.items():
         more = len(places) - 1 + sum(int(one["more"] or 0) for one in places)
-        others = f", and in {counted(more, 'more place')}" if more else ""
+        others = f", and in {count_of(more, 'more place')}" if more else ""
         said.append(f"{begun(why.rstrip('.'))}: {places[0]['path']}, line {places[0]['line']}{others}.")
     return list(dict.fromkeys(said))
 
@@ -486,11 +486,11 @@ def of_file(change: FileChange) -> str:
     if not change.is_text:
         return "no text"
     if change.before is None:
-        return f"new, {counted(len((change.after or '').splitlines()), 'line')}"
+        return f"new, {count_of(len((change.after or '').splitlines()), 'line')}"
     return "taken away" if change.after is None else "changed"
 
 
-def decided(item: InboxItem) -> str:
+def describe_decision(item: InboxItem) -> str:
     match item.state:
         case ProposalState.REJECTED:
             return "turned down"

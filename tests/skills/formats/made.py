@@ -179,7 +179,7 @@ def reason_of(path: Path, limits: ArchiveLimits = archives.DEFAULT) -> str:
     with tempfile.TemporaryDirectory() as scratch:
         tempfile.tempdir = scratch
         try:
-            with pytest.raises(CantTake) as caught, archives.unpacked(path, limits=limits):
+            with pytest.raises(CantTake) as caught, archives.unpack(path, limits=limits):
                 raise AssertionError("it was unpacked")
         finally:
             tempfile.tempdir = usual

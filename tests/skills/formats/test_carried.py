@@ -50,7 +50,7 @@ def test_what_does_not_come_back_is_named(tmp_path: Path, name: str, missing: st
         Outgoing(skill=RICH, tree={**fitting.folder(RICH, {}), **FILES}, counters=COUNTERS),
         Outgoing(skill=PLAIN, tree=fitting.folder(PLAIN, {})),
     ]
-    form = detect.named(name)
+    form = detect.format_named(name)
     form.write(outgoing, tmp_path / "out")
     assert carried.lost(form, outgoing, tmp_path / "out") == (
         NotTaken(origin=RICH.layer, name="csv-summary", reason=f"'{name}' has no place for: {missing}."),

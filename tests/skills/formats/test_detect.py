@@ -14,7 +14,7 @@ from habitus.errors import Invalid, NotFound, StorageFailed
 from habitus.files import file_of
 from habitus.skills.formats import disk
 from habitus.skills.formats.base import Format, Incoming, NotTaken, PlaybookLesson, without_clashes
-from habitus.skills.formats.detect import FORMATS, detect, named, read
+from habitus.skills.formats.detect import FORMATS, detect, format_named, read
 from tests.skills.formats.made import again, json_values, law, of_kind, reasons, taken, write_files
 
 pytestmark = pytest.mark.req("SK-18", "SK-19")
@@ -88,7 +88,7 @@ def test_a_path_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="There is no"):
         read(tmp_path / "gone")
     with pytest.raises(Invalid, match="There is no format 'yaml'"):
-        named("yaml")
+        format_named("yaml")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -156,7 +156,7 @@ def test_no_json_makes_a_reader_raise(tmp_path: Path, value: object, name: str) 
 
 def test_one_format_alone_reads_only_its_own(tmp_path: Path) -> None:
     top = write_files(tmp_path / "all", FILES)
-    assert taken(read(top, (named("anton"),))) == ["csv-summary"]
+    assert taken(read(top, (format_named("anton"),))) == ["csv-summary"]
 
 
 @given(found=st.lists(st.tuples(st.sampled_from(["a", "a-2", "b"]), st.sampled_from("xyz")), max_size=8))

@@ -67,14 +67,14 @@ def test_the_parts_put_together_are_the_file(text: str) -> None:
         parts = frontmatter.split(text, "SKILL.md")
     except Unreadable:
         return
-    assert parts.joined() == text
+    assert parts.join() == text
 
 
 def test_a_changed_part_takes_the_line_ends_of_the_file() -> None:
     parts = frontmatter.split("---\r\na: b\r\n---", "SKILL.md")
-    assert parts.with_front("a: c\n").joined() == "---\r\na: c\r\n---"
-    assert parts.with_body("x\ny").joined() == "---\r\na: b\r\n---\r\n\r\nx\r\ny\r\n"
-    assert parts.with_body("x").with_body("").joined() == "---\r\na: b\r\n---\r\n"
+    assert parts.with_front("a: c\n").join() == "---\r\na: c\r\n---"
+    assert parts.with_body("x\ny").join() == "---\r\na: b\r\n---\r\n\r\nx\r\ny\r\n"
+    assert parts.with_body("x").with_body("").join() == "---\r\na: b\r\n---\r\n"
 
 
 @pytest.mark.parametrize(

@@ -75,5 +75,5 @@ def _sheets(path: str) -> list[str]:
         rows = sheet.to_python(nrows=LOOKED_AT + 1)
         if rows:
             found = table(rows[0], rows[1:])
-            said += [*found.described(), *found.shown(3)]
+            said += [*found.describe(), *found.first_rows(3)]
     return [*said, f"… {len(names) - _MOST_SHEETS} more sheets"] if len(names) > _MOST_SHEETS else said

@@ -37,12 +37,12 @@ class Lines:
         return counted if self.is_exact else f"about {counted}"
 
 
-def guessed(head: bytes, *, is_all: bool) -> str | None:
+def guess_encoding(head: bytes, *, is_all: bool) -> str | None:
     """The name Python has for the encoding of a file that begins so; None for what is no text."""
     for mark, name in _MARKS.items():
         if head.startswith(mark):
             return name
-    if not _has_controls(head) and decoded(head, "utf-8", is_all=is_all) is not None:
+    if not _has_controls(head) and decode_head(head, "utf-8", is_all=is_all) is not None:
         return "utf-8"
     return _by_its_letters(head)
 
@@ -69,7 +69,7 @@ def _by_its_letters(head: bytes) -> str | None:
     return _WESTERN if is_western else best.encoding
 
 
-def decoded(head: bytes, encoding: str, *, is_all: bool) -> str | None:
+def decode_head(head: bytes, encoding: str, *, is_all: bool) -> str | None:
     """The text; a character that is cut in two at the end of a part is left out."""
     try:
         return codecs.getincrementaldecoder(encoding)().decode(head, final=is_all)

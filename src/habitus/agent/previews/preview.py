@@ -49,8 +49,8 @@ def preview(path: Path, *, ending: str, room: int) -> Preview:
         if ending in documents.SHEETS and head.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
             return Preview(kind="spreadsheet", lines=tuple(documents.look_into(path, "sheets")))
         is_all = len(head) >= size
-        name = encoding.guessed(head[: encoding.HEAD], is_all=is_all and size <= encoding.HEAD)
-        text = encoding.decoded(head, name, is_all=is_all) if name else None
+        name = encoding.guess_encoding(head[: encoding.HEAD], is_all=is_all and size <= encoding.HEAD)
+        text = encoding.decode_head(head, name, is_all=is_all) if name else None
         if name is None or text is None:
             return Preview(kind=_binary(head))
         lines = encoding.count_lines(file, name, size)
@@ -92,7 +92,7 @@ def _csv(text: str, *, is_tabbed: bool) -> tuple[str, list[str], list[str]]:
     said = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "bars"}[delimiter]
     if found is None:
         return "text that is no table", [], []
-    return f"table with {said}", found.described(), found.shown()
+    return f"table with {said}", found.describe(), found.first_rows()
 
 
 def _json_lines(text: str) -> tuple[str, list[str], list[str]]:
@@ -103,7 +103,7 @@ def _json_lines(text: str) -> tuple[str, list[str], list[str]]:
         except (ValueError, RecursionError):
             continue
     found = json_table(values)
-    return ("JSON lines", found.described(), found.shown(3)) if found else ("JSON lines", [], [])
+    return ("JSON lines", found.describe(), found.first_rows(3)) if found else ("JSON lines", [], [])
 
 
 def _json(path: Path, name: str) -> tuple[str, list[str], list[str]]:
@@ -113,7 +113,7 @@ def _json(path: Path, name: str) -> tuple[str, list[str], list[str]]:
         return "JSON that does not parse", [], []
     if isinstance(value, list):
         found = json_table(value)
-        return f"JSON, a {json_type(value)}", *((found.described(), found.shown(3)) if found else ([], []))
+        return f"JSON, a {json_type(value)}", *((found.describe(), found.first_rows(3)) if found else ([], []))
     if isinstance(value, dict):
         keys = [f"{one_line(str(key)[:60])} ({json_type(item)})" for key, item in value.items()]
         return f"JSON, an {json_type(value)}", [f"Keys: {up_to(keys)}"], []

@@ -32,11 +32,11 @@ class Table:
     types: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
-    def described(self) -> list[str]:
+    def describe(self) -> list[str]:
         listed = [f"{name} ({kind})" for name, kind in zip(self.columns, self.types, strict=True)]
         return [f"{len(listed):,} columns: {up_to(listed)}"]
 
-    def shown(self, rows: int = _SHOWN_ROWS) -> list[str]:
+    def first_rows(self, rows: int = _SHOWN_ROWS) -> list[str]:
         shown = [_short(" | ".join(row), _LONGEST_ROW) for row in self.rows[:rows]]
         return ["First rows:", *shown] if shown else []
 

@@ -19,20 +19,20 @@ FallBack = Callable[[str, str], str]  # skill and tool → where to go on
 
 
 def code_tools(tools: Iterable[CodeTool], run: Run, fall_back: FallBack) -> list[Tool]:
-    return [_offered(tool, run, fall_back) for tool in tools]
+    return [_tool_for(tool, run, fall_back) for tool in tools]
 
 
-def _offered(tool: CodeTool, run: Run, fall_back: FallBack) -> Tool:
+def _tool_for(tool: CodeTool, run: Run, fall_back: FallBack) -> Tool:
     async def call(given: object, running: Running) -> ToolResult:
         done = await run(tool.name, given)
         below = "" if done.outcome.is_ok else await in_thread(partial(fall_back, tool.name, tool.callable_name))
-        said = [f"[{done.notice}]" if done.notice else "", shown(done), below]
+        said = [f"[{done.notice}]" if done.notice else "", show_run(done), below]
         return ToolResult(content="\n\n".join(part for part in said if part), outcome=done.outcome)
 
     reach = _reach(tool.permissions)
     return Tool(
         name=tool.callable_name,
-        description=described(tool),
+        description=describe_tool(tool),
         arguments=tool.parameters,
         run=call,
         is_parallel=True,
@@ -51,7 +51,7 @@ def _reach(granted: Permissions) -> Reach:
     return Reach.HERE if granted.write else Reach.NOTHING
 
 
-def described(tool: CodeTool) -> str:
+def describe_tool(tool: CodeTool) -> str:
     """What it does, how it is called, and how it is not."""
     name = tool.callable_name
     example = f" Example: {name}({json.dumps(tool.example, ensure_ascii=False)})." if tool.example is not None else ""
@@ -61,7 +61,7 @@ def described(tool: CodeTool) -> str:
     )
 
 
-def shown(done: ToolRun) -> str:
+def show_run(done: ToolRun) -> str:
     """What the tool printed; when it failed, why."""
     printed = block(done.stdout.strip())
     if done.outcome.is_ok:

@@ -11,7 +11,7 @@ from habitus.agent.background import in_thread
 from habitus.agent.changes import Changes
 from habitus.agent.consent import Consent, Question
 from habitus.agent.sandbox_services import sandbox_services
-from habitus.agent.tools.registry import Arguments, Running, Tool, explained, returned
+from habitus.agent.tools.registry import Arguments, Running, Tool, explain_absence, json_result
 from habitus.errors import Refused, ToolFailed
 from habitus.events import OK, ToolResult, failed
 from habitus.sandbox.services import Services
@@ -40,7 +40,7 @@ class CreateTool(Arguments):
 
 def create_tool(tools: Tools, changes: Changes) -> Tool:
     async def run(given: CreateTool, running: Running) -> ToolResult:
-        name = names.callable_name(names.checked(given.name))
+        name = names.callable_name(names.check_name(given.name))
         running.progress("testing it in the sandbox")
         made = await tools.create(
             given.name,
@@ -57,7 +57,7 @@ def create_tool(tools: Tools, changes: Changes) -> Tool:
         told: dict[str, object] = {"name": name, "next": f"call {name} by its name"}
         if made.proposal is not None and not await _let_in(changes, made.proposal, name, given.python_code):
             told |= {"status": "proposed", "proposal": made.proposal}
-        return returned(told)
+        return json_result(told)
 
     return Tool(
         name="create_tool",
@@ -74,7 +74,7 @@ async def _let_in(changes: Changes, proposal: int, name: str, code: str) -> bool
     answer = await changes.ask(Question(text=f"'{name}' passed its test. Keep it as a tool?", detail=code))
     match answer:
         case Consent.YES | Consent.ALWAYS:
-            await in_thread(lambda: changes.done(changes.review.approve(proposal, changes.person)))
+            await in_thread(lambda: changes.note_change(changes.review.approve(proposal, changes.person)))
             return True
         case Consent.NO:
             await in_thread(lambda: _turn_down(changes, proposal))
@@ -88,7 +88,7 @@ async def _let_in(changes: Changes, proposal: int, name: str, code: str) -> bool
 def _turn_down(changes: Changes, proposal: int) -> None:
     """The agent hears of it at once, so it need not be told again."""
     changes.review.reject(proposal, changes.person, "turned down in the conversation")
-    changes.review.told([proposal])
+    changes.review.note_told([proposal])
 
 
 class ManageSkills(Arguments):
@@ -101,20 +101,20 @@ class ManageSkills(Arguments):
 def manage_skills(tools: Tools, changes: Changes) -> Tool:
     async def run(given: ManageSkills, running: Running) -> ToolResult:
         if given.action == "list":
-            there, left = await in_thread(tools.all), await in_thread(tools.retired)
+            there, left = await in_thread(tools.all), await in_thread(tools.list_retired)
             retired = [{"name": names.callable_name(t.name), "status": "retired", "reason": t.reason} for t in left]
-            return returned({"tools": [*map(_line, there), *retired]})
+            return json_result({"tools": [*map(_line, there), *retired]})
         if not given.name:
             raise ToolFailed(f"Say which tool to {given.action} in 'name'.")
         match given.action:
             case "test":
                 return await _test(tools, given.name, sandbox_services(changes.view))
             case "retire":
-                gone = await _confirmed(changes, tools.retire, given.name, f"Retire the tool '{given.name}'?")
-                return returned({"name": gone.name, "retired": True})
+                gone = await _do_if_confirmed(changes, tools.retire, given.name, f"Retire the tool '{given.name}'?")
+                return json_result({"name": gone.name, "retired": True})
             case "restore":
-                back = await _confirmed(changes, tools.restore, given.name, f"Restore the tool '{given.name}'?")
-                return returned({"name": back.name, "status": back.status.value})
+                back = await _do_if_confirmed(changes, tools.restore, given.name, f"Restore the tool '{given.name}'?")
+                return json_result({"name": back.name, "status": back.status.value})
 
     return Tool(
         name="manage_skills",
@@ -127,17 +127,17 @@ def manage_skills(tools: Tools, changes: Changes) -> Tool:
 
 
 def _line(tool: CodeTool) -> dict[str, object]:
-    reason = explained(tool.reason)
+    reason = explain_absence(tool.reason)
     return {"name": tool.callable_name, "status": tool.status.value, "reason": reason, "does": tool.description}
 
 
 async def _test(tools: Tools, name: str, services: Services) -> ToolResult:
     report = await tools.test(name, services=services)
-    outcome = OK if report.passed else failed(f"{len(report.failed)} of {len(report.results)} cases failed")
-    return returned({"name": name, "passed": report.passed, "cases": len(report.results)}, outcome)
+    outcome = OK if report.passed else failed(f"{len(report.failed_cases)} of {len(report.results)} cases failed")
+    return json_result({"name": name, "passed": report.passed, "cases": len(report.results)}, outcome)
 
 
-async def _confirmed(changes: Changes, do: Callable[[str, Author], T], name: str, question: str) -> T:
+async def _do_if_confirmed(changes: Changes, do: Callable[[str, Author], T], name: str, question: str) -> T:
     if await changes.ask(Question(text=question)) is not Consent.YES:
         raise Refused("Only a person can do that, and none said yes.", mend="Say what you would change, and why.")
-    return await in_thread(lambda: changes.done(do(name, changes.person)))
+    return await in_thread(lambda: changes.note_change(do(name, changes.person)))

@@ -9,7 +9,7 @@ from pydantic import Field, WithJsonSchema
 from habitus.agent.background import in_thread
 from habitus.agent.consent import AskPerson, Consent, Question
 from habitus.agent.memory import SessionMemory
-from habitus.agent.tools.registry import Arguments, Reach, Running, Tool, explained, returned
+from habitus.agent.tools.registry import Arguments, Reach, Running, Tool, explain_absence, json_result
 from habitus.events import OK, ToolResult, failed
 from habitus.memory.cortex import Cortex
 from habitus.memory.model import MEDIUM, Draft, Encoded, Evidence, Kind, Producer, Status
@@ -46,11 +46,11 @@ def memorize(memory: SessionMemory, *, conversation: str, ask: AskPerson) -> Too
         )
         done = await in_thread(lambda: cortex.encode(draft))
         if done.status is Status.WAITING and done.engram is not None:
-            done = await _decided(cortex, done, user, ask)
-        reason = explained(done.reason)
+            done = await _ask_decision(cortex, done, user, ask)
+        reason = explain_absence(done.reason)
         told = {"status": done.status.value, "id": done.engram.id if done.engram else None, "reason": reason}
         refused = done.status in (Status.REFUSED, Status.OFF, Status.PAUSED)
-        return returned(told, failed(reason) if refused else OK)
+        return json_result(told, failed(reason) if refused else OK)
 
     return Tool(
         name="memorize",
@@ -63,7 +63,7 @@ def memorize(memory: SessionMemory, *, conversation: str, ask: AskPerson) -> Too
     )
 
 
-async def _decided(cortex: Cortex, waiting: Encoded, user: str, ask: AskPerson) -> Encoded:
+async def _ask_decision(cortex: Cortex, waiting: Encoded, user: str, ask: AskPerson) -> Encoded:
     """What needs a person's word is asked of the person who is there."""
     assert waiting.engram is not None
     id = waiting.engram.id
@@ -75,7 +75,7 @@ async def _decided(cortex: Cortex, waiting: Encoded, user: str, ask: AskPerson) 
         case Consent.NO:
             reason = "turned down in the conversation"
             turned_down = await in_thread(lambda: cortex.reject(id, by=user, reason=reason))
-            await in_thread(lambda: cortex.told([id]))  # by this result
+            await in_thread(lambda: cortex.note_told([id]))  # by this result
             return Encoded(status=Status.REFUSED, engram=turned_down, reason="the person said no")
         case Consent.LATER:
             return waiting
@@ -91,7 +91,7 @@ class ListLessons(Arguments):
 def list_lessons(cortex: Cortex, *, user: str) -> Tool:
     def run(given: ListLessons, running: Running) -> ToolResult:
         found = cortex.list_lessons(given.scope or "all", given.limit or 20, user=user)
-        return returned(
+        return json_result(
             {
                 "lessons": [
                     {

@@ -9,7 +9,7 @@ from pydantic import Field
 from habitus.agent import prompt
 from habitus.agent.ladder import Ladder
 from habitus.agent.other_files import OtherFile, OtherFiles
-from habitus.agent.tools.registry import Arguments, Reach, Running, Tool, returned
+from habitus.agent.tools.registry import Arguments, Reach, Running, Tool, json_result
 from habitus.agent.view import View
 from habitus.errors import ToolFailed
 from habitus.events import Image, ToolResult
@@ -33,16 +33,16 @@ class RecallSkill(Arguments):
 def recall_skill(view: View, files: OtherFiles, ladder: Ladder) -> Tool:
     def run(given: RecallSkill, running: Running) -> ToolResult:
         waiting = view.waiting()
-        name, warning = resolved(given.name, view.may_recall(), view)
+        name, warning = resolve_name(given.name, view.may_recall(), view)
         if view.is_in_view(name):
             return ToolResult(content=f"{warning}The skill '{name}' is in view already; follow it from there.")
         skill = waiting.get(name) or view.load(name)
-        parts = [warning + _shown(view, files, ladder, skill)]
+        parts = [warning + _show_skill(view, files, ladder, skill)]
         view.note_loaded(skill)
         for companion in companions_of(skill, view.may_load()):
             if not view.is_in_view(companion):
                 other = view.load(companion)
-                parts.append(_shown(view, files, ladder, other))
+                parts.append(_show_skill(view, files, ladder, other))
                 view.note_loaded(other, is_asked=False)
         return ToolResult(content="\n\n".join(parts))
 
@@ -59,7 +59,7 @@ def recall_skill(view: View, files: OtherFiles, ladder: Ladder) -> Tool:
     )
 
 
-def resolved(wanted: str, known: Collection[str], view: View) -> tuple[str, str]:
+def resolve_name(wanted: str, known: Collection[str], view: View) -> tuple[str, str]:
     """The name that is meant, with a warning when it was another; an error that lists the names when none is near."""
     name = names.canonical(wanted)
     if name in known:
@@ -78,10 +78,10 @@ def resolved(wanted: str, known: Collection[str], view: View) -> tuple[str, str]
     return near, f"(There is no skill '{one_line(wanted)}'; this is the nearest, '{near}'.)\n\n"
 
 
-def _shown(view: View, files: OtherFiles, ladder: Ladder, skill: Skill) -> str:
+def _show_skill(view: View, files: OtherFiles, ladder: Ladder, skill: Skill) -> str:
     lines = [f"# Skill: {skill.name}" + (f" ({one_line(skill.title)})" if skill.title else "")]
-    if origin := view.unreviewed(skill.name):
-        lines.append(prompt.introduced(origin))
+    if origin := view.unreviewed_origin(skill.name):
+        lines.append(prompt.introduce(origin))
     if skill.cue:
         lines.append(f"When: {one_line(skill.cue)}")
     lines += ladder.first(skill)
@@ -149,7 +149,7 @@ def list_skills(view: View) -> Tool:
             and item.name not in view.waiting()
             and (item.name in allowed or (item.state in others and not item.summary.manifest.admin_only))
         ]
-        return returned(
+        return json_result(
             {
                 "skills": [
                     _facts(view, skill)
@@ -198,12 +198,12 @@ class ReadSkill(Arguments):
 def read_skill(view: View, files: OtherFiles) -> Tool:
     def run(given: ReadSkill, running: Running) -> ToolResult:
         waiting = view.waiting()
-        name, _ = resolved(given.name, {*view.may_load(), *waiting, *view.loaded}, view)
+        name, _ = resolve_name(given.name, {*view.may_load(), *waiting, *view.loaded}, view)
         if given.path is not None:
             return _other_file(view, files, name, given.path, given.offset, running)
         skill = waiting.get(name) or view.load(name)
         view.note_loaded(skill)
-        return returned({**_facts(view, skill), "content": skill.body, "files": files.paths(name)})
+        return json_result({**_facts(view, skill), "content": skill.body, "files": files.paths(name)})
 
     return Tool(
         name="read_skill",
@@ -218,8 +218,8 @@ def read_skill(view: View, files: OtherFiles) -> Tool:
 
 def _other_file(view: View, files: OtherFiles, name: str, path: str, offset: int, running: Running) -> ToolResult:
     found = files.find(name, path)
-    origin = view.unreviewed(name)
-    introduction = f"{prompt.introduced(origin)}\n\n" if origin else ""
+    origin = view.unreviewed_origin(name)
+    introduction = f"{prompt.introduce(origin)}\n\n" if origin else ""
     if isinstance(found, tuple):
         return ToolResult(content=introduction + _page("\n".join(found), f"Files of {name}", offset))
     what = f"{one_line(found.path)} of {name}"
@@ -227,7 +227,7 @@ def _other_file(view: View, files: OtherFiles, name: str, path: str, offset: int
         image = Image(data=found.data, media_type=found.picture)
         return ToolResult(content=f"{introduction}{what}, a picture:", images=(image,))
     if found.text is None:
-        return ToolResult(content=f"{introduction}{_undisplayed(found, what, running)}")
+        return ToolResult(content=f"{introduction}{_explain_hidden_file(found, what, running)}")
     # What is a secret in it is known only while it is whole.
     text = block(running.redactor.redact(found.text).text)
     return ToolResult(content=introduction + _page(text, what, offset))
@@ -243,7 +243,7 @@ def _page(text: str, what: str, offset: int) -> str:
     return page if end >= len(text) else f"{page}\n\n[It goes on at offset={end}.]"
 
 
-def _undisplayed(file: OtherFile, what: str, running: Running) -> str:
+def _explain_hidden_file(file: OtherFile, what: str, running: Running) -> str:
     why = "no text" if not file.picture else "too large to be seen" if running.sees_images else "which you can't see"
     where = f" In the scratchpad it is {file.in_pad}." if file.in_pad else " It is not in the scratchpad."
     return f"{what}: {len(file.data):,} bytes, {file.kind}, {why}.{where}"

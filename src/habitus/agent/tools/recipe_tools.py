@@ -24,10 +24,10 @@ def recipe_tools(
     recipes: Iterable[SkillRecipe], count: Count, others: Callable[[], Registry], fall_back: FallBack
 ) -> list[Tool]:
     """`others` are the tools that steps may call: no recipe is among them, so none can call another."""
-    return [_offered(recipe, count, others, fall_back) for recipe in recipes]
+    return [_tool_for(recipe, count, others, fall_back) for recipe in recipes]
 
 
-def _offered(recipe: SkillRecipe, count: Count, others: Callable[[], Registry], fall_back: FallBack) -> Tool:
+def _tool_for(recipe: SkillRecipe, count: Count, others: Callable[[], Registry], fall_back: FallBack) -> Tool:
     async def call(given: Any, running: Running) -> ToolResult:
         registry, numbers = await in_thread(others), itertools.count(1)
 
@@ -41,12 +41,12 @@ def _offered(recipe: SkillRecipe, count: Count, others: Callable[[], Registry], 
         done = await execute(recipe.plan, run_tool, given)
         await in_thread(partial(count, recipe, done.outcome))
         if done.outcome.is_ok:
-            return ToolResult(content=shown(done))
+            return ToolResult(content=show_run(done))
         ran = [f"{step.number}. {step.tool}" for step in done.steps if step.outcome.is_ok]
         below = await in_thread(partial(fall_back, recipe.skill, recipe.name, ran))
-        return ToolResult(content="\n\n".join(part for part in (shown(done), below) if part), outcome=done.outcome)
+        return ToolResult(content="\n\n".join(part for part in (show_run(done), below) if part), outcome=done.outcome)
 
-    reach = max((tool.reach for tool in others().listed() if tool.name in recipe.plan.tools), default=Reach.NOTHING)
+    reach = max((tool.reach for tool in others().all_tools() if tool.name in recipe.plan.tools), default=Reach.NOTHING)
     steps = ", ".join(step.tool or f"branch {step.branch}" for step in recipe.plan.steps)
     described = one_line(recipe.plan.description) or f"The recipe {recipe.plan.name} of the skill {recipe.skill}"
     return Tool(
@@ -73,7 +73,7 @@ async def _step(call: ToolCall, registry: Registry, running: Running) -> ToolRes
     return result
 
 
-def shown(done: RecipeRun) -> str:
+def show_run(done: RecipeRun) -> str:
     """What ran and what it came to, a line a step, and below the result."""
     lines = [
         f"{step.number}. {step.tool}: {step.outcome.kind.value}"

@@ -22,7 +22,7 @@ from habitus.events import OK, Event, Outcome, ToolCall, ToolResult, failed, inf
 from habitus.evidence.model import Item
 from habitus.llm.model import ToolSpec
 from habitus.redact import PATTERNS_ONLY, Redactor
-from habitus.text import block, encodable, encodable_value, unmarked
+from habitus.text import block, encodable, encodable_value, escape_marks
 
 log = logging.getLogger(__name__)
 
@@ -122,11 +122,11 @@ class Registry:
         else:
             self._tools[tool.name] = tool
 
-    def listed(self) -> tuple[Tool, ...]:
+    def all_tools(self) -> tuple[Tool, ...]:
         return tuple(self._tools.values())
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        return tuple(tool.spec for tool in self.listed())
+        return tuple(tool.spec for tool in self.all_tools())
 
     def names(self) -> tuple[str, ...]:
         return tuple(self._tools)
@@ -154,7 +154,7 @@ class Registry:
                 return _clean(await tool.run(given, running), running.redactor)
             return _clean(await in_thread(partial(_run_plain, tool, given, running)), running.redactor)
         except (ToolFailed, UserError) as error:
-            return _clean(_failure(advised(error)), running.redactor)
+            return _clean(_failure(advise_model(error)), running.redactor)
         except Exception as error:
             log.exception("The tool %s has a bug.", call.name)
             said = f"{call.name} broke: {type(error).__name__}. This is not your mistake; try another way."
@@ -168,7 +168,7 @@ def _run_plain(tool: Tool, given: object, running: Running) -> ToolResult:
 
 
 def _arguments(tool: Tool, text: str) -> object:
-    given = _parsed(tool.name, text)
+    given = _parse_arguments(tool.name, text)
     if isinstance(tool.arguments, Mapping):
         return given
     try:
@@ -177,7 +177,7 @@ def _arguments(tool: Tool, text: str) -> object:
         raise ToolFailed(_problems(tool, error)) from None
 
 
-def _parsed(name: str, text: str) -> dict[str, object]:
+def _parse_arguments(name: str, text: str) -> dict[str, object]:
     try:
         given = json.loads(text) if text.strip() else {}
     except (ValueError, RecursionError) as error:
@@ -206,10 +206,10 @@ def _clean(result: ToolResult, redactor: Redactor) -> ToolResult:
     """Unable to speak for us and without secrets; cut last, since of a key in two no half would be known."""
     reason = redactor.redact(encodable(result.outcome.reason)).text[:500]
     content = redactor.redact(encodable(result.content)).text
-    return capped(replace(result, content=unmarked(content), outcome=replace(result.outcome, reason=reason)))
+    return cap_result(replace(result, content=escape_marks(content), outcome=replace(result.outcome, reason=reason)))
 
 
-def capped(result: ToolResult, limit: int = RESULT_CHARS) -> ToolResult:
+def cap_result(result: ToolResult, limit: int = RESULT_CHARS) -> ToolResult:
     """The beginning and the end of what is too long, with a mark that says how much is missing."""
     content = result.content
     if len(content) <= limit:
@@ -227,7 +227,7 @@ def is_capped(content: str) -> bool:
 _LEFT_OUT = "characters left out …]"
 
 
-def returned(value: object, outcome: Outcome = OK) -> ToolResult:
+def json_result(value: object, outcome: Outcome = OK) -> ToolResult:
     """A result as JSON."""
     return ToolResult(content=json.dumps(value, ensure_ascii=False, default=str), outcome=outcome)
 
@@ -269,14 +269,14 @@ _TOOLS = {
 }
 
 
-def advised(error: HabitusError) -> str:
+def advise_model(error: HabitusError) -> str:
     """What went wrong, and a mend that the model can follow."""
     if not isinstance(error, UserError) or (typed := _COMMAND.search(error.mend)) is None:
-        return explained(str(error))
+        return explain_absence(str(error))
     mend = _TOOLS.get(typed[1]) or f"Only a person can do that; tell them: {error.mend}"
-    return f"{explained(error.message)} {mend}"
+    return f"{explain_absence(error.message)} {mend}"
 
 
-def explained(reason: str) -> str:
+def explain_absence(reason: str) -> str:
     """Why something is not to be had, with the command that changes it left to the person."""
     return _POINTER.sub("; only a person can change that, tell them: ", reason)

@@ -109,7 +109,7 @@ async def _exec(
         watch=_lines(running),
     )
     running.observe(_what_came_of_it(given.name, cell, running))
-    return ToolResult(content=_shown(cell), outcome=_outcome(cell), made=cell.made)
+    return ToolResult(content=_show_cell(cell), outcome=_outcome(cell), made=cell.made)
 
 
 def _what_came_of_it(name: str, cell: Cell, running: Running) -> Event:
@@ -147,7 +147,7 @@ def _lines(running: Running) -> Callable[[str], None]:
     return watch
 
 
-def _shown(cell: Cell) -> str:
+def _show_cell(cell: Cell) -> str:
     parts = []
     if cell.stdout.strip():
         parts.append(block(cell.stdout.rstrip()))
@@ -165,5 +165,5 @@ def _view(cells: Sequence[Cell]) -> str:
     if not cells:
         return "No cell has run."
     return "\n\n".join(
-        f"# Cell {number}: {one_line(cell.description)}\n{_shown(cell)}" for number, cell in enumerate(cells, 1)
+        f"# Cell {number}: {one_line(cell.description)}\n{_show_cell(cell)}" for number, cell in enumerate(cells, 1)
     )

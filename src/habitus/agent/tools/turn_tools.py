@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from habitus.agent.explaining import explain
-from habitus.agent.tools.registry import Arguments, Reach, Running, Tool, returned
+from habitus.agent.tools.registry import Arguments, Reach, Running, Tool, json_result
 from habitus.agent.view import View
 from habitus.errors import ToolFailed
 from habitus.events import OK, ToolResult, failed
@@ -29,7 +29,7 @@ def report_outcome() -> Tool:
         if not given.ok and not reason:
             raise ToolFailed("Say in 'reason' what went wrong.")
         running.report(OK if given.ok else failed(running.redactor.redact(reason).text[:500]))
-        return returned({"recorded": "ok" if given.ok else "failed", "weight": "weak: the model's own word"})
+        return json_result({"recorded": "ok" if given.ok else "failed", "weight": "weak: the model's own word"})
 
     return Tool(
         name="report_outcome",
@@ -53,7 +53,9 @@ class Why(Arguments):
 
 def why(view: View, finder: Finder) -> Tool:
     def run(given: Why, running: Running) -> ToolResult:
-        lines = _chosen(view) if given.name is None else _one(view, finder, given.name, given.task or view.request)
+        lines = (
+            _choice_lines(view) if given.name is None else _one(view, finder, given.name, given.task or view.request)
+        )
         return ToolResult(content="\n".join(lines))
 
     return Tool(
@@ -68,7 +70,7 @@ def why(view: View, finder: Finder) -> Tool:
     )
 
 
-def _chosen(view: View) -> list[str]:
+def _choice_lines(view: View) -> list[str]:
     chosen = view.selection
     left_out = [f"{name} ({reason})" for name in chosen.left_out if (reason := view.why_not(name))]
     more = f" and {len(left_out) - _MOST_NAMED} more" if len(left_out) > _MOST_NAMED else ""

@@ -11,7 +11,7 @@ from habitus.agent.background import in_thread
 from habitus.agent.changes import Changes
 from habitus.agent.consent import Question
 from habitus.agent.identity import NAME, identity_skill
-from habitus.agent.tools.registry import Arguments, Running, Tool, returned
+from habitus.agent.tools.registry import Arguments, Running, Tool, json_result
 from habitus.errors import NotFound, ToolFailed
 from habitus.events import ToolResult
 from habitus.files import Tree
@@ -44,15 +44,15 @@ class CreateSkill(Arguments):
 
 def create_skill(changes: Changes) -> Tool:
     async def run(given: CreateSkill, running: Running) -> ToolResult:
-        name = names.checked(given.name)
+        name = names.check_name(given.name)
         if await in_thread(lambda: changes.is_taken(name)):
             raise ToolFailed(f"There is a skill '{name}' already. Change it with update_skill, or take another name.")
         if not given.content.strip():
             raise ToolFailed("The procedure is empty. Write its steps into 'content'.")
-        skill = Fields.of(given).applied(Skill(name=name, source=Source.AGENT, body=given.content))
+        skill = Fields.of(given).apply_to(Skill(name=name, source=Source.AGENT, body=given.content))
         tree = trees.with_skill({}, skill)
         done = await changes.write(USER, name, tree, "the agent worked it out", f"Save the skill '{name}'?")
-        return returned({"name": name, "version": done.version or 1, **done.told()})
+        return json_result({"name": name, "version": done.version or 1, **done.as_result()})
 
     return Tool(
         name="create_skill",
@@ -107,14 +107,14 @@ class UpdateSkill(EditArguments):
 def update_skill(changes: Changes) -> Tool:
     async def run(given: UpdateSkill, running: Running) -> ToolResult:
         fields = Fields.of(given)
-        layer, tree, skill, edited = await in_thread(lambda: _edited(changes, given.name, given.edit, fields))
+        layer, tree, skill, edited = await in_thread(lambda: _edit_files(changes, given.name, given.edit, fields))
         name = skill.name
         if edited == skill:
-            return returned({"name": name, "version": skill.version})
+            return json_result({"name": name, "version": skill.version})
         done = await changes.write(
             layer, name, trees.with_skill(tree, edited), "the agent corrected it", f"Change the skill '{name}'?"
         )
-        return returned({"name": name, "version": done.version or skill.version, **done.told()})
+        return json_result({"name": name, "version": done.version or skill.version, **done.as_result()})
 
     return Tool(
         name="update_skill",
@@ -127,7 +127,7 @@ def update_skill(changes: Changes) -> Tool:
     )
 
 
-def _edited(changes: Changes, wanted: str, edit: Edit, fields: Fields) -> tuple[str, Tree, Skill, Skill]:
+def _edit_files(changes: Changes, wanted: str, edit: Edit, fields: Fields) -> tuple[str, Tree, Skill, Skill]:
     """Where the change goes, the files it starts from (those that wait, or one's own copy), and the skill in them
     before and after."""
     library = changes.view.library
@@ -150,17 +150,17 @@ class DeleteSkill(Arguments):
 def delete_skill(changes: Changes) -> Tool:
     async def run(given: DeleteSkill, running: Running) -> ToolResult:
         if await in_thread(lambda: changes.withdraw(given.name)):
-            return returned({"deleted": True})
+            return json_result({"deleted": True})
         try:
             item = changes.find(given.name)
         except NotFound:
-            return returned({"deleted": False})
+            return json_result({"deleted": False})
         if not changes.view.library.layer(item.layer).can_write:
             raise ToolFailed(f"'{item.name}' is in the read-only layer '{item.layer}'. Use disable_skill instead.")
         change = Change(action=Action.REMOVE, name=item.name, layer=item.layer)
         question = Question(text=f"Move the skill '{item.name}' to the archive?")
         done = await changes.submit(change, "the agent wants it gone", question)
-        return returned({"deleted": done.proposal is None, **done.told()})
+        return json_result({"deleted": done.proposal is None, **done.as_result()})
 
     return Tool(
         name="delete_skill",
@@ -182,11 +182,11 @@ def _switch(changes: Changes, action: Action, description: str) -> Tool:
         item = changes.find(given.name)
         is_enabled = item.summary is not None and item.summary.enabled
         if is_enabled == wanted:
-            return returned({"name": item.name, "enabled": is_enabled})
+            return json_result({"name": item.name, "enabled": is_enabled})
         change = Change(action=action, name=item.name, layer=item.layer)
         question = Question(text=f"{action.value.capitalize()} the skill '{item.name}'?")
         done = await changes.submit(change, f"the agent wants to {action.value} it", question)
-        return returned({"name": item.name, "enabled": is_enabled if done.proposal else wanted, **done.told()})
+        return json_result({"name": item.name, "enabled": is_enabled if done.proposal else wanted, **done.as_result()})
 
     return Tool(
         name=f"{action.value}_skill",
@@ -209,7 +209,7 @@ def edit_system_prompt(changes: Changes) -> Tool:
             edited = replace(skill, body=edits.apply(skill.body, given.edit))
             tree = trees.with_skill(library.layer(PROMPT).store.tree(NAME) or {}, edited)
             done = changes.propose(PROMPT, NAME, tree, "the agent wants to change who it is")
-            return returned({"version": skill.version, **done.told()})
+            return json_result({"version": skill.version, **done.as_result()})
 
         return await in_thread(propose)
 

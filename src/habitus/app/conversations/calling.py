@@ -49,12 +49,12 @@ class SessionCalls:
         self._lock = threading.Lock()
         self._names: Collection[str] | None = None if origin_of(source_type) is Origin.REAL else ()
         who = f"{user.name}, session {view.conversation}"
-        self._caller = _open(home, self._directory, self.allowed, who=who)
+        self._caller = _open(home, self._directory, self.allowed_calls, who=who)
         is_here = home.settings.sandbox.runtime == "local" and home.machine.bubblewrap is not None
         self._proxy = Proxy(self._caller, given.folder / COMMANDS, uid=os.getuid()) if is_here else None
-        self.services: Services = {"skills.run": self._asked}
+        self.services: Services = {"skills.run": self._ask}
 
-    def allowed(self) -> Collection[str]:
+    def allowed_calls(self) -> Collection[str]:
         """It looks into the database."""
         with self._lock:
             if self._names is None:
@@ -63,7 +63,7 @@ class SessionCalls:
 
     def how_to_call(self, skill: Skill) -> str:
         """What a model is told below the text of a skill; nothing of one that its code may not call."""
-        if not skill.manifest.cli or skill.name not in self.allowed():
+        if not skill.manifest.cli or skill.name not in self.allowed_calls():
             return ""
         command = f"; `{COMMAND} {skill.name} --help` in a subprocess is the same" if self._proxy is not None else ""
         return (
@@ -76,7 +76,7 @@ class SessionCalls:
         """Have the command there, where there is anything to call."""
         if self._proxy is None:
             return
-        names = await in_thread(self.allowed) if self._names is None else self._names
+        names = await in_thread(self.allowed_calls) if self._names is None else self._names
         if names:
             await self._proxy.open()
 
@@ -93,8 +93,8 @@ class SessionCalls:
             return frozenset()
         return frozenset(named.intersection(self._directory.names()))
 
-    async def _asked(self, question: Any) -> dict[str, Any]:
-        return (await self._caller.asked(question)).said()
+    async def _ask(self, question: Any) -> dict[str, Any]:
+        return (await self._caller.answer_call(question)).as_message()
 
 
 def _open(home: Home, directory: CommandLines, allowed: Callable[[], Collection[str]], *, who: str) -> Caller:

@@ -38,12 +38,12 @@ class CommandLines:
 
     def names(self) -> Sequence[str]:
         """Those with a command line that no gate keeps from the user; what they ask for may still be missing."""
-        return [item.name for item in self._home.skills.listing() if _has_cli(item) and not self._closed(item)]
+        return [item.name for item in self._home.skills.listing() if _has_cli(item) and not self._closed_gate(item)]
 
     def command_line(self, name: str) -> CommandLine:
         item = self._find(name)
         files, digest = self._files(item)
-        granted = self._granted(item, digest, self._values(item, files))
+        granted = self._grant_for(item, digest, self._values(item, files))
         for value in granted.sensitive:
             self._home.vault.keep_out_of_sight(value)
         return CommandLine(
@@ -70,14 +70,14 @@ class CommandLines:
                 secret=lambda name: "" if name in kept else None,
                 file=lambda path: Path(path) if path in files.tree else None,
             )
-            self._granted(item, digest, unopened)
+            self._grant_for(item, digest, unopened)
         except Refused as refusal:
             return refusal
         return None
 
     def _files(self, item: Listed) -> tuple[SkillFiles, str]:
         """Its files with their hash, if every gate is open."""
-        if reason := self._closed(item):
+        if reason := self._closed_gate(item):
             raise Refused(f"'{item.name}' can't be called: {reason}.", mend="")
         files = self._home.skills.files(item)
         if CLI_CODE not in files.tree or CLI_CODE in files.untrusted:
@@ -91,7 +91,7 @@ class CommandLines:
             raise NotFound(f"No skill '{name[:80]}' has a command line here.", mend=f"There are: {known}.")
         return item
 
-    def _closed(self, item: Listed) -> str:
+    def _closed_gate(self, item: Listed) -> str:
         """The first gate that is closed, and what opens it; nothing when all are open."""
         assert item.summary is not None
         context = self._home.gates(self._user)
@@ -99,15 +99,15 @@ class CommandLines:
             return item.reason
         if reason := gates.disabled_by(item.summary, context):
             return reason
-        for reason in gates.closed(item.summary, context):
+        for reason in gates.closed_gates(item.summary, context):
             return reason
-        if reason := self._home.skills.untrusted(item):
+        if reason := self._home.skills.untrusted_notice(item):
             return f"{reason}; see 'habitus trust {item.name}'"
-        return self._unapproved(item)
+        return self._missing_approval(item)
 
-    def _unapproved(self, item: Listed) -> str:
+    def _missing_approval(self, item: Listed) -> str:
         """Why no person stands behind what an agent wrote; nothing when one does, or a person wrote it."""
-        if not self._home.skills.unreviewed(item):
+        if not self._home.skills.unreviewed_origin(item):
             return ""
         approvals = self._home.approvals
         approvals.revision()
@@ -123,7 +123,7 @@ class CommandLines:
             file=lambda path: self._own_file(item.name, path, files),
         )
 
-    def _granted(self, item: Listed, digest: str, values: Values) -> Granted:
+    def _grant_for(self, item: Listed, digest: str, values: Values) -> Granted:
         assert item.summary is not None
         grants = open_grants(self._home.local, self._home.clock).of(item.name, self._user.name)
         _refuse_if_changed(item.name, grants, digest)

@@ -84,9 +84,9 @@ class Hosting:
 
         return TurnDoor(self._loop, begin)
 
-    async def offered(self, request: HostRequest) -> tuple[Tool, ...]:
+    async def offered_tools(self, request: HostRequest) -> tuple[Tool, ...]:
         """What a turn of this conversation would be offered now, without beginning one."""
-        return await self._loop.ask(self._offered(request))
+        return await self._loop.ask(self._offered_tools(request))
 
     async def leave(self, conversation: str) -> None:
         """Whoever had the conversation has gone."""
@@ -105,7 +105,7 @@ class Hosting:
         id = request.conversation or new_id()
         _check(id)
         hosted = HostedTurn()
-        async with self._held(id, request) as held:
+        async with self._hold(id, request) as held:
             if held.turn is not None:
                 await held.turn.end()
             held.conversation.parts.tools.theirs = request.tools
@@ -118,28 +118,28 @@ class Hosting:
         return hosted
 
     @asynccontextmanager
-    async def _held(self, id: str, request: HostRequest) -> AsyncIterator[_Hosted]:
+    async def _hold(self, id: str, request: HostRequest) -> AsyncIterator[_Hosted]:
         """The conversation, for whoever has it and nobody else."""
-        async with self._open.hold(id, lambda: in_thread(lambda: self._opened(id, request))) as held:
+        async with self._open.hold(id, lambda: in_thread(lambda: self._open_conversation(id, request))) as held:
             if held.conversation.parts.user.name != request.user.name:
                 raise _somebody_elses(id)
             yield held
 
-    async def _offered(self, request: HostRequest) -> tuple[Tool, ...]:
-        async with self._held(request.conversation, request) as held:
+    async def _offered_tools(self, request: HostRequest) -> tuple[Tool, ...]:
+        async with self._hold(request.conversation, request) as held:
             parts = held.conversation.parts
             asked = Request(text="", user=request.user) if held.turn is None else held.turn.turn.said.request
 
             def look() -> tuple[Tool, ...]:
                 parts.view.refresh()
-                return parts.tools.registry(asked).listed()
+                return parts.tools.registry(asked).all_tools()
 
             return await in_thread(look)
 
-    def _opened(self, id: str, request: HostRequest) -> _Hosted:
+    def _open_conversation(self, id: str, request: HostRequest) -> _Hosted:
         home = self._home
         home.refuse_if_read_only()
-        owner, past = open_outage(home).unless_away(lambda: self._known(id), _UNKNOWN)
+        owner, past = open_outage(home).unless_away(lambda: self._owner_and_last_turn(id), _UNKNOWN)
         if owner not in ("", request.user.name):
             raise _somebody_elses(id)
         conversation = open_conversation(
@@ -165,7 +165,7 @@ class Hosting:
         memory = home.open_memory(user=request.user.name)
         return open_learner(home, memory, cheap, memory)
 
-    def _known(self, id: str) -> tuple[str, Sequence[Turn]]:
+    def _owner_and_last_turn(self, id: str) -> tuple[str, Sequence[Turn]]:
         """Whose a conversation is, and its last turn."""
         return self._home.journal.user_of(id), self._home.journal.recent(id, limit=1)
 

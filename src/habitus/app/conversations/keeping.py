@@ -43,7 +43,7 @@ class Keeper(Generic[K, T]):
     @asynccontextmanager
     async def hold(self, key: K, opening: Callable[[], Awaitable[T]]) -> AsyncIterator[T]:
         """For one caller at a time, opened where it is not; who waited while it was closed has it opened anew."""
-        async with self._held(key) as place:
+        async with self._hold(key) as place:
             if place.thing is None:
                 try:
                     place.thing = await opening()
@@ -53,7 +53,7 @@ class Keeper(Generic[K, T]):
             yield place.thing
 
     @asynccontextmanager
-    async def _held(self, key: K) -> AsyncIterator[_Place[T]]:
+    async def _hold(self, key: K) -> AsyncIterator[_Place[T]]:
         while True:
             place = self._places.setdefault(key, _Place())
             async with place.lock:
@@ -76,7 +76,7 @@ class Keeper(Generic[K, T]):
         """Close what is open under a key."""
         if key not in self._places:
             return
-        async with self._held(key) as place:
+        async with self._hold(key) as place:
             try:
                 if place.thing is not None:
                     await self._close(place.thing)

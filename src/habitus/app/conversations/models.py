@@ -18,9 +18,9 @@ from habitus.settings import Settings
 
 
 def models(settings: Settings, environ: Mapping[str, str]) -> Models:
-    main, cheap = chosen(settings, environ)
+    main, cheap = model_names(settings, environ)
 
-    def opened(name: str) -> Model:
+    def open_named(name: str) -> Model:
         if not name:
             raise _no_model(environ, programs_here(environ))
         if name.startswith(PREFIX):
@@ -30,7 +30,7 @@ def models(settings: Settings, environ: Mapping[str, str]) -> Models:
         patience = Patience(silence=settings.model_silence, total=settings.model_total)
         return open_model(name, environ, base_url=settings.base_url, patience=patience)
 
-    return Models(main, cheap, open_model=opened)
+    return Models(main, cheap, open_model=open_named)
 
 
 def refuse_in_chat(name: str, environ: Mapping[str, str]) -> None:
@@ -61,7 +61,7 @@ def _no_model(environ: Mapping[str, str], agents: Sequence[Program]) -> NoModel:
     return NoModel(mend="\n".join(ways), agent=name, title=title)
 
 
-def chosen(settings: Settings, environ: Mapping[str, str]) -> tuple[str, str]:
+def model_names(settings: Settings, environ: Mapping[str, str]) -> tuple[str, str]:
     """The names of the main and the cheap model; empty when nothing says which."""
     if settings.model:
         return settings.model, settings.cheap_model

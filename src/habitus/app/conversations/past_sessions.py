@@ -60,11 +60,11 @@ def past_session(
     settings: Settings, journal: Journal, wanted: str | None = None, *, all_users: bool = False
 ) -> PastSession:
     """The last session, or the one whose id begins like this."""
-    id = _resolved(settings, journal, wanted, all_users)
+    id = _resolve_session(settings, journal, wanted, all_users)
     return PastSession(session=id, turns=tuple(journal.turns_of(id, user=whose(settings, all_users))))
 
 
-def _resolved(settings: Settings, journal: Journal, wanted: str | None, all_users: bool) -> str:
+def _resolve_session(settings: Settings, journal: Journal, wanted: str | None, all_users: bool) -> str:
     known = past_sessions(settings, journal, 1 if wanted is None else _KNOWN, all_users=all_users)
     ids = [session.id for session in known]
     if not ids:

@@ -51,7 +51,7 @@ def open_tools(home: Home) -> Tools:
         clock=home.clock,
         scan=home.scan,
         environ=os.environ,
-        redacted=home.redacted,
+        redacted=home.redact,
         retention=home.settings.retention,
         services=lambda: sandbox_services(_view(home)),
         given=partial(given_files, home),
@@ -83,15 +83,15 @@ def open_given(home: Home, folder: str) -> Given:
     runtime = _runtime(home, folder, None, ())
     if isinstance(runtime, SshRuntime):
         return Given(home.place / folder / _GIVEN, seen_at=runtime.given_at)
-    return _given(home, f"{folder}/{_GIVEN}")
+    return _given_folder(home, f"{folder}/{_GIVEN}")
 
 
 def given_files(home: Home, digest: str) -> Given:
     """Where the files lie that have this hash, for code that no session gives any."""
-    return _given(home, f"cache/given/{digest}")
+    return _given_folder(home, f"cache/given/{digest}")
 
 
-def _given(home: Home, folder: str) -> Given:
+def _given_folder(home: Home, folder: str) -> Given:
     place = home.place / folder
     return Given(place, seen_at=lambda: given_at(home.machine, place))
 
@@ -171,7 +171,7 @@ def _runtime(home: Home, folder: str, given: Given | None, read: Sequence[Path])
 
 
 def _workshop(home: Home) -> Workshop:
-    return Workshop(open_warm(home), open_environments(home.place), redacted=home.redacted)
+    return Workshop(open_warm(home), open_environments(home.place), redacted=home.redact)
 
 
 def open_warm(home: Home) -> Warm:

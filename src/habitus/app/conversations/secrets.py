@@ -92,7 +92,7 @@ def open_grants(local: sa.Engine, clock: Clock) -> Grants:
 
 def open_calls(home: Home) -> Calls:
     kept_for = timedelta(days=home.settings.retention.turn_days)
-    return Calls(home.local, redacted=home.redacted, kept_for=kept_for)
+    return Calls(home.local, redacted=home.redact, kept_for=kept_for)
 
 
 def overview(home: Home) -> Overview:
@@ -120,7 +120,7 @@ def askers(skills: Library, among: Collection[str]) -> tuple[str, ...]:
 
 def asking(skills: Library, item: Listed) -> Asking:
     files = skills.files(item)
-    untrusted = skills.untrusted(item)
+    untrusted = skills.untrusted_notice(item)
     assert item.summary is not None
     stated = item.summary.manifest.env
     if untrusted and (skill := trees.parse(item.name, files.tree).skill) is not None:
@@ -179,7 +179,7 @@ def grant(
         asked.content_hash,
         user=user,
         by=home.settings.signature,
-        secrets=[*secrets, *kept, *(_requested(home.vault, asked) if all_requested else ())],
+        secrets=[*secrets, *kept, *(_secrets_to_grant(home.vault, asked) if all_requested else ())],
         hosts=[*hosts, *(grant.what for grant in had if grant.kind is GrantKind.HOST)],
     )
 
@@ -195,9 +195,9 @@ def revoke(
     return open_grants(home.local, home.clock).remove(_name(home, skill), user=user, secrets=secrets, hosts=hosts)
 
 
-def requested(skills: Library, vault: Vault, skill: str) -> tuple[str, ...]:
+def requested_secrets(skills: Library, vault: Vault, skill: str) -> tuple[str, ...]:
     """The secrets that `grant --all` would give a skill."""
-    return _requested(vault, _asking(skills, skill))
+    return _secrets_to_grant(vault, _asking(skills, skill))
 
 
 def calls(home: Home, *, since: datetime | None = None) -> tuple[Call, ...]:
@@ -205,7 +205,7 @@ def calls(home: Home, *, since: datetime | None = None) -> tuple[Call, ...]:
     return open_calls(home).list(since=since)
 
 
-def _requested(vault: Vault, asked: Asking) -> tuple[str, ...]:
+def _secrets_to_grant(vault: Vault, asked: Asking) -> tuple[str, ...]:
     """All that it asks for; a variable of this host only where the vault has no such secret and the host has it."""
     names = set(vault.names())
     wanted = [

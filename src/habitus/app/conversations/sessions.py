@@ -11,7 +11,7 @@ from habitus.agent.background import in_thread
 from habitus.agent.changes import Changes
 from habitus.agent.consent import AskPerson, TimedPerson, nobody
 from habitus.agent.conversation import Conversation, new_id
-from habitus.agent.history import History, resumed
+from habitus.agent.history import History, resume_history
 from habitus.agent.identity import Identity
 from habitus.agent.ladder import Ladder
 from habitus.agent.memory import SessionMemory
@@ -80,7 +80,7 @@ def open_session(
     if id and home.journal.user_of(id) not in ("", user.name):
         raise Refused(f"'{id}' can't be a session of yours.", mend="Leave the id out, or take another.")
     cheap = cheap or (home.models.cheap if model is None else None)
-    history = resumed(past)
+    history = resume_history(past)
     memory = home.open_memory(user=user.name)  # a view for the learner's own thread
     noting = NotingKeeper(memory)
     conversation = open_conversation(
@@ -259,5 +259,5 @@ def _scratchpads(
         services,
         given,
         read,
-        begin_with=lambda: packages.allowed(home),
+        begin_with=lambda: packages.allowed_packages(home),
     )

@@ -17,7 +17,7 @@ from habitus.agent.loop_thread import LoopThread
 from habitus.agent.session import Session
 from habitus.agent.stream import Done, TurnEvent
 from habitus.app.conversations.keeping import Keeper
-from habitus.app.conversations.models import chosen, models, refuse_in_chat
+from habitus.app.conversations.models import model_names, models, refuse_in_chat
 from habitus.app.conversations.running_code import open_tools
 from habitus.app.conversations.sessions import open_session
 from habitus.app.home import Home
@@ -73,7 +73,7 @@ class Talks:
 
     def check(self) -> None:
         """Say what is missing before anybody can talk."""
-        refuse_in_chat(chosen(self._home.settings, os.environ)[0], os.environ)
+        refuse_in_chat(model_names(self._home.settings, os.environ)[0], os.environ)
         self._models.main  # noqa: B018  # opening it is the check
 
     def say(self, text: str, id: str = "", files: Sequence[Upload] = ()) -> str:
@@ -91,19 +91,19 @@ class Talks:
         """`NotFound` where nobody talks under this id."""
         self._talk(id)
 
-    async def heard(self, id: str, after: int) -> tuple[Happening, ...]:
+    async def events_since(self, id: str, after: int) -> tuple[Happening, ...]:
         """What has happened since, as soon as there is any. The last one of a turn is `Over`."""
-        return await self._loop.ask(self._talk(id).heard(after))
+        return await self._loop.ask(self._talk(id).events_since(after))
 
     def stop(self, id: str) -> None:
         """Stop the turn that runs; the conversation goes on."""
         talk = self._talk(id)
-        self._loop.wait(_called(talk.session.cancel))
+        self._loop.wait(_as_coroutine(talk.session.cancel))
 
     def answer(self, id: str, number: int, consent: Consent) -> None:
         """The person's word on what a turn waits for; nothing happens where it waits no longer."""
         talk = self._talk(id)
-        self._loop.wait(_called(partial(talk.answered, number, consent)))
+        self._loop.wait(_as_coroutine(partial(talk.answer, number, consent)))
 
     def close(self) -> None:
         try:
@@ -113,13 +113,13 @@ class Talks:
 
     async def _say(self, text: str, id: str, files: Sequence[Upload]) -> str:
         conversation = id or new_id()
-        opening = partial(in_thread, lambda: self._opened(conversation, resume=bool(id)))
+        opening = partial(in_thread, lambda: self._open_talk(conversation, resume=bool(id)))
         async with self._open.hold(conversation, opening) as talk:
             talk.begin(text, files)
         await self._open.make_room()
         return conversation
 
-    def _opened(self, id: str, *, resume: bool) -> _Talk:
+    def _open_talk(self, id: str, *, resume: bool) -> _Talk:
         self.check()
         talk = _Talk()
         talk.session = open_session(
@@ -196,7 +196,7 @@ class _Talk:
         news, self._news = self._news, asyncio.Event()
         news.set()
 
-    async def heard(self, after: int) -> tuple[Happening, ...]:
+    async def events_since(self, after: int) -> tuple[Happening, ...]:
         while len(self._happened) <= after:
             await self._news.wait()
         return tuple(self._happened[after:])
@@ -213,13 +213,13 @@ class _Talk:
         finally:
             del self._asked[number]
 
-    def answered(self, number: int, consent: Consent) -> None:
+    def answer(self, number: int, consent: Consent) -> None:
         answer = self._asked.get(number)
         if answer is not None and not answer.done():
             answer.set_result(consent)
 
 
-def _called(step: Callable[[], None]) -> Coroutine[Any, Any, None]:
+def _as_coroutine(step: Callable[[], None]) -> Coroutine[Any, Any, None]:
     """A step that belongs to the loop, as work for it."""
 
     async def call() -> None:

@@ -146,7 +146,7 @@ async def check_task(home: Home, task: Task) -> Soundness:
         *wrong,
         (Solution(), False, "doing nothing"),
     ):
-        judged = (await _tried(home, task, solution)).outcome
+        judged = (await _judge_solution(home, task, solution)).outcome
         if judged.kind is OutcomeKind.INFRA:
             return _unsound(task, judged.reason)
         if judged.is_ok != should_pass:
@@ -158,7 +158,7 @@ def _unsound(task: Task, reason: str) -> Soundness:
     return Soundness(task=task.id, is_sound=False, reason=reason)
 
 
-async def _tried(home: Home, task: Task, solution: Solution) -> Judgement:
+async def _judge_solution(home: Home, task: Task, solution: Solution) -> Judgement:
     if not task.needs_place and not solution.code:
         return await judge(task, _rollout(solution, None))
     async with laid_out(home, task) as arena:

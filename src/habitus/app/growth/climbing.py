@@ -94,10 +94,10 @@ class Climbing:
         return [climb for climb in climbs.values() if not self._is_settled(climb.item, climb.to, climb.version)]
 
     def _is_settled(self, item: str, to: Stage, version: int) -> bool:
-        return (item, to) in self._brought_up or (item, to, version) in self._refused
+        return (item, to) in self._brought_up or (item, to, version) in self._refused_climbs
 
     @functools.cached_property
-    def _refused(self) -> Collection[tuple[str, Stage, int]]:
+    def _refused_climbs(self) -> Collection[tuple[str, Stage, int]]:
         return self._failed.all().keys()
 
     @functools.cached_property
@@ -219,12 +219,12 @@ class Climbing:
         except _NOT_ITS_OWN as fault:  # another time
             return replace(climb, problem=str(fault) or "the model took too long")
         except HabitusError as error:
-            self._failed.note(climb.item, climb.to, climb.version, self._home.redacted(str(error)))
+            self._failed.note(climb.item, climb.to, climb.version, self._home.redact(str(error)))
             return replace(climb, problem=str(error))
 
     async def _as_skill(self, climb: Climb, author: Author, model: BudgetedModel | None) -> Climb:
         home, lesson = self._home, self._home.memory.get(climb.item)
-        skill = _from_facts(lesson, self._is_taken) if model is None else await self._drafted(lesson, model)
+        skill = _from_facts(lesson, self._is_taken) if model is None else await self._draft(lesson, model)
         skill = replace(skill, source=Source.AGENT, provenance={"lesson": lesson.id})
         tree = _with_case(trees.with_skill({}, skill), skill, lesson)
         if like := near_duplicates(home.finder, skill.name, tree):
@@ -236,7 +236,7 @@ class Climbing:
         made = home.review.propose(change, author, reasons)
         return replace(climb, skill=skill.name, text=skill.body, proposal=made.id)
 
-    async def _drafted(self, lesson: Engram, model: BudgetedModel) -> Skill:
+    async def _draft(self, lesson: Engram, model: BudgetedModel) -> Skill:
         """From the lesson and the turn that taught it, where that is still there."""
         facts = Asked(parts=(Text(text=_from_facts(lesson, lambda name: False).body),))
         return await saving.draft(self._home, model, [*self._taught(lesson), facts], lesson.text, patience_s=PATIENCE_S)
@@ -264,20 +264,20 @@ class Climbing:
             grounds = Grounds(
                 cases=cases,
                 recorded=tuple(one.results[-1] for one in uses.recorded),
-                reasons=(climb.why, uses.evidence, f"drafted by {model.name}; {_passed(cases)}"),
+                reasons=(climb.why, uses.evidence, f"drafted by {model.name}; {_describe_trial(cases)}"),
                 details=_details(climb),
                 is_compared=bool(cases),
             )
-            made = await coding.tried(self._home, climb.skill, uses, model, author, grounds)
+            made = await coding.draft_and_try(self._home, climb.skill, uses, model, author, grounds)
         return replace(climb, proposal=made.proposal)
 
 
-def _passed(cases: Sequence[Task]) -> str:
+def _describe_trial(cases: Sequence[Task]) -> str:
     """What a draft that is proposed has shown, and what could not be compared."""
     if not cases:
         return "it was compared with nothing: no use is recorded that it could be held against"
-    apart = sorted({path for case in cases if case.expected for path in case.expected.apart})
-    by_shape = sum(case.expected is None for case in cases)
+    apart = sorted({path for case in cases if case.expected_result for path in case.expected_result.apart})
+    by_shape = sum(case.expected_result is None for case in cases)
     return (
         f"it gave the same results as {len(cases) - by_shape} recorded cases in the sandbox"
         + (f"; not compared: {', '.join(apart)}" if apart else "")

@@ -14,7 +14,7 @@ from functools import partial
 
 from habitus.agent.conversation import new_id
 from habitus.agent.tools.code_tools import code_tools
-from habitus.agent.tools.recipe_tools import last_said, shown
+from habitus.agent.tools.recipe_tools import last_said, show_run
 from habitus.agent.tools.registry import Reach, Registry, Running, Tool, is_capped
 from habitus.agent.tools.scratchpad import scratchpad
 from habitus.app.conversations.running_code import open_scratchpads
@@ -86,7 +86,7 @@ class Uses:
 
 
 def too_few(cases: Sequence[Task]) -> str:
-    expected = [case.expected for case in cases if case.expected is not None]
+    expected = [case.expected_result for case in cases if case.expected_result is not None]
     if is_enough(expected):
         return ""
     return (
@@ -100,7 +100,7 @@ def of_recipe(home: Home, recipe: SkillRecipe) -> Uses | None:
     calls = [
         (turn, call)
         for turn in _past(home.settings, home.journal)
-        if (seen := observing.observed(turn)).ok
+        if (seen := observing.observe_turn(turn)).ok
         for call in seen.calls
         if call.name == recipe.name and call.success and _can_be_a_case(call)
     ]
@@ -118,7 +118,7 @@ def of_recipe(home: Home, recipe: SkillRecipe) -> Uses | None:
         told="\n\n".join(told),
         evidence=f"its recipe `{recipe.name}` was {observing.when([turn for turn, _ in calls])}",
         parameters=_as_used(recipe.plan.schema, [call.arguments for _, call in calls]),
-        recorded=_recorded(calls),
+        recorded=_recorded_cases(calls),
         recipe=recipe,
     )
 
@@ -134,23 +134,25 @@ def _as_used(schema: Json, given: Sequence[Mapping[str, Json]]) -> Json:
     return {**schema, "properties": fitting}
 
 
-def _recorded(calls: Sequence[tuple[Turn, ObservedCall]]) -> tuple[Recorded, ...]:
+def _recorded_cases(calls: Sequence[tuple[Turn, ObservedCall]]) -> tuple[Recorded, ...]:
     """By input, those that were used last at the end; as many as are kept beside a tool."""
     found: dict[str, Recorded] = {}
     for turn, call in calls:
-        before = found.pop(_written(call), None)
+        before = found.pop(_arguments_text(call), None)
         results = (*(before.results if before else ()), last_said(call.result))
-        found[_written(call)] = Recorded(payload=dict(call.arguments), results=results, conversation=turn.session)
+        found[_arguments_text(call)] = Recorded(
+            payload=dict(call.arguments), results=results, conversation=turn.session
+        )
     return tuple(found.values())[-MOST_CASES:]
 
 
 def _can_be_a_case(call: ObservedCall) -> bool:
     """What a secret was taken out of, or is too long to be kept beside a tool, can't be run again."""
-    written = _written(call)
+    written = _arguments_text(call)
     return len(written) <= LONGEST_CASE and not MARKER.search(written) and not is_capped(call.result)
 
 
-def _written(call: ObservedCall) -> str:
+def _arguments_text(call: ObservedCall) -> str:
     return json.dumps(call.arguments, sort_keys=True, ensure_ascii=False)
 
 
@@ -158,13 +160,13 @@ def of_steps(home: Home, skill: Listed) -> Uses:
     """The steps, and the cells that were run where they were followed; there is nothing to compare a draft with."""
     cells: list[tuple[Turn, list[ObservedCall]]] = []
     for turn in _past(home.settings, home.journal):
-        seen = observing.observed(turn)
+        seen = observing.observe_turn(turn)
         ran = [call for call in seen.calls if call.name == SCRATCHPAD and call.success and call.arguments.get("code")]
-        if seen.ok and ran and skill.name in observing.chosen(turn):
+        if seen.ok and ran and skill.name in observing.chosen_skills(turn):
             cells.append((turn, ran))
     told = _procedure(home.skills, f"{skill.name}@{skill.layer}")
     for turn, ran in cells[-_SHOWN_USES:]:
-        told += [f"# A request: {observing.quoted(turn)}", *(_use(call, call.result) for call in ran)]
+        told += [f"# A request: {observing.quote_request(turn)}", *(_use(call, call.result) for call in ran)]
     turns = [turn for turn, _ in cells]
     evidence = (
         f"its steps were followed with code: {observing.when(turns)}" if turns else "nobody followed it with code"
@@ -196,8 +198,10 @@ async def trial_cases(home: Home, uses: Uses) -> tuple[Task, ...]:
         one.case(await _run_twice(home, uses.recipe, one) if may_run and uses.recipe else ()) for one in uses.recorded
     ]
     # What changes for one input changes for the others, too, where nobody happened to ask twice.
-    apart = {field for case in cases if case.expected for field in case.expected.apart}
-    return tuple(case.expecting(leave_out(case.expected, apart)) if case.expected else case for case in cases)
+    apart = {field for case in cases if case.expected_result for field in case.expected_result.apart}
+    return tuple(
+        case.expecting(leave_out(case.expected_result, apart)) if case.expected_result else case for case in cases
+    )
 
 
 def _may_run_again(home: Home, recipe: SkillRecipe) -> bool:
@@ -236,10 +240,12 @@ async def _run_once(home: Home, recipe: SkillRecipe, recorded: Recorded) -> str 
         await pads.close()
         if SCRATCHPAD in recipe.plan.tools:
             await asyncio.to_thread(folders.remove, str(home.place / folder))
-    return last_said(shown(done)) if done.outcome.is_ok else None
+    return last_said(show_run(done)) if done.outcome.is_ok else None
 
 
-async def tried(home: Home, skill: str, uses: Uses, model: BudgetedModel, author: Author, grounds: Grounds) -> Created:
+async def draft_and_try(
+    home: Home, skill: str, uses: Uses, model: BudgetedModel, author: Author, grounds: Grounds
+) -> Created:
     """Have it drafted, and proposed if the draft passes; `ToolFailed` says why none did."""
     refused = ""
     for _ in range(_ATTEMPTS):

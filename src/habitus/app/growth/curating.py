@@ -78,37 +78,39 @@ async def curate(home: Home, *, apply: bool, model: str = "") -> Curation:
     climbing = Climbing(home)
     if not apply:
         due = verdicts.due(home)
-        known = (_proved(one) for one in due if one.transition is not Transition.CLIMB)
-        same = (_merged(pair) for pair in duplicates.found(home))
+        known = (_verdict_step(one) for one in due if one.transition is not Transition.CLIMB)
+        same = (_merge_step(pair) for pair in duplicates.find_duplicates(home))
         climbs = map(_climb, climbing.due(due))
         aged = tidy(home.memory, dry_run=True, is_thorough=True)
         tools = _due_tools(home)
-        return Curation(is_done=False, steps=(*tools, *_missed(home), *known, *same, *climbs, *aged))
+        return Curation(is_done=False, steps=(*tools, *_missed_triggers(home), *known, *same, *climbs, *aged))
     home.refuse_if_read_only()
     recount(home)
     async with drafting(home, model) as drafter:
         looked_at = await _curated_tools(home)
         due = verdicts.due(home)
         others = [one for one in due if one.transition is not Transition.CLIMB]
-        proposed = [_proved(one, proposal) for one, proposal in verdicts.carry_out(home, others)]
-        pairs = duplicates.found(home)
-        merged = [_merged(pair, made) for pair in pairs if (made := duplicates.propose(home.skills, home.review, pair))]
+        proposed = [_verdict_step(one, proposal) for one, proposal in verdicts.carry_out(home, others)]
+        pairs = duplicates.find_duplicates(home)
+        merged = [
+            _merge_step(pair, made) for pair in pairs if (made := duplicates.propose(home.skills, home.review, pair))
+        ]
         climbed = [_climb(await climbing.carry_out(one, drafter)) for one in climbing.due(due)]
     aged = tidy(home.memory, is_thorough=True)
-    steps = (*looked_at, *_missed(home), *proposed, *merged, *climbed, *aged)
+    steps = (*looked_at, *_missed_triggers(home), *proposed, *merged, *climbed, *aged)
     return Curation(is_done=True, steps=steps, spent=drafter.budget.line if drafter is not None else "")
 
 
-def _missed(home: Home) -> list[CuratorStep]:
+def _missed_triggers(home: Home) -> list[CuratorStep]:
     """Requests that should bring a skill up, as it says itself, and do not."""
-    from habitus.app.library.evaluating import tried
+    from habitus.app.library.evaluating import evaluate_skill
 
     steps = []
     for item in home.skills.listing():
         if item.state is not State.OK or not home.skills.layer(item.layer).can_write:
             continue
         try:
-            missed = [f"'{one.query}': {one.detail}" for one in tried(home, item) if not one.passed]
+            missed = [f"'{one.query}': {one.detail}" for one in evaluate_skill(home, item) if not one.passed]
         except Invalid as problem:
             missed = [str(problem)]
         reason = "its own case in evals/evals.json fails"
@@ -116,7 +118,7 @@ def _missed(home: Home) -> list[CuratorStep]:
     return steps
 
 
-def _merged(pair: Duplicate, proposal: Proposal | None = None) -> CuratorStep:
+def _merge_step(pair: Duplicate, proposal: Proposal | None = None) -> CuratorStep:
     text = f"{pair.change}{_decides(proposal.id if proposal else None)}"
     return CuratorStep(action=CuratorAction.MERGE, item=pair.lesser.name, reason=pair.reason, text=text)
 
@@ -131,7 +133,7 @@ def _climb(climb: Climb) -> CuratorStep:
     return CuratorStep(action=CuratorAction.CLIMB, item=climb.skill or climb.item, reason=climb.why, text=text)
 
 
-def _proved(due: Due, proposal: Proposal | None = None) -> CuratorStep:
+def _verdict_step(due: Due, proposal: Proposal | None = None) -> CuratorStep:
     """A verdict of the evidence: of a lesson it is carried out, of a skill a person decides."""
     name = due.item.name
     if due.item.kind is ItemKind.LESSON:
@@ -146,7 +148,7 @@ def _proved(due: Due, proposal: Proposal | None = None) -> CuratorStep:
 def tidy(memory: Cortex, *, dry_run: bool = False, is_thorough: bool = False) -> tuple[CuratorStep, ...]:
     """Compact the rules and prune the lessons; if thorough, look for what is said twice."""
     compacted = memory.compact(dry_run=dry_run)
-    pruned = memory.prune(dry_run=dry_run, is_thorough=is_thorough, also=_contradicted(memory))
+    pruned = memory.prune(dry_run=dry_run, is_thorough=is_thorough, also=_contradicted_rules(memory))
     too_many = "there are too many {} entries for {}, and others are more useful"
     return (
         *(_step(CuratorAction.COMPACT, e, too_many.format(e.kind.value, e.scope.value)) for e in compacted),
@@ -154,7 +156,7 @@ def tidy(memory: Cortex, *, dry_run: bool = False, is_thorough: bool = False) ->
     )
 
 
-def _contradicted(memory: Cortex) -> list[Engram]:
+def _contradicted_rules(memory: Cortex) -> list[Engram]:
     """Rules of detectors beside which the same turn taught a more specific one."""
     taught: dict[str, list[Engram]] = {}
     for one in memory.list_lessons(limit=_MOST_RULES):
@@ -178,15 +180,15 @@ _STALE = "code, dependencies or interpreter are not those that its cases passed 
 
 
 def _due_tools(home: Home) -> list[CuratorStep]:
-    return [*_degraded(home.tools), *_unproved(home)]
+    return [*_degraded_tools(home.tools), *_unproved_tools(home)]
 
 
-def _degraded(tools: Tools) -> list[CuratorStep]:
+def _degraded_tools(tools: Tools) -> list[CuratorStep]:
     found = [tool for tool in tools.all() if tool.status is ToolStatus.DEGRADED]
     return [CuratorStep(action=CuratorAction.TEST, item=tool.name, reason=f"degraded: {tool.reason}") for tool in found]
 
 
-def _unproved(home: Home) -> list[CuratorStep]:
+def _unproved_tools(home: Home) -> list[CuratorStep]:
     """Tools whose cases did not pass as they are, or passed long ago."""
     long_ago = home.clock() - timedelta(days=home.settings.retention.proof_days)
     steps = []
@@ -199,7 +201,7 @@ def _unproved(home: Home) -> list[CuratorStep]:
 
 async def _curated_tools(home: Home) -> list[CuratorStep]:
     async with home.tools as tools:
-        degraded, unproved = _degraded(tools), _unproved(home)
+        degraded, unproved = _degraded_tools(tools), _unproved_tools(home)
         steps = [
             CuratorStep(action=CuratorAction.RETIRE, item=gone.name, reason=gone.reason, undo=gone.undo)
             for gone in await tools.curate(home.person())
@@ -218,7 +220,7 @@ async def _curated_tools(home: Home) -> list[CuratorStep]:
 def _came_to(name: str, report: Regression) -> str:
     if report.passed:
         return "its cases pass again"
-    if not report.failed:
+    if not report.failed_cases:
         return f"its cases could not be run: {report.results[0].outcome.reason}"
-    failed = f"{len(report.failed)} of {len(report.results)} cases fail"
+    failed = f"{len(report.failed_cases)} of {len(report.results)} cases fail"
     return f"{failed}, and it is degraded; see 'habitus tools test {name}'"

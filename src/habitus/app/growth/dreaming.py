@@ -17,7 +17,7 @@ from habitus.app.growth.solving import Solved, solve
 from habitus.app.home import Home
 from habitus.events import OK, failed
 from habitus.learning.budget import Budget, BudgetedModel, Limits
-from habitus.learning.dream.cycle import Attempt, Dreamt, DreamVerdict, Solver, cycle, extract, verified
+from habitus.learning.dream.cycle import Attempt, Dreamt, DreamVerdict, Solver, cycle, extract, verify_lesson
 from habitus.learning.dream.exercises import propose, read, starters
 from habitus.learning.improve.ledger import KeptRollout
 from habitus.learning.improve.split import Side
@@ -79,10 +79,10 @@ async def dream_with(home: Home, challenge: Task, solver: Solver, model: Budgete
         dreamt = await cycle(challenge, solver, draw)
     except (NoUsableAnswer, ProviderFault, TimeoutError) as fault:
         return Dreamt(challenge=challenge.id, verdict=DreamVerdict.INFRA, reason=str(fault) or "it took too long")
-    return await asyncio.to_thread(_kept, home, challenge, dreamt, key)
+    return await asyncio.to_thread(_keep_lesson, home, challenge, dreamt, key)
 
 
-def _kept(home: Home, challenge: Task, dreamt: Dreamt, key: str) -> Dreamt:
+def _keep_lesson(home: Home, challenge: Task, dreamt: Dreamt, key: str) -> Dreamt:
     if dreamt.lesson is None or not dreamt.is_kept:
         return dreamt
     encoded = home.open_memory(user=home.settings.user).encode(
@@ -135,10 +135,10 @@ async def verify_with(home: Home, id: str, solver: Solver) -> Dreamt:
     if name not in found:
         return replace(tried, verdict=DreamVerdict.INFRA, reason="its challenge is not there any more")
     drawn = replace(tried, lesson=lesson.body, confidence=lesson.confidence, reason="")
-    dreamt = await verified(found[name], solver, lesson.body, drawn)
+    dreamt = await verify_lesson(found[name], solver, lesson.body, drawn)
     if dreamt.verdict is not DreamVerdict.VERIFIED:
         return dreamt
-    return await asyncio.to_thread(_kept, home, found[name], dreamt, lesson.evidence.trace)
+    return await asyncio.to_thread(_keep_lesson, home, found[name], dreamt, lesson.evidence.trace)
 
 
 class SessionSolver:

@@ -44,24 +44,24 @@ class Evidence:
         """Of every skill version, lesson, recipe and tool that was offered or withheld, what is known."""
         if kept is None:
             return self.findings_and_chosen()[0]
-        return findings(observed(kept, chosen(kept), self.clock()), withhold=self.share or USUAL_SHARE)
+        return findings(observations(kept, chosen_items(kept), self.clock()), withhold=self.share or USUAL_SHARE)
 
     def findings_and_chosen(self) -> tuple[Findings, frozenset[tuple[str, str]]]:
         """The same, and which items were ever chosen for a request."""
         rows, kept = self.journal.exposures_and_sums()
         now = self.clock()
         settled = _Settled.read(kept, now)
-        by_request = settled.chosen | chosen(rows)
+        by_request = settled.chosen | chosen_items(rows)
         if kept.sums and not settled.fits(by_request):
             rows, settled = self.exposures(), _Settled()
-            by_request = chosen(rows)
+            by_request = chosen_items(rows)
         rest = [one for one in rows if one.unit not in settled.late]
         old = frozenset(one.unit for one in rest if one.at <= now - MOVING and _counts(one, by_request))
         if len(old) >= self.worth:
             settled = settled.after(rows, old, by_request, now)
             rest = [one for one in rest if one.unit not in old]
-            self._keep(KeptSums(changes=kept.changes, until=now - MOVING, sums=settled.packed(now)))
-        young = observed(rest, by_request, now)
+            self._keep(KeptSums(changes=kept.changes, until=now - MOVING, sums=settled.pack(now)))
+        young = observations(rest, by_request, now)
         found = findings(young, withhold=self.share or USUAL_SHARE, settled=settled.sums, today=_days(now))
         return found, by_request
 
@@ -121,17 +121,17 @@ class _Settled:
         """With the old ones of more conversations; `rows` are all that came since the last time."""
         until, units = now - MOVING, self.late | old
         added = [one for one in rows if one.at <= until or one.unit in units]
-        steady = self.steady | {_named(one) for one in added if one.exposure.is_steady}
-        counted = observed([one for one in rows if one.unit in old], by_request, now)
+        steady = self.steady | {_item_of(one) for one in added if one.exposure.is_steady}
+        counted = observations([one for one in rows if one.unit in old], by_request, now)
         return _Settled(
             sums=sums_of(counted, settled=self.sums, today=_days(now)),
-            chosen=self.chosen | chosen(added),
+            chosen=self.chosen | chosen_items(added),
             steady=steady,
             apart=steady & by_request,
             late=frozenset(one.unit for one in rows if one.unit in units and one.at > until),
         )
 
-    def packed(self, now: datetime) -> bytes:
+    def pack(self, now: datetime) -> bytes:
         words = {name: sorted(getattr(self, name)) for name in ("chosen", "steady", "apart", "late")}
         return pack(self.sums, {"made": _days(now), **words})
 
@@ -140,16 +140,16 @@ def _days(now: datetime) -> float:
     return now.timestamp() / 86_400
 
 
-def chosen(kept: Iterable[KeptExposure]) -> frozenset[Named]:
+def chosen_items(kept: Iterable[KeptExposure]) -> frozenset[Named]:
     """What was ever chosen for a request; the rest only stood in a steady part of prompts."""
-    return frozenset(_named(one) for one in kept if not one.exposure.is_steady)
+    return frozenset(_item_of(one) for one in kept if not one.exposure.is_steady)
 
 
-def _named(kept: KeptExposure) -> Named:
+def _item_of(kept: KeptExposure) -> Named:
     return kept.exposure.kind, kept.exposure.item
 
 
-def observed(kept: Iterable[KeptExposure], by_request: Set[Named], now: datetime) -> list[Observation]:
+def observations(kept: Iterable[KeptExposure], by_request: Set[Named], now: datetime) -> list[Observation]:
     """Exposures as estimates count them: once a unit, in the order of time.
 
     What was ever chosen for a request is judged by the conversations in which it was: a line on the menu of all the
@@ -159,7 +159,7 @@ def observed(kept: Iterable[KeptExposure], by_request: Set[Named], now: datetime
 
 
 def _counts(kept: KeptExposure, by_request: Set[Named]) -> bool:
-    return kept.exposure.is_steady is not (_named(kept) in by_request)
+    return kept.exposure.is_steady is not (_item_of(kept) in by_request)
 
 
 def _observation(kept: KeptExposure, now: datetime) -> Observation:

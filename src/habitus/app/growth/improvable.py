@@ -97,7 +97,7 @@ class Outlook:
 
 
 def open_ledger(home: Home) -> ImproveLedger:
-    return ImproveLedger(home.shared, home.clock, home.redacted)
+    return ImproveLedger(home.shared, home.clock, home.redact)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -164,7 +164,7 @@ def skills_with_tasks(home: Home) -> list[str]:
     return [name for name in names if len(open_subject(home, name).tasks[Side.GATE]) >= FEWEST_TASKS]
 
 
-def practised(ledger: ImproveLedger, subject: Subject, solver: str = "") -> list[KeptRollout]:
+def practice_rollouts(ledger: ImproveLedger, subject: Subject, solver: str = "") -> list[KeptRollout]:
     """Rollouts of practice with today's version by one solver, whoever's run they were."""
     kept = ledger.rollouts(skill=subject.item.name, side=Side.PRACTICE, candidates=[solver])
     return [one for one in kept if one.version == subject.version and one.counts]
@@ -186,9 +186,9 @@ def describe_practice(home: Home, name: str) -> str:
     if not name:
         raise Invalid("Which skill?", mend="Give its name.")
     subject, ledger = open_subject(home, name), open_ledger(home)
-    seen = practised(ledger, subject)
+    seen = practice_rollouts(ledger, subject)
     tried = [one.why for one in ledger.candidates(subject.item.name) if one.state is not CandidateState.ACCEPTED]
     told = material(subject.skill, contrasts(subject, seen), tried[-_SHOWN:])
     if not seen:
         told += f"\n\nNobody has practised with it yet: 'habitus skills improve {subject.item.name}' does."
-    return home.redacted(told)
+    return home.redact(told)

@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass, replace
 
 from habitus.app.conversations import models
-from habitus.app.growth.improvable import PRACTICE_ROUNDS, Wish, contrasts, open_ledger, open_subject, practised
+from habitus.app.growth.improvable import PRACTICE_ROUNDS, Wish, contrasts, open_ledger, open_subject, practice_rollouts
 from habitus.app.growth.program_solver import open_program_solver
 from habitus.app.growth.rollouts import Rollouts, by_turns
 from habitus.app.growth.solving import OwnAgent, Solver, throw_away_home
@@ -86,7 +86,7 @@ def drafter(home: Home, wish: Wish) -> Models | None:
         return models.models_named(home.settings, wish.model)
     if wish.solver and wish.is_given:
         return None
-    if wish.solver and not models.chosen(home.settings, os.environ)[0]:
+    if wish.solver and not models.model_names(home.settings, os.environ)[0]:
         return models.models_named(home.settings, wish.solver)
     return home.models
 
@@ -129,16 +129,16 @@ class Improving:
         try:
             async with self._staying:
                 accepted = await (self._try_given() if self.wish.is_given else self._try_drafts())
-                proposal = await self._examined(accepted) if accepted is not None else None
+                proposal = await self._examine(accepted) if accepted is not None else None
         finally:
             await asyncio.to_thread(self.ledger.lose_unfinished, self.run)
-        return self._improved(proposal)
+        return self._result(proposal)
 
     async def _try_given(self) -> Candidate | None:
         mine = self._mine()
-        return await self._gated(mine[0] if mine else await asyncio.to_thread(self._given))
+        return await self._pass_gate(mine[0] if mine else await asyncio.to_thread(self._given_candidate))
 
-    def _given(self) -> Candidate:
+    def _given_candidate(self) -> Candidate:
         wish, subject = self.wish, self.subject
         if wish.proposal is not None:
             proposal = _proposal_of(self.home, self.name, wish.proposal)
@@ -153,13 +153,13 @@ class Improving:
 
     async def _try_drafts(self) -> Candidate | None:
         for one in self._mine():
-            if (accepted := await self._gated(one)) is not None:
+            if (accepted := await self._pass_gate(one)) is not None:
                 return accepted
         while not self.rollouts.stopped and len(self._mine()) < self.wish.candidates:
-            drafted = await self._drafted()
+            drafted = await self._draft_candidate()
             if drafted is None:
                 break
-            if (accepted := await self._gated(drafted)) is not None:
+            if (accepted := await self._pass_gate(drafted)) is not None:
                 return accepted
         return None
 
@@ -183,17 +183,17 @@ class Improving:
         for number in range(PRACTICE_ROUNDS):
             await self._round(Side.PRACTICE, self.subject.tasks[Side.PRACTICE], number, None)
 
-    def _practised(self) -> list[KeptRollout]:
-        return practised(self.ledger, self.subject, self.wish.solver)
+    def _practice_rollouts(self) -> list[KeptRollout]:
+        return practice_rollouts(self.ledger, self.subject, self.wish.solver)
 
     @property
     def is_never_opened(self) -> bool:
-        practised = self._practised()
+        practised = self._practice_rollouts()
         return bool(practised) and not any(one.is_opened or one.is_followed for one in practised)
 
-    async def _drafted(self) -> Candidate | None:
+    async def _draft_candidate(self) -> Candidate | None:
         """By rule where that takes something away, else by a model from what was practised."""
-        if self.wish.shorter and (shorter := await asyncio.to_thread(self._shortened)) is not None:
+        if self.wish.shorter and (shorter := await asyncio.to_thread(self._shorten)) is not None:
             return shorter
         if self.model is None:
             self.rollouts.stop("nobody drafts a candidate; give one with --candidate FILE, or name a --model")
@@ -205,7 +205,7 @@ class Improving:
             skill, why = await drafting.draft_candidate(
                 self.model,
                 self.subject.skill,
-                await asyncio.to_thread(lambda: contrasts(self.subject, self._practised())),
+                await asyncio.to_thread(lambda: contrasts(self.subject, self._practice_rollouts())),
                 [f"{one.why} ({one.state.value}{f': {one.reason}' if one.reason else ''})" for one in self._before()],
                 is_to_shorten=self.wish.shorter,
                 redactor=self.home.redactor,
@@ -215,7 +215,7 @@ class Improving:
             return None
         return await asyncio.to_thread(self._add, skill, why=why, source=self.model.name)
 
-    def _shortened(self) -> Candidate | None:
+    def _shorten(self) -> Candidate | None:
         """Once for each version."""
         tried = [one.base for one in self.ledger.candidates(self.name) if one.source == BY_RULE]
         draft = shorten(self.subject.skill) if self.subject.version not in tried else None
@@ -263,7 +263,7 @@ class Improving:
             return "the skill was never opened, and its cue is as it was"
         return ""
 
-    async def _gated(self, candidate: Candidate) -> Candidate | None:
+    async def _pass_gate(self, candidate: Candidate) -> Candidate | None:
         """The candidate if it is accepted. Old and new by turns, a look after every whole round."""
         if candidate.state is CandidateState.ACCEPTED:
             return candidate
@@ -285,9 +285,9 @@ class Improving:
             if self.rollouts.stopped:
                 return None
             await self._round(Side.GATE, tasks, rounds, candidate)
-        return await asyncio.to_thread(self._settled, candidate, verdict)
+        return await asyncio.to_thread(self._settle, candidate, verdict)
 
-    def _settled(self, candidate: Candidate, verdict: GateVerdict) -> Candidate | None:
+    def _settle(self, candidate: Candidate, verdict: GateVerdict) -> Candidate | None:
         state = {
             GateVerdict.ACCEPTED: CandidateState.ACCEPTED,
             GateVerdict.HOPELESS: CandidateState.STOPPED,
@@ -301,16 +301,16 @@ class Improving:
         settled = self.ledger.settle(replace(candidate, state=state, reason=reason))
         return settled if is_accepted else None
 
-    async def _examined(self, candidate: Candidate) -> int | None:
+    async def _examine(self, candidate: Candidate) -> int | None:
         """Once, fresh, on tasks that nobody has used for it."""
         tasks = self.subject.tasks[Side.EXAM]
         for number in range(self.wish.rounds):
             await self._round(Side.EXAM, tasks, number, candidate)
         if self.rollouts.stopped:
             return None
-        return await asyncio.to_thread(self._proposed, candidate)
+        return await asyncio.to_thread(self._propose, candidate)
 
-    def _proposed(self, candidate: Candidate) -> int | None:
+    def _propose(self, candidate: Candidate) -> int | None:
         report = self._report(candidate)
         if report.exam is not None and report.exam.interval.high < 0:
             reason = "on tasks that it had never met it does worse"
@@ -342,7 +342,7 @@ class Improving:
 
     async def _round(self, side: Side, tasks: Sequence[Task], number: int, candidate: Candidate | None) -> None:
         """Every task once with each version, but for what is in the ledger already."""
-        kept = await asyncio.to_thread(self._kept, candidate)
+        kept = await asyncio.to_thread(self._rollouts_of, candidate)
         done = {(one.side, one.round, one.task, one.is_new) for one in kept if one.counts}
         arms = by_turns(tasks, number) if candidate else ((task, False) for task in tasks)
         wanted = [(task, is_new) for task, is_new in arms if (side, number, task.id, is_new) not in done]
@@ -351,8 +351,8 @@ class Improving:
             side, number, wanted, lambda is_new: self._solver(candidate if is_new else None), candidate=key
         )
 
-    def _kept(self, candidate: Candidate | None) -> list[KeptRollout]:
-        return self.ledger.rollouts(candidates=[candidate.id]) if candidate is not None else self._practised()
+    def _rollouts_of(self, candidate: Candidate | None) -> list[KeptRollout]:
+        return self.ledger.rollouts(candidates=[candidate.id]) if candidate is not None else self._practice_rollouts()
 
     async def _solver(self, candidate: Candidate | None) -> Solver:
         """Whoever solves with this version; each is set up once."""
@@ -373,7 +373,7 @@ class Improving:
     def _open_program(self, tree: Tree) -> AbstractAsyncContextManager[Solver]:
         return open_program_solver(self.home, self.name, tree, self.wish.solver, self.budget, self.model)
 
-    def _improved(self, proposal: int | None) -> Improved:
+    def _result(self, proposal: int | None) -> Improved:
         kept = self.rollouts.kept
         return Improved(
             skill=self.name,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from habitus.app.growth.evidence import chosen, observed
+from habitus.app.growth.evidence import chosen_items, observations
 from habitus.app.growth.improvable import open_ledger
 from habitus.app.home import Home
 from habitus.app.library.selecting import select
@@ -90,7 +90,7 @@ def effects(home: Home) -> tuple[SkillEffect, ...]:
     """Of the skills that most is known of, the most helpful first."""
     now = home.clock()
     kept = home.evidence.exposures()
-    rows = observed(kept, chosen(kept), now)
+    rows = observations(kept, chosen_items(kept), now)
     skills = [row for row in rows if row.item.kind is ItemKind.SKILL]
     moments = [now - timedelta(weeks=weeks) for weeks in reversed(range(_WEEKS))]
     ages = [(now - at).total_seconds() / 86_400 for at in moments]
@@ -128,7 +128,7 @@ def menu_cost(home: Home) -> MenuCost:
     )
 
 
-def unused(home: Home) -> tuple[UnusedSkill, ...]:
+def unused_skills(home: Home) -> tuple[UnusedSkill, ...]:
     """Skills that are on for some time, and that nobody ever used; the oldest first."""
     uses, costs, since = _uses(home), _costs(_menu(home)), home.clock() - _UNUSED_AFTER
     found = [
@@ -142,7 +142,7 @@ def unused(home: Home) -> tuple[UnusedSkill, ...]:
 
 def _menu(home: Home) -> menu.Menu:
     selected = select(home, Request(text="", user=home.user(), now=home.clock()))
-    return menu.offered(selected, home.skills.all_counters(), home.settings.context_tokens)
+    return menu.make_menu(selected, home.skills.all_counters(), home.settings.context_tokens)
 
 
 def _costs(drawn: menu.Menu) -> dict[str, int]:

@@ -25,7 +25,7 @@ def judge(home: Home, turn: str, *, ok: bool, by: str, reason: str = "") -> Judg
     home.refuse_if_read_only()
     user = None if home.settings.is_admin else home.settings.user
     kind = OutcomeKind.OK if ok else OutcomeKind.FAILED
-    said = explicit(kind, one_line(by), home.redacted(one_line(reason)))
+    said = explicit(kind, one_line(by), home.redact(one_line(reason)))
     judged = home.journal.brief(turn, user=user)
     if judged is None:  # its words may have gone, and still it counts
         return Judged(turn=home.journal.judge(turn, said, user=user), request="", outcome=said)

@@ -31,7 +31,7 @@ from habitus.learning.transcripts.study import Studied, study
 from habitus.llm.model import Message, Model
 from habitus.recipes.mining import Mined, as_steps, mine
 from habitus.recipes.observed import ObservedTurn
-from habitus.recipes.plan import called
+from habitus.recipes.plan import tool_name_of
 from habitus.recipes.sequences import SESSIONS, TURNS
 from habitus.redact import MARKER
 from habitus.search.encoders import encoder
@@ -121,7 +121,7 @@ class Mining:
 
     def look(self) -> None:
         """Find what is worth a proposal; nothing is written."""
-        done = self._elsewhere or self._journalled()
+        done = self._elsewhere or self._turns_by_id()
         least = SESSIONS_ELSEWHERE if self._elsewhere else SESSIONS
         for found in mine(list(done.values())):
             if (
@@ -137,11 +137,11 @@ class Mining:
         for group in itertools.islice(self._wishes(alone), _MOST_WISHES):
             self._add(self._of_requests(group, done))
 
-    def _journalled(self) -> dict[str, ObservedTurn]:
+    def _turns_by_id(self) -> dict[str, ObservedTurn]:
         recipes = {recipe.name for recipe in self._recipes}
         done: dict[str, ObservedTurn] = {}
         for turn in self._home.journal.past(limit=MOST_TURNS, user=self._home.settings.user):
-            done[turn.id] = observing.observed(turn, without=recipes)
+            done[turn.id] = observing.observe_turn(turn, without=recipes)
             self._turns[turn.id] = replace(turn, messages=(), events=())  # all that was said would fill the memory
         return done
 
@@ -150,7 +150,7 @@ class Mining:
         waiting = {p.change.name for p in self._earlier if p.state is ProposalState.WAITING}
         if draft.suggestion.skill not in waiting | {other.suggestion.skill for other in self._drafts}:
             self._drafts.append(draft)
-            self._taken.add(called(draft.suggestion.name))
+            self._taken.add(tool_name_of(draft.suggestion.name))
 
     def _is_known(self, found: Mined) -> bool:
         """Whether it is a recipe already, or part of one, or was proposed before, whatever came of that."""
@@ -163,17 +163,19 @@ class Mining:
 
     def _of_sequence(self, found: Mined) -> _Draft | None:
         turns = [self._turns[one.turn] for one in found.occurrences]
-        used = Counter(name for turn in turns for name in observing.chosen(turn))
+        used = Counter(name for turn in turns for name in observing.chosen_skills(turn))
         skill = next((name for name, count in used.most_common(1) if count * 2 > len(turns)), "")
         evidence = (observing.when(turns), *_runs(found))
         if not set(found.tools) <= self._ours:
             return None if skill else self._steps(found, turns, evidence)
-        name = next(name for name in _numbered(found.recipe.name) if called(name) not in self._taken)
-        recipe = replace(found.recipe, name=name, prose=observing.wanted(turns))
+        name = next(name for name in _names_with_numbers(found.recipe.name) if tool_name_of(name) not in self._taken)
+        recipe = replace(found.recipe, name=name, prose=observing.describe_use(turns))
         place = self._place(skill) if skill else None
         layer, before = place or (USER, {})
         if place is None:
-            made = self._new_skill(recipe.name, turns, f"`{called(name)}` does it in one call:\n\n{as_steps(recipe)}")
+            made = self._new_skill(
+                recipe.name, turns, f"`{tool_name_of(name)}` does it in one call:\n\n{as_steps(recipe)}"
+            )
             skill, before = made.name, trees.with_skill({}, made)
         chunks = before.get(trees.CHUNKS_FILE)
         written = recipes_md.with_recipe(chunks.content or b"" if chunks is not None else b"", recipe)
@@ -211,14 +213,16 @@ class Mining:
         made = {draft.suggestion.skill for draft in self._drafts}
         name = names.unique_name(title, lambda name: name in waiting | made or self._home.skills.is_taken(name))
         described = f"{title[:1].upper()}{title[1:]}, as it was done {len(turns)} times."
-        return Skill(name=name, title=title, description=described, when_to_use=observing.wanted(turns), body=body)
+        return Skill(
+            name=name, title=title, description=described, when_to_use=observing.describe_use(turns), body=body
+        )
 
     # Requests
 
     def _wishes(self, turns: Sequence[Turn]) -> Iterator[list[Turn]]:
         """Requests for the same that were served well without a skill, often enough."""
         proposed = {turn for one in self._earlier for turn in one.change.details[_MINED].get("turns", ())}
-        without = [turn for turn in turns if turn.request.strip() and not observing.chosen(turn)]
+        without = [turn for turn in turns if turn.request.strip() and not observing.chosen_skills(turn)]
         for group in alike(
             [turn.request for turn in without],
             encoder(self._home.settings.search.encoder, weights_folder(self._home.settings)),
@@ -231,7 +235,7 @@ class Mining:
     def _of_requests(self, turns: Sequence[Turn], done: dict[str, ObservedTurn]) -> _Draft:
         tools = Counter(tuple(dict.fromkeys(call.name for call in done[turn.id].calls)) for turn in turns)
         ((usual, _),) = tools.most_common(1)
-        asked = list(dict.fromkeys(f"- {observing.quoted(turn)}" for turn in reversed(turns)))[:_LISTED]
+        asked = list(dict.fromkeys(f"- {observing.quote_request(turn)}" for turn in reversed(turns)))[:_LISTED]
         used = [f"{number}. `{tool}`" for number, tool in enumerate(usual, 1)]
         body = "\n".join(["Asked for again and again:", "", *asked, "", "What was called, as a rule:", "", *used, ""])
         title = " ".join(one_line(turns[-1].request).split()[:6])
@@ -266,7 +270,7 @@ class Mining:
                 continue
             kept = (unpack(message) for message in self._messages_of(draft.suggestion.turns))
             messages: list[Message] = [message for message in kept if message is not None]
-            asked = [observing.quoted(self._turns[id]) for id in draft.suggestion.turns[-_LISTED:]]
+            asked = [observing.quote_request(self._turns[id]) for id in draft.suggestion.turns[-_LISTED:]]
             hint = f"How to serve requests like these: {'; '.join(asked)}"
             try:
                 skill = await saving.draft(self._home, paid, messages, hint, patience_s=PATIENCE_S)
@@ -281,15 +285,15 @@ class Mining:
         """Put everything that was found before the person."""
         author = Author(actor=Actor.JOB, name="mining", reason="it was done again and again")
         self._home.allow(author)
-        self._drafts = [replace(draft, suggestion=self._proposed(draft, author)) for draft in self._drafts]
+        self._drafts = [replace(draft, suggestion=self._propose(draft, author)) for draft in self._drafts]
 
     def propose_for(self, skill: str, author: Author) -> Suggestion:
         """Put the first recipe that was found for a skill before the person, and say why it is brought up now."""
         draft = next(draft for draft in self._drafts if draft.suggestion in self.recipes_of(skill))
         evidence = (author.reason, *draft.suggestion.evidence)
-        return self._proposed(replace(draft, suggestion=replace(draft.suggestion, evidence=evidence)), author)
+        return self._propose(replace(draft, suggestion=replace(draft.suggestion, evidence=evidence)), author)
 
-    def _proposed(self, draft: _Draft, author: Author) -> Suggestion:
+    def _propose(self, draft: _Draft, author: Author) -> Suggestion:
         name = draft.suggestion.skill
         change = Change(
             action=Action.WRITE,
@@ -326,7 +330,7 @@ def _is_within(some: Sequence[str], all: Sequence[str]) -> bool:
     return any(tuple(all[at : at + len(some)]) == tuple(some) for at in range(len(all) - len(some) + 1))
 
 
-def _numbered(name: str) -> Iterator[str]:
+def _names_with_numbers(name: str) -> Iterator[str]:
     yield name
     number = 2
     while True:

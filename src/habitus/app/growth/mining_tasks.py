@@ -68,12 +68,12 @@ class _Served:
 def find_tasks(home: Home, source: MinedFrom, *, skill: str = "") -> list[MinedTask]:
     """What could be a task, the most frequent first; nothing is written, and what was proposed before is left out."""
     served = list(_in_journal(home) if source is MinedFrom.SESSIONS else _in_transcripts(home))
-    seen, found = _known(home), []
+    seen, found = _known_ids(home), []
     for group in alike(
         [one.turn.request for one in served], encoder(home.settings.search.encoder, weights_folder(home.settings))
     ):
         members = [served[number] for number in group]
-        made = _mined(home, members, OriginKind(source.value.removesuffix("s")))
+        made = _task_of_group(home, members, OriginKind(source.value.removesuffix("s")))
         if made is not None and made.task.id not in seen and skill in ("", made.skill):
             seen.add(made.task.id)
             found.append(made)
@@ -84,17 +84,17 @@ def propose_tasks(home: Home, found: Sequence[MinedTask]) -> list[MinedTask]:
     """Put them before the person."""
     author = Author(actor=Actor.JOB, name="mining", reason="it was asked again and again, and accepted")
     home.allow(author)
-    return [replace(one, proposal=_proposed(home, one, author)) for one in found]
+    return [replace(one, proposal=_propose_task(home, one, author)) for one in found]
 
 
-def _proposed(home: Home, one: MinedTask, author: Author) -> int:
+def _propose_task(home: Home, one: MinedTask, author: Author) -> int:
     tree = {trees.TASKS_FILE: file_of(write_tasks([one.task]).encode())}
     layer = home.skills.find(one.skill).layer
     change = Change(action=Action.TASKS, name=one.skill, layer=layer, tree=tree, details={"tasks": [one.task.id]})
     return home.review.propose(change, author, one.evidence, conversation=one.task.origin.conversation).id
 
 
-def _known(home: Home) -> set[str]:
+def _known_ids(home: Home) -> set[str]:
     """Ids that were proposed before, whatever came of that, unless it was overtaken."""
     proposals = home.review.list(None, with_contents=False)
     current = (one for one in proposals if one.state is not ProposalState.STALE)
@@ -103,12 +103,12 @@ def _known(home: Home) -> set[str]:
 
 def _in_journal(home: Home) -> Iterator[_Served]:
     for turn in home.journal.past(limit=MOST_TURNS, user=home.settings.user):
-        done = observing.observed(turn)
+        done = observing.observe_turn(turn)
         if done.ok and turn.request.strip():
             answers = (message for kept in turn.messages if isinstance(message := unpack(kept), Answered))
             reply = next((one.text for one in reversed(list(answers)) if one.text.strip()), "")
             kept = replace(turn, messages=(), events=())  # all that was said would fill the memory
-            yield _Served(turn=kept, done=done, skills=frozenset(observing.chosen(turn)), reply=reply)
+            yield _Served(turn=kept, done=done, skills=frozenset(observing.chosen_skills(turn)), reply=reply)
 
 
 def _in_transcripts(home: Home) -> Iterator[_Served]:
@@ -124,7 +124,7 @@ def _in_transcripts(home: Home) -> Iterator[_Served]:
             yield _Served(turn=replace(turn, user=home.settings.user), done=done, skills=used)
 
 
-def _mined(home: Home, members: Sequence[_Served], origin: OriginKind) -> MinedTask | None:
+def _task_of_group(home: Home, members: Sequence[_Served], origin: OriginKind) -> MinedTask | None:
     """The task of a group of requests, by the latest of them; none where too little speaks for it."""
     used = Counter(name for one in members for name in one.skills)
     name = next((name for name, count in used.most_common(1) if count * 2 > len(members)), "")
@@ -149,7 +149,7 @@ def _mined(home: Home, members: Sequence[_Served], origin: OriginKind) -> MinedT
     )
     if any(one.id == task.id for one in tasks_of(home, item.name)):
         return None
-    evidence = (observing.when([one.turn for one in members]), f"asked as {observing.quoted(last.turn)}")
+    evidence = (observing.when([one.turn for one in members]), f"asked as {observing.quote_request(last.turn)}")
     return MinedTask(skill=item.name, task=task, evidence=evidence)
 
 

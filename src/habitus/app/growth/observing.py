@@ -23,7 +23,7 @@ _SAID_ALOUD = ("one_line_description", "estimated_execution_time_seconds")  # wh
 _SHOWN_REQUESTS, _LONGEST_REQUEST = 3, 100
 
 
-def observed(turn: Turn, *, without: Collection[str] = ()) -> ObservedTurn:
+def observe_turn(turn: Turn, *, without: Collection[str] = ()) -> ObservedTurn:
     """A turn of the journal as mining looks at it, ours or another's; calls that only look at skills are left out."""
     messages = [message for kept in turn.messages if (message := unpack(kept)) is not None]
     results = {message.call: message for message in messages if isinstance(message, Returned)}
@@ -72,7 +72,7 @@ def _arguments(text: str) -> dict[str, Any] | None:
     return {key: item for key, item in value.items() if key not in _SAID_ALOUD}
 
 
-def chosen(turn: Turn) -> set[str]:
+def chosen_skills(turn: Turn) -> set[str]:
     """The skills that a turn used because of what was asked."""
     return {
         one.name
@@ -90,12 +90,12 @@ def when(turns: Sequence[Turn]) -> str:
     return f"done in {len(turns)} turns of {sessions} sessions, {span}"
 
 
-def wanted(turns: Sequence[Turn]) -> str:
+def describe_use(turns: Sequence[Turn]) -> str:
     """When to use it, in the words it was asked for."""
-    said = dict.fromkeys(quoted(turn) for turn in reversed(turns) if turn.request.strip())
+    said = dict.fromkeys(quote_request(turn) for turn in reversed(turns) if turn.request.strip())
     return f"Requests such as {'; '.join(list(said)[:_SHOWN_REQUESTS])}." if said else ""
 
 
-def quoted(turn: Turn) -> str:
+def quote_request(turn: Turn) -> str:
     text = one_line(turn.request)
     return f"“{text if len(text) <= _LONGEST_REQUEST else text[: _LONGEST_REQUEST - 1] + '…'}”"

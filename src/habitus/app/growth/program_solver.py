@@ -22,7 +22,7 @@ from habitus.evidence.traces import left_trace
 from habitus.files import Tree
 from habitus.learning.asking import judge_rubric
 from habitus.learning.budget import Budget, BudgetedModel
-from habitus.learning.transcripts.study import Studied, study, told
+from habitus.learning.transcripts.study import Studied, describe_event, study
 from habitus.llm.agents.program import Call as PreparedCall
 from habitus.llm.agents.program import Question
 from habitus.llm.agents.running import Said, start, throw_away_room
@@ -85,7 +85,7 @@ class ProgramSolver:
                 return Solved(outcome=arena.laid)
             work = arena.folder if arena is not None else room / "work"
             try:
-                said = await self._started(task, room, work)
+                said = await self._run_program(task, room, work)
             except ProviderFault as fault:
                 return Solved(outcome=infra(str(fault)))
             except TimeoutError:
@@ -100,14 +100,16 @@ class ProgramSolver:
         events = [event for turn in turns for event in turn.turn.events]
         return Solved(
             outcome=judged,
-            record="\n".join([*map(told, events), f"said: {said.text}", f"\nJudged: {judged.reason or 'passed'}"]),
+            record="\n".join(
+                [*map(describe_event, events), f"said: {said.text}", f"\nJudged: {judged.reason or 'passed'}"]
+            ),
             usage=said.usage,
             steps=max((event.round_idx for event in events), default=0),
             is_opened=is_opened,
             is_followed=is_opened and self._is_followed(task, calls, said.text),
         )
 
-    async def _started(self, task: Task, room: Path, work: Path) -> Said:
+    async def _run_program(self, task: Task, room: Path, work: Path) -> Said:
         """One run of the program, paid from the budget: what it takes is known when it is over."""
         prompt = "\n\n".join([task.request, *([_ABOUT_FOLDER] if task.needs_place else [])])
         name = f"{self._solver.program.name}:{self._model}"
@@ -116,7 +118,7 @@ class ProgramSolver:
         aside = await asyncio.to_thread(self._budget.reserve, ask, name)
         used = aside.most
         try:
-            call = await asyncio.to_thread(self._prepared, question, work, task.needs_place)
+            call = await asyncio.to_thread(self._prepare_call, question, work, task.needs_place)
             async with asyncio.timeout(LONGEST_S):
                 said = await start(self._solver.program, question, call, work, 2 * LONGEST_S)
             used = said.usage
@@ -124,7 +126,7 @@ class ProgramSolver:
         finally:
             await asyncio.to_thread(self._budget.settle, aside, used, name)
 
-    def _prepared(self, question: Question, work: Path, may_act: bool) -> PreparedCall:
+    def _prepare_call(self, question: Question, work: Path, may_act: bool) -> PreparedCall:
         work.mkdir(parents=True, exist_ok=True)
         call = self._solver.ask(question, may_act)
         lies = self._home.skills.directory(f"{self._skill}@{USER}")

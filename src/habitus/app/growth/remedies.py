@@ -12,7 +12,7 @@ from pathlib import Path
 from habitus.app.home import Home
 from habitus.learning.remedies import wording
 from habitus.learning.remedies.calls import Call
-from habitus.learning.remedies.commands import written
+from habitus.learning.remedies.commands import shell_text
 from habitus.learning.remedies.findings import ENOUGH, Coverage, Findings, Held, ProposedRule, Recurring, findings
 from habitus.learning.remedies.sessions import SessionFacts, SessionReader
 from habitus.learning.remedies.store import Stamp, StudiedFiles, stamp_of
@@ -86,7 +86,7 @@ class Gathering:
         return self._is_wanted(str(path), stamp_of(path))
 
     def _is_wanted(self, file: str, stamp: Stamp) -> bool:
-        if self.only_new and self._known.get(file) == stamp:
+        if self.only_new and self._known_stamps.get(file) == stamp:
             return False
         self._stamps[file] = stamp  # as it was before it was read: what is added meanwhile is read the next time
         return True
@@ -94,7 +94,7 @@ class Gathering:
     def take(self, studied: Studied) -> None:
         key = str(studied.file), studied.transcript
         if key not in self._readers:
-            project = located(studied.project)
+            project = project_of(studied.project)
             self._readers[key] = SessionReader(session=studied.transcript, project=project, file=studied.file.name)
         self._readers[key].take(studied.turn)
 
@@ -111,14 +111,14 @@ class Gathering:
                 reader.take(TranscriptTurn(id=turn.id, events=turn.events, said=(said,)))
         return len(sessions)
 
-    def found(self) -> Findings:
+    def findings(self) -> Findings:
         if self._found is None:
             earlier = self._store().facts(without=self._stamps)
             self._found = findings([*earlier, *(reader.facts() for reader in self._readers.values())])
         return self._found
 
-    def told(self) -> ToldRemedies:
-        found, now = self.found(), self.home.clock()
+    def report(self) -> ToldRemedies:
+        found, now = self.findings(), self.home.clock()
         return ToldRemedies(
             failures=tuple(map(_failure, found.failures[:MOST_FAILURES])),
             lessons=tuple(_lesson(held, wording.evidence(held, now)) for held in found.lessons),
@@ -129,9 +129,10 @@ class Gathering:
 
     def proposals(self) -> list[Taught]:
         """The lessons that held and the rules that were meant for good, each to be decided once."""
-        found, now, user = self.found(), self.home.clock(), self.home.settings.user
+        found, now, user = self.findings(), self.home.clock(), self.home.settings.user
         made = [
-            (wording.drafted(each, now=now, user=user, project=each.project), each.traces) for each in found.lessons
+            (wording.draft_lesson(each, now=now, user=user, project=each.project), each.traces)
+            for each in found.lessons
         ]
         made += [
             (wording.drafted_rule(each, now=now, user=user, project=each.project), each.traces)
@@ -152,7 +153,7 @@ class Gathering:
             self._store().keep(file, self._stamps[file], of_file)
 
     @cached_property
-    def _known(self) -> dict[str, Stamp]:
+    def _known_stamps(self) -> dict[str, Stamp]:
         return self._store().stamps()
 
     def _store(self) -> StudiedFiles:
@@ -160,11 +161,11 @@ class Gathering:
         return StudiedFiles(self.home.local, clock=self.home.clock, kept_for=kept_for)
 
 
-def repeated(home: Home, most: int = 10) -> tuple[Repeated, ...]:
+def repeated_failures(home: Home, most: int = 10) -> tuple[Repeated, ...]:
     """What cost most in the last sessions here and in all transcripts that were studied. Nothing is kept by looking."""
     gathering = Gathering(home, only_new=True)
     gathering.take_journal(_LATEST)
-    found = gathering.found()
+    found = gathering.findings()
     again = [each for each in found.failures if each.sessions >= ENOUGH][:most]
     ways = (*found.lessons, *found.candidates)
     return tuple(Repeated(failure=_failure(each), remedy=_way(each, ways), is_open=each.is_open) for each in again)
@@ -180,7 +181,7 @@ def remedy_for(home: Home, tool: str, arguments: object, error: str, project: st
 
     `arguments` is what the tool was called with, parsed or as JSON; `project` a directory, the current one by default.
     """
-    where = located(project) if project else home.project
+    where = project_of(project) if project else home.project
     return wording.remedy_for(_in_sight(home.memory, where), tool, arguments, error)
 
 
@@ -194,7 +195,7 @@ def _in_sight(memory: Cortex, project: str) -> Iterable[Engram]:
     return (lesson for lesson in lessons if lesson.scope is not Scope.PROJECT or lesson.owner == project)
 
 
-def located(place: str) -> str:
+def project_of(place: str) -> str:
     """The project that a directory belongs to, where it is on this machine; else as the transcript has it."""
     path = Path(place)
     return str(project_root(path)) if place and path.is_dir() else place
@@ -204,7 +205,7 @@ def _digest(draft: Draft, trace: str) -> str:
     return hashlib.sha256(f"{draft.project}\n{draft.text}\n{trace}".encode()).hexdigest()
 
 
-def decided(taught: Taught, said: Mapping[str, str | None]) -> Taught:
+def apply_decisions(taught: Taught, said: Mapping[str, str | None]) -> Taught:
     """As a person decided about each text: in their words and with their trust, or not at all."""
     texts = ((draft, said[draft.text]) for draft in taught.drafts)
     kept = [replace(draft, text=text, trust=TrustLevel.USER) for draft, text in texts if text is not None]
@@ -213,7 +214,7 @@ def decided(taught: Taught, said: Mapping[str, str | None]) -> Taught:
 
 def _failure(each: Recurring) -> ToldFailure:
     return ToldFailure(
-        what=f"{written(each.words[:6])}: {each.signature}" if each.words else each.signature,
+        what=f"{shell_text(each.words[:6])}: {each.signature}" if each.words else each.signature,
         tool=each.tool,
         project=each.project,
         sessions=each.sessions,

@@ -40,11 +40,11 @@ def learn_from(settings: Settings, open_at: OpenAt, *, live: Collection[str] = (
 
 
 def _learned_from(settings: Settings, open_at: OpenAt, live: Collection[str]) -> int:
-    noted = {one.session: one for one in map(_noted, _taken(settings.home)) if one is not None}
+    noted = {one.session: one for one in map(_parse_note, _take_lines(settings.home)) if one is not None}
     over = [one for one in noted.values() if one.session not in live]
     later = [one for one in noted.values() if one.session in live]
     try:
-        read = sum(_learned(settings, open_at, one) for one in over)
+        read = sum(_learn_from(settings, open_at, one) for one in over)
     except Refused as refused:  # nobody learns while that holds
         log.info("Nothing is learned now: %s", refused)
         read, later = 0, list(noted.values())
@@ -52,7 +52,7 @@ def _learned_from(settings: Settings, open_at: OpenAt, live: Collection[str]) ->
     return read
 
 
-def _learned(settings: Settings, open_at: OpenAt, noted: Noted) -> bool:
+def _learn_from(settings: Settings, open_at: OpenAt, noted: Noted) -> bool:
     if not noted.transcript.is_file():
         return False  # Claude Code removes old ones
     cwd = noted.cwd if noted.cwd.is_dir() else settings.user_home
@@ -69,7 +69,7 @@ def _learned(settings: Settings, open_at: OpenAt, noted: Noted) -> bool:
     return True
 
 
-def _taken(home: Path) -> list[str]:
+def _take_lines(home: Path) -> list[str]:
     """Every line, moved out of the way of hooks that go on noting."""
     spool, taken = home / SPOOL, home / TAKEN
     left = taken.read_text("utf-8", "replace") if taken.exists() else ""
@@ -93,7 +93,7 @@ def _put_back(home: Path, noted: Iterable[Noted]) -> None:
     (home / TAKEN).unlink(missing_ok=True)
 
 
-def _noted(line: str) -> Noted | None:
+def _parse_note(line: str) -> Noted | None:
     try:
         told: Mapping[str, Any] = json.loads(line)
         return Noted(session=str(told["session"]), transcript=Path(told["transcript"]), cwd=Path(told["cwd"] or "/"))

@@ -19,7 +19,7 @@ from habitus.errors import Invalid, NotFound, Refused
 from habitus.files import given_path
 from habitus.hosts.table import STUDIED
 from habitus.learning.budget import Budget, CapReached
-from habitus.learning.post_mortem import Refusal, estimate, post_mortem, written
+from habitus.learning.post_mortem import Refusal, cells_as_json, estimate, post_mortem
 from habitus.learning.remedies.calls import moment
 from habitus.learning.transcripts.detection import FORMATS, UNKNOWN, format_of
 from habitus.learning.transcripts.ledger import How
@@ -201,7 +201,7 @@ class Study:
         self._files.append(study(path, self._redactor, visit))
         if failures.cells:
             self._failures.append(failures)
-            self._tokens_to_send += estimate(written(list(failures.cells.values()), self._redactor))
+            self._tokens_to_send += estimate(cells_as_json(list(failures.cells.values()), self._redactor))
 
     def read_own(self) -> None:
         """Study the sessions of our own journal; without any, and without files, there is nothing to look at."""
@@ -283,7 +283,7 @@ class Study:
                 for name, seen in self._seen.items()
             ),
             skills=self._skills,
-            remedies=self._gathering.told(),
+            remedies=self._gathering.report(),
             procedures=self._mining.report().suggestions,
             redacted=dict(self._redactor.counts),
             post_mortems=tuple(self._post_mortems),

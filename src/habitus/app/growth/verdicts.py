@@ -102,7 +102,7 @@ def _of_lesson(home: Home, found: Finding, lesson: Engram | None) -> Due | None:
         return None
     shown = f"It was verified by a trial, and helped in {uses.succeeded} of the {counted.retrievals} times it was shown"
     turns = [one.turn for one in home.journal.exposures([lesson.id]) if one.origin is Origin.REAL]
-    return Due(item=found.item, transition=then, reason=_proved(worth, found) or f"{shown}{_in_turns(turns)}.")
+    return Due(item=found.item, transition=then, reason=_describe_bound(worth, found) or f"{shown}{_in_turns(turns)}.")
 
 
 def _of_skill(now: _Now, found: Finding, back: Rollback | None, is_chosen: bool) -> Due | None:
@@ -124,7 +124,7 @@ def _of_skill(now: _Now, found: Finding, back: Rollback | None, is_chosen: bool)
     if back is not None:
         return Due(item=item, transition=then, reason=back.reason, to=back.to.version)
     went, count = ("failed", uses.failed) if then is Transition.RETIRE else ("served", uses.succeeded)
-    if reason := _proved(worth, found):
+    if reason := _describe_bound(worth, found):
         return Due(item=item, transition=then, reason=reason)
     turns = _turns_that(home, item, skill, is_good=then is not Transition.RETIRE)
     counted = f"It {went} in {count} of the {uses.succeeded + uses.failed} uses that were judged{_in_turns(turns)}."
@@ -165,7 +165,7 @@ def _worth(found: Finding, uses: Counters, *, is_chosen: bool = True, is_worse: 
     )
 
 
-def _proved(worth: Worth, found: Finding) -> str:
+def _describe_bound(worth: Worth, found: Finding) -> str:
     """What a bound says, where one decided."""
     return found.judgement.reason if worth.helps or worth.is_useless or worth.does_harm else ""
 
@@ -177,11 +177,11 @@ def carry_out(home: Home, steps: Sequence[Due]) -> Iterator[tuple[Due, Proposal 
         if _is_lesson(step.item):
             home.memory.remove(step.item.name, by=home.settings.signature, why=step.reason)
             yield step, None
-        elif (proposal := _proposed(now, step)) is not None:
+        elif (proposal := _propose(now, step)) is not None:
             yield step, proposal
 
 
-def _proposed(now: _Now, step: Due) -> Proposal | None:
+def _propose(now: _Now, step: Due) -> Proposal | None:
     home, skill = now.home, now.skill_of(step.item)
     assert skill is not None  # due says so
     author = Author(actor=Actor.JOB, name="evidence", reason=step.reason)

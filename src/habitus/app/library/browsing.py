@@ -66,7 +66,7 @@ def browse(
     chosen, fits = matching(home, wanted, items)
     with home.reading():
         if order in (Order.USES, Order.EFFECT):
-            rows = _ordered(rows_of(home, chosen), order, turned=turned)
+            rows = _sort_rows(rows_of(home, chosen), order, turned=turned)
         else:
             ordered = sorted(chosen, key=_source, reverse=turned) if order is Order.SOURCE else list(chosen)
             if order is Order.NAME:
@@ -81,7 +81,7 @@ def _source(item: Listed) -> tuple[str, str]:
     return ("" if item.summary is None else item.summary.source, item.name)
 
 
-def _ordered(rows: Sequence[Row], order: Order, *, turned: bool) -> list[Row]:
+def _sort_rows(rows: Sequence[Row], order: Order, *, turned: bool) -> list[Row]:
     """The most first; those that nothing is known of come last either way."""
     known = [(_value(row, order), row) for row in rows]
     ranked = sorted(
@@ -99,7 +99,7 @@ def _value(row: Row, order: Order) -> float | None:
 
 def rows_of(home: Home, items: Sequence[Listed]) -> list[Row]:
     """Skills with how they fared and what they are known to change."""
-    counted, known = used(home.skills, items), _known(home.journal, home.evidence, items)
+    counted, known = used(home.skills, items), _evidence_of(home.journal, home.evidence, items)
     rows = []
     for item in items:
         verdict, effect = known.get(address(item.name, item.layer), (None, None))
@@ -117,7 +117,7 @@ def with_days(home: Home, rows: Sequence[Row]) -> tuple[Row, ...]:
     return tuple(replace(row, days=tuple(counted.get(address(row.item.name, row.item.layer), ()))) for row in rows)
 
 
-def _known(
+def _evidence_of(
     journal: Journal, evidence: Evidence, items: Sequence[Listed]
 ) -> dict[str, tuple[Verdict | None, Effect | None]]:
     """Of the version that is there now, what evidence says; its arithmetic is done where anybody has judged."""
@@ -162,5 +162,5 @@ def browse_lessons(memory: Cortex, filters: LessonFilters) -> BrowsedLessons:
     return BrowsedLessons(
         groups={kind: lessons for kind, lessons in groups.items() if lessons},
         total=len(everything),
-        archived=memory.archived(),
+        archived=memory.list_archived(),
     )

@@ -48,7 +48,7 @@ def candidate(skills: Library, name: str, version: int, text: str) -> tuple[File
     return changes(old, {**old, trees.main_file(old) or trees.MAIN_FILES[0]: file_of(text.encode())})
 
 
-def proposed(review: Review, proposal: Proposal) -> tuple[FileChange, ...]:
+def proposed_changes(review: Review, proposal: Proposal) -> tuple[FileChange, ...]:
     """What approving it would do to the files."""
     match proposal.change.action:
         case Action.WRITE:

@@ -41,12 +41,12 @@ class KeptScans:
     def high_findings(self, tree: Tree, policy: Policy) -> list[str]:
         lines = [f"{path}\0{one.sha256}\0{one.executable}\0{one.content is None}" for path, one in sorted(tree.items())]
         key = _digest(["\n".join(lines), repr(policy)])
-        if key not in self._kept:
-            self._kept[key], self._has_new = high_findings(tree, policy), True
-        return [*self._kept[key]]
+        if key not in self._kept_scans:
+            self._kept_scans[key], self._has_new = high_findings(tree, policy), True
+        return [*self._kept_scans[key]]
 
     @functools.cached_property
-    def _kept(self) -> dict[str, list[str]]:
+    def _kept_scans(self) -> dict[str, list[str]]:
         try:
             found = json.loads(self._file.read_bytes())
             return dict(found["scans"]) if found["rules"] == self._rules else {}
@@ -62,7 +62,7 @@ class KeptScans:
 
     def save(self) -> None:
         if self._has_new:
-            newest = dict(list(self._kept.items())[-_MOST_KEPT:])
+            newest = dict(list(self._kept_scans.items())[-_MOST_KEPT:])
             with suppress(OSError):  # of a disk that is full, say; nothing is lost but time
                 self._file.parent.mkdir(parents=True, exist_ok=True)
                 content = json.dumps({"rules": self._rules, "scans": newest}).encode()

@@ -38,7 +38,7 @@ class Duplicate:
         return f"put what only {self.lesser.name} says into {self.better.name}"
 
 
-def found(home: Home) -> Iterator[Duplicate]:
+def find_duplicates(home: Home) -> Iterator[Duplicate]:
     """Pairs of the person's own skills; each skill is in one pair at most, and in none while a change of it waits."""
     seen = home.skills.snapshot()
     own = {item.name: item for item in seen.listing if _is_own(home.skills, item)}
@@ -50,7 +50,7 @@ def found(home: Home) -> Iterator[Duplicate]:
                 busy |= pair
                 better, lesser = sorted((own[one] for one in pair), key=lambda item: _rank(home.skills, item))
                 if lesser.summary is not None and lesser.summary.stages == {Stage.STEPS}:
-                    added = _added(home.skills, better, lesser)
+                    added = _missing_lines(home.skills, better, lesser)
                     yield Duplicate(better=better, lesser=lesser, likeness=hit.score, added=added)
 
 
@@ -66,7 +66,7 @@ def _rank(skills: Library, item: Listed) -> tuple[int, int, str, str]:
     return -len(item.summary.stages), -served, str(item.summary.created_on), item.name
 
 
-def _added(skills: Library, better: Listed, lesser: Listed) -> tuple[str, ...]:
+def _missing_lines(skills: Library, better: Listed, lesser: Listed) -> tuple[str, ...]:
     kept, other = (skills.load(f"{item.name}@{item.layer}").body for item in (better, lesser))
     known = {_plain(line) for line in kept.splitlines()}
     return tuple(line for line in other.splitlines() if _plain(line) not in known)

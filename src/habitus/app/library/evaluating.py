@@ -23,16 +23,16 @@ def evaluate(home: Home, name: str | None = None) -> tuple[EvalResult, ...]:
     """Try every case of one skill, or of all."""
     library = home.skills
     chosen = [library.find(name)] if name else library.listing()
-    return tuple(result for item in chosen if item.summary is not None for result in tried(home, item))
+    return tuple(result for item in chosen if item.summary is not None for result in evaluate_skill(home, item))
 
 
-def tried(home: Home, item: Listed) -> tuple[EvalResult, ...]:
+def evaluate_skill(home: Home, item: Listed) -> tuple[EvalResult, ...]:
     """The cases of one skill as it is listed."""
     tree = home.skills.layer(item.layer).store.tree(item.name) or {}
-    return tuple(_tried(home, item.name, case) for case in evals.read(item.name, tree))
+    return tuple(_evaluate_case(home, item.name, case) for case in evals.read(item.name, tree))
 
 
-def _tried(home: Home, name: str, case: EvalCase) -> EvalResult:
+def _evaluate_case(home: Home, name: str, case: EvalCase) -> EvalResult:
     triggered, detail = _comes_up(home, name, case.query)
     return EvalResult(name=name, triggered=triggered, detail=detail, **asdict(case))
 

@@ -75,11 +75,11 @@ def request_of(home: Home, text: str, user: str | None = None, *, paths: Sequenc
 def prospect(home: Home, request: Request) -> Prospect:
     """With the menu of a session, which is the same for every request."""
     counters = home.skills.all_counters()
-    drawn = menu.offered(select(home, request.bare()), counters, home.settings.context_tokens)
+    drawn = menu.make_menu(select(home, request.bare()), counters, home.settings.context_tokens)
     return Prospect(selection=select(home, request), menu=drawn)
 
 
-def tried(home: Home, text: str, most: int = 8) -> Tried:
+def try_request(home: Home, text: str, most: int = 8) -> Tried:
     """What an agent would get for these words."""
     seen = prospect(home, request_of(home, text))
     found = home.finder.search(text, k=most, among=seen.selection.eligible())

@@ -43,7 +43,7 @@ class Fared:
     findings: tuple[Finding, ...]
 
 
-def fared(home: Home, item: Listed) -> Fared:
+def record_of(home: Home, item: Listed) -> Fared:
     kept = home.journal.exposures([address(item.name, item.layer), item.name])
     return Fared(
         versions=tuple(

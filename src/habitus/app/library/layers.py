@@ -121,7 +121,7 @@ def _user_store(home: Home, only: str) -> SkillStore:
         only=only,
         clock=home.clock,
         look_every=settings.look_every,
-        heard=partial(news_of(shared).heard, Topic.ROWS),
+        heard=partial(news_of(shared).last_change, Topic.ROWS),
         completes=False,
     )
 

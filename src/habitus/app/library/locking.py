@@ -45,7 +45,7 @@ class Tracked:
         return self.address, self.branch, self.layer, self.file
 
 
-def tracked(home: Home) -> tuple[list[Tracked], list[str]]:
+def tracked_skills(home: Home) -> tuple[list[Tracked], list[str]]:
     """Every skill that can be updated; and why others can't, a line each."""
     own = lock.read(_own_file(home.settings))
     found = [Tracked(name=name, layer=USER, address=one.address, hash=one.tree_hash) for name, one in own.items()]

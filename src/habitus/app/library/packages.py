@@ -20,7 +20,7 @@ def root_of(project: str) -> str:
     return f"{PACKAGES}{project}"
 
 
-def allowed(home: Home) -> tuple[str, ...]:
+def allowed_packages(home: Home) -> tuple[str, ...]:
     """What every new scratchpad of this project begins with."""
     return home.trust.names(root_of(home.project))
 
@@ -30,7 +30,7 @@ def asking(home: Home, ask: AskPerson) -> Callable[[str], Awaitable[bool]]:
 
     async def may_install(package: str) -> bool:
         name = _name(package)
-        if name in await in_thread(lambda: allowed(home)):
+        if name in await in_thread(lambda: allowed_packages(home)):
             return True
         answer = await ask(Question(text=f"Install the package '{package}'?", choices=_CHOICES))
         if answer is Consent.ALWAYS:

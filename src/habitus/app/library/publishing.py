@@ -56,6 +56,6 @@ class Publisher:
 
     def _without_secrets(self, content: bytes) -> bytes:
         try:
-            return self._home.redacted(content.decode()).encode()
+            return self._home.redact(content.decode()).encode()
         except UnicodeDecodeError:
             return content

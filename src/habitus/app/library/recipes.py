@@ -13,7 +13,7 @@ from habitus.errors import Invalid
 from habitus.events import ToolResult
 from habitus.files import Tree
 from habitus.recipes.catalogue import RecipeCatalogue, RecipeCounter, RecipeStatus, SkillRecipe, plans
-from habitus.recipes.execution import StepRun, foreseen, given
+from habitus.recipes.execution import StepRun, fill_defaults, foreseen
 from habitus.skills import trees
 from habitus.skills.model import Diagnostic
 
@@ -37,7 +37,7 @@ def open_recipes(home: Home) -> RecipeCatalogue:
     )
 
 
-def planned(recipes: RecipeCatalogue, name: str, params: Mapping[str, Any]) -> list[StepRun]:
+def plan_run(recipes: RecipeCatalogue, name: str, params: Mapping[str, Any]) -> list[StepRun]:
     """The calls that a run would make."""
     return foreseen(_runnable(recipes, name).plan, params)
 
@@ -47,14 +47,14 @@ def run(
 ) -> ToolResult:
     """Run one as a model would, in a turn of its own that is written down."""
     recipe = _runnable(recipes, name)
-    given(recipe.plan, params)  # what is missing is said before anything begins
+    fill_defaults(recipe.plan, params)  # what is missing is said before anything begins
     with open_turn(f"Run the recipe {recipe.plan.name}.", source_type="cli") as turn:
         result = turn.run(recipe.name, json.dumps(params, ensure_ascii=False, default=str))
         turn.done(result.content, ok=result.outcome.is_ok, reason=result.outcome.reason)
     return result
 
 
-def checked(recipes: RecipeCatalogue, names: tuple[str, ...] = ()) -> list[CheckedRecipe]:
+def check_recipes(recipes: RecipeCatalogue, names: tuple[str, ...] = ()) -> list[CheckedRecipe]:
     """Every recipe, or those that are named, with all that keeps it from running."""
     wanted = [recipes.get(name) for name in names] or recipes.all()
     return [CheckedRecipe(name=one.name, skill=one.skill, problems=_problems(one)) for one in wanted]
@@ -65,7 +65,7 @@ def _problems(recipe: SkillRecipe) -> tuple[str, ...]:
     return (*map(str, recipe.problems), *reason)
 
 
-def linted(name: str, tree: Tree) -> list[Diagnostic]:
+def lint_recipes(name: str, tree: Tree) -> list[Diagnostic]:
     """What is wrong with the text of a skill's recipes, line by line."""
     file = tree.get(trees.CHUNKS_FILE)
     found = plans(file.content) if file is not None and file.content else ()

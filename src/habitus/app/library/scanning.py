@@ -54,7 +54,7 @@ def look_at(screening: Policy, path: str, *, most: int | None = None) -> ScanRep
     """Scan the skills at a path as an import would, the first of them where they are many; where there are none, all
     the files."""
     found, not_read, is_cut = _skills_at(path, most)
-    scanned = (_scanned(screening, name, origin, tree) for name, origin, tree in found)
+    scanned = (_scan_tree(screening, name, origin, tree) for name, origin, tree in found)
     return ScanReport(scanned=tuple(scanned), not_read=not_read, is_cut=is_cut)
 
 
@@ -81,7 +81,7 @@ def _skills_at(path: str, most: int | None = None) -> tuple[list[tuple[str, str,
     return skills, tuple(entry for entry in entries if isinstance(entry, NotTaken)), is_cut
 
 
-def _scanned(screening: Policy, name: str, origin: str, tree: Tree) -> Scanned:
+def _scan_tree(screening: Policy, name: str, origin: str, tree: Tree) -> Scanned:
     findings = by_kind(scan(tree, screening))
     return Scanned(name=name, origin=origin, findings=findings, is_held=not is_clean(findings))
 
@@ -91,7 +91,7 @@ def _plain_files(path: Path) -> Iterator[tuple[str, str, Tree]]:
         yield path.name, str(path), _tree(path)
         return
     try:
-        with archives.unpacked(path) as top:
+        with archives.unpack(path) as top:
             yield path.name, str(path), _tree(top)
     except CantTake as problem:
         raise Invalid(f"{path.name} can't be read: {problem}", mend="") from None

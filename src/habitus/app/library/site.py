@@ -29,7 +29,7 @@ class Site:
 
 def publish(home: Home, folder: Path, names: Sequence[str], *, tag: str = "", remove: bool = False) -> Site:
     """Put skills into the site, or take them out; those that are there already are brought up to date."""
-    before = _published(folder)
+    before = _published_names(folder)
     chosen = [*names, *(one.name for one in Publisher(home, home.user()).summaries() if tag and tag in one.tags)]
     if not chosen and not before:
         raise NotFound("No skill was chosen.", mend="Name skills, or give --tag; see 'habitus skills list'.")
@@ -40,7 +40,7 @@ def publish(home: Home, folder: Path, names: Sequence[str], *, tag: str = "", re
         wanted = [name for name in before if name not in chosen]
     else:
         wanted = sorted({*before, *chosen})
-    files = discovery.index_of([_described(home, name) for name in wanted])
+    files = discovery.index_of([_describe_skill(home, name) for name in wanted])
     _write(folder, files)
     return Site(
         folder=folder,
@@ -50,7 +50,7 @@ def publish(home: Home, folder: Path, names: Sequence[str], *, tag: str = "", re
     )
 
 
-def _published(folder: Path) -> list[str]:
+def _published_names(folder: Path) -> list[str]:
     try:
         return [str(row["name"]) for row in json.loads((folder / discovery.INDEX).read_bytes())["skills"]]
     except FileNotFoundError:
@@ -59,7 +59,7 @@ def _published(folder: Path) -> list[str]:
         raise Invalid(f"{folder / discovery.INDEX} can't be read.", mend="Remove it, and publish again.") from None
 
 
-def _described(home: Home, name: str) -> tuple[str, str, bytes | None, bytes]:
+def _describe_skill(home: Home, name: str) -> tuple[str, str, bytes | None, bytes]:
     """Name, description, archive where there is more than SKILL.md, and that; refused where it may not go out."""
     item = home.skills.find(name)
     tree = home.skills.layer(item.layer).store.tree(item.name)
@@ -87,7 +87,7 @@ def _refuse_keys(home: Home, name: str, path: str, content: bytes) -> None:
         text = content.decode()
     except UnicodeDecodeError:
         return
-    if home.redacted(text) != text:
+    if home.redact(text) != text:
         raise Refused(f"'{name}' is not published: {path} holds what looks like a key.", mend="Take it out first.")
 
 

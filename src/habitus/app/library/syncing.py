@@ -11,8 +11,8 @@ from pathlib import Path
 from habitus.app.home import Home
 from habitus.errors import Invalid, Stale
 from habitus.files import Tree, content_of, disk_errors, file_of, is_examination, tree_hash, without_examination
-from habitus.hosts.connections import locked
-from habitus.hosts.syncing import Manner, Step, Synced, decided, removed
+from habitus.hosts.connections import lock_folder
+from habitus.hosts.syncing import Manner, Step, Synced, decide_removal, decide_step
 from habitus.hosts.table import Host, Scope, host
 from habitus.skills import lock, trees
 from habitus.skills.diffing import diff_trees
@@ -92,49 +92,49 @@ def plan(home: Home, wish: Wish, environ: Mapping[str, str]) -> SyncPlan:
     there = {name: _there(folder, name, put.get(name)) for name in {*put, *wish.only, *_folders(folder)}}
     if wish.removes:
         gone = [name for name in put if not wish.only or name in wish.only]
-        steps = [_step(name, _removed(folder, there[name], put[name], name)) for name in sorted(gone)]
+        steps = [_step(name, _plan_removal(folder, there[name], put[name], name)) for name in sorted(gone)]
         return SyncPlan(wish=wish, folder=folder, steps=tuple(steps))
-    return _planned(home, wish, found, folder, put, there)
+    return _plan(home, wish, found, folder, put, there)
 
 
-def _planned(
+def _plan(
     home: Home, wish: Wish, found: Host, folder: Path, put: Mapping[str, Synced], there: Mapping[str, Tree]
 ) -> SyncPlan:
-    chosen = _chosen(home, wish, found, put, {name: tree for name, tree in there.items() if name not in put})
+    chosen = _choose_skills(home, wish, found, put, {name: tree for name, tree in there.items() if name not in put})
     steps = [_step(name, (Step.LEAVE_OUT, why)) for name, why in chosen.left_out.items() if name not in put]
     for name in sorted({*chosen.here, *put}):
         mine, yours = chosen.here[name].tree if name in chosen.here else {}, there.get(name, {})
-        verdict = decided(_hash(mine), _hash(yours), put.get(name), manner=wish.manner)
+        verdict = decide_step(_hash(mine), _hash(yours), put.get(name), manner=wish.manner)
         if name in chosen.left_out:
-            verdict = _removed(folder, yours, put[name], name)  # it is no longer fit to be there
+            verdict = _plan_removal(folder, yours, put[name], name)  # it is no longer fit to be there
         if verdict[0] is Step.FORGET and name in wish.only:
             verdict = (Step.PUT, "you named it")
         steps.append(_step(name, verdict, mine, yours))
     return SyncPlan(wish=wish, folder=folder, steps=tuple(steps), behind=tuple(chosen.behind))
 
 
-def _removed(folder: Path, there: Tree, put: Synced, name: str) -> tuple[Step, str]:
-    return removed(_hash(there), put, is_link=(folder / name).is_symlink())
+def _plan_removal(folder: Path, there: Tree, put: Synced, name: str) -> tuple[Step, str]:
+    return decide_removal(_hash(there), put, is_link=(folder / name).is_symlink())
 
 
 def carry_out(home: Home, planned: SyncPlan, environ: Mapping[str, str]) -> SyncPlan:
     """Do what was planned, unless something changed since; what is risky comes back only after a review."""
     done: list[Planned] = []
-    with locked(planned.folder):
+    with lock_folder(planned.folder):
         if plan(home, planned.wish, environ) != planned:
             raise Stale("The skills have changed meanwhile.", mend="Nothing was done; look again.")
         for one in planned.steps:
-            done.append(_done(home, planned, one))
+            done.append(_carry_out(home, planned, one))
     return replace(planned, steps=tuple(done))
 
 
-def _done(home: Home, planned: SyncPlan, one: Planned) -> Planned:
+def _carry_out(home: Home, planned: SyncPlan, one: Planned) -> Planned:
     """One step. The lockfile is written first: a copy that nobody knows of would never be removed."""
     place = planned.folder / one.name
     match one.step:
         case Step.PUT | Step.UPDATE:
             here = _whole(home.skills, home.skills.find(f"{one.name}@{USER}"))
-            _note(planned.folder, one.name, _synced(here, planned.wish.manner))
+            _note(planned.folder, one.name, _lock_entry(here, planned.wish.manner))
             _put(home.skills, here, place, planned.wish.manner)
         case Step.TAKE_BACK:
             return _take_back(home, planned, one)
@@ -169,7 +169,9 @@ def _take_back(home: Home, planned: SyncPlan, one: Planned) -> Planned:
 # The library
 
 
-def _chosen(home: Home, wish: Wish, found: Host, put: Mapping[str, Synced], others: Mapping[str, Tree]) -> _Chosen:
+def _choose_skills(
+    home: Home, wish: Wish, found: Host, put: Mapping[str, Synced], others: Mapping[str, Tree]
+) -> _Chosen:
     """The person's own skills that may go there, as many as its list has room for beside what others put there."""
     for name in wish.only:
         home.skills.find(name)  # an error that names the nearest
@@ -205,7 +207,7 @@ def _objection(home: Home, found: Host, wish: Wish, here: _Here) -> str:
         return item.reason or item.state.value
     if item.summary.manifest.extends:
         return "it extends another skill, and is not whole without it"
-    if reason := home.skills.unreviewed(item) or home.skills.untrusted(item):
+    if reason := home.skills.unreviewed_origin(item) or home.skills.untrusted_notice(item):
         return f"{reason}, and nobody has looked at it"
     if missing := disk.missing_content(here.tree):
         return missing
@@ -224,7 +226,7 @@ def _objection(home: Home, found: Host, wish: Wish, here: _Here) -> str:
 
 def _has_secret(home: Home, content: bytes) -> bool:
     text = content.decode("utf-8", "ignore")
-    return home.redacted(text) != text
+    return home.redact(text) != text
 
 
 def _whole(skills: Library, item: Listed) -> _Here:
@@ -276,7 +278,7 @@ def _put(skills: Library, here: _Here, place: Path, manner: Manner) -> None:
         if manner is Manner.LINK:
             place.symlink_to(skills.layer(USER).store.directory(here.item.name) or place)
         else:
-            with disk.exported(place, overwrite=False) as aside:
+            with disk.export_place(place, overwrite=False) as aside:
                 disk.write_tree(aside, here.tree)
 
 
@@ -288,7 +290,7 @@ def _remove(place: Path) -> None:
             shutil.rmtree(place)
 
 
-def _synced(here: _Here, manner: Manner) -> Synced:
+def _lock_entry(here: _Here, manner: Manner) -> Synced:
     return Synced(version=here.version, sha256=tree_hash(here.tree), origin=f"habitus:{USER}", manner=manner)
 
 

@@ -97,12 +97,12 @@ def examination_to_share(home: Home, name: str) -> dict[str, File]:
     item = home.skills.find(name)
     tree = home.skills.layer(item.layer).store.tree(item.name) or {}
     shared = {
-        path: file_of(home.redacted(_text(tree, path)).encode())
+        path: file_of(home.redact(_text(tree, path)).encode())
         for path in tree
         if is_examination(path) and path != trees.TASKS_FILE
     }
     tasks = [replace(task, origin=Origin(kind=task.origin.kind)) for task in kept_tasks(home, item)]
-    return {**shared, trees.TASKS_FILE: file_of(home.redacted(files.write_tasks(tasks)).encode())} if tasks else shared
+    return {**shared, trees.TASKS_FILE: file_of(home.redact(files.write_tasks(tasks)).encode())} if tasks else shared
 
 
 def kept_tasks(home: Home, item: Listed) -> tuple[Task, ...]:

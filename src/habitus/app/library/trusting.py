@@ -44,7 +44,7 @@ def trustable(home: Home, target: str | None) -> Trustable:
     if target in AGENTS:
         layer = home.skills.layer(target)
         return Trustable(roots={layer.claims_root: _all(layer)})
-    if target in packages.allowed(home) and not home.skills.is_taken(target):
+    if target in packages.allowed_packages(home) and not home.skills.is_taken(target):
         return Trustable(roots={packages.root_of(home.project): {target: {}}}, is_part=True)
     if target is not None and "/" not in target and not given_path(target).is_dir():
         return trustable_skill(home.skills, target)
@@ -82,9 +82,9 @@ def _one(skills: Library, name: str) -> dict[str, dict[str, Tree]]:
 def is_trusted(trust: Trust, approvals: Trust, found: Trustable) -> bool:
     """Whether all of them are trusted as they are, by whichever process."""
     for root in found.roots:
-        _kept(trust, approvals, root).revision()
+        _trust_store_of(trust, approvals, root).revision()
     return all(
-        _kept(trust, approvals, root).is_trusted_as_it_is(root, name, tree_hash(tree))
+        _trust_store_of(trust, approvals, root).is_trusted_as_it_is(root, name, tree_hash(tree))
         for root, skills in found.roots.items()
         for name, tree in skills.items()
     )
@@ -109,7 +109,9 @@ def trust(home: Home, found: Trustable) -> None:
         if found.is_part:
             for name, tree in skills.items():
                 trees.refuse_clash(name, tree)
-        _kept(home.trust, home.approvals, root).trust(root, skills, home.settings.signature, adds=found.is_part)
+        _trust_store_of(home.trust, home.approvals, root).trust(
+            root, skills, home.settings.signature, adds=found.is_part
+        )
 
 
 def revoke(trust: Trust, approvals: Trust, found: Trustable) -> tuple[str, ...]:
@@ -117,17 +119,17 @@ def revoke(trust: Trust, approvals: Trust, found: Trustable) -> tuple[str, ...]:
     revoked: list[str] = []
     for root, skills in found.roots.items():
         if found.is_part:
-            revoked += [name for name in skills if _kept(trust, approvals, root).revoke(root, name)]
+            revoked += [name for name in skills if _trust_store_of(trust, approvals, root).revoke(root, name)]
         elif trust.revoke(root):
             revoked.append(root)
     return tuple(revoked)
 
 
-def trusted(home: Home) -> tuple[Trusted, ...]:
+def list_trusted(home: Home) -> tuple[Trusted, ...]:
     shared = home.approvals.list() if home.settings.database else []
     return (*home.trust.list(), *shared)
 
 
-def _kept(trust: Trust, approvals: Trust, root: str) -> Trust:
+def _trust_store_of(trust: Trust, approvals: Trust, root: str) -> Trust:
     """Where trust in a root is kept: approved code with the skills it belongs to, all else with this machine."""
     return approvals if root == APPROVED else trust

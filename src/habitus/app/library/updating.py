@@ -101,13 +101,13 @@ class Exported:
 
 def take_in(home: Home, source: Path | str, only: Sequence[str], layer: str, manner: Manner) -> TakenIn:
     """Take in skills of any known layout, or only those named."""
-    entries = _chosen(detect.read(source, keep_both=manner.keep_both), only)
+    entries = _choose_entries(detect.read(source, keep_both=manner.keep_both), only)
     return _run(home, entries, layer, manner)
 
 
 def add(home: Home, source: str, only: Sequence[str], manner: Manner) -> TakenIn:
     """Fetch skills, take them in, and lock where they came from and at which commit."""
-    with _fetched(home.settings, source, manner.reach) as fetched:
+    with _fetch_source(home.settings, source, manner.reach) as fetched:
         entries = _found_in(fetched, only, manner)
         taken = _run(home, entries, USER, manner)
         locking.record_own(home, taken.results, _skills(entries), fetched)
@@ -119,7 +119,7 @@ def add_to_project(home: Home, source: str, only: Sequence[str], manner: Manner)
     place = locking.place_in_project(home.settings)
     file = project_file(place)
     file.read()  # one that can't be read is said before anything is done
-    with _fetched(home.settings, source, manner.reach) as fetched, disk_errors(place / locking.SHARED):
+    with _fetch_source(home.settings, source, manner.reach) as fetched, disk_errors(place / locking.SHARED):
         entries = _found_in(fetched, only, manner)
         (place / locking.SHARED).mkdir(parents=True, exist_ok=True)
         there = home.seen_from(place)
@@ -130,7 +130,7 @@ def add_to_project(home: Home, source: str, only: Sequence[str], manner: Manner)
 
 
 def _found_in(fetched: fetching.Fetched, only: Sequence[str], manner: Manner) -> list[Entry]:
-    return list(_chosen(detect.read(fetched.path, origin=fetched.origin, keep_both=manner.keep_both), only))
+    return list(_choose_entries(detect.read(fetched.path, origin=fetched.origin, keep_both=manner.keep_both), only))
 
 
 def _skills(entries: Iterable[Entry]) -> list[Incoming]:
@@ -144,7 +144,7 @@ def add_from_web(home: Home, source: str, *, overwrite: bool = False) -> TakenIn
 
 def update(home: Home, wanted: Sequence[str], manner: Manner, *, is_check: bool = False) -> Updated:
     """Fetch added skills again and take in what changed; `is_check` only looks."""
-    tracked, notes = locking.tracked(home)
+    tracked, notes = locking.tracked_skills(home)
     known = {one.name for one in tracked} | {f"{one.name}@{one.layer}" for one in tracked}
     for name in wanted:
         if name not in known:
@@ -171,7 +171,7 @@ def _is_untrusted(skills: Library, one: Tracked) -> bool:
 
 def _update_from_one_source(home: Home, group: Sequence[Tracked], manner: Manner, *, is_check: bool) -> Updated:
     mine, first = {one.name: one for one in group}, group[0]
-    with _fetched(home.settings, first.address, manner.reach, first.branch) as fetched:
+    with _fetch_source(home.settings, first.address, manner.reach, first.branch) as fetched:
         found = detect.read(fetched.path, origin=fetched.origin, keep_both=True)
         entries = [entry for entry in found if isinstance(entry, Incoming) and entry.name in mine]
         moved = [entry for entry in entries if locking.has_moved(mine[entry.name], entry, fetched)]
@@ -205,7 +205,7 @@ def export(
 ) -> Exported:
     """Write one skill, or all of the person's, in another system's layout; `tasks` are the files that it is examined
     by, of those that shall travel with it."""
-    form = detect.named(format_name)
+    form = detect.format_named(format_name)
     library = skills
     chosen = [library.find(name)] if name else [item for item in library.listing() if _is_own(item)]
     if not chosen or chosen[0].summary is None:
@@ -227,9 +227,9 @@ def likenesses(skills: Library, finder: Finder, taken: TakenIn) -> list[tuple[st
     return [(name, found) for name in new for found in near_duplicates(finder, name, skills.tree(name))]
 
 
-def landed(home: Home, lesson: PlaybookLesson) -> Result:
+def land_lesson(home: Home, lesson: PlaybookLesson) -> Result:
     """A lesson of another system's playbook, handed to memory."""
-    done = land(home.memory, replace(lesson, trigger=home.redacted(lesson.trigger)))
+    done = land(home.memory, replace(lesson, trigger=home.redact(lesson.trigger)))
     return Result(
         name=done.name, verdict=Verdict(done.verdict), reason=done.reason, origin=lesson.origin, kind="lesson"
     )
@@ -257,7 +257,7 @@ def _whole(tree: Tree, folder: Path | None) -> Tree:
     return found
 
 
-def _chosen(entries: Iterable[Entry], only: Sequence[str]) -> Iterator[Entry]:
+def _choose_entries(entries: Iterable[Entry], only: Sequence[str]) -> Iterator[Entry]:
     """The entries asked for by name; asking for one that is not there is an error at the end."""
     wanted = {names.canonical(name) for name in only}
     seen: set[str] = set()
@@ -293,7 +293,7 @@ def _run(home: Home, entries: Iterable[Entry], layer: str, manner: Manner) -> Ta
     author = home.person("imported")
     tasks: dict[str, bytes] = {}
 
-    def noted(entry: Entry) -> Entry:
+    def note_tasks(entry: Entry) -> Entry:
         file = entry.tree.get(trees.TASKS_FILE) if isinstance(entry, Incoming) else None
         if isinstance(entry, Incoming) and file is not None and file.content is not None:
             tasks[entry.name] = file.content
@@ -301,7 +301,7 @@ def _run(home: Home, entries: Iterable[Entry], layer: str, manner: Manner) -> Ta
 
     with home.memory.noting() as lessons:
         for result in home.importer.run(
-            map(noted, entries),
+            map(note_tasks, entries),
             author,
             layer=layer,
             overwrite=manner.overwrite,
@@ -324,11 +324,11 @@ def _is_new(result: Result) -> bool:
     return result.verdict in (Verdict.IMPORTED, Verdict.UPDATED)
 
 
-def _fetched(
+def _fetch_source(
     settings: Settings, wanted: str, reach: Reach, branch: str = ""
 ) -> AbstractContextManager[fetching.Fetched]:
     host = settings.git_host or fetching.DEFAULT_HOST
-    return fetching.fetched(wanted, cwd=settings.cwd, environ=os.environ, host=host, branch=branch, reach=reach)
+    return fetching.fetch_source(wanted, cwd=settings.cwd, environ=os.environ, host=host, branch=branch, reach=reach)
 
 
 def _diff(skills: Library, entry: Incoming, layer: str) -> str:

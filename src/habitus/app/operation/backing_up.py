@@ -109,7 +109,7 @@ def look(file: Path) -> Backup:
         raise Invalid(f"{file} is no backup of Habitus, or is damaged.", mend="See 'habitus backup list'.") from None
 
 
-def listed(settings: Settings) -> tuple[Backup, ...]:
+def list_backups(settings: Settings) -> tuple[Backup, ...]:
     """Those that lie in the home, the newest first; what can't be read is left out."""
     found = []
     for file in (settings.home / BACKUPS).glob(f"*{_SUFFIX}"):
@@ -134,12 +134,12 @@ def restore(settings: Settings, file: Path, *, now: datetime) -> Restored:
     home = settings.home
     if not can_write(home):
         refuse_to_write(home)
-    with replacing.alone(home), _disk_errors(home), replacing.staged(home) as new:
+    with replacing.alone(home), _disk_errors(home), replacing.staging_folder(home) as new:
         _extract(file, new)
         before = _create(settings, None, now, "before-restore", shares=False)
         note = _load(new / _DUMP, settings)
         tombstones.write(new / tombstones.FILE, tombstones.read(home / tombstones.FILE))
-        replacing.replace(home, (path.name for path in _kept(home)))
+        replacing.replace(home, (path.name for path in _backup_files(home)))
     open_home(settings).close()  # which migrates it, and forgets again whom the backup brought back
     return Restored(backup=backup, before=before, note=note)
 
@@ -170,9 +170,11 @@ def _disk_errors(home: Path) -> Iterator[None]:
 def _write(settings: Settings, file: Path, scratch: Path, now: datetime) -> None:
     home = settings.home
     with _standing_still(home / DATABASE), tarfile.open(file, "w:gz", compresslevel=3) as archive:
-        databases = {name: _copied(home / name, scratch / name) for name in _DATABASES if (home / name).is_file()}
+        databases = {
+            name: _copy_database(home / name, scratch / name) for name in _DATABASES if (home / name).is_file()
+        }
         databases |= {_DUMP: scratch / _DUMP} if (scratch / _DUMP).is_file() else {}
-        plain = [path for path in _kept(home) if not path.name.startswith(_DATABASES)]
+        plain = [path for path in _backup_files(home) if not path.name.startswith(_DATABASES)]
         files = [file for path in plain for file in _files(path)]
         told = {"made_on": now.isoformat(), "schema": sql.HEAD, "files": len(files) + len(databases)}
         manifest = tarfile.TarInfo(_MANIFEST)
@@ -202,7 +204,7 @@ def _standing_still(database: Path) -> Iterator[None]:
         yield
 
 
-def _copied(database: Path, copy: Path) -> Path:
+def _copy_database(database: Path, copy: Path) -> Path:
     """By SQLite's own means; what that can't read is taken byte by byte."""
     try:
         with closing(sqlite3.connect(database)) as source, closing(sqlite3.connect(copy)) as target:
@@ -218,7 +220,7 @@ def _copied(database: Path, copy: Path) -> Path:
     return copy
 
 
-def _kept(home: Path) -> list[Path]:
+def _backup_files(home: Path) -> list[Path]:
     """What belongs into a backup, and is replaced by a restore."""
     return [path for path in sorted(home.iterdir()) if _is_kept(path.name)]
 

@@ -21,7 +21,7 @@ from habitus.app.library import recipes
 from habitus.app.library.selecting import select
 from habitus.app.operation import better_encoder
 from habitus.app.operation.check_state import Check, CheckState
-from habitus.app.operation.damage import damaged
+from habitus.app.operation.damage import find_damage
 from habitus.app.operation.operating import operation
 from habitus.errors import HabitusError, Invalid, UserError
 from habitus.files import Tree
@@ -133,7 +133,7 @@ def _home(home: Home) -> list[Check]:
 
 def _database(settings: Settings, shared: sa.Engine) -> Check:
     """By the database's own check, which looks at every page."""
-    if (damage := damaged(settings)) is not None:
+    if (damage := find_damage(settings)) is not None:
         return Check(name="database", state=CheckState.BROKEN, detail=damage.message, mend=damage.mend)
     return Check(name="database", state=CheckState.OK, detail=sql.place(shared))
 
@@ -254,7 +254,7 @@ def _screening(screening: Policy) -> list[Check]:
 def lint(home: Home, targets: Sequence[str] = (), progress: Callable[[int], None] = lambda done: None) -> LintReport:
     """Skills and directories by name; without any, all that can be written, and the library as a set."""
     if targets:
-        return LintReport(skills=tuple(report for target in targets for report in _linted(home, target)))
+        return LintReport(skills=tuple(report for target in targets for report in _lint_target(home, target)))
     own = {layer.name for layer in home.skills.layers if layer.can_write}
     seen = home.skills.snapshot()
     skills = []
@@ -280,7 +280,7 @@ def _room(home: Home) -> Room:
     return Room(menu=menu.budget_for(context), eager=int(context * EAGER_SHARE), taken=taken)
 
 
-def _linted(home: Home, target: str) -> list[Linted]:
+def _lint_target(home: Home, target: str) -> list[Linted]:
     if "/" in target or os.path.isdir(target):  # noqa: PTH112  # Path.is_dir raises on a name that is too long
         return _linted_directory(home, Path(target))
     return [_linted_skill(home, home.skills.find(target), home.skills.snapshot())]
@@ -290,7 +290,9 @@ def _linted_skill(home: Home, item: Listed, seen: Snapshot) -> Linted:
     tree = home.skills.layer(item.layer).store.tree(item.name, look=False) or {}
     read = [found for found in item.diagnostics if found.severity is not Severity.RISK]  # the scan says it anew
     odd = check_one(item.name, tree, seen.by_name) if item.summary is not None else ()
-    return Linted(name=item.name, diagnostics=(*read, *_risks(home, tree), *odd, *recipes.linted(item.name, tree)))
+    return Linted(
+        name=item.name, diagnostics=(*read, *_risks(home, tree), *odd, *recipes.lint_recipes(item.name, tree))
+    )
 
 
 def _risks(home: Home, tree: Tree) -> list[Diagnostic]:
@@ -317,7 +319,7 @@ def _linted_directory(home: Home, path: Path) -> list[Linted]:
         if found is not None:
             parsed = trees.parse(folder, found.tree)
             problem = (found.problem,) if found.problem else parsed.diagnostics
-            odd = [*recipes.linted(folder, found.tree)] if not found.problem else []
+            odd = [*recipes.lint_recipes(folder, found.tree)] if not found.problem else []
             if parsed.skill is not None and not found.problem:
                 odd = [*check_one(folder, found.tree, known), *odd]
             reports.append(Linted(name=folder, diagnostics=(*problem, *_risks(home, found.tree), *odd)))

@@ -14,7 +14,7 @@ from habitus.app import home_directory
 from habitus.app.operation import better_encoder
 from habitus.errors import Invalid, NotFound, Refused, did_you_mean
 from habitus.files import write_whole
-from habitus.hosts.editing import Before, Entry, Format, applied, taken_out
+from habitus.hosts.editing import Before, Entry, Format, apply_entries, taken_out
 from habitus.llm.agents import program_of
 from habitus.llm.providers.naming import split_name
 from habitus.llm.script_file import PREFIX
@@ -68,7 +68,7 @@ def put_from_afar(
     settings: Settings, environ: Mapping[str, str], key: str, text: str | None, *, is_team: Callable[[], bool]
 ) -> Configured:
     """The same as `put` for whoever is not at the machine."""
-    if _known(key) not in FROM_AFAR:
+    if _known_key(key) not in FROM_AFAR:
         raise Refused(f"'{key}' is not set from afar.", mend=f"Use 'habitus config set {key} …', or edit {FILE}.")
     return put(settings, environ, key, text, is_team=is_team)
 
@@ -78,7 +78,7 @@ def values(settings: Settings, environ: Mapping[str, str]) -> tuple[Value, ...]:
 
 
 def get(settings: Settings, environ: Mapping[str, str], key: str) -> Value:
-    key = _known(key)
+    key = _known_key(key)
     value: Any = settings
     for part in key.split("."):
         value = getattr(value, part)
@@ -90,7 +90,7 @@ def get(settings: Settings, environ: Mapping[str, str], key: str) -> Value:
     shown = ", ".join(value) if isinstance(value, tuple) else "" if value is None else _plain(value)
     clean = _clean(settings, environ, key, shown)
     is_secret = clean != shown
-    what, choices = settings_module.described(key)
+    what, choices = settings_module.describe_setting(key)
     told = clean if is_secret else _json(value)
     return Value(key=key, value=told, origin=origin, shown=clean, what=what, choices=choices)
 
@@ -104,7 +104,7 @@ def put(
     is_team: Callable[[], bool] = lambda: False,
 ) -> Configured:
     """Write a setting into the file, or take it out of it with None; `is_team` says whether there is anybody else."""
-    key = _known(key)
+    key = _known_key(key)
     if not home_directory.can_write(settings.home):
         home_directory.refuse_to_write(settings.home)
     if text and key in _MODELS and program_of(text) is None and not text.startswith(PREFIX):
@@ -118,7 +118,7 @@ def put(
     before = _of(_read(settings), key)
     file = settings.home / FILE
     old = file.read_text(encoding="utf-8") if file.exists() else ""
-    new = edited(old, key, None if value is None else _json(value))
+    new = edit_text(old, key, None if value is None else _json(value))
     if new != old:
         write_whole(file, new.encode())
     now = get(read_again(settings, environ), environ, key)
@@ -151,7 +151,7 @@ def _clean(settings: Settings, environ: Mapping[str, str], key: str, text: str) 
     return open_redactor(settings.home, environ).redact(text).text
 
 
-def _known(key: str) -> str:
+def _known_key(key: str) -> str:
     wanted, known = key.strip().lower().replace("-", "_"), settings_module.known_keys()
     if wanted in known:
         return wanted
@@ -179,13 +179,13 @@ def _json(value: Any) -> Any:
     return value if isinstance(value, (bool, int, float, tuple)) or value is None else str(value)
 
 
-def edited(text: str, key: str, value: Any) -> str:
+def edit_text(text: str, key: str, value: Any) -> str:
     """The text with this value for the key, or without the key for None; every other line as it was."""
     entry = Entry(path=tuple(key.split(".")), value=list(value) if isinstance(value, tuple) else value)
     try:
         if value is None:
             return taken_out(text, Format.TOML, [entry], Before(replaced={}, missing=()))
-        return applied(text, Format.TOML, [entry])
+        return apply_entries(text, Format.TOML, [entry])
     except Invalid:
         what = f"'{key}' stands in {FILE} in a way that only a person can change."
         raise Invalid(what, mend="Edit the file itself.") from None

@@ -16,7 +16,7 @@ from habitus.sql.transactions import way_back
 _MOST_TOLD = 5
 
 
-def damaged(settings: Settings) -> StorageFailed | None:
+def find_damage(settings: Settings) -> StorageFailed | None:
     """The damage to the databases of this home, as one error; nothing when they are sound, or not files."""
     for path in _files(settings):
         try:

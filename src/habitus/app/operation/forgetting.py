@@ -78,16 +78,16 @@ def forget(home: Home, user: str, *, dry_run: bool = False) -> Forgotten:
     home = home.as_nobody()  # whose the others' rows are has to be seen, so that they stay
     Spool(home.place / WAITING, home.redactor).replay(home.journal)  # what waits is theirs, too
     person = _person(home.settings, home.shared, user)
-    erased, in_use = _counted(home, person), _in_use(home.shared, home.local, person)
+    erased, in_use = _count_rows(home, person), _in_use(home.shared, home.local, person)
     if dry_run:
         return Forgotten(user=user, erased=erased, in_use=in_use, is_dry_run=True)
     words = _words(home.shared, person)
     stone = Tombstone.of(user)
     tombstones.write(home.settings.home / tombstones.FILE, [stone])
     _erase(home, person)
-    busy = [note for engine in _engines(home.shared, home.local) if (note := _compacted(engine))]
+    busy = [note for engine in _engines(home.shared, home.local) if (note := _compact(engine))]
     tombstones.place(home.shared, home.local, [stone], home.clock())
-    again = [f"{place}: {count}" for place, count in _counted(home, person).items()]
+    again = [f"{place}: {count}" for place, count in _count_rows(home, person).items()]
     found = remains(_engines(home.shared, home.local), home.settings.home, words, apart=BACKUPS)
     return Forgotten(user=user, erased=erased, in_use=in_use, left=(*again, *found, *busy))
 
@@ -99,7 +99,7 @@ def forget_again(home: Home, stones: Sequence[Tombstone]) -> None:
         if any(stone.is_of(user) for stone in stones):
             _erase(home, _person(home.settings, home.shared, user))
     for engine in _engines(home.shared, home.local):
-        _compacted(engine)
+        _compact(engine)
     tombstones.write(home.settings.home / tombstones.FILE, stones)
     tombstones.place(home.shared, home.local, stones, home.clock())
 
@@ -133,7 +133,7 @@ def _engines(shared: sa.Engine, local: sa.Engine) -> tuple[sa.Engine, ...]:
     return tuple(dict.fromkeys((shared, local)))
 
 
-def _counted(home: Home, person: Person) -> Mapping[str, int]:
+def _count_rows(home: Home, person: Person) -> Mapping[str, int]:
     """By place, in the order in which they are erased; where there is nothing, nothing is said."""
     count: Counter[str] = Counter()
     for engine in _engines(home.shared, home.local):
@@ -150,7 +150,7 @@ def _counted(home: Home, person: Person) -> Mapping[str, int]:
     count["lessons"] = sum(
         one.is_of(person.name) and one.state is not LessonState.ERASED for one in _engrams(home.shared)
     )
-    count["learned requests"] = len(_learned(home.shared, home.finder, person))
+    count["learned requests"] = len(_learned_requests(home.shared, home.finder, person))
     count["files"] = len(_files(home.shared, home.place, person))
     count["jobs"] = _jobs(home, person, dry_run=True)
     people = open_people(home)
@@ -168,7 +168,7 @@ def _in_use(shared: sa.Engine, local: sa.Engine, person: Person) -> tuple[str, .
 
 def _erase(home: Home, person: Person) -> None:
     """Files and search before the turns, which tell whose they are."""
-    requests = _learned(home.shared, home.finder, person)
+    requests = _learned_requests(home.shared, home.finder, person)
     home.finder.forget_learned(requests)
     for path in _files(home.shared, home.place, person):
         _remove(path)
@@ -238,7 +238,7 @@ def _jobs(home: Home, person: Person, *, dry_run: bool = False) -> int:
     return JobQueue(home.shared).forget_user(person.name, dry_run=dry_run)
 
 
-def _learned(shared: sa.Engine, finder: Finder, person: Person) -> frozenset[str]:
+def _learned_requests(shared: sa.Engine, finder: Finder, person: Person) -> frozenset[str]:
     """Requests that search remembers, but for those that somebody else's turn explains.
 
     Search outlives the turns and knows no names: what nobody can tell apart any more goes, and is learned again.
@@ -249,7 +249,7 @@ def _learned(shared: sa.Engine, finder: Finder, person: Person) -> frozenset[str
     theirs = {own_words(row.request) for row in rows if row.user == person.name}
     with sql.reading(shared) as connection:  # where a copy of a home may have brought some
         copied = frozenset(connection.execute(sa.select(learned.c.text)).scalars())
-    return frozenset(text for text in finder.learned() | copied if text in theirs or text not in others)
+    return frozenset(text for text in finder.learned_requests() | copied if text in theirs or text not in others)
 
 
 def _files(shared: sa.Engine, place: Path, person: Person) -> list[Path]:
@@ -277,7 +277,7 @@ def _remove(path: Path) -> None:
             path.unlink()
 
 
-def _compacted(engine: sa.Engine) -> str:
+def _compact(engine: sa.Engine) -> str:
     """Leave nothing in free pages and logs; says so where somebody keeps the database busy."""
     mend = f"'{DATABASE}' is busy: free pages may still hold it; stop other processes and run this again"
     if engine.dialect.name == "postgresql":

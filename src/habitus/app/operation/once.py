@@ -55,7 +55,7 @@ def once(home: Home, key: str, asked: object, make: Callable[[Attempt], Answer])
     wanted = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
     this = (answered.c.user == home.settings.user) & (answered.c.key == key)
     with alone(home.settings, key):
-        claim, is_new = _claimed(home, key, wanted, this)
+        claim, is_new = _claim(home, key, wanted, this)
         if claim.asked != wanted:
             raise Invalid("This Idempotency-Key belongs to another request.", mend="Take a new one for a new request.")
         if claim.answer is not None:
@@ -64,7 +64,7 @@ def once(home: Home, key: str, asked: object, make: Callable[[Attempt], Answer])
         if not is_new and home.settings.database and home.clock() < claim.asked_on + CUT_OFF:
             raise _under_way()
         id = hashlib.sha256(f"{claim.user} {key} {claim.asked_on}".encode()).hexdigest()[:16]
-        return _made(home.shared, this, make, Attempt(id=id, since=None if is_new else claim.asked_on))
+        return _make_answer(home.shared, this, make, Attempt(id=id, since=None if is_new else claim.asked_on))
 
 
 @contextmanager
@@ -90,7 +90,7 @@ def _under_way() -> Refused:
     return Refused("A request with this Idempotency-Key is under way.", mend="Send it again in a moment.")
 
 
-def _claimed(home: Home, key: str, wanted: str, this: sa.ColumnElement[bool]) -> tuple[sa.Row[Any], bool]:
+def _claim(home: Home, key: str, wanted: str, this: sa.ColumnElement[bool]) -> tuple[sa.Row[Any], bool]:
     """The request that has the key, and whether it is this one, the first."""
     now, mine = home.clock(), sa.select(answered).where(this)
     with sql.writing(home.shared, durable=True, lock="answers") as connection:
@@ -101,7 +101,7 @@ def _claimed(home: Home, key: str, wanted: str, this: sa.ColumnElement[bool]) ->
         return connection.execute(mine).one(), True
 
 
-def _made(
+def _make_answer(
     shared: sa.Engine, this: sa.ColumnElement[bool], make: Callable[[Attempt], Answer], attempt: Attempt
 ) -> Answer:
     try:

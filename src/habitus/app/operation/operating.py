@@ -32,7 +32,7 @@ from habitus.settings import Settings
 def operation(home: Home) -> Iterator[Check]:
     """Only what is in use has a line."""
     if home.settings.database:
-        yield _shared(home)
+        yield _check_shared_database(home)
     yield from _spool(home.place, home.redactor)
     yield from _jobs(home)
     yield from _hooks(home.settings)
@@ -43,7 +43,7 @@ def operation(home: Home) -> Iterator[Check]:
         yield _telemetry()
 
 
-def _shared(home: Home) -> Check:
+def _check_shared_database(home: Home) -> Check:
     name = "shared database"
     silent = silence(sql.create_engine(home_directory.address(home.settings), home.settings.workspace), ANSWERS_S)
     if home.is_stand_in or silent:
@@ -54,7 +54,7 @@ def _shared(home: Home) -> Check:
 
 def _spool(place: Path, redactor: Redactor) -> Iterator[Check]:
     spool = Spool(place / home_directory.WAITING, redactor)
-    waiting, dropped = spool.waiting, spool.dropped
+    waiting, dropped = spool.waiting, spool.count_dropped
     if not waiting and not dropped:
         return
     detail = f"{waiting} turns and judgements wait on disk, {dropped} counts or entries were dropped so far"
@@ -138,7 +138,7 @@ def _command_lines(home: Home) -> Iterator[Check]:
 
 
 def _backups(settings: Settings) -> Iterator[Check]:
-    if found := backing_up.listed(settings):
+    if found := backing_up.list_backups(settings):
         detail = f"{len(found)} in the home, the last of {found[0].made_on.astimezone():%Y-%m-%d %H:%M}"
         yield Check(name="backups", state=CheckState.OK, detail=detail)
 

@@ -113,15 +113,15 @@ class People:
         self._noted: dict[str, datetime] = {}
 
     def list(self) -> tuple[Person, ...]:
-        return tuple(_person(name, row) for name, row in sorted(self._known().people.items()))
+        return tuple(_person(name, row) for name, row in sorted(self._read_known().people.items()))
 
     def get(self, name: str) -> Person | None:
-        row = self._known().people.get(name)
+        row = self._read_known().people.get(name)
         return None if row is None else _person(name, row)
 
     def left_in_file(self) -> Mapping[str, str]:
         """Name and role of whom this home let in before, and the database doesn't know: another host was first."""
-        known = self._known().people
+        known = self._read_known().people
         return {name: row["role"] for name, row in sorted(self.file.read().items()) if name not in known}
 
     def add(self, name: str, role: Role) -> Invited:
@@ -151,13 +151,13 @@ class People:
             with self.file.changing() as kept:
                 is_gone = kept.pop(name, None) is not None or is_gone
         if not is_gone:
-            known = self._known().people
+            known = self._read_known().people
             raise NotFound(f"'{name}' can't sign in.", mend=did_you_mean(name, known) or "See 'habitus users list'.")
 
-    def entered(self, link: str) -> Person | None:
+    def enter(self, link: str) -> Person | None:
         """Whose link it is; it works no more."""
         wanted = _hash(link)
-        name = next((name for name, row in self._known().people.items() if row["link"] == wanted), "")
+        name = next((name for name, row in self._read_known().people.items() if row["link"] == wanted), "")
         if not name:
             return None
         with sql.writing(self._engine) as connection:
@@ -167,17 +167,17 @@ class People:
 
     def with_token(self, token: str) -> Person | None:
         wanted = _hash(token)
-        known = self._known().people.items()
+        known = self._read_known().people.items()
         return next((_person(name, row) for name, row in known if secrets.compare_digest(row["token"], wanted)), None)
 
     def signing_key(self) -> bytes:
         """The key that signs for people on every host, made by the first; empty where it can't be had now."""
         try:
-            if not self._known().key:
+            if not self._read_known().key:
                 with sql.writing(self._engine) as connection:
                     made = {"name": _KEY, "key": secrets.token_hex(32)}
                     sql.insert_missing(connection, signing_keys, [made])
-            return bytes.fromhex(self._known().key)
+            return bytes.fromhex(self._read_known().key)
         except StorageFailed:
             return b""
 
@@ -196,7 +196,7 @@ class People:
         if not keep_file and not self.left_in_file():
             self.file.path.unlink(missing_ok=True)
 
-    def _known(self) -> _Known:
+    def _read_known(self) -> _Known:
         if self._last is not None and time.monotonic() < self._away_until:
             return self._last
         try:

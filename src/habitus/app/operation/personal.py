@@ -59,11 +59,11 @@ class Rows:
         connection.execute(change)
 
 
-def _owned(table: sa.Table) -> Callable[[Person], sa.ColumnElement[bool]]:
+def _rows_of_owner(table: sa.Table) -> Callable[[Person], sa.ColumnElement[bool]]:
     return lambda person: table.c.user == person.name
 
 
-def _signed(column: sa.Column[str]) -> Callable[[Person], sa.ColumnElement[bool]]:
+def _rows_signed_by(column: sa.Column[str]) -> Callable[[Person], sa.ColumnElement[bool]]:
     return lambda person: column.in_(person.names)
 
 
@@ -73,21 +73,23 @@ def _called_by(name: str) -> sa.ColumnElement[bool]:
 
 
 ROWS = (
-    Rows(place="turns", table=turns, theirs=_owned(turns)),
-    Rows(place="evidence", table=exposures, theirs=_owned(exposures)),
-    Rows(place="evidence", table=lasting_outcomes, theirs=_owned(lasting_outcomes)),
-    Rows(place="skills they have seen", table=seen, theirs=_owned(seen)),
-    Rows(place="answered requests", table=answered, theirs=_owned(answered)),
+    Rows(place="turns", table=turns, theirs=_rows_of_owner(turns)),
+    Rows(place="evidence", table=exposures, theirs=_rows_of_owner(exposures)),
+    Rows(place="evidence", table=lasting_outcomes, theirs=_rows_of_owner(lasting_outcomes)),
+    Rows(place="skills they have seen", table=seen, theirs=_rows_of_owner(seen)),
+    Rows(place="answered requests", table=answered, theirs=_rows_of_owner(answered)),
     Rows(
         place="studied transcripts",
         table=studied_files,
         theirs=lambda person: sa.true() if person.is_owner else sa.false(),
     ),
-    Rows(place="signatures", table=trusted, theirs=_signed(trusted.c.trusted_by), becomes={"trusted_by": NOBODY}),
+    Rows(
+        place="signatures", table=trusted, theirs=_rows_signed_by(trusted.c.trusted_by), becomes={"trusted_by": NOBODY}
+    ),
     Rows(
         place="signatures",
         table=engram_versions,
-        theirs=_signed(engram_versions.c.made_by),
+        theirs=_rows_signed_by(engram_versions.c.made_by),
         becomes={"made_by": NOBODY},
     ),
     Rows(
@@ -95,9 +97,16 @@ ROWS = (
         table=pause.switches,
         theirs=lambda person: pause.switches.c.name == f"reminded {person.name}",
     ),
-    Rows(place="signatures", table=pause.switches, theirs=_signed(pause.switches.c.set_by), becomes={"set_by": NOBODY}),
-    Rows(place="grants", table=granted, theirs=_owned(granted)),
-    Rows(place="signatures", table=granted, theirs=_signed(granted.c.granted_by), becomes={"granted_by": NOBODY}),
+    Rows(
+        place="signatures",
+        table=pause.switches,
+        theirs=_rows_signed_by(pause.switches.c.set_by),
+        becomes={"set_by": NOBODY},
+    ),
+    Rows(place="grants", table=granted, theirs=_rows_of_owner(granted)),
+    Rows(
+        place="signatures", table=granted, theirs=_rows_signed_by(granted.c.granted_by), becomes={"granted_by": NOBODY}
+    ),
     Rows(place="calls of command lines", table=calls, theirs=lambda person: _called_by(person.name)),
     Rows(  # in whose turn a tool failed is not known, and the next failure says it again
         place="last failures of tools",
@@ -114,7 +123,7 @@ ROWS = (
     Rows(
         place="signatures",
         table=improve_candidates,
-        theirs=_signed(improve_candidates.c.user),
+        theirs=_rows_signed_by(improve_candidates.c.user),
         becomes={"user": NOBODY},
     ),
     Rows(  # whose tasks were practised is not known here

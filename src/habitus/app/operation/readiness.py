@@ -42,7 +42,7 @@ def readiness(settings: Settings) -> Readiness:
     spool = Spool(settings.home / WAITING, Redactor(()))
     if waiting := spool.waiting:
         reasons.append(f"{waiting} {'turn waits' if waiting == 1 else 'turns wait'} to be written down.")
-    if dropped := spool.dropped:
+    if dropped := spool.count_dropped:
         reasons.append(f"{dropped} {'entry was' if dropped == 1 else 'entries were'} dropped so far.")
     # What was dropped once stays so, and says nothing of now.
     is_degraded = len(reasons) > bool(dropped)

@@ -65,10 +65,10 @@ def _lies(path: Path, words: Sequence[bytes]) -> bool:
 def _holds(content: bytes, words: Sequence[bytes], depth: int = 0) -> bool:
     if any(word in content for word in words):
         return True
-    return depth < _DEEPEST and any(_holds(inner, words, depth + 1) for inner in _unpacked(content))
+    return depth < _DEEPEST and any(_holds(inner, words, depth + 1) for inner in _unpack(content))
 
 
-def _unpacked(content: bytes) -> Iterator[bytes]:
+def _unpack(content: bytes) -> Iterator[bytes]:
     """What lies in compressed bytes; nothing where they are none, or are damaged."""
     with suppress(zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, NotImplementedError):
         if content.startswith(b"PK\x03\x04"):

@@ -71,7 +71,7 @@ def alone(home: Path) -> Iterator[None]:
 
 
 @contextmanager
-def staged(home: Path) -> Iterator[Path]:
+def staging_folder(home: Path) -> Iterator[Path]:
     """An empty folder for what shall be in the home; it is gone afterwards, unless `replace` put it in place."""
     aside = home / _ASIDE
     shutil.rmtree(aside, ignore_errors=True)

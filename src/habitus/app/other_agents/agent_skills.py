@@ -66,16 +66,16 @@ class AgentSkill:
     problems: tuple[str, ...]
 
     @property
-    def told(self) -> str:
+    def cue_text(self) -> str:
         return f"{self.skill.description} {self.skill.when_to_use}".strip() if self.skill else ""
 
 
-def quoted(path: Path) -> str:
+def shell_path(path: Path) -> str:
     return shlex.quote(str(path))
 
 
 def edit(each: AgentSkill) -> str:
-    return f"${{EDITOR:-vi}} {quoted(each.path / (trees.main_file(each.tree) or 'SKILL.md'))}"
+    return f"${{EDITOR:-vi}} {shell_path(each.path / (trees.main_file(each.tree) or 'SKILL.md'))}"
 
 
 def read_skills(folder: Path) -> Iterator[AgentSkill]:
@@ -106,7 +106,7 @@ def about_files(skills: Sequence[AgentSkill]) -> Iterator[Remark]:
             yield Remark(
                 topic=Topic.SHADOWED,
                 what=f"'{each.name}' in {each.path.parent} is hidden by the one in {winner.parent}.",
-                mend=f"diff -r {quoted(winner)} {quoted(each.path)}",
+                mend=f"diff -r {shell_path(winner)} {shell_path(each.path)}",
             )
 
 
@@ -116,14 +116,16 @@ def risky(skills: Sequence[AgentSkill], policy: Policy) -> Iterator[Remark]:
     for each, risks in sorted(found, key=lambda one: -len(one[1])):
         more = f" (and {len(risks) - 1} more)" if len(risks) > 1 else ""
         yield Remark(
-            topic=Topic.RISKY, what=f"'{each.name}': {risks[0]}{more}.", mend=f"habitus skills scan {quoted(each.path)}"
+            topic=Topic.RISKY,
+            what=f"'{each.name}': {risks[0]}{more}.",
+            mend=f"habitus skills scan {shell_path(each.path)}",
         )
 
 
 def put_aside(each: AgentSkill) -> str:
     """The command that takes a skill out of the agent's sight, and keeps it."""
     off = each.path.parent.with_name("skills-off")
-    return f"mkdir -p {quoted(off)} && mv {quoted(each.path)} {quoted(off)}/"
+    return f"mkdir -p {shell_path(off)} && mv {shell_path(each.path)} {shell_path(off)}/"
 
 
 _NEARLY = 0.9  # of the words of two skills
@@ -131,7 +133,7 @@ _NEARLY = 0.9  # of the words of two skills
 
 def copies(skills: Sequence[AgentSkill]) -> Iterator[tuple[AgentSkill, AgentSkill, bool]]:
     """Pairs with the same text, or nearly the same words, and whether it is the same."""
-    words = {each.path: Counter(f"{each.told} {each.skill.body}".lower().split()) for each in skills if each.skill}
+    words = {each.path: Counter(f"{each.cue_text} {each.skill.body}".lower().split()) for each in skills if each.skill}
     for one, two in itertools.combinations([each for each in skills if each.skill], 2):
         shared, all_of = (words[one.path] & words[two.path]).total(), (words[one.path] | words[two.path]).total()
         has_same_body = one.skill and two.skill and one.skill.body.strip() == two.skill.body.strip() != ""
@@ -158,10 +160,10 @@ def searching(skills: Sequence[AgentSkill]) -> Callable[[str], Results]:
 def confusable(skills: Sequence[AgentSkill], search: Callable[[str], Results]) -> Iterator[Remark]:
     """Asked for in its own words, another one comes first, or nearly the same."""
     by_name = {each.skill.name: each for each in skills if each.skill}
-    spread = spread_of(each.told for each in skills)
+    spread = spread_of(each.cue_text for each in skills)
     seen = {frozenset((one.name, two.name)) for one, two, _ in copies(skills)}  # which is said already
     for name, each in by_name.items():
-        hits = search(each.told).hits
+        hits = search(each.cue_text).hits
         before = itertools.takewhile(partial(_is_another, name), hits)
         close = [hit for hit in hits if hit.id != name and hit.score >= DUPLICATE]
         for rival in {hit.id for hit in (*before, *close)} & by_name.keys():
@@ -173,12 +175,12 @@ def confusable(skills: Sequence[AgentSkill], search: Callable[[str], Results]) -
             apart = " ".join(
                 f"Say {' or '.join(map(repr, words))} in '{one.name}'."
                 for one, two in ((each, other), (other, each))
-                if (words := telling_words(one.told, two.told, spread))
+                if (words := telling_words(one.cue_text, two.cue_text, spread))
             )
             yield Remark(
                 topic=Topic.CONFUSABLE,
                 what=f"'{each.name}' and '{other.name}' are easily taken for each other. {apart}".strip(),
-                mend=f"{edit(each)} {quoted(other.path / 'SKILL.md')}",
+                mend=f"{edit(each)} {shell_path(other.path / 'SKILL.md')}",
             )
 
 

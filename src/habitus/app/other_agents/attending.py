@@ -83,7 +83,7 @@ class Attendant:
         event = (await reader.readline()).decode().strip()
         told = json.loads(await reader.read())
         try:
-            said = await self._heard(event, told)
+            said = await self._handle(event, told)
         except Exception:  # a hook must never stand in the way
             log.warning("The hook %s could not be answered.", event, exc_info=True)
             return
@@ -96,16 +96,16 @@ class Attendant:
         await self._background.close()
         await self._places.close()
 
-    async def _heard(self, event: str, told: Mapping[str, Any]) -> str:
+    async def _handle(self, event: str, told: Mapping[str, Any]) -> str:
         match event:
             case "SessionStart":
                 return await self._session_started(told)
             case "UserPromptSubmit":
-                return await self._asked(told)
+                return await self._prompt_submitted(told)
             case "PostToolUseFailure":
-                return await self._failed(told)
+                return await self._tool_failed(told)
             case "Stop":
-                self._background.spawn(self._stopped(told))
+                self._background.spawn(self._turn_stopped(told))
             case "SessionEnd":
                 self._background.spawn(self._sessions.end(_id(told)))
         return ""
@@ -123,14 +123,14 @@ class Attendant:
         self._background.spawn(self._warm_up(place))
         return said
 
-    async def _asked(self, told: Mapping[str, Any]) -> str:
+    async def _prompt_submitted(self, told: Mapping[str, Any]) -> str:
         text = str(told.get("prompt", ""))
         async with self._session(told) as session, session.place.lock:
             composed = await in_thread(lambda: session.place.prompter.beside_request(text, session.offers))
         self._background.spawn(self._begin(told, text, composed))  # the person does not wait for the journal
-        return session.place.home.redacted(composed.prompt.context_text)
+        return session.place.home.redact(composed.prompt.context_text)
 
-    async def _failed(self, told: Mapping[str, Any]) -> str:
+    async def _tool_failed(self, told: Mapping[str, Any]) -> str:
         """The remedy; where there is none, what a detector has to say."""
         if told.get("is_interrupt"):
             return ""  # the person stopped it
@@ -146,7 +146,7 @@ class Attendant:
             nudge = "" if session.turn is None else await session.turn.observe(tool, arguments, error, ok=False)
         return remedy or nudge
 
-    async def _stopped(self, told: Mapping[str, Any]) -> None:
+    async def _turn_stopped(self, told: Mapping[str, Any]) -> None:
         async with self._session(told) as session:
             if session.turn is not None:
                 turn, session.turn = session.turn, None
@@ -181,12 +181,12 @@ class Attendant:
 
     async def _at(self, cwd: Path) -> _Place:
         """The project of a working directory, opened once."""
-        async with self._places.hold(project_root(cwd), lambda: in_thread(lambda: self._opened(cwd))) as place:
+        async with self._places.hold(project_root(cwd), lambda: in_thread(lambda: self._open_place(cwd))) as place:
             pass
         await self._places.make_room()
         return place
 
-    def _opened(self, cwd: Path) -> _Place:
+    def _open_place(self, cwd: Path) -> _Place:
         home = self._open_at(cwd if cwd.is_dir() else self._settings.user_home)
         return _Place(home=home, hosting=Hosting(home), prompter=Prompter(home))
 

@@ -91,7 +91,7 @@ def plan(settings: Settings, environ: Mapping[str, str], agent: str, wishes: Wis
         wanted.append(_hooks(settings, environ, found, wishes))
     if wishes.block:
         wanted.append(_block(settings, environ, found, wishes))
-    return _planned(settings, found, scope, wanted)
+    return _plan(settings, found, scope, wanted)
 
 
 def plan_disconnect(settings: Settings, environ: Mapping[str, str], agent: str, scope: Scope) -> Plan:
@@ -108,7 +108,7 @@ def plan_disconnect(settings: Settings, environ: Mapping[str, str], agent: str, 
         raise NotFound(
             f"{found.title} is not connected for this {scope}.", mend=f"See 'habitus connect {agent} --dry-run'."
         )
-    return _planned(settings, found, scope, there)
+    return _plan(settings, found, scope, there)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -180,7 +180,7 @@ def block_text(rules: Sequence[str]) -> str:
 def rules_for_block(home: Home) -> list[str]:
     """What holds whatever is asked, as a prompt would say it."""
     memory = SessionMemory(cortex=home.memory, user=home.settings.user, project=home.project)
-    return [home.redacted(note.line) for note in memory.standing().rules]
+    return [home.redact(note.line) for note in memory.standing().rules]
 
 
 def carry_out(settings: Settings, planned: Plan) -> None:
@@ -207,9 +207,9 @@ def connected_agents(settings: Settings, environ: Mapping[str, str]) -> list[str
     ]
 
 
-def _planned(settings: Settings, found: Host, scope: Scope, wanted: Sequence[Wanted]) -> Plan:
+def _plan(settings: Settings, found: Host, scope: Scope, wanted: Sequence[Wanted]) -> Plan:
     connections = Connections(settings.home)
-    changes = [connections.planned(one) for one in wanted if one.entries or connections.knows(one.file)]
+    changes = [connections.plan(one) for one in wanted if one.entries or connections.knows(one.file)]
     return Plan(host=found, scope=scope, changes=tuple(changes))
 
 

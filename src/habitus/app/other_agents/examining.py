@@ -30,7 +30,7 @@ from habitus.errors import NotFound, did_you_mean
 from habitus.hosts.table import STUDIED, Host, Scope
 from habitus.learning.remedies import wording
 from habitus.learning.remedies.calls import moment
-from habitus.learning.remedies.commands import written
+from habitus.learning.remedies.commands import shell_text
 from habitus.learning.remedies.findings import ENOUGH, Findings, findings
 from habitus.learning.remedies.sessions import SessionReader
 from habitus.learning.transcripts import pieces
@@ -126,7 +126,7 @@ class Examiner:
             yield from confusable(loadable, search)
             yield from never_fired(loadable, past.uses, past.requests[-MOST_REQUESTS:], search)
         if past.uses:
-            yield from self._unused(loadable, past)
+            yield from self._unused_skills(loadable, past)
 
     def _about_listing(self, agent: Host, skills: Sequence[AgentSkill]) -> Iterator[Remark]:
         """Descriptions that are cut or lost in what the agent shows its model."""
@@ -198,7 +198,7 @@ class Examiner:
         past.found = findings(reader.facts() for reader in readers.values()) if readers else None
         return past
 
-    def _unused(self, skills: Sequence[AgentSkill], past: _Past) -> Iterator[Remark]:
+    def _unused_skills(self, skills: Sequence[AgentSkill], past: _Past) -> Iterator[Remark]:
         for each in skills:
             last = past.last_use.get(each.name)
             written_on = (each.path / (trees.main_file(each.tree) or "")).stat().st_mtime
@@ -224,7 +224,7 @@ def _about_failures(found: Findings, now: datetime) -> Iterator[Remark]:
         yield Remark(topic=Topic.LESSON, what=f"{wording.lesson(held)} ({cost})", mend="habitus learn --apply")
     again = [each for each in found.failures if each.sessions >= ENOUGH and each.signature not in taught]
     for each in again[:MOST_FAILURES]:
-        called = written(each.words[:6]) or each.tool
+        called = shell_text(each.words[:6]) or each.tool
         so_far = ", and nothing has worked" if each.is_open else ""
         yield Remark(
             topic=Topic.FAILING,

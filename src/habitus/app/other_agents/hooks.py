@@ -45,11 +45,11 @@ class Prompter:
         parts = [prompt.bullets("rules", "Rules", [note.line for note in rules]).text]
         if is_new:
             parts += [self._news(), self._waiting()]
-        return self._home.redacted("\n\n".join(part for part in parts if part))
+        return self._home.redact("\n\n".join(part for part in parts if part))
 
     def beside_request(self, text: str, offers: Offers) -> Composed:
         """Lessons and names of skills that fit, within their budget; most requests get nothing."""
-        text = self._home.redacted(text[:_MOST_WORDS])
+        text = self._home.redact(text[:_MOST_WORDS])
         request = Request(text=text, source_type=SOURCE, user=self._user, now=self._home.clock())
         snapshot = self._home.skills.snapshot(look=False, user=self._user.name)
         chosen = choose(snapshot, request, self._gates(), self._home.journal)
@@ -63,7 +63,7 @@ class Prompter:
     def beside_failure(self, tool: str, arguments: object, error: str) -> str:
         """What is known to help against this error; nothing where nobody met it."""
         remedy = remedy_for(self._home, tool, arguments, error)
-        return self._home.redacted(prompt.bullets("lessons", "Seen before", [remedy]).text) if remedy else ""
+        return self._home.redact(prompt.bullets("lessons", "Seen before", [remedy]).text) if remedy else ""
 
     def _news(self) -> str:
         home, gates = self._home, self._gates()
@@ -84,16 +84,16 @@ class Prompter:
 
 def _within(room: int, lessons: Sequence[Note], skills: Sequence[Summary], offers: Offers) -> Composed:
     """As much as there is room for, of each kind the first longest; then without what chance withholds."""
-    while tokens(_composed(lessons, skills).prompt.context_text) > room:
+    while tokens(_compose(lessons, skills).prompt.context_text) > room:
         if len(lessons) > 1 or not skills:
             lessons = lessons[:-1]
         else:
             skills = skills[:-1]
     told = [note for note in lessons if offers.takes_note(note)]
-    return _composed(told, [summary for summary in skills if offers.takes_line(summary)])
+    return _compose(told, [summary for summary in skills if offers.takes_line(summary)])
 
 
-def _composed(lessons: Sequence[Note], skills: Sequence[Summary]) -> Composed:
+def _compose(lessons: Sequence[Note], skills: Sequence[Summary]) -> Composed:
     heading = "Lessons from earlier work"
     sections = (prompt.bullets("lessons", heading, [note.line for note in lessons]), prompt.fitting(skills))
     said = Prompt(system=(), context=tuple(section for section in sections if section.text))

@@ -43,7 +43,7 @@ def waiting(
     return (*map(of_proposal, found), *map(of_lesson, lessons))
 
 
-def decided(review: Review, limit: int) -> tuple[InboxItem, ...]:
+def decided_items(review: Review, limit: int) -> tuple[InboxItem, ...]:
     """The changes that were decided last, without their files, the latest first."""
     states = (*APPROVED, ProposalState.REJECTED)
     found = [one for state in states for one in review.list(state, with_contents=False, everywhere=True)]

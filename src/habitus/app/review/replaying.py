@@ -58,7 +58,7 @@ class Replay:
         return self.looked_at == self.requests
 
     @property
-    def gained(self) -> tuple[Affected, ...]:
+    def gaining_requests(self) -> tuple[Affected, ...]:
         return tuple(one for one in self.affected if one.gets_it)
 
     @property
@@ -66,9 +66,9 @@ class Replay:
         return tuple(one for one in self.affected if not one.gets_it)
 
     @property
-    def displaced(self) -> Mapping[str, int]:
+    def displaced_skills(self) -> Mapping[str, int]:
         """What would lose its place to it, and how often; the most first."""
-        return dict(Counter(name for one in self.gained for name in one.instead).most_common())
+        return dict(Counter(name for one in self.gaining_requests for name in one.instead).most_common())
 
 
 class Replays:
@@ -141,7 +141,7 @@ def replaying(home: Home, change: Change, last: int = LAST) -> Iterator[Replay]:
     """Of the user's own requests, as far as it is after each of them."""
     user = home.user()
     now = home.skills.snapshot(user=user.name)
-    then = _supposed(home.skills, now, change)
+    then = _library_after(home.skills, now, change)
     turns = home.journal.latest(limit=last, user=user.name)
     if then is None:
         yield Replay(name=change.name, requests=len(turns), looked_at=len(turns), affected=())
@@ -152,7 +152,7 @@ def replaying(home: Home, change: Change, last: int = LAST) -> Iterator[Replay]:
     after = _Library(then, gates_at(home, then, user), supposed.search, user)
     so_far = Replay(name=change.name, requests=len(turns), looked_at=0, affected=())
     for number, turn in enumerate(turns, 1):
-        one = _affected(change.name, turn, before, after)
+        one = _effect_on(change.name, turn, before, after)
         so_far = replace(so_far, looked_at=number, affected=(*so_far.affected, *([one] if one is not None else [])))
         if number < len(turns):
             yield so_far
@@ -170,7 +170,7 @@ class _Library:
         self._user = user
         self._selected = functools.cache(self._select)  # without what is attached, rules look at nothing else
 
-    def given(self, text: str, source_type: str) -> tuple[str, ...]:
+    def skills_given(self, text: str, source_type: str) -> tuple[str, ...]:
         """What a request gets in full by a rule, and what it is pointed to because it fits."""
         chosen, on_menu = self._selected(source_type)
         fitting = near(partial(self._search, text), on_menu)
@@ -179,7 +179,7 @@ class _Library:
     def lines(self, home: Home) -> set[str]:
         """What has a line of its own on the list of names that every session has."""
         chosen, _ = self._selected("repl")
-        return {*menu.offered(chosen, home.skills.all_counters(), home.settings.context_tokens).shown}
+        return {*menu.make_menu(chosen, home.skills.all_counters(), home.settings.context_tokens).shown}
 
     def __contains__(self, name: str) -> bool:
         return name in self._at.by_name
@@ -189,11 +189,11 @@ class _Library:
         return chosen, frozenset(summary.name for summary in chosen.menu)
 
 
-def _affected(name: str, turn: Turn, before: _Library, after: _Library) -> Affected | None:
-    has = after.given(turn.request, turn.source_type)
+def _effect_on(name: str, turn: Turn, before: _Library, after: _Library) -> Affected | None:
+    has = after.skills_given(turn.request, turn.source_type)
     if name not in before and name not in has:
         return None
-    had = before.given(turn.request, turn.source_type)
+    had = before.skills_given(turn.request, turn.source_type)
     if (name in had) is (name in has):
         return None
     more, less = (has, had) if name in has else (had, has)
@@ -207,7 +207,7 @@ def _affected(name: str, turn: Turn, before: _Library, after: _Library) -> Affec
     )
 
 
-def _supposed(skills: Library, now: Snapshot, change: Change) -> Snapshot | None:
+def _library_after(skills: Library, now: Snapshot, change: Change) -> Snapshot | None:
     """The library if the change were made; None where a copy of another layer stands before it."""
     old = now.by_name.get(change.name)
     layers = [layer.name for layer in skills.layers]
@@ -220,7 +220,7 @@ def _supposed(skills: Library, now: Snapshot, change: Change) -> Snapshot | None
         case Action.REMOVE:
             new = None
         case Action.ENABLE | Action.DISABLE:
-            new = _switched(old, on=change.action is Action.ENABLE)
+            new = _switch(old, on=change.action is Action.ENABLE)
         case Action.TASKS:
             new = old
     listing = sorted([*others, *([new] if new is not None else [])], key=lambda item: item.name)
@@ -239,7 +239,7 @@ def _as_approved(change: Change, old: Listed | None) -> Listed | None:
     return Listed(name=change.name, layer=change.layer, state=State.OK, summary=summary)
 
 
-def _switched(old: Listed | None, *, on: bool) -> Listed | None:
+def _switch(old: Listed | None, *, on: bool) -> Listed | None:
     if old is None or old.summary is None:
         return old
     state = State.OK if on else State.DISABLED

@@ -111,7 +111,7 @@ def copy(
             copying.copy(connection, table)
         for table in copying.roots:
             copying.compare(connection, table)
-    done = copying.told()
+    done = copying.report()
     if done.differ and not merge:
         names = ", ".join(table.table for table in done.tables if table.differ)
         raise StorageFailed(
@@ -132,7 +132,7 @@ def _begun(copying: _Copying, *, merge: bool) -> Iterator[dict[str, int]]:
         if not found:
             if not merge:
                 _refuse_in_use(connection, copying)
-            found = {key: _reserved(connection, copying, name) for name, key in keys.items()}
+            found = {key: _reserve_numbers(connection, copying, name) for name, key in keys.items()}
             connection.execute(sequences.insert(), [{"name": key, "value": found[key]} for key in found])
     yield {name: found[key] for name, key in keys.items()}
     with sql.writing(engine, durable=True, lock=USER) as connection:
@@ -148,7 +148,7 @@ def _refuse_in_use(connection: sa.Connection, copying: _Copying) -> None:
         )
 
 
-def _reserved(connection: sa.Connection, copying: _Copying, name: str) -> int:
+def _reserve_numbers(connection: sa.Connection, copying: _Copying, name: str) -> int:
     """The highest number that the target has; those that the copy will need are taken out of its sequence."""
     highest = sa.select(sa.func.coalesce(sa.func.max(copying.there[name].c.id), 0))
     offset = int(connection.execute(highest).scalar_one())
@@ -189,8 +189,8 @@ class _Copying:
     def _new(self, out: sa.Connection, name: str, rows: Rows) -> Rows:
         """The rows that the target has neither under their key nor under another number."""
         table = self.there[name]
-        there = keys_of(table, with_keys_of(out, table, [self._moved(name, row) for row in rows]))
-        new = [row for row in rows if key_of(table, self._moved(name, row)) not in there]
+        there = keys_of(table, with_keys_of(out, table, [self._move_row(name, row) for row in rows]))
+        new = [row for row in rows if key_of(table, self._move_row(name, row)) not in there]
         if name not in self.offsets:
             return new
         told = TOLD_APART.get(name, tuple(column.name for column in table.columns if column.name != "id"))
@@ -214,10 +214,10 @@ class _Copying:
         anew = {column: make(out) for column, make in _ANEW.get(name, {}).items()}
         for kept in blobs_of(connection, rows):
             sql.insert_missing(out, blobs, [kept])
-        sql.insert_missing(out, self.there[name], [self._moved(name, row) | anew for row in rows])
+        sql.insert_missing(out, self.there[name], [self._move_row(name, row) | anew for row in rows])
         self._counts[name].copied += len(rows)
 
-    def _moved(self, name: str, row: Row) -> Row:
+    def _move_row(self, name: str, row: Row) -> Row:
         """A row with the numbers it has in the target."""
         table, moved = self.here[name], dict(row)
         if name in self.offsets:
@@ -270,11 +270,11 @@ class _Copying:
     def _compare(self, connection: sa.Connection, other: sa.Connection, name: str, rows: Rows) -> None:
         table, count = self.there[name], self._counts[name]
         found = {
-            key_of(table, row): row for row in with_keys_of(other, table, [self._moved(name, row) for row in rows])
+            key_of(table, row): row for row in with_keys_of(other, table, [self._move_row(name, row) for row in rows])
         }
         apart = _ANEW.get(name, {}).keys()
         for row in rows:
-            wanted = self._moved(name, row)
+            wanted = self._move_row(name, row)
             there = found.get(key_of(table, wanted), {})
             is_same = all(column in apart or there.get(column) == value for column, value in wanted.items())
             count.rows += 1
@@ -283,7 +283,7 @@ class _Copying:
         lost = Counter(map(digest, blobs_of(connection, rows))) - Counter(map(digest, blobs_of(other, rows)))
         count.differ += len(lost)
 
-    def told(self) -> Copied:
+    def report(self) -> Copied:
         tables = [
             TableCopy(
                 table=name,

@@ -125,8 +125,8 @@ def copy_between(
     """Copy everything from one database to another; each is an address, or `home` for this home's own."""
     _refuse_unless_admin(settings, "copy a database")
     with ExitStack() as opened:
-        here = opened.enter_context(_opened(settings, source))
-        there = opened.enter_context(_opened(settings, target))
+        here = opened.enter_context(_open_place(settings, source))
+        there = opened.enter_context(_open_place(settings, target))
         _take_down(here, clock)
         done = copy(here, there, merge=merge, progress=progress)
         if source == HOME and (waiting := _waiting_jobs(here.engine)):
@@ -138,7 +138,7 @@ def copy_between(
 
 def _waiting_jobs(engine: sa.Engine) -> int:
     """They stay, since whoever still works in this home would do them a second time."""
-    return JobQueue(engine).left()
+    return JobQueue(engine).count_left()
 
 
 @contextmanager
@@ -151,7 +151,7 @@ def _engine(settings: Settings) -> Iterator[sa.Engine]:
 
 
 @contextmanager
-def _opened(settings: Settings, which: str) -> Iterator[Place]:
+def _open_place(settings: Settings, which: str) -> Iterator[Place]:
     address, workspace = which, settings.workspace
     if which == HOME:
         if not home_directory.can_write(settings.home):

@@ -42,7 +42,7 @@ def absence(url: sa.URL, within: float) -> str:
     until = time.monotonic() + within
     for host, port in _places(url):
         try:
-            with _connected(host, port, until) as line:
+            with _connect(host, port, until) as line:
                 line.settimeout(max(until - time.monotonic(), 0.001))
                 line.sendall(_MAY_WE_ENCRYPT)
                 if line.recv(1):
@@ -65,7 +65,7 @@ def _places(url: sa.URL) -> list[tuple[str, int]]:
     return [(host.partition(":")[0] if host.count(":") == 1 else host, int(port)) for host, port in places]
 
 
-def _connected(host: str, port: int, until: float) -> socket.socket:
+def _connect(host: str, port: int, until: float) -> socket.socket:
     seconds = max(until - time.monotonic(), 0.001)
     if not host.startswith("/"):
         return socket.create_connection((host, port), timeout=seconds)

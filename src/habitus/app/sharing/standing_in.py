@@ -86,7 +86,7 @@ def keep(home: Home) -> None:
     file = home.settings.home / home_directory.STAND_IN
     with sql.reading(home.shared) as connection:
         mark = _mark(connection)
-        if file.exists() and _marked(file) == mark:
+        if file.exists() and _read_mark(file) == mark:
             return
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with put_in_place(file, durable=False) as fresh:
@@ -126,7 +126,7 @@ def _copy_rows(connection: sa.Connection, copy: sa.Connection, table: sa.Table) 
 
 def _read_only(file: Path) -> sa.Engine | None:
     """None where there is none, or one that another version made."""
-    if not file.exists() or not _marked(file).startswith(f"{_MARK}{sql.HEAD} "):
+    if not file.exists() or not _read_mark(file).startswith(f"{_MARK}{sql.HEAD} "):
         return None
     engine = sql.create_engine(sql.sqlite_url(file))
     sa.event.listen(engine, "connect", _refuse_writes)
@@ -138,7 +138,7 @@ def _refuse_writes(connection: Any, _: ConnectionPoolEntry) -> None:
     connection.execute("PRAGMA query_only = ON")
 
 
-def _marked(file: Path) -> str:
+def _read_mark(file: Path) -> str:
     engine = sa.create_engine(sql.sqlite_url(file))
     try:
         with engine.connect() as connection:

@@ -92,19 +92,19 @@ class AgentFiles:
 @use_case("", route="GET /agents/{agent}/changes", who=Role.ADMIN, example=AgentChange(agent="claude-code"))
 def changes(home: Home, wanted: AgentChange) -> AgentFiles:
     """What connecting an agent, or disconnecting it, would change in its files; nothing is written."""
-    return _shown(home, _planned(home, wanted.agent, leaving=wanted.leaving))
+    return _describe_plan(home, _plan(home, wanted.agent, leaving=wanted.leaving))
 
 
 @use_case("", route="POST /agents/{agent}/connect", who=Role.ADMIN, example=OneAgent(agent="claude-code"))
 def connect(home: Home, wanted: OneAgent) -> AgentFiles:
     """Give an agent our server, and our hooks where it has any; only for whoever owns this home."""
-    return _carry_out(home, _planned(home, wanted.agent, leaving=False))
+    return _carry_out(home, _plan(home, wanted.agent, leaving=False))
 
 
 @use_case("", route="POST /agents/{agent}/disconnect", who=Role.ADMIN, example=OneAgent(agent="claude-code"))
 def disconnect(home: Home, wanted: OneAgent) -> AgentFiles:
     """Take everything of ours out of an agent's files; only for whoever owns this home."""
-    return _carry_out(home, _planned(home, wanted.agent, leaving=True))
+    return _carry_out(home, _plan(home, wanted.agent, leaving=True))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +159,7 @@ def _refuse_guest(home: Home) -> None:
         raise Refused("Only whoever owns this machine's home may do that.", mend="Ask them to do it.")
 
 
-def _planned(home: Home, agent: str, *, leaving: bool) -> Plan:
+def _plan(home: Home, agent: str, *, leaving: bool) -> Plan:
     _refuse_guest(home)
     settings, scope = home.settings, Scope.USER
     if leaving:
@@ -169,19 +169,19 @@ def _planned(home: Home, agent: str, *, leaving: bool) -> Plan:
 
 
 def _carry_out(home: Home, planned: Plan) -> AgentFiles:
-    done = _shown(home, planned)
+    done = _describe_plan(home, planned)
     connecting.carry_out(home.settings, planned)
     return done
 
 
-def _shown(home: Home, planned: Plan) -> AgentFiles:
+def _describe_plan(home: Home, planned: Plan) -> AgentFiles:
     return AgentFiles(
         agent=planned.host.name,
         title=planned.host.title,
         experimental=planned.doubt,
         note=planned.note,
         files=[
-            ChangedFile(file=str(one.wanted.file), diff=home.redacted(one.diff) if one.is_one else "")
+            ChangedFile(file=str(one.wanted.file), diff=home.redact(one.diff) if one.is_one else "")
             for one in planned.changes
         ],
     )

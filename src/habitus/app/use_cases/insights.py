@@ -27,7 +27,7 @@ def show(home: Home, wanted: Nothing) -> Insights:
     return Insights(
         effects=insights.effects(home),
         menu=insights.menu_cost(home),
-        unused=insights.unused(home),
+        unused=insights.unused_skills(home),
         confusion=insights.confusion(home),
         improvements=insights.tried_candidates(home),
     )

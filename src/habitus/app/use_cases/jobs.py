@@ -79,7 +79,7 @@ class ScheduledJobs:
 @use_case("jobs schedule list", route="GET /jobs/schedule", who=Role.VIEWER, example=Nothing())
 def list_scheduled(home: Home, wanted: Nothing) -> ScheduledJobs:
     """What starts by itself where a worker or 'habitus up' runs, and when it does so next."""
-    return ScheduledJobs(schedule=scheduling.scheduled(home, open_queue(home)))
+    return ScheduledJobs(schedule=scheduling.list_schedules(home, open_queue(home)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +103,7 @@ class Rescheduled:
 def set_schedule(home: Home, wanted: NewTimes) -> Rescheduled:
     """Have a kind of job start by itself at other times, or with 'off' no longer."""
     done = scheduling.set_schedule(home, wanted.kind, wanted.when)
-    return Rescheduled(schedule=scheduling.scheduled(home, open_queue(home)), undo=done.undo)
+    return Rescheduled(schedule=scheduling.list_schedules(home, open_queue(home)), undo=done.undo)
 
 
 @dataclass(frozen=True, kw_only=True)

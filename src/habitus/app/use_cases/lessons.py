@@ -73,7 +73,7 @@ class LessonArchive:
 @use_case("lessons archive", route="GET /lessons/archive", who=Role.VIEWER, example=LessonArchive())
 def list_archive(home: Home, wanted: LessonArchive) -> LessonPage:
     """What was removed or had to make room, the last first."""
-    found = memory_of(home, wanted.all_users).archived()
+    found = memory_of(home, wanted.all_users).list_archived()
     page = page_of("the archive", found, lambda engram: engram.id, limit=wanted.limit, after=wanted.after)
     return LessonPage(lessons=page.items, next=page.next, total=page.total)
 

@@ -93,7 +93,10 @@ def overview(home: Home, wanted: Nothing) -> Overview:
     agents = heard_agents(home, heard)
     own = any(one.layer != "bundled" for one in summaries)
     steps = FirstSteps(
-        agent=bool(agents), skills=own, model=bool(models.chosen(home.settings, os.environ)[0]), request=bool(heard)
+        agent=bool(agents),
+        skills=own,
+        model=bool(models.model_names(home.settings, os.environ)[0]),
+        request=bool(heard),
     )
     return Overview(
         days=days,
@@ -101,7 +104,7 @@ def overview(home: Home, wanted: Nothing) -> Overview:
         helps=helps,
         hurts=hurts,
         agents=agents,
-        learned=_learned(recent, home.memory.list_lessons("week", 100)),
+        learned=_recently_learned(recent, home.memory.list_lessons("week", 100)),
         imports=_imports(home, recent),
         steps=steps,
     )
@@ -131,7 +134,7 @@ def _effects(home: Home) -> tuple[list[KnownEffect], list[KnownEffect]]:
     return [one for one in ranked if one.value > 0][:_SHOWN], hurts[:_SHOWN]
 
 
-def _learned(recent: Iterable[Summary], lessons: Iterable[Engram]) -> list[Learned]:
+def _recently_learned(recent: Iterable[Summary], lessons: Iterable[Engram]) -> list[Learned]:
     found = [
         Learned(kind="skill", id=one.name, text=one.title or one.name, on=one.modified_on)
         for one in recent

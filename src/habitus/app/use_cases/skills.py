@@ -77,7 +77,7 @@ def list_skills(home: Home, wanted: SkillList) -> SkillPage:
         SkillEntry(
             item=item,
             counters=counted.get((item.layer, item.name), Counters()),
-            manifest=stated(home.skills, item),
+            manifest=manifest_of(home.skills, item),
         )
         for item in page.items
     ]
@@ -90,7 +90,7 @@ def _address(item: Listed) -> str:
 
 def everything(home: Home) -> tuple[Listed, ...]:
     """Every skill, with those that wait for a person."""
-    return (*home.skills.listing(), *held(home.review))
+    return (*home.skills.listing(), *waiting_skills(home.review))
 
 
 def matching(home: Home, wanted: SkillList, items: Sequence[Listed]) -> tuple[Sequence[Listed], bool]:
@@ -98,10 +98,10 @@ def matching(home: Home, wanted: SkillList, items: Sequence[Listed]) -> tuple[Se
     if wanted.layer is not None:
         home.skills.layer(wanted.layer)  # an unknown one is said
     chosen = [item for item in items if wanted.fits(item)] if wanted.is_filtered else items
-    return _searched(home, wanted, chosen) if wanted.q.strip() else (chosen, True)
+    return _search_items(home, wanted, chosen) if wanted.q.strip() else (chosen, True)
 
 
-def _searched(home: Home, wanted: SkillList, items: Sequence[Listed]) -> tuple[list[Listed], bool]:
+def _search_items(home: Home, wanted: SkillList, items: Sequence[Listed]) -> tuple[list[Listed], bool]:
     """Those whose name holds the words, then those that mean the same."""
     words = wanted.q.strip().lower().replace(" ", "-")
     named = [item for item in items if words in item.name]
@@ -112,7 +112,7 @@ def _searched(home: Home, wanted: SkillList, items: Sequence[Listed]) -> tuple[l
     return [*named, *found], bool(named) or results.fits
 
 
-def held(review: Review) -> list[Listed]:
+def waiting_skills(review: Review) -> list[Listed]:
     """Skills that wait for a person before they are there at all."""
     waiting = review.list(with_contents=False) if review.waiting_count() else []
     return [
@@ -142,7 +142,7 @@ def used(skills: Library, items: Sequence[Listed]) -> Counted:
     }
 
 
-def stated(skills: Library, item: Listed) -> Manifest:
+def manifest_of(skills: Library, item: Listed) -> Manifest:
     """The manifest as a skill's file states it, whatever force it has."""
     if item.summary is not None and not (item.inert or item.hidden or item.fills):
         return item.summary.manifest  # nothing was taken from it or added to it
@@ -183,11 +183,11 @@ def show(home: Home, wanted: OneSkill) -> ShownSkill:
     main = trees.main_file(tree)
     with home.reading(), store.reading():
         counted, told = store.counters(item.name), store.counters(item.name, version=TOLD)
-    known = _known(home, item)
+    known = _evidence_lines(home, item)
     return ShownSkill(
         item=item,
         counters=together(counted),
-        manifest=stated(skills, item) if version is None else skill.manifest if skill is not None else Manifest(),
+        manifest=manifest_of(skills, item) if version is None else skill.manifest if skill is not None else Manifest(),
         skill=skill,
         files=tuple(sorted(tree)),
         text=None if main is None else tree[main].content,
@@ -207,7 +207,7 @@ def _library_of(home: Home, name: str) -> Library:
     return skills if skills.snapshot().listing else home.skills
 
 
-def _known(home: Home, item: Listed) -> tuple[str, ...]:
+def _evidence_lines(home: Home, item: Listed) -> tuple[str, ...]:
     """What evidence says of each version; its arithmetic is loaded where somebody has judged one."""
     if not any(one.said for one in home.journal.exposures([address(item.name, item.layer)])):
         return ()
@@ -367,6 +367,6 @@ class ArchivePage:
 @use_case("skills restore --list", route="GET /archive", who=Role.VIEWER, example=SkillArchive())
 def list_archive(home: Home, wanted: SkillArchive) -> ArchivePage:
     """What was removed and can be brought back, the last first."""
-    found = home.skills.archived()
+    found = home.skills.list_archived()
     page = page_of("the archive", found, lambda one: str(one.id), limit=wanted.limit, after=wanted.after)
     return ArchivePage(archived=page.items, next=page.next, total=page.total)

@@ -77,7 +77,7 @@ def add(home: Home, wanted: NewTask) -> ChangedTask:
     item = home.skills.find(wanted.name)
     if not (wanted.task or wanted.request):
         raise Invalid("The task asks nothing.", mend="Give --request and what shows that it went well, as --expect.")
-    task = _reviewed(home, _row(wanted.task) if wanted.task else _given(wanted))
+    task = _as_reviewed(home, _row(wanted.task) if wanted.task else _given_fields(wanted))
     if any(one.id == task.id for one in tasks_of(home, wanted.name)):
         raise Refused(f"'{item.name}' has a task '{task.id}' already.", mend="Edit that, or give another --id.")
     keep_tasks(home, wanted.name, (*kept_tasks(home, item), task))
@@ -108,13 +108,13 @@ def edit(home: Home, wanted: TaskEdit) -> ChangedTask:
     if wanted.task:
         row = _row(wanted.task)
     else:
-        given = _given(wanted)
+        given = _given_fields(wanted)
         if not given:
             raise Invalid("Nothing is said to change.", mend="Give --request, --expect, --check or --task.")
         old = row_of_task(before)
         has_checks = any(key in given for key in ("expect", "matches", "check"))
         row = {**{key: value for key, value in old.items() if not (has_checks and key == "check")}, **given}
-    task = replace(_reviewed(home, row), id=before.id)
+    task = replace(_as_reviewed(home, row), id=before.id)
     others = [one for one in kept_tasks(home, item) if one.id != before.id]
     keep_tasks(home, wanted.name, (*others, task))
     undo = ("tasks", "edit", wanted.name, before.id, "--task", json.dumps(row_of_task(before), ensure_ascii=False))
@@ -190,7 +190,7 @@ def mine(home: Home, wanted: TaskMining) -> MinedTasks:
     return MinedTasks(found=propose_tasks(home, found) if wanted.apply else found)
 
 
-def _given(wanted: NewTask | TaskEdit) -> dict[str, Any]:
+def _given_fields(wanted: NewTask | TaskEdit) -> dict[str, Any]:
     """The row that the options say, of those that were given."""
     row: dict[str, Any] = {
         key: value for key in ("request", "matches", "setup") if (value := getattr(wanted, key)) not in (None, "")
@@ -218,6 +218,6 @@ def _json(text: str) -> Any:
         raise Invalid(f"'{text[:60]}' is not JSON: {error}.", mend='Write {"kind": "contains", "text": "…"}.') from None
 
 
-def _reviewed(home: Home, row: dict[str, Any]) -> Task:
+def _as_reviewed(home: Home, row: dict[str, Any]) -> Task:
     task = task_of(row, "the task", origin=Origin(kind=OriginKind.PERSON))
     return task if task.reviewed_by else replace(task, reviewed_by=home.settings.signature)

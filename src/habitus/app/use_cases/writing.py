@@ -123,7 +123,7 @@ def _made_since(home: Home, wanted: SkillDraft, since: datetime) -> NewSkill | N
         item, person = home.skills.find(f"{wanted.name}@{wanted.layer}" if wanted.layer else wanted.name), home.person()
         history = home.skills.history(f"{item.name}@{item.layer}")
         own = [one.number for one in history if one.made_on >= since and one.author.name == person.name]
-        return _made(home, item.name, item.layer, own[0]) if own else None
+        return _describe_new(home, item.name, item.layer, own[0]) if own else None
     return None
 
 
@@ -142,7 +142,7 @@ _DRAFT: dict[str, Any] = {"name": "tidy-inbox", "description": "Sorts mail", "wh
 )
 def new(home: Home, wanted: SkillDraft) -> NewSkill:
     """Write a new skill; without its steps, a skeleton to fill in."""
-    skill = _drafted(wanted)
+    skill = _skill_from_draft(wanted)
     files = {trees.CLI_CODE: file_of(_COMMAND_LINE)} if wanted.cli else None
     if wanted.cli:
         skill = replace(skill, manifest=replace(skill.manifest, cli=True))
@@ -150,18 +150,18 @@ def new(home: Home, wanted: SkillDraft) -> NewSkill:
         made = home.skills.create(skill, home.person("new"), layer=wanted.layer, files=files)
     except Stale as error:
         raise Refused(error.message, mend="Choose another name, or edit the one that is there.") from None
-    return _made(home, made.name, made.layer, made.version)
+    return _describe_new(home, made.name, made.layer, made.version)
 
 
-def _made(home: Home, name: str, layer: str, version: int) -> NewSkill:
+def _describe_new(home: Home, name: str, layer: str, version: int) -> NewSkill:
     address = f"{name}@{layer}"
     directory = None if home.settings.database else home.skills.directory(address)
     return NewSkill(name=name, version=version, layer=layer, directory=directory, undo=of_version(address, version))
 
 
-def _drafted(wanted: SkillDraft) -> Skill:
+def _skill_from_draft(wanted: SkillDraft) -> Skill:
     """Fields that are given win over those that the text states itself."""
-    fields, name = Fields.of(wanted), names.checked(wanted.name)
+    fields, name = Fields.of(wanted), names.check_name(wanted.name)
     heading = fields.values.get("title") or name.replace("-", " ").capitalize()
     skeleton = _CALLED_SKELETON if wanted.cli else _SKELETON
     given = Skill(name=name, body=skeleton.format(title=heading, name=name))
@@ -173,7 +173,7 @@ def _drafted(wanted: SkillDraft) -> Skill:
             raise Invalid(str(parsed.diagnostics[-1]), mend="")
         else:
             given = replace(given, body=wanted.body)
-    drafted = fields.applied(given)
+    drafted = fields.apply_to(given)
     has_description = drafted.description or "description" in fields.values
     return drafted if has_description else replace(drafted, description=f"{heading}.")
 
@@ -208,7 +208,7 @@ def edit(home: Home, wanted: SkillEdit) -> ChangedSkill:
     expected = version_in(wanted.expect, before.layer)
     fields = Fields.of(wanted)
     done = home.skills.edit(wanted.name, change, author, fields=fields, expected_version=expected, at=seen)
-    return _changed(before, done)
+    return _describe_change(before, done)
 
 
 def _operation(wanted: SkillEdit) -> Edit:
@@ -234,7 +234,7 @@ def _operation(wanted: SkillEdit) -> Edit:
     return Edit()
 
 
-def _changed(before: Listed, done: Written) -> ChangedSkill:
+def _describe_change(before: Listed, done: Written) -> ChangedSkill:
     hides = before.layer if done.layer != before.layer else None
     return ChangedSkill(name=done.name, layer=done.layer, version=done.version, hides=hides, undo=of_written(done))
 
@@ -242,7 +242,7 @@ def _changed(before: Listed, done: Written) -> ChangedSkill:
 def edit_by_hand(home: Home, wanted: SkillEdit, by_hand: ByHand) -> ChangedSkill:
     """Have a skill's main file changed in an editor; refused where somebody changed the skill meanwhile."""
     item, tree = home.skills.find(wanted.name), home.skills.tree(wanted.name)
-    borrowed = _borrowed(home.skills, item, tree)
+    borrowed = _inherited_text(home.skills, item, tree)
     path, content = editable(_with_body(item, tree, borrowed) if borrowed else tree)
     version = item.summary.version if item.summary is not None else 0
     done = Written(name=item.name, layer=item.layer, version=version, is_changed=False)
@@ -255,10 +255,10 @@ def edit_by_hand(home: Home, wanted: SkillEdit, by_hand: ByHand) -> ChangedSkill
             expected = version_in(wanted.expect, item.layer) or version or None
             author = home.person(wanted.reason)
             done = home.skills.edit_file(wanted.name, path, written, author, expected_version=expected)
-    return _changed(item, done)
+    return _describe_change(item, done)
 
 
-def _borrowed(skills: Library, item: Listed, tree: Tree) -> str:
+def _inherited_text(skills: Library, item: Listed, tree: Tree) -> str:
     """The text that a skill shows and has from the one it extends."""
     own = trees.parse(item.name, tree).skill
     is_borrowed = own is not None and own.manifest.extends and "body" not in own.stated
@@ -367,11 +367,11 @@ class RemovedSkills:
 def remove(home: Home, wanted: SkillRemoval) -> RemovedSkills:
     """Move skills to the archive, from which 'restore' brings them back."""
     items, author = [home.skills.find(name) for name in wanted.names], home.person(wanted.reason)
-    gone = [_removed(home.skills, item, author) for item in items]
+    gone = [_remove_skill(home.skills, item, author) for item in items]
     return RemovedSkills(skills=gone, undo=gone[0].undo if len(gone) == 1 else of_change(author))
 
 
-def _removed(skills: Library, item: Listed, author: Author) -> RemovedSkill:
+def _remove_skill(skills: Library, item: Listed, author: Author) -> RemovedSkill:
     address = f"{item.name}@{item.layer}"
     skills.remove(address, author)
     undo = ("skills", "restore", f"{address}#{skills.newest_archived(address).id}")
@@ -400,7 +400,7 @@ class RestoredSkill:
 )
 def restore(home: Home, wanted: ArchivedName) -> RestoredSkill:
     """Bring back a skill from the archive."""
-    new_name = None if wanted.new_name is None else names.checked(wanted.new_name)
+    new_name = None if wanted.new_name is None else names.check_name(wanted.new_name)
     name, layer = home.skills.restore(wanted.name, home.person("restored"), new_name=new_name)
     return RestoredSkill(name=name, layer=layer, undo=("skills", "remove", f"{name}@{layer}"))
 

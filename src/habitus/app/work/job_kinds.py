@@ -51,7 +51,7 @@ class _Kind:
         self._loop = loop  # whoever closes it ends what a part waits for
 
     @staticmethod
-    def given(paths: Sequence[str]) -> dict[str, Any]:
+    def inputs_from(paths: Sequence[str]) -> dict[str, Any]:
         """What a job is given, from a person's words."""
         return {}
 
@@ -59,7 +59,7 @@ class _Kind:
         return [{}]
 
     def sum_up(self, results: Sequence[Any]) -> Any:
-        return _added(results)
+        return _add_counts(results)
 
 
 class Curate(_Kind):
@@ -108,7 +108,7 @@ class Learn(_Kind):
         return True
 
     @staticmethod
-    def given(paths: Sequence[str]) -> dict[str, Any]:
+    def inputs_from(paths: Sequence[str]) -> dict[str, Any]:
         return {"files": list(paths)}
 
     def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
@@ -139,7 +139,7 @@ class Import(_Kind):
         return "://" not in str(given["source"])
 
     @staticmethod
-    def given(paths: Sequence[str]) -> dict[str, Any]:
+    def inputs_from(paths: Sequence[str]) -> dict[str, Any]:
         return {"source": sql.without_password(paths[0]) if "://" in paths[0] else paths[0]}
 
     def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
@@ -204,7 +204,7 @@ class Dream(_Played):
         return bool(given.get("challenges"))
 
     @staticmethod
-    def given(paths: Sequence[str]) -> dict[str, Any]:
+    def inputs_from(paths: Sequence[str]) -> dict[str, Any]:
         return {"cycles": 1}
 
     def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
@@ -243,7 +243,7 @@ class Improve(_Kind):
         return bool(given.get("solver"))  # a program of this machine, signed in here
 
     @staticmethod
-    def given(paths: Sequence[str]) -> dict[str, Any]:
+    def inputs_from(paths: Sequence[str]) -> dict[str, Any]:
         return {"skill": Path(paths[0]).name}
 
     def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
@@ -328,7 +328,7 @@ def _source(given: Mapping[str, Any]) -> Path | str:
     return source if "://" in source else given_path(source)
 
 
-def _added(results: Sequence[Mapping[str, int]]) -> dict[str, int]:
+def _add_counts(results: Sequence[Mapping[str, int]]) -> dict[str, int]:
     total: Counter[str] = Counter()
     for result in results:
         total.update(result)

@@ -49,7 +49,7 @@ def leave(
         what = "Which files and databases are read is for the owner of this home to say."
         raise Refused(what, mend=f"Ask them to run 'habitus jobs add {kind} …' where Habitus runs.")
     paths = [word if "://" in word else str(given_path(word).absolute()) for word in words]
-    given = {**KINDS[kind].given(paths), **({} if tokens is None else {"tokens": tokens})}
+    given = {**KINDS[kind].inputs_from(paths), **({} if tokens is None else {"tokens": tokens})}
     return add(settings, queue, kind, given, id=id, priority=priority)
 
 
@@ -132,7 +132,7 @@ def _owners(engine: sa.Engine) -> Owners:
 
 def is_idle(settings: Settings, queue: JobQueue, only: Collection[str] = ()) -> bool:
     """Whether no job waits or runs that a worker here would do."""
-    return not queue.left(only or KINDS, host=_host(settings, queue))
+    return not queue.count_left(only or KINDS, host=_host(settings, queue))
 
 
 def _host(settings: Settings, queue: JobQueue) -> str:

@@ -33,7 +33,7 @@ class Scheduled:
     last: Job | None
 
 
-def scheduled(home: Home, queue: JobQueue) -> tuple[Scheduled, ...]:
+def list_schedules(home: Home, queue: JobQueue) -> tuple[Scheduled, ...]:
     now, zone = moment(home.shared, home.clock), _zone(home.settings, home.clock)
     found = []
     now_set = _Followed(home).schedule()

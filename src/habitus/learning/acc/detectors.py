@@ -159,7 +159,7 @@ def detect_no_new_information(events: Sequence[Event]) -> Lesson | None:
     for call in CallRecord.read(events):
         if call.success is not True or not _is_telling(call):
             continue
-        if run and (call.name != run[0].name or _brought(call) != _brought(run[0])):
+        if run and (call.name != run[0].name or _result_digest(call) != _result_digest(run[0])):
             run = []
         if not _key(call) or _key(call) not in {_key(earlier) for earlier in run}:
             run.append(call)
@@ -214,18 +214,18 @@ def _key(call: CallRecord) -> str:
     return f"{call.name}({arguments})" if arguments else ""
 
 
-def _brought(call: CallRecord) -> str:
+def _result_digest(call: CallRecord) -> str:
     return text_in(call.result_event, "result_digest")
 
 
 def _is_telling(call: CallRecord) -> bool:
     """Whether the result is known and more than a nod."""
     length = call.result_event.detail.get("result_len") if call.result_event else None
-    return bool(_brought(call)) and not (isinstance(length, int) and length < ACKNOWLEDGEMENT)
+    return bool(_result_digest(call)) and not (isinstance(length, int) and length < ACKNOWLEDGEMENT)
 
 
 def _is_repeated(call: CallRecord, later: CallRecord) -> bool:
-    return bool(_key(call)) and (_key(call), _brought(call)) == (_key(later), _brought(later))
+    return bool(_key(call)) and (_key(call), _result_digest(call)) == (_key(later), _result_digest(later))
 
 
 def _same_call(answered: Sequence[CallRecord]) -> Lesson | None:
@@ -239,7 +239,7 @@ def _same_call(answered: Sequence[CallRecord]) -> Lesson | None:
             repeats.clear()
         seen.add(key)
         run = repeats[key]
-        if run and _brought(run[0]) != _brought(call):
+        if run and _result_digest(run[0]) != _result_digest(call):
             run.clear()
         run.append(call)
         if len(run) >= 3:

@@ -54,13 +54,13 @@ class ACC:
         round_idx: int = 0,
     ) -> None:
         """Takes one event; its severity follows from its kind unless told. An unknown kind is a ValueError."""
-        known = _known(kind)
+        known = _known_kind(kind)
         detail = dict(detail or {})
         severity = severity_of(known, detail) if severity is None else severity
         self._take(Event(kind=known, detail=detail, severity=severity, round_idx=round_idx))
 
     def observe_event(self, event: Event) -> None:
-        _known(event.kind)
+        _known_kind(event.kind)
         self._take(event)
 
     def emit(
@@ -141,7 +141,7 @@ class _Turn:
         self.nudged: dict[str, Lesson] = {}  # by detector
 
 
-def _known(kind: EventKind | str) -> EventKind:
+def _known_kind(kind: EventKind | str) -> EventKind:
     try:
         return EventKind(kind)
     except ValueError:

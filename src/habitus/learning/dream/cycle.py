@@ -128,7 +128,7 @@ Extract = Callable[[Task, Sequence[str]], Awaitable[Extracted]]
 
 async def cycle(challenge: Task, solver: Solver, extract: Extract) -> Dreamt:
     """One challenge to its end; what is to be kept is for the caller to keep."""
-    tried = await _solved(challenge, solver)
+    tried = await _attempt(challenge, solver)
     last = tried[-1].outcome
     dreamt = Dreamt(
         challenge=challenge.id,
@@ -145,10 +145,10 @@ async def cycle(challenge: Task, solver: Solver, extract: Extract) -> Dreamt:
     dreamt = replace(dreamt, lesson=drawn.lesson, confidence=drawn.confidence)
     if reason := objection(drawn.lesson, challenge):
         return replace(dreamt, verdict=DreamVerdict.REJECTED, reason=reason)
-    return await verified(challenge, solver, drawn.lesson, dreamt)
+    return await verify_lesson(challenge, solver, drawn.lesson, dreamt)
 
 
-async def _solved(challenge: Task, solver: Solver) -> list[Attempt]:
+async def _attempt(challenge: Task, solver: Solver) -> list[Attempt]:
     tried: list[Attempt] = []
     while len(tried) < ATTEMPTS:
         feedback = tried[-1].outcome.reason if tried else ""
@@ -158,7 +158,7 @@ async def _solved(challenge: Task, solver: Solver) -> list[Attempt]:
     return tried
 
 
-async def verified(challenge: Task, solver: Solver, lesson: LessonBody, dreamt: Dreamt) -> Dreamt:
+async def verify_lesson(challenge: Task, solver: Solver, lesson: LessonBody, dreamt: Dreamt) -> Dreamt:
     """Once with the lesson, and once without: what passes anyway was luck."""
     with_it = await solver.solve(challenge, playbook=f"{PLAYBOOK}\n- {lesson.text}")
     candidate = replace(dreamt, verdict=DreamVerdict.CANDIDATE)

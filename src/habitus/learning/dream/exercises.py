@@ -47,7 +47,7 @@ def read(path: Path) -> tuple[Task, ...]:
     if not path.exists():
         raise NotFound(f"There is no {path}.", mend="Name a .toml file with a challenge, or a folder of them.")
     found = sorted(path.glob("*.toml")) if path.is_dir() else [path]
-    return tuple(_parsed(each.read_text("utf-8", errors="replace"), each.stem, str(each)) for each in found)
+    return tuple(_parse_exercise(each.read_text("utf-8", errors="replace"), each.stem, str(each)) for each in found)
 
 
 @cache
@@ -56,12 +56,12 @@ def starters() -> tuple[Task, ...]:
     folder = files("habitus.learning.dream").joinpath("challenges")
     found = sorted((each for each in folder.iterdir() if each.name.endswith(".toml")), key=lambda each: each.name)
     return tuple(
-        _parsed(each.read_text("utf-8"), each.name.removesuffix(".toml"), each.name, OriginKind.BUNDLED)
+        _parse_exercise(each.read_text("utf-8"), each.name.removesuffix(".toml"), each.name, OriginKind.BUNDLED)
         for each in found
     )
 
 
-def _parsed(text: str, name: str, where: str, origin: OriginKind = OriginKind.FILE) -> Task:
+def _parse_exercise(text: str, name: str, where: str, origin: OriginKind = OriginKind.FILE) -> Task:
     return exercise_of(parse_toml(text, about=where), name=name, where=where, origin=origin)
 
 

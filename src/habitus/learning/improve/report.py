@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from habitus.evidence.gate import Claim, Gate, Interval, Tally, examined
+from habitus.evidence.gate import Claim, Gate, Interval, Tally, exam_interval
 from habitus.learning.improve.ledger import Candidate, KeptRollout, pairs
 from habitus.learning.improve.split import Side
 
@@ -52,8 +52,8 @@ class Compared:
     def line(self) -> str:
         return (
             f"{_points(self.old)} → {_points(self.new)} of 100 on {self.tasks} task{'s' if self.tasks != 1 else ''}, "
-            f"{self.rounds} tries each: {_signed(self.difference)} points "
-            f"({_signed(self.interval.low)} to {_signed(self.interval.high)})"
+            f"{self.rounds} tries each: {_points_with_sign(self.difference)} points "
+            f"({_points_with_sign(self.interval.low)} to {_points_with_sign(self.interval.high)})"
         )
 
 
@@ -75,7 +75,7 @@ def gate_of(candidate: Candidate) -> Gate:
 def report_on(candidate: Candidate, rollouts: Sequence[KeptRollout]) -> CandidateReport:
     mine = [one for one in rollouts if one.candidate == candidate.id]
     opened = [one.is_opened for one in mine if one.counts and one.is_new]
-    gate, exam = _compared(mine, Side.GATE, candidate), _compared(mine, Side.EXAM, candidate)
+    gate, exam = _compare_side(mine, Side.GATE, candidate), _compare_side(mine, Side.EXAM, candidate)
     return CandidateReport(
         candidate=candidate,
         gate=gate,
@@ -91,7 +91,7 @@ def tally_of(rollouts: Sequence[KeptRollout], side: Side, tasks: Sequence[str]) 
     return Tally.of(pair for one in pairs(rollouts, side, tasks) for pair in one)
 
 
-def _compared(rollouts: Sequence[KeptRollout], side: Side, candidate: Candidate) -> Compared | None:
+def _compare_side(rollouts: Sequence[KeptRollout], side: Side, candidate: Candidate) -> Compared | None:
     tasks = candidate.tasks if side is Side.GATE else tuple({one.task: None for one in rollouts if one.side is side})
     rounds = pairs(rollouts, side, tasks)
     if not rounds:
@@ -113,7 +113,7 @@ def _compared(rollouts: Sequence[KeptRollout], side: Side, candidate: Candidate)
         old=old,
         new=new,
         difference=new - old,
-        interval=gate_of(candidate).interval(tally) if side is Side.GATE else examined(tally),
+        interval=gate_of(candidate).interval(tally) if side is Side.GATE else exam_interval(tally),
         old_tokens=round(fmean(one.tokens for one in arms[False])),
         new_tokens=round(fmean(one.tokens for one in arms[True])),
         old_steps=fmean(one.steps for one in arms[False]),
@@ -154,6 +154,6 @@ def _points(share: float) -> str:
     return f"{100 * share:.0f}"
 
 
-def _signed(share: float) -> str:
+def _points_with_sign(share: float) -> str:
     points = round(100 * share)
     return f"−{-points}" if points < 0 else f"+{points}" if points else "0"

@@ -11,7 +11,7 @@ from difflib import SequenceMatcher
 from enum import StrEnum
 
 from habitus.learning.remedies.calls import CUT, Call, Change, Remedy, looking_flags
-from habitus.learning.remedies.commands import Command, commands, is_flag, plain, word_set, written
+from habitus.learning.remedies.commands import Command, commands, is_flag, plain, shell_text, word_set
 from habitus.learning.remedies.troubles import Cause, Trouble, trouble
 
 WINDOW = 40  # calls after a failure within which its remedy is looked for
@@ -33,7 +33,7 @@ class Aligned:
     at: int = 0  # the index of the call that worked; 0 where none did
 
 
-def aligned(calls: Sequence[Call], index: int) -> Aligned:
+def align_failure(calls: Sequence[Call], index: int) -> Aligned:
     """What the calls after a failed one show about it."""
     failed = calls[index]
     about = trouble(failed.error)
@@ -46,18 +46,20 @@ def aligned(calls: Sequence[Call], index: int) -> Aligned:
         between = calls[index + 1 : at]
         if _is_same(failed, later, about):
             found = _what_came_first(failed, between, about) if later.turn == failed.turn else Ending.RETRIED
-        elif _named(failed, [later], about) and any(_is_alike(failed, each, about) for each in calls[at + 1 : end]):
+        elif _calls_named_by_error(failed, [later], about) and any(
+            _is_alike(failed, each, about) for each in calls[at + 1 : end]
+        ):
             continue  # done so that the failed one may work, which is looked for further on
         else:
             found = _named_before(failed, later, between, about) or _instead(failed, later, between, about)
         if found is not None:
-            return _judged(found, about, at)
+            return _judge_remedy(found, about, at)
         if _is_alike(failed, later, about):
             ending = Ending.LEFT
     return Aligned(remedy=None, ending=ending)
 
 
-def _judged(found: Remedy | Ending, about: Trouble, at: int) -> Aligned:
+def _judge_remedy(found: Remedy | Ending, about: Trouble, at: int) -> Aligned:
     if isinstance(found, Ending):
         return Aligned(remedy=None, ending=found, at=at)
     if found.goes_round_a_guard:
@@ -74,7 +76,7 @@ def _is_advised(remedy: Remedy, about: Trouble) -> bool:
         case Change.FLAGS:
             return about.names(word for word in remedy.right if is_flag(word) and word not in remedy.wrong)
         case Change.FIRST:
-            return any(_is_named_command(each, about) for each in commands(written(remedy.right)))
+            return any(_is_named_command(each, about) for each in commands(shell_text(remedy.right)))
         case _:
             return False
 
@@ -168,10 +170,12 @@ def _other_command(failed: Command, later: Command, about: Trouble, *, is_next: 
     base = _base(later)
     match differing[0]:
         case "before" if later.before[: len(failed.before)] == failed.before:
-            steps = _joined(later.before[len(failed.before) :])
+            steps = _join_steps(later.before[len(failed.before) :])
             return _remedy(Change.INSTEAD, about, _base(failed), (*steps, *base))
         case "place":
-            return _remedy(Change.PLACE, about, (*_moved(failed.place), *base), ("cd", later.place or ".", "&&", *base))
+            return _remedy(
+                Change.PLACE, about, (*_change_directory(failed.place), *base), ("cd", later.place or ".", "&&", *base)
+            )
         case "env" if added := tuple(each for each in later.env if each not in failed.env):
             return _remedy(Change.VARIABLE, about, base, (*added, *base))
         case "head":
@@ -189,7 +193,7 @@ def _is_through_interpreter(failed: Command, later: Command) -> bool:
 def _other_program(failed: Command, later: Command, about: Trouble) -> Remedy | None:
     """For a program that is not there, the way it is run is all that matters."""
     if failed.program == later.program and (failed.head, failed.before) != (later.head, later.before):
-        return _remedy(Change.INSTEAD, about, failed.head, (*_joined(later.before), *later.head))
+        return _remedy(Change.INSTEAD, about, failed.head, (*_join_steps(later.before), *later.head))
     if failed.program == later.program and failed.env != later.env:
         added = tuple(each for each in later.env if each not in failed.env)
         return _remedy(Change.VARIABLE, about, failed.head, (*added, *later.head)) if added else None
@@ -286,12 +290,12 @@ def _is_near(one: str, other: str) -> bool:
 
 def _named_before(failed: Call, later: Call, between: Sequence[Call], about: Trouble) -> Remedy | Ending | None:
     """The command that the error named, where the failed one worked after it with other arguments."""
-    named = _named(failed, between, about)
+    named = _calls_named_by_error(failed, between, about)
     return _first(failed, named, about) if named and _is_alike(failed, later, about) else None
 
 
 def _what_came_first(failed: Call, between: Sequence[Call], about: Trouble) -> Remedy | Ending | None:
-    if named := _named(failed, between, about):
+    if named := _calls_named_by_error(failed, between, about):
         return _first(failed, named, about)
     acts = [each for each in between if each.has_worked and not each.only_looks]
     told = [each for each in between if each.has_worked and _is_for(each, failed, about)]
@@ -304,7 +308,7 @@ def _what_came_first(failed: Call, between: Sequence[Call], about: Trouble) -> R
     return Ending.LEFT
 
 
-def _named(failed: Call, between: Sequence[Call], about: Trouble) -> list[Call]:
+def _calls_named_by_error(failed: Call, between: Sequence[Call], about: Trouble) -> list[Call]:
     """The calls in between that ran what the error says to run."""
     wanted = focus(failed, about) if failed.command else None
     if wanted is None:
@@ -336,17 +340,17 @@ def _first(failed: Call, chosen: Sequence[Call], about: Trouble) -> Remedy | End
     last = chosen[-1]
     if not last.command:
         shared = [key for key, value in last.whole.items() if value in failed.whole.values()]
-        right = (last.name, *(() if shared else _spelled(last)))
+        right = (last.name, *(() if shared else _short_arguments(last)))
         return Remedy(change=Change.FIRST, cause=about.cause, about=about.about, wrong=wrong, right=right, tool=tool)
     steps = [each for call in chosen for each in call.commands if each.program not in ("echo", "ls", "pwd")]
     if not steps:
         return Ending.LEFT
-    moved = _moved(steps[0].place) if not wanted or steps[0].place != wanted.place else ()
-    right = (*moved, *_joined([(*each.env, *each.words) for each in steps])[:-1])
+    moved = _change_directory(steps[0].place) if not wanted or steps[0].place != wanted.place else ()
+    right = (*moved, *_join_steps([(*each.env, *each.words) for each in steps])[:-1])
     return Remedy(change=Change.FIRST, cause=about.cause, about=about.about, wrong=wrong, right=right, tool=tool)
 
 
-def _spelled(call: Call) -> tuple[str, ...]:
+def _short_arguments(call: Call) -> tuple[str, ...]:
     return tuple(f"{key}={value}" for key, value in call.whole.items() if _is_short(value))
 
 
@@ -432,9 +436,9 @@ def _loose(args: Sequence[str], changed: Sequence[str]) -> list[str]:
     return found
 
 
-def _joined(steps: Sequence[Sequence[str]]) -> tuple[str, ...]:
+def _join_steps(steps: Sequence[Sequence[str]]) -> tuple[str, ...]:
     return tuple(word for step in steps for word in (*step, "&&"))
 
 
-def _moved(place: str) -> tuple[str, ...]:
+def _change_directory(place: str) -> tuple[str, ...]:
     return ("cd", place, "&&") if place else ()

@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import cached_property, lru_cache
 
 from habitus.events import CallRecord, Event, text_in
-from habitus.learning.remedies.commands import Command, commands, is_flag, plain, word_set, written
+from habitus.learning.remedies.commands import Command, commands, is_flag, plain, shell_text, word_set
 from habitus.learning.remedies.troubles import Cause, trouble
 
 CUT = "…"  # how a shortened text ends
@@ -33,7 +33,7 @@ class Call(CallRecord):
         return text_in(self.call_event, "at")
 
     @property
-    def ended(self) -> str:
+    def ended_at(self) -> str:
         return text_in(self.result_event, "at")
 
     @property
@@ -233,7 +233,7 @@ class Remedy:
     @property
     def can_be_quoted(self) -> bool:
         """Short, plain, and with no address that only what worked has: that is fetched from elsewhere."""
-        if len(written((*self.wrong, *self.right))) > LONGEST:
+        if len(shell_text((*self.wrong, *self.right))) > LONGEST:
             return False
         return not any(_ODD.search(word) or ("://" in word and word not in self.wrong) for word in self.right)
 

@@ -82,7 +82,7 @@ def plain(word: str) -> str:
     return _VERSION.sub("", word.rpartition("/")[2]) or word
 
 
-def written(words: Sequence[str]) -> str:
+def shell_text(words: Sequence[str]) -> str:
     """The words as a shell would take them again."""
     return " ".join(f"'{word}'" if re.search(r"\s", word) and word != "&&" else word for word in words)
 
@@ -135,14 +135,14 @@ def _simple(line: str) -> Iterator[tuple[tuple[str, ...], str, bool]]:
         elif skips:
             skips = False
         else:
-            runs[-1][0].append(_unquoted(found["word"]))
+            runs[-1][0].append(_unquote(found["word"]))
     runs = [run for run in runs if run[0]]
     for index, (words, join) in enumerate(runs):
         follows = any(later not in ("&&", "|") for _, later in runs[index + 1 :])
         yield tuple(words), join, follows
 
 
-def _unquoted(word: str) -> str:
+def _unquote(word: str) -> str:
     return _QUOTES.sub(lambda found: next((part for part in found.groups() if part is not None), ""), word)
 
 

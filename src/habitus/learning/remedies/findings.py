@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from habitus.learning.remedies.alignment import Ending
 from habitus.learning.remedies.calls import Change, Remedy
-from habitus.learning.remedies.commands import is_flag, plain, written
+from habitus.learning.remedies.commands import is_flag, plain, shell_text
 from habitus.learning.remedies.corrections import Correction, is_again
 from habitus.learning.remedies.sessions import Failure, SessionFacts
 
@@ -93,7 +93,7 @@ class Findings:
 
 def findings(sessions: Iterable[SessionFacts]) -> Findings:
     seen = sorted({facts.session: facts for facts in sessions}.values(), key=lambda facts: (facts.last, facts.session))
-    held = _widened(_held(seen))
+    held = _join_projects(_weigh_remedies(seen))
     lessons = tuple(each for each in held if each.is_lesson)
     return Findings(
         failures=_recurring(seen),
@@ -130,7 +130,7 @@ def _recurring(seen: Sequence[SessionFacts]) -> tuple[Recurring, ...]:
 _Support = list[tuple[SessionFacts, Failure, Remedy]]
 
 
-def _held(seen: Sequence[SessionFacts]) -> list[Held]:
+def _weigh_remedies(seen: Sequence[SessionFacts]) -> list[Held]:
     """Every remedy of every project, with what speaks for it and against it."""
     supports: dict[tuple[object, ...], _Support] = defaultdict(list)
     rivals: dict[tuple[str, ...], set[str]] = defaultdict(set)
@@ -143,7 +143,7 @@ def _held(seen: Sequence[SessionFacts]) -> list[Held]:
     for support in supports.values():
         sessions = {facts.session for facts, _, _ in support}
         all_ways = set().union(*(rivals[_of_failure(facts.project, failure, made)] for facts, failure, made in support))
-        held = _joined(support)
+        held = _join_support(support)
         found.append(replace(held, against=_against(held.remedy, support, seen), share=len(sessions) / len(all_ways)))
     return found
 
@@ -167,10 +167,10 @@ def _flags(words: Sequence[str]) -> tuple[str, ...]:
 
 def _of_failure(project: str, failure: Failure, remedy: Remedy) -> tuple[str, ...]:
     """What two ways out of the same failure have in common."""
-    return project, failure.tool, failure.signature, failure.about, written(remedy.wrong[:1])
+    return project, failure.tool, failure.signature, failure.about, shell_text(remedy.wrong[:1])
 
 
-def _joined(support: _Support) -> Held:
+def _join_support(support: _Support) -> Held:
     sessions = {facts.session for facts, _, _ in support}
     last_facts, _, remedy = support[-1]
     rights = [made.right for _, _, made in support]
@@ -219,7 +219,7 @@ def _against(remedy: Remedy, support: _Support, seen: Sequence[SessionFacts]) ->
     project = support[-1][0].project
     signatures = {failure.signature for _, failure, _ in support}
     since = min(facts.last for facts, _, _ in support)
-    wrong = written(remedy.wrong)
+    wrong = shell_text(remedy.wrong)
     count = 0
     for facts in seen:
         if facts.project != project:
@@ -247,7 +247,7 @@ def _fails_too(remedy: Remedy, failure: Failure, signatures: set[str]) -> bool:
             return False
 
 
-def _widened(held: Sequence[Held]) -> list[Held]:
+def _join_projects(held: Sequence[Held]) -> list[Held]:
     """What holds in several projects is one finding, of none of them."""
     groups: dict[tuple[object, ...], list[Held]] = defaultdict(list)
     for each in held:

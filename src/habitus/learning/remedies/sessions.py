@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import pairwise
 
-from habitus.learning.remedies.alignment import WINDOW, Aligned, Ending, aligned, focus
+from habitus.learning.remedies.alignment import WINDOW, Aligned, Ending, align_failure, focus
 from habitus.learning.remedies.calls import Call, Remedy, calls, moment
-from habitus.learning.remedies.commands import Command, written
+from habitus.learning.remedies.commands import Command, shell_text
 from habitus.learning.remedies.corrections import Correction, corrections
 from habitus.learning.remedies.troubles import Cause, Trouble, trouble
 from habitus.learning.transcripts.model import TranscriptTurn
@@ -65,7 +65,9 @@ class SessionReader:
     def take(self, turn: TranscriptTurn) -> None:
         made = list(calls(turn.events, turn=turn.id, project=self.project))
         self._count += len(made)
-        self._last = max([self._last, *(call.ended or call.began for call in made), *(said.at for said in turn.said)])
+        self._last = max(
+            [self._last, *(call.ended_at or call.began for call in made), *(said.at for said in turn.said)]
+        )
         self._corrections += corrections(turn.said, turn.id)
         for call in made:
             self._note_worked(call)
@@ -102,7 +104,7 @@ def beginnings(command: Command) -> Iterator[str]:
     """The command as far as it can be a habit: its head, then word by word without flags."""
     place = ("cd", command.place, "&&") if command.place else ()
     for count in range(min(len(command.targets), 3) + 1):
-        yield written((*place, *command.head, *command.targets[:count]))
+        yield shell_text((*place, *command.head, *command.targets[:count]))
 
 
 def _failures(made: Sequence[Call], end: int) -> Iterator[Failure]:
@@ -110,7 +112,7 @@ def _failures(made: Sequence[Call], end: int) -> Iterator[Failure]:
     for number, index in enumerate(failed):
         call = made[index]
         about = trouble(call.error)
-        found = aligned(made, index)
+        found = align_failure(made, index)
         until = min(found.at or index + 1, failed[number + 1] if number + 1 < len(failed) else len(made))
         lost = made[index : max(until, index + 1)]
         yield _failure(call, about, found, lost, _seconds(lost, made[until : until + 1]))
@@ -135,7 +137,7 @@ def _failure(call: Call, about: Trouble, found: Aligned, lost: Sequence[Call], s
 
 def _seconds(lost: Sequence[Call], then: Sequence[Call]) -> float:
     """From the call that failed until the next that was not lost on it."""
-    told = [*(at for call in lost for at in (call.began, call.ended)), *(call.began for call in then)]
+    told = [*(at for call in lost for at in (call.began, call.ended_at)), *(call.began for call in then)]
     moments = [read for at in told if (read := moment(at))]
     gaps = (later - earlier for earlier, later in pairwise(moments))
     return sum(min(max(gap, timedelta()), _LONGEST_GAP).total_seconds() for gap in gaps)

@@ -10,7 +10,7 @@ from datetime import datetime
 from habitus.events import tool_called, tool_returned
 from habitus.learning.remedies.alignment import focus
 from habitus.learning.remedies.calls import Call, Change, Remedy, calls, moment
-from habitus.learning.remedies.commands import Command, commands, is_flag, written
+from habitus.learning.remedies.commands import Command, commands, is_flag, shell_text
 from habitus.learning.remedies.findings import VARIES, Held, ProposedRule
 from habitus.learning.remedies.troubles import Cause, Trouble, trouble
 from habitus.memory.model import HIGH, MEDIUM, Draft, Engram, Evidence, Kind, LessonBody, Producer, Scope
@@ -25,12 +25,12 @@ _MONTHS = (
 def lesson(held: Held) -> str:
     """One sentence that says what to do and what not."""
     here = "In this project " if held.project else ""
-    said = _said(held.remedy)
+    said = _describe_remedy(held.remedy)
     return f"{here}{said[0].lower() if here else said[0].upper()}{said[1:]}."
 
 
-def _said(remedy: Remedy) -> str:
-    right, wrong, fails = written(remedy.right), written(remedy.wrong), _fails(remedy)
+def _describe_remedy(remedy: Remedy) -> str:
+    right, wrong, fails = shell_text(remedy.right), shell_text(remedy.wrong), _fails(remedy)
     match remedy.change:
         case Change.ARGUMENT:
             wanted = f"call {remedy.tool} with `{right}`" if right else f"call {remedy.tool} without `{wrong}`"
@@ -40,7 +40,7 @@ def _said(remedy: Remedy) -> str:
             doing = f"run `{right}`" if not remedy.tool else f"call {remedy.right[0]}"
             return f"{doing} first when {failed} {fails}"
         case Change.PLACE if remedy.right[1] == ".":
-            return f"run `{written(remedy.right[3:])}` in the project's own directory; `{wrong}` {fails}"
+            return f"run `{shell_text(remedy.right[3:])}` in the project's own directory; `{wrong}` {fails}"
         case Change.INSTEAD if remedy.right[-len(remedy.wrong) :] == remedy.wrong:
             return f"run `{right}`; `{wrong}` alone {fails}"
         case _:
@@ -91,7 +91,7 @@ SURE_FROM = 3  # sessions
 _SHELL = "shell"
 
 
-def drafted(held: Held, *, now: datetime, user: str, project: str) -> Draft:
+def draft_lesson(held: Held, *, now: datetime, user: str, project: str) -> Draft:
     """A remedy as memory takes it: for its project, or for the user where several projects have it."""
     remedy = held.remedy
     return Draft(
@@ -103,8 +103,8 @@ def drafted(held: Held, *, now: datetime, user: str, project: str) -> Draft:
         evidence=Evidence(error_signature=held.signatures[0], trace=held.traces[-1], told=evidence(held, now)),
         body=LessonBody(
             trigger=f"{remedy.cause.value}: {remedy.about}",
-            anti_pattern=written(remedy.wrong),
-            correct_pattern=written(remedy.right),
+            anti_pattern=shell_text(remedy.wrong),
+            correct_pattern=shell_text(remedy.right),
             domains=(remedy.tool or _SHELL,),
         ),
         user=user,

@@ -27,7 +27,7 @@ from habitus.learning.transcripts.formats import (
     zed,
 )
 from habitus.learning.transcripts.lines import objects
-from habitus.learning.transcripts.model import Transcript, joined
+from habitus.learning.transcripts.model import Transcript, join_pieces
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 UNKNOWN = "unknown"
@@ -60,7 +60,7 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY, *, source: str = "") ->
     for piece in pieces(path, redactor, source=source):
         waiting.append(piece)
         if not piece.goes_on:
-            yield joined(waiting)
+            yield join_pieces(waiting)
             waiting = []
 
 

@@ -29,7 +29,7 @@ def objects(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
+def _open_lines(path: Path) -> Iterator[IO[bytes]]:
     if path.suffix != ".zst":
         with path.open("rb") as file:
             yield file
@@ -47,7 +47,7 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _shape(path: Path) -> str:
-    with _opened(path) as file:
+    with _open_lines(path) as file:
         head = file.read(_CHUNK).lstrip(b"\xef\xbb\xbf \t\r\n")
     if head.startswith(b"["):
         return "array"
@@ -58,7 +58,7 @@ def _shape(path: Path) -> str:
 
 
 def _lines(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]]:
-    with _opened(path) as file:
+    with _open_lines(path) as file:
         while line := file.readline(LONGEST_LINE):
             is_whole = line.endswith(b"\n")
             if len(line) == LONGEST_LINE and not is_whole:
@@ -82,7 +82,7 @@ def _lines(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]]:
 def _document(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]]:
     """One object over many lines; a file that is not, or is too large for that, is read as lines after all."""
     try:
-        with _opened(path) as file:
+        with _open_lines(path) as file:
             text = file.read(LARGEST_DOCUMENT + 1)
         value = json.loads(text) if len(text) <= LARGEST_DOCUMENT else None
     except (ValueError, RecursionError):
@@ -96,7 +96,7 @@ def _document(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]]:
 def _array_items(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]]:
     decoder = json.JSONDecoder()
     buffer, position = "", 1
-    with _opened(path) as packed, TextIOWrapper(packed, encoding="utf-8-sig", errors="replace") as file:
+    with _open_lines(path) as packed, TextIOWrapper(packed, encoding="utf-8-sig", errors="replace") as file:
         buffer = file.read(_CHUNK).lstrip()
         while True:
             while position < len(buffer) and buffer[position] in " \t\r\n,":

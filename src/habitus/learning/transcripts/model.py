@@ -157,13 +157,13 @@ class TranscriptDraft:
         ids = {id(turn) for turn in without}
         return self._handed_on([turn for turn in self.turns if id(turn) not in ids], goes_on=True)
 
-    def finished(self) -> Transcript:
+    def finish(self) -> Transcript:
         return self._handed_on(self.turns, goes_on=False)
 
     def _handed_on(self, ended: list[TurnDraft], *, goes_on: bool) -> Transcript:
         names = {turn.id for turn in ended}
         uses = [use for use in self.skill_uses if use.turn in names or not goes_on]
-        turns = tuple(turn.finished() for turn in ended if turn.events or turn.said)
+        turns = tuple(turn.finish() for turn in ended if turn.events or turn.said)
         transcript = Transcript(
             id=self.id,
             source=self.source,
@@ -195,13 +195,13 @@ class TurnDraft:
     last_line: int = 0  # the line that was last about it
     is_handed_on: bool = False
 
-    def finished(self) -> TranscriptTurn:
+    def finish(self) -> TranscriptTurn:
         return TranscriptTurn(
             id=self.id, events=tuple(self.events), said=tuple(self.said), is_sidechain=self.is_sidechain
         )
 
 
-def joined(pieces: Sequence[Transcript]) -> Transcript:
+def join_pieces(pieces: Sequence[Transcript]) -> Transcript:
     """The whole transcript of its pieces."""
     unread: Counter[str] = Counter()
     for piece in pieces:

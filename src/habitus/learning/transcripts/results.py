@@ -135,7 +135,7 @@ def came_to(
     """What a result says of its call. `text` is what came back, `has_failed` the flag of a format that has one;
     `fields` are objects that stand beside it, `spoken` other texts in which a refusal may stand."""
     objects = [given for given in fields if isinstance(given, Mapping)]
-    ended = _ended(text, objects)
+    ended = _find_end(text, objects)
     said = () if has_failed is False else (text, ended.output if ended and ended.code else "")
     if was_refused(*objects, texts=(*said, *spoken)):
         return Reading(success=None)
@@ -148,7 +148,7 @@ def came_to(
 def _read(text: str, objects: Sequence[Mapping[str, object]], has_failed: bool | None, ended: _Ended | None) -> Reading:
     if has_failed:
         return Reading(success=False, error=text)
-    for given in (*objects, *_parsed(text, has_failed)):
+    for given in (*objects, *_parse_objects(text, has_failed)):
         if reading := _from_fields(given):
             return reading
     if has_failed is False:
@@ -179,9 +179,9 @@ def _from_fields(fields: Mapping[str, object]) -> Reading | None:
     return None
 
 
-def _ended(text: str, objects: Sequence[Mapping[str, object]]) -> _Ended | None:
+def _find_end(text: str, objects: Sequence[Mapping[str, object]]) -> _Ended | None:
     """How a command ended: by a field, or by a line that agents put before its output."""
-    for fields in (*objects, *_parsed(text, None)):
+    for fields in (*objects, *_parse_objects(text, None)):
         code = _exit_code(fields)
         if code is not None:
             printed = (fields.get(key) for key in ("output", "stdout", "stderr"))
@@ -197,7 +197,7 @@ def _ended(text: str, objects: Sequence[Mapping[str, object]]) -> _Ended | None:
     return None
 
 
-def _parsed(text: str, has_failed: bool | None) -> list[Mapping[str, object]]:
+def _parse_objects(text: str, has_failed: bool | None) -> list[Mapping[str, object]]:
     """The JSON object that a result is, in a format that says nothing itself."""
     stripped = text.lstrip()
     if has_failed is not None or not stripped.startswith("{"):

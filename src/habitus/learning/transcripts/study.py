@@ -122,12 +122,12 @@ def firings(studied: Studied) -> Iterator[Firing]:
             transcript=studied.transcript,
             turn=studied.turn.id,
             rounds=tuple(rounds[:MOST_EVIDENCE]),
-            evidence=tuple(told(event) for event in lesson.evidence[:MOST_EVIDENCE]),
+            evidence=tuple(describe_event(event) for event in lesson.evidence[:MOST_EVIDENCE]),
             is_weak=studied.is_weak,
         )
 
 
-def told(event: Event) -> str:
+def describe_event(event: Event) -> str:
     """An event in a line."""
     detail, name = event.detail, str(event.detail.get("name") or "")
     match event.kind:
@@ -204,7 +204,7 @@ class Applied:
     skill_uses: int = 0
 
     @property
-    def written(self) -> int:
+    def count_written(self) -> int:
         """How many lessons are new, say more than before, or wait for a person."""
         return sum(self.lessons[status] for status in (Status.STORED, Status.REINFORCED, Status.WAITING))
 
@@ -248,7 +248,7 @@ class Applier:
         if not studied.lessons and not studied.skill_uses:
             return None
         told = [
-            observer.drafted(
+            observer.draft_lesson(
                 each,
                 redactor=self._redactor,
                 trace=studied.trace,
@@ -277,7 +277,7 @@ class Applier:
         evidence = Evidence(error_signature=error, trace=failures.file.name)
         project = failures.project or self._project
         told = [
-            cerebellum.drafted(text, evidence=evidence, topic=TOOLS, user=self._user, project=project)
+            cerebellum.draft_lesson(text, evidence=evidence, topic=TOOLS, user=self._user, project=project)
             for text in found.lessons
         ]
         with self._ledger.first_time(failures.turns, How.POST_MORTEM) as new:
@@ -285,7 +285,7 @@ class Applier:
                 self._encode(told)
 
     def _encode(self, told: Sequence[Draft]) -> None:
-        results = [encoded for draft in told if (encoded := self._encoded(draft))]
+        results = [encoded for draft in told if (encoded := self._encode_draft(draft))]
         for encoded in results:
             self.applied.lessons[encoded.status.value] += 1
             if encoded.reason and not encoded.status.is_kept:
@@ -293,7 +293,7 @@ class Applier:
         if any(not encoded.status.is_settled for encoded in results) or (told and not results):
             raise NotSettled
 
-    def _encoded(self, draft: Draft) -> Encoded | None:
+    def _encode_draft(self, draft: Draft) -> Encoded | None:
         try:
             with self._ledger.attempt():
                 return self._keeper.encode(draft)

@@ -68,20 +68,20 @@ class Talk:
         if self.draft.is_large:
             yield self.draft.piece(without=self.draft.turns[-1:])
 
-    def finished(self, unread: Mapping[str, int] | None = None) -> Transcript:
+    def finish(self, unread: Mapping[str, int] | None = None) -> Transcript:
         self.draft.unread.update(unread or {})
-        return self.draft.finished()
+        return self.draft.finish()
 
 
 def _is_refusal(fields: object) -> bool:
     return string(mapping(fields).get("status")).lower() in ("rejected", "cancelled", "canceled", "declined", "denied")
 
 
-def listed(value: object) -> list[object]:
+def as_list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
-def parsed(text: object) -> object:
+def parse_json(text: object) -> object:
     """JSON out of a column or a file; None where it is none."""
     try:
         return json.loads(text) if isinstance(text, str | bytes) else None

@@ -75,14 +75,14 @@ class AgentModel:
         return None  # only the program knows which model it asks
 
     async def stream(self, ask: Ask) -> AsyncGenerator[Streamed, None]:
-        message, usage = await (self._round(ask) if ask.tools else self._said(ask))
+        message, usage = await (self._round(ask) if ask.tools else self._ask_program(ask))
         if message.text:
             yield TextDelta(text=message.text)
         for call in message.calls:
             yield CallStarted(tool=call.name)
         yield Answer(message=message, stop=StopReason.CALLS if message.calls else StopReason.END, usage=usage)
 
-    async def _said(self, ask: Ask) -> tuple[Answered, Usage]:
+    async def _ask_program(self, ask: Ask) -> tuple[Answered, Usage]:
         system, prompt = dialogue.system_of(ask), dialogue.prompt_of(ask)
         model = self._name.partition(":")[2]
         said = await run(self._program, model, system, prompt, self._environ, self._patience_s)

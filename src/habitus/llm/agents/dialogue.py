@@ -50,7 +50,9 @@ def _words(message: Message) -> str:
         case Answered(text=text, calls=()):
             return text
         case Answered(text=text, calls=calls):
-            asked = [{"id": call.id, "tool": call.name, "arguments": _parsed(call.arguments)} for call in calls]
+            asked = [
+                {"id": call.id, "tool": call.name, "arguments": _parse_arguments(call.arguments)} for call in calls
+            ]
             return as_json({"text": text, "calls": asked})
         case Returned(call=call, tool=tool, content=content, failed=failed, images=images):
             shown = "\n".join([content, *[_NO_IMAGE] * len(images)])
@@ -59,7 +61,7 @@ def _words(message: Message) -> str:
             assert_never(never)
 
 
-def _parsed(arguments: str) -> object:
+def _parse_arguments(arguments: str) -> object:
     try:
         return json.loads(arguments)
     except (ValueError, RecursionError):

@@ -56,14 +56,14 @@ async def throw_away_room() -> AsyncIterator[Path]:
 
 async def start(program: Program, question: Question, call: Call, cwd: Path, patience_s: float) -> Said:
     """Start the program there with little of the person's environment, and read what it says."""
-    code, written, complaint = await _started(program, call, cwd, question.environ, patience_s)
+    code, written, complaint = await _run_program(program, call, cwd, question.environ, patience_s)
     output = await asyncio.to_thread(program.read, written, question)
     if output.problem or code != 0 or not output.text.strip():
         raise _fault(program, output.problem or complaint.strip() or written.strip(), code)
     return Said(text=output.text, usage=_usage(program, question, output))
 
 
-async def _started(
+async def _run_program(
     program: Program, call: Call, cwd: Path, environ: Mapping[str, str], patience_s: float
 ) -> tuple[int, str, str]:
     kept = (*_KEPT, *program.variables)
@@ -88,7 +88,7 @@ async def _started(
         mend = "Set model_silence higher, or name a faster model."
         raise ProviderFault(f"{program.title} gave no answer in {patience_s:g} seconds. {mend}") from None
     finally:
-        await _ended(process)
+        await _end_process(process)
     return process.returncode or 0, written.decode("utf-8", "replace"), complaint.decode("utf-8", "replace")
 
 
@@ -96,7 +96,7 @@ def _is_kept(variable: str, kept: tuple[str, ...]) -> bool:
     return any(variable.startswith(each) if each.endswith("_") else variable == each for each in kept)
 
 
-async def _ended(process: asyncio.subprocess.Process) -> None:
+async def _end_process(process: asyncio.subprocess.Process) -> None:
     """Nothing that the program started outlives the request."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -74,10 +74,10 @@ class ProviderModel:
 
     @property
     def context_tokens(self) -> int | None:
-        return self._opened().context_tokens
+        return self._open_wire().context_tokens
 
     async def stream(self, ask: Ask) -> AsyncGenerator[Streamed, None]:
-        wire = await self._connected()
+        wire = await self._connect()
         watch = Watch(self._patience)
         for attempt in itertools.count(1):
             has_spoken = False
@@ -101,18 +101,18 @@ class ProviderModel:
         if wire is not None:
             await wire.close()
 
-    async def _connected(self) -> Wire:
+    async def _connect(self) -> Wire:
         """A connection belongs to the event loop it was made in."""
         loop = asyncio.get_running_loop()
         if self._wire is None:  # a spinner turns and Ctrl-C works while the libraries are imported
             await asyncio.to_thread(importlib.import_module, "habitus.llm.providers.wire")
-        wire = self._opened()
+        wire = self._open_wire()
         if wire.loop is not None and wire.loop is not loop:
             self._wire, wire = None, self._opened_anew()
         wire.loop = loop
         return wire
 
-    def _opened(self) -> Wire:
+    def _open_wire(self) -> Wire:
         if self._wire is None:
             self._wire = self._opened_anew()
         return self._wire

@@ -38,7 +38,7 @@ TROUBLES: tuple[type[Exception], ...] = (
 
 
 async def fault_of(trouble: Exception, choice: ModelChoice, known: Callable[[], Awaitable[Iterable[str]]]) -> Fault:
-    said = _said(trouble, choice)
+    said = _quote_provider(trouble, choice)
     match trouble:
         case ProviderFault():
             return Fault(error=trouble, is_passing=isinstance(trouble, BrokeOff))
@@ -48,7 +48,7 @@ async def fault_of(trouble: Exception, choice: ModelChoice, known: Callable[[], 
         case theirs.ModelNotFoundError():
             return Fault(error=await _no_such_model(trouble, choice, known))
         case theirs.ModelAuthenticationError():
-            return Fault(error=_refused(choice, said))
+            return Fault(error=_refusal(choice, said))
         case theirs.ModelQuotaExceededError():
             return Fault(error=ProviderFault(f"{choice.name} has no quota left{said}"))
         case theirs.ModelContextWindowExceededError():
@@ -56,7 +56,7 @@ async def fault_of(trouble: Exception, choice: ModelChoice, known: Callable[[], 
         case theirs.ModelRequestRejectedError() if _OVERFLOW.search(said):
             return Fault(error=_overflow(choice, said))
         case theirs.ModelRequestRejectedError() if _KEY.search(said):
-            return Fault(error=_refused(choice, said))  # Google answers 400 to a wrong key
+            return Fault(error=_refusal(choice, said))  # Google answers 400 to a wrong key
         case theirs.ModelRequestRejectedError():
             return Fault(error=ProviderFault(f"{choice.name} refused the request{said}"))
         case theirs.ModelRateLimitError():
@@ -84,7 +84,7 @@ def _passing(message: str, *, after: float | None = None, is_passing: bool = Tru
     return Fault(error=ProviderFault(message), is_passing=is_passing, retry_after=after)
 
 
-def _refused(choice: ModelChoice, said: str) -> HabitusError:
+def _refusal(choice: ModelChoice, said: str) -> HabitusError:
     if not choice.key:
         return Refused(f"{choice.name} wants a key{said}", mend=f"Set it: export {choice.key_variable}=…")
     return Refused(f"{choice.name} refused the key in {choice.key_variable}{said}", mend="Check it, or make a new one.")
@@ -152,7 +152,7 @@ _KEY = re.compile(r"api[ _]key", re.IGNORECASE)
 LONGEST = 300
 
 
-def _said(trouble: Exception, choice: ModelChoice) -> str:
+def _quote_provider(trouble: Exception, choice: ModelChoice) -> str:
     """`: what the provider said.`, in one line, without the key; a full stop when it said nothing."""
     words = _words(trouble.body) if isinstance(trouble, ModelAPIError) else ""
     words = words or (trouble.message if isinstance(trouble, AgentRunError) else str(trouble))

@@ -116,7 +116,7 @@ class InMemoryEngramStore:
             self._revision += 1
             for id in ids:
                 if id in self._engrams:
-                    self._engrams[id] = erased(self._engrams[id], at)
+                    self._engrams[id] = erase_text(self._engrams[id], at)
                     self._revisions[id] = self._revision
                     self._versions.pop(id, None)
 
@@ -132,7 +132,7 @@ class InMemoryEngramStore:
             return {id: versions[-1] for id, versions in then.items() if versions}
 
 
-def erased(engram: Engram, at: datetime) -> Engram:
+def erase_text(engram: Engram, at: datetime) -> Engram:
     return Engram(
         id=engram.id,
         text="",
@@ -175,7 +175,7 @@ class SqlEngramStore:
 
     def get(self, ids: Sequence[str]) -> dict[str, Engram]:
         with sql.reading(self._engine) as connection:
-            return _found(connection, ids)
+            return _load_engrams(connection, ids)
 
     def save(self, changed: Sequence[Engram], cause: Cause | None = None) -> tuple[Engram, ...]:
         if cause is not None:
@@ -188,7 +188,7 @@ class SqlEngramStore:
             for start in range(0, len(changed), _AT_A_TIME):
                 part = changed[start : start + _AT_A_TIME]
                 # What has no cause is only counted, so it is there.
-                known = {e.id for e in part} if cause is None else _known(connection, [e.id for e in part])
+                known = {e.id for e in part} if cause is None else _known_ids(connection, [e.id for e in part])
                 rows = [_row(engram) | {"revision": revision} for engram in part]
                 new = [row for row in rows if row["id"] not in known]
                 if new:
@@ -205,8 +205,8 @@ class SqlEngramStore:
     def erase(self, ids: Sequence[str], at: datetime) -> None:
         with sql.writing(self._engine, durable=True, lock="memory") as connection:
             revision = next_revision(connection)
-            for id, engram in _found(connection, ids).items():
-                row = _row(erased(engram, at)) | {"revision": revision}
+            for id, engram in _load_engrams(connection, ids).items():
+                row = _row(erase_text(engram, at)) | {"revision": revision}
                 connection.execute(engram_versions.delete().where(engram_versions.c.engram == id))
                 connection.execute(engrams.update().where(engrams.c.id == id).values(row))
 
@@ -243,11 +243,11 @@ def next_revision(connection: sa.Connection) -> int:
     return int(found)
 
 
-def _known(connection: sa.Connection, ids: Sequence[str]) -> set[str]:
+def _known_ids(connection: sa.Connection, ids: Sequence[str]) -> set[str]:
     return set(connection.execute(sa.select(engrams.c.id).where(engrams.c.id.in_(ids))).scalars())
 
 
-def _found(connection: sa.Connection, ids: Sequence[str]) -> dict[str, Engram]:
+def _load_engrams(connection: sa.Connection, ids: Sequence[str]) -> dict[str, Engram]:
     found: dict[str, Engram] = {}
     for start in range(0, len(ids), _AT_A_TIME):
         query = sa.select(engrams).where(engrams.c.id.in_(ids[start : start + _AT_A_TIME]))
@@ -258,7 +258,7 @@ def _found(connection: sa.Connection, ids: Sequence[str]) -> dict[str, Engram]:
 def _row(engram: Engram) -> dict[str, Any]:
     return {
         "id": engram.id,
-        **_defined(engram),
+        **_definition_of(engram),
         **asdict(engram.counters),
         "version": engram.version,
         "created_on": engram.created_on,
@@ -266,7 +266,7 @@ def _row(engram: Engram) -> dict[str, Any]:
     }
 
 
-def _defined(engram: Engram) -> dict[str, Any]:
+def _definition_of(engram: Engram) -> dict[str, Any]:
     definition = {
         "confidence": engram.confidence,
         "topic": engram.topic,
@@ -293,7 +293,7 @@ def _version_row(engram: Engram, cause: Cause) -> dict[str, Any]:
     return {
         "engram": engram.id,
         "number": engram.version,
-        **_defined(engram),
+        **_definition_of(engram),
         "made_on": cause.at,
         "made_by": cause.by,
         "reason": cause.reason,

@@ -61,7 +61,7 @@ class Answer:
     code: int
     outcome: Outcome
 
-    def said(self) -> dict[str, Any]:
+    def as_message(self) -> dict[str, Any]:
         """As it goes over a line."""
         return {"stdout": self.stdout, "stderr": self.stderr, "code": self.code}
 
@@ -100,7 +100,7 @@ class Caller:
         """Run it, or say why not; either way it is logged. `StorageFailed`: it can't be."""
         skill, granted = encodable(skill), Granted()
         try:
-            line = await asyncio.to_thread(self._found, skill)
+            line = await asyncio.to_thread(self._find_command, skill)
             granted = line.granted
             answer = await self._answer(line, arguments, stdin)
         except asyncio.CancelledError:
@@ -119,7 +119,7 @@ class Caller:
         await self._note(skill, arguments, outcome, Granted(), is_refused=True)
         return Answer(stderr=f"{COMMAND}: {reason}\n", code=code, outcome=outcome)
 
-    async def asked(self, question: object) -> Answer:
+    async def answer_call(self, question: object) -> Answer:
         """The call that untrusted code asks for, `{"skill", "arguments", "stdin"}`; anything else is refused."""
         match question:
             case {"skill": str(skill), "arguments": [*words], "stdin": str(stdin)} if _are_texts([*words, stdin]):
@@ -130,7 +130,7 @@ class Caller:
     async def close(self) -> None:
         await self._warm.close()
 
-    def _found(self, skill: str) -> CommandLine:
+    def _find_command(self, skill: str) -> CommandLine:
         allowed = self._allowed()
         skill = skill if skill in allowed else skill.lower().replace("_", "-")
         if skill not in allowed:
@@ -149,7 +149,7 @@ class Caller:
 
     async def _program(self, line: CommandLine) -> Program:
         venv = await self._environments.folder_for(line.dependencies)
-        given = await asyncio.to_thread(self._placed, line)
+        given = await asyncio.to_thread(self._place_files, line)
         script = PurePosixPath(given.path_of(SKILLS, line.skill), line.script)
         certificates = [Path(path) for path in CERTIFICATES if line.granted.hosts and Path(path).is_dir()]
         return Program(
@@ -162,7 +162,7 @@ class Caller:
             given=given.folder,
         )
 
-    def _placed(self, line: CommandLine) -> Given:
+    def _place_files(self, line: CommandLine) -> Given:
         given = self._given(tree_hash(line.files))
         if not given.has_tree(line.skill):
             left_out = given.put_tree(line.skill, line.files, folders=line.folders).left_out
@@ -213,7 +213,7 @@ def _fit_to_be_seen(line: CommandLine, run: ToolRun, egress: Egress) -> Answer:
     """Without what nobody may see, and with what else is to be said of it."""
     redactor = CountingRedactor(Redactor(line.granted.sensitive))
     stdout, stderr = redactor.redact_json(run.stdout), redactor.redact(run.stderr).text
-    outcome = _judged(run, redactor)
+    outcome = _judge_run(run, redactor)
     remarks = _remarks(line, outcome, egress, has_leaked=redactor.counts["known"] > 0)
     if remarks:
         before = f"{stderr.rstrip()}\n" if stderr.strip() else ""
@@ -222,7 +222,7 @@ def _fit_to_be_seen(line: CommandLine, run: ToolRun, egress: Egress) -> Answer:
     return Answer(stdout=stdout, stderr=stderr, code=_exit_code(run, outcome), outcome=outcome)
 
 
-def _judged(run: ToolRun, redactor: Redactor) -> Outcome:
+def _judge_run(run: ToolRun, redactor: Redactor) -> Outcome:
     """As the sandbox saw it end, unless it says itself that it failed."""
     told = error_told(run.stdout) if run.outcome.is_ok else ""
     outcome = failed(f"It reports an error: {told}") if told else run.outcome

@@ -16,7 +16,7 @@ from pathlib import Path
 from habitus.errors import HabitusError
 from habitus.events import infra
 from habitus.files import write_whole
-from habitus.resident import bound
+from habitus.resident import bind_socket
 from habitus.sandbox.credentials.calling import COMMAND, NO_SANDBOX, Answer, Caller
 from habitus.sandbox.inside.habitus_skill import SOCKET
 from habitus.sandbox.machine import INSIDE, base_python
@@ -45,8 +45,8 @@ class Proxy:
     async def open(self) -> None:
         async with self._opening:
             if self._server is None:
-                door = await asyncio.to_thread(self._laid)
-                self._server = await asyncio.start_unix_server(self._asked, sock=door, limit=LONGEST_LINE)
+                door = await asyncio.to_thread(self._open_socket)
+                self._server = await asyncio.start_unix_server(self._serve_client, sock=door, limit=LONGEST_LINE)
 
     async def close(self) -> None:
         """Whoever still asks is not waited for."""
@@ -59,26 +59,26 @@ class Proxy:
             task.cancel()
         if self._asking:
             await asyncio.wait(self._asking)
-        await asyncio.to_thread(self._gone)
+        await asyncio.to_thread(self._remove_socket)
 
-    def _laid(self) -> socket.socket:
+    def _open_socket(self) -> socket.socket:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         command = self._folder / COMMAND
         # The whole of it, because a call may have its own /tmp where our package lies.
         script = f"#!{base_python()} -IS\n{_CLIENT.read_text(encoding='utf-8')}\n\nmain()\n"
         write_whole(command, script.encode(), mode=0o500, durable=False)
-        door = bound(self._folder / SOCKET)
+        door = bind_socket(self._folder / SOCKET)
         self._own = (self._folder / SOCKET).stat().st_ino
         return door
 
-    def _gone(self) -> None:
+    def _remove_socket(self) -> None:
         """The socket goes, unless another process of the same session has its own there by now."""
         place = self._folder / SOCKET
         with contextlib.suppress(FileNotFoundError):
             if place.stat().st_ino == self._own:
                 place.unlink()
 
-    async def _asked(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._asking.add(task)
@@ -88,7 +88,7 @@ class Proxy:
                     answer = await self._answer(reader, writer.get_extra_info("socket"))
                 except HabitusError as error:
                     answer = Answer(stderr=f"{COMMAND}: {error}\n", code=NO_SANDBOX, outcome=infra(str(error)))
-                writer.write(json.dumps(answer.said()).encode() + b"\n")
+                writer.write(json.dumps(answer.as_message()).encode() + b"\n")
                 await writer.drain()
         finally:
             self._asking.discard(task)
@@ -105,15 +105,15 @@ class Proxy:
             return await self._caller.refuse(f"It is longer than {LONGEST_LINE // MIB} MiB.")
         except (asyncio.IncompleteReadError, TimeoutError):
             return await self._caller.refuse("That is half a line.")
-        return await self._called(question, reader)
+        return await self._answer_call(question, reader)
 
-    async def _called(self, question: bytes, reader: asyncio.StreamReader) -> Answer:
+    async def _answer_call(self, question: bytes, reader: asyncio.StreamReader) -> Answer:
         """The call, for as long as whoever asked waits for it."""
         try:
             said = json.loads(question)
         except (ValueError, RecursionError):
             said = None
-        call = asyncio.ensure_future(self._caller.asked(said))
+        call = asyncio.ensure_future(self._caller.answer_call(said))
         left = asyncio.ensure_future(reader.read(1))
         try:
             await asyncio.wait([call, left], return_when=asyncio.FIRST_COMPLETED)

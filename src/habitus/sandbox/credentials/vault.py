@@ -54,7 +54,7 @@ class KeySources:
 
 def sources(environ: Mapping[str, str]) -> KeySources:
     """Those of this process, in which nobody can type anything until somebody says so."""
-    return KeySources(given=lambda: _given(environ), keyring=system_keyring)
+    return KeySources(given=lambda: _key_from_environ(environ), keyring=system_keyring)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,10 +63,10 @@ class VaultKey:
 
     fernet: Fernet
 
-    def sealed(self, text: str) -> str:
+    def seal(self, text: str) -> str:
         return self.fernet.encrypt(text.encode()).decode()
 
-    def opened(self, token: str) -> str | None:
+    def unseal(self, token: str) -> str | None:
         """The text, or None where the token was not made with this key, or is damaged."""
         from cryptography.fernet import InvalidToken
 
@@ -85,7 +85,7 @@ def check_sources(sources: KeySources) -> None:
         _typed_anew(sources)
 
 
-def made(vault_id: str, sources: KeySources) -> tuple[VaultKey, dict[str, Any]]:
+def make_key(vault_id: str, sources: KeySources) -> tuple[VaultKey, dict[str, Any]]:
     """A key for a new vault, and what must be kept to find it again."""
     given = sources.given()
     keyring = sources.keyring() if given is None else None
@@ -97,19 +97,19 @@ def made(vault_id: str, sources: KeySources) -> tuple[VaultKey, dict[str, Any]]:
         rounds = _ROUNDS_TYPED if given is None else _ROUNDS_GIVEN
         how = {"from": KeyFrom.PASSWORD, "salt": os.urandom(16).hex(), "rounds": rounds}
         password = _typed_anew(sources) if given is None else _long_enough(given)
-        text = _derived(password, how["salt"], rounds)
+        text = _derive_key(password, how["salt"], rounds)
     key = _key(text)
-    return key, {**how, "check": key.sealed(_CHECK)}
+    return key, {**how, "check": key.seal(_CHECK)}
 
 
-def found(vault: Path, vault_id: str, how: Mapping[str, Any], sources: KeySources, *, asks: bool) -> VaultKey:
+def find_key(vault: Path, vault_id: str, how: Mapping[str, Any], sources: KeySources, *, asks: bool) -> VaultKey:
     """The key of a vault, as `how` says that it is found; a person is asked only if need be, and if that is wanted."""
     match KeyFrom(how["from"]):
         case KeyFrom.KEYRING:
             key = _key(_from_keyring(vault, vault_id, sources))
         case KeyFrom.PASSWORD:
-            key = _key(_derived(_password(vault, sources, asks=asks), how["salt"], how["rounds"]))
-    if key.opened(how["check"]) != _CHECK:
+            key = _key(_derive_key(_password(vault, sources, asks=asks), how["salt"], how["rounds"]))
+    if key.unseal(how["check"]) != _CHECK:
         mend = f"Give {VARIABLE} the value that the vault was made with; nothing was changed."
         raise Refused(f"That is not the key of {vault}.", mend=mend)
     return key
@@ -164,7 +164,7 @@ def _from_keyring(vault: Path, vault_id: str, sources: KeySources) -> str:
     return key
 
 
-def _given(environ: Mapping[str, str]) -> str | None:
+def _key_from_environ(environ: Mapping[str, str]) -> str | None:
     if key := environ.get(VARIABLE):
         return key
     if not (file := environ.get(f"{VARIABLE}_FILE")):
@@ -200,7 +200,7 @@ def _typed_anew(sources: KeySources) -> str:
 
 
 @functools.lru_cache(maxsize=4)  # it is meant to take long, and one process may open a vault many times
-def _derived(password: str, salt: str, rounds: int) -> str:
+def _derive_key(password: str, salt: str, rounds: int) -> str:
     try:
         from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
     except ModuleNotFoundError:
@@ -231,7 +231,7 @@ def open_vault(home: Path, environ: Mapping[str, str]) -> Vault:
 
 def open_redactor(home: Path, environ: Mapping[str, str]) -> Redactor:
     """For a process that opens a home only to read: it knows the values of the environment and of the vault."""
-    return Redactor(secret_values(environ), kept=open_vault(home, environ).known)
+    return Redactor(secret_values(environ), kept=open_vault(home, environ).known_values)
 
 
 class Vault:
@@ -277,7 +277,7 @@ class Vault:
             if name not in sealed:
                 mend = did_you_mean(name, sealed) or f"Set it: habitus secrets set {name}"
                 raise NotFound(f"The vault has no secret '{name}'.", mend=mend)
-            value = self._opened(name, sealed[name], self._key_of(kept, asks=True))
+            value = self._open_value(name, sealed[name], self._key_of(kept, asks=True))
             self.keep_out_of_sight(value)
             return value
 
@@ -286,18 +286,18 @@ class Vault:
         _check(name, value)
         with self._lock, self._file.changing() as kept:
             if kept:
-                key = self._key_of(self._checked(kept), asks=True)
+                key = self._key_of(self._check_format(kept), asks=True)
             else:
-                key = self._made(kept)
+                key = self._make_key(kept)
             is_new = name not in kept["secrets"]
             # The name is sealed with it, so that nobody can pass one secret off as another.
-            kept["secrets"][name] = key.sealed(json.dumps([name, value]))
+            kept["secrets"][name] = key.seal(json.dumps([name, value]))
             self.keep_out_of_sight(value)
         return is_new
 
     def remove(self, name: str) -> None:
         with self._file.changing() as kept:
-            sealed = self._checked(kept).get("secrets", {})
+            sealed = self._check_format(kept).get("secrets", {})
             if sealed.pop(name, None) is None:
                 mend = did_you_mean(name, sealed) or "See 'habitus secrets list'."
                 raise NotFound(f"The vault has no secret '{name}'.", mend=mend)
@@ -308,7 +308,7 @@ class Vault:
             if value not in self._known:
                 self._known |= {value}
 
-    def known(self) -> frozenset[str]:
+    def known_values(self) -> frozenset[str]:
         """Every value that this process can know of without asking anybody: those that are to be redacted.
 
         The same object while nothing changes. A value that was set anew stays known as it was before, too.
@@ -334,13 +334,13 @@ class Vault:
             return frozenset()  # whoever wants a secret hears why; redacting goes on with what is known
         for name, token in kept["secrets"].items():
             try:
-                values.add(self._opened(name, token, key))
+                values.add(self._open_value(name, token, key))
             except UserError:  # as above
                 continue
         return frozenset(values)
 
-    def _opened(self, name: str, token: str, key: VaultKey) -> str:
-        inside, value = json.loads(key.opened(token) or '["", ""]')
+    def _open_value(self, name: str, token: str, key: VaultKey) -> str:
+        inside, value = json.loads(key.unseal(token) or '["", ""]')
         if inside != name:
             mend = f"Run: habitus secrets set {name}"
             raise StorageFailed(f"The secret '{name}' is damaged in {self._file.path}.", mend=mend)
@@ -349,33 +349,33 @@ class Vault:
     def _key_of(self, kept: Mapping[str, Any], *, asks: bool) -> VaultKey:
         if self._key is None or self._key[0] != kept["id"]:
             try:
-                key = found(self._file.path, kept["id"], kept["key"], self._sources, asks=asks)
+                key = find_key(self._file.path, kept["id"], kept["key"], self._sources, asks=asks)
             except (LookupError, ValueError, TypeError, AttributeError):  # what is said of its key makes no sense
-                raise self._damaged() from None
+                raise self._damage_error() from None
             self._key, self._seen = (kept["id"], key), _NOTHING
         return self._key[1]
 
-    def _made(self, kept: dict[str, Any]) -> VaultKey:
+    def _make_key(self, kept: dict[str, Any]) -> VaultKey:
         vault_id = os.urandom(8).hex()
-        key, how = made(vault_id, self._sources)
+        key, how = make_key(vault_id, self._sources)
         kept |= {"format": _FORMAT, "id": vault_id, "key": how, "secrets": {}}
         self._key = (vault_id, key)
         return key
 
     def _read(self) -> dict[str, Any]:
-        return self._checked(self._file.read())
+        return self._check_format(self._file.read())
 
-    def _checked(self, kept: dict[str, Any]) -> dict[str, Any]:
+    def _check_format(self, kept: dict[str, Any]) -> dict[str, Any]:
         if kept and kept.get("format") != _FORMAT:
             mend = "Upgrade Habitus, or put a backup in its place. Nothing was changed."
             raise StorageFailed(f"{self._file.path} is no vault that this Habitus can read.", mend=mend)
         sealed, how = kept.get("secrets", {}), kept.get("key", {})
         is_whole = isinstance(sealed, dict) and all(isinstance(token, str) for token in sealed.values())
         if kept and not (is_whole and isinstance(how, dict) and {"from", "check"} <= how.keys() and kept.get("id")):
-            raise self._damaged()
+            raise self._damage_error()
         return kept
 
-    def _damaged(self) -> StorageFailed:
+    def _damage_error(self) -> StorageFailed:
         return StorageFailed(f"{self._file.path} is damaged.", mend=_BACKUP)
 
 

@@ -71,14 +71,14 @@ def empty(folder: str, *, but: str = "") -> None:
 
 def _walk(folder: str, enter: Callable[[int], list[str]], leave: Callable[[int, str], None]) -> None:
     """Enter a folder and every one below; `enter` says which lie in it, `leave` hears in their parent who is done."""
-    here = _opened(folder)
+    here = _open_folder(folder)
     above: list[tuple[int, list[str]]] = []
     try:
         names = enter(here)
         while names or above:
             if names:
                 try:
-                    below = _opened(names[-1], here)
+                    below = _open_folder(names[-1], here)
                 except (FileNotFoundError, NotADirectoryError):
                     names.pop()
                     continue
@@ -98,7 +98,7 @@ def _walk(folder: str, enter: Callable[[int], list[str]], leave: Callable[[int, 
         os.close(here)
 
 
-def _opened(name: str, above: int | None = None) -> int:
+def _open_folder(name: str, above: int | None = None) -> int:
     """Open a folder that is ours, made readable and writable where its maker took that away."""
     handle = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
     try:

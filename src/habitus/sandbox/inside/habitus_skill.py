@@ -23,7 +23,7 @@ def main() -> None:
         f'{{"skill": {name}, "arguments": [{", ".join(arguments)}], "stdin": {encode_basestring_ascii(stdin)}}}\n'
     )
     try:
-        answer = _asked(question.encode()).decode()
+        answer = _ask(question.encode()).decode()
         stdout, end = scanstring(answer, len('{"stdout": "'))
         stderr, end = scanstring(answer, end + len(', "stderr": "'))
         code = int(answer[end + len(', "code": ') :].rstrip("}\n"))
@@ -33,7 +33,7 @@ def main() -> None:
     _end(stderr, code)
 
 
-def _asked(question: bytes) -> bytes:
+def _ask(question: bytes) -> bytes:
     line = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     line.connect(os.path.join(os.path.dirname(sys.argv[0]), SOCKET))
     try:  # noqa: SIM105  # contextlib takes longer to import than all else here

@@ -192,7 +192,7 @@ class Worker:
         with self._speaking:
             self._asked += 1
             number = self._asked
-            with self._undisturbed():
+            with self._delay_interrupts():
                 wire.send(self._line, {"ask": what, "argument": argument, "id": number})
             return self._answer(number)
 
@@ -200,7 +200,7 @@ class Worker:
         """The answer to this question: one to a question that was interrupted may come before it, and a next cell."""
         while True:
             select.select([self._line], [], [])  # here an interrupt may come through
-            with self._undisturbed():
+            with self._delay_interrupts():
                 message = wire.receive(self._line)
             if message is None:
                 return {"error": "the host is gone"}
@@ -210,11 +210,11 @@ class Worker:
                 return message
 
     def _say(self, message: wire.Message) -> None:
-        with self._speaking, self._undisturbed():
+        with self._speaking, self._delay_interrupts():
             wire.send(self._line, message)
 
     @contextlib.contextmanager
-    def _undisturbed(self) -> Iterator[None]:
+    def _delay_interrupts(self) -> Iterator[None]:
         """An interrupt waits until a message is through: half of one would spoil all that follow."""
         if threading.current_thread() is not threading.main_thread():
             yield  # interrupts come to the main thread only

@@ -195,10 +195,10 @@ class LocalWorker:
         return ""
 
     async def keep_made(self, place: Path) -> tuple[str, ...]:
-        return await asyncio.to_thread(self.made.keep, place)
+        return await asyncio.to_thread(self.made_files.keep, place)
 
     @property
-    def made(self) -> Made:
+    def made_files(self) -> Made:
         assert self._made is not None, "it has not greeted yet"
         return self._made
 

@@ -46,7 +46,7 @@ async def _serve() -> None:
     else:
         if isinstance(result, LocalWorker):
             writer.write(pack({"ok": True}))
-            await _relay(result, Carried(_given(order)), reader, writer)
+            await _relay(result, Carried(_given_folder(order)), reader, writer)
         else:
             writer.write(pack({"ok": result}))
     await writer.drain()
@@ -64,7 +64,7 @@ async def _obey(runtime: LocalRuntime, order: Message) -> object:
             await runtime.remove(name)
             return None
         case "given":
-            return given_at(probe(), _given(order))
+            return given_at(probe(), _given_folder(order))
         case _:
             return await runtime.names()
 
@@ -85,7 +85,7 @@ def _runtime(order: Message) -> LocalRuntime:
         limits=Limits(**order["limits"]),
         allow_weaker=order["allow_weaker"],
         owner=order["owner"],
-        given=_given(order),
+        given=_given_folder(order),
     )
 
 
@@ -93,7 +93,7 @@ def _folder(order: Message) -> Path:
     return Path(order["folder"]).expanduser()
 
 
-def _given(order: Message) -> Path:
+def _given_folder(order: Message) -> Path:
     return _folder(order) / GIVEN
 
 
@@ -144,12 +144,12 @@ async def _take(given: Carried, wanted: Manifest, reader: asyncio.StreamReader, 
     """Say which of these files are not here, take them, and say what became of each that could not be kept."""
     missing = given.missing(wanted)
     writer.write(pack({"missing": missing}))
-    lost = {path: why for path in missing if (why := await _arrived(given, path, wanted[path], reader))}
+    lost = {path: why for path in missing if (why := await _receive_file(given, path, wanted[path], reader))}
     writer.write(pack({"lost": lost}))
     await writer.drain()
 
 
-async def _arrived(given: Carried, path: str, digest: str, reader: asyncio.StreamReader) -> str:
+async def _receive_file(given: Carried, path: str, digest: str, reader: asyncio.StreamReader) -> str:
     """Write one file; why not, if not. What comes is read in any case: the next file comes behind it."""
     why, file = "", None
     try:
@@ -168,7 +168,7 @@ async def _arrived(given: Carried, path: str, digest: str, reader: asyncio.Strea
 
 
 async def _send_made(worker: LocalWorker, room: int, writer: asyncio.StreamWriter) -> None:
-    for name, source in worker.made.new(room):
+    for name, source in worker.made_files.new(room):
         writer.write(pack({"made": name}))
         while data := source.read(MIB // 4):
             writer.write(pack({"data": base64.b64encode(data).decode()}))

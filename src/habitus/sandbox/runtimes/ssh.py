@@ -288,10 +288,10 @@ class SshWorker:
             with contextlib.suppress(Gone):
                 await self._tell({"keep": await asyncio.to_thread(room_in, place)})
                 while (name := await self._next("made")) is not None:
-                    kept.append(await self._kept(str(name), place))
+                    kept.append(await self._keep_file(str(name), place))
         return tuple(kept)
 
-    async def _kept(self, name: str, place: Path) -> str:
+    async def _keep_file(self, name: str, place: Path) -> str:
         with await asyncio.to_thread(opened_for, name, place) as copy:
             while (data := await self._next("data")) is not None:
                 await asyncio.to_thread(copy.write, base64.b64decode(data))

@@ -128,10 +128,12 @@ class Format(ABC):
         try:
             yield from self.read_one(path, origin)
         except (CantTake, Invalid, OSError) as problem:
-            yield NotTaken(origin=origin, name=path.stem if path.is_file() else path.name, reason=said(problem))
+            yield NotTaken(
+                origin=origin, name=path.stem if path.is_file() else path.name, reason=describe_problem(problem)
+            )
 
 
-def said(problem: Exception) -> str:
+def describe_problem(problem: Exception) -> str:
     """One line for a person; the paths of this machine are of no use to them."""
     if isinstance(problem, OSError):
         return f"Can't read {Path(problem.filename or 'it').name}: {problem.strerror or problem}."
@@ -157,13 +159,13 @@ def without_clashes(entries: Iterable[Entry], *, keep_both: bool = False) -> Ite
         elif keep_both:
             name = unique_name(entry.name, seen.__contains__)
             seen[name] = {digest: entry.origin}
-            yield _renamed(entry, name, first)
+            yield _rename_entry(entry, name, first)
         else:
             reason = f"{first} is called '{entry.name}' too and came first. Rename one of them, or take --keep-both."
             yield NotTaken(origin=entry.origin, name=entry.name, reason=reason, is_namesake=True)
 
 
-def _renamed(entry: Incoming, name: str, first: str) -> Incoming:
+def _rename_entry(entry: Incoming, name: str, first: str) -> Incoming:
     what = f"{first} is called '{entry.name}' too and came first; this one is called '{name}' here."
     said = Diagnostic(file=entry.origin, what=what, mend="", severity=Severity.WARNING)
-    return replace(entry, name=name, tree=trees.renamed(entry.tree, name), diagnostics=(*entry.diagnostics, said))
+    return replace(entry, name=name, tree=trees.rename_tree(entry.tree, name), diagnostics=(*entry.diagnostics, said))

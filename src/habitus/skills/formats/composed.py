@@ -83,7 +83,7 @@ def read(name: str, value: Any, notes: Notes) -> ComposedSkill:
     )
 
 
-def written(entry: ComposedSkill) -> dict[str, Any]:
+def write_entry(entry: ComposedSkill) -> dict[str, Any]:
     recipe, counters = entry.recipe, entry.counters
     used, succeeded = counters.used, min(counters.succeeded, counters.used)
     return {

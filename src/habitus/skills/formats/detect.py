@@ -10,7 +10,7 @@ from habitus.errors import Invalid
 from habitus.files import given_path
 from habitus.skills.formats import archives, fitting, table, units
 from habitus.skills.formats.anton import Anton
-from habitus.skills.formats.base import CantTake, Entry, Format, NotTaken, said, without_clashes
+from habitus.skills.formats.base import CantTake, Entry, Format, NotTaken, describe_problem, without_clashes
 from habitus.skills.formats.ghost import Ghost
 from habitus.skills.formats.istota import Istota
 from habitus.skills.formats.skill_folder import SkillFolder
@@ -21,7 +21,7 @@ from habitus.skills.formats.units import Unit
 FORMATS: tuple[Format, ...] = (Anton(), Ghost(), Istota(), Table(), SkillFolder())
 
 
-def named(name: str) -> Format:
+def format_named(name: str) -> Format:
     for format in FORMATS:
         if format.name == name:
             return format
@@ -46,7 +46,7 @@ def detect(path: Path) -> tuple[Format, ...]:
     path = _with_name(path)
     units.check_readable(path)
     try:
-        with _opened(path) as top:
+        with _open_archive(path) as top:
             found = {unit.format.name for unit in units.find(top, FORMATS) if isinstance(unit, Unit)}
     except (CantTake, OSError):
         return ()
@@ -61,7 +61,7 @@ def _with_name(path: Path) -> Path:
 def _read_path(path: Path, formats: Sequence[Format], origin: str) -> Iterator[Entry]:
     is_empty = True
     try:
-        with _opened(path) as top:
+        with _open_archive(path) as top:
             for unit in units.find(top, formats, origin=origin):
                 is_empty = False
                 if isinstance(unit, NotTaken):
@@ -69,19 +69,19 @@ def _read_path(path: Path, formats: Sequence[Format], origin: str) -> Iterator[E
                 else:
                     yield from unit.format.read_safely(unit.path, unit.origin)
     except (CantTake, OSError) as problem:
-        yield NotTaken(origin=origin, name=archives.stem(path), reason=said(problem))
+        yield NotTaken(origin=origin, name=archives.stem(path), reason=describe_problem(problem))
     else:
         if is_empty:
             yield NotTaken(origin=origin, name=archives.stem(path), reason=_nothing(path))
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Path]:
+def _open_archive(path: Path) -> Iterator[Path]:
     """The path itself, or the unpacked archive in a directory that bears its name: often it holds just one itself."""
     if not archives.is_archive(path):
         yield path
         return
-    with archives.unpacked(path, name=fitting.legal_name(archives.stem(path))) as top:
+    with archives.unpack(path, name=fitting.legal_name(archives.stem(path))) as top:
         inside = list(top.iterdir())
         yield inside[0] if len(inside) == 1 and inside[0].is_dir() else top
 

@@ -91,7 +91,7 @@ def _is_plain(path: str) -> bool:
 
 
 @contextmanager
-def exported(to: Path, *, overwrite: bool) -> Iterator[Path]:
+def export_place(to: Path, *, overwrite: bool) -> Iterator[Path]:
     """A fresh place to write a file or directory to. It becomes `to` when the block ends, and vanishes when it fails.
     What `overwrite` replaces is kept beside it as `NAME.old`."""
     is_there = os.path.lexists(to) and not (to.is_dir() and not any(to.iterdir()))
@@ -134,7 +134,7 @@ def write_folders(
     """One directory a skill, below `to`. A skill that can't be written is left out, with the reason."""
     paths: list[Path] = []
     left_out: list[NotTaken] = []
-    with exported(to, overwrite=overwrite) as top:
+    with export_place(to, overwrite=overwrite) as top:
         top.mkdir()
         for item in skills:
             name, tree = folder_of(item)

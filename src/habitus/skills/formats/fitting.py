@@ -35,7 +35,7 @@ def legal_name(original: str) -> str:
 def fit(skill: Skill, *, format: str, called: str, frame: Frame, notes: Notes, kept: Mapping[str, Any]) -> Skill:
     """The skill as SKILL.md can hold it. `skill` has the raw values, `called` is its name in the other layout,
     `frame` what a body usually stands in there, `kept` what only that layout has a use for."""
-    body, own_frame = _unframed(storable(skill.body))
+    body, own_frame = _split_frame(storable(skill.body))
     if "\x00" in body:
         notes.say("There are NUL bytes in the text; each became '\ufffd'.", "Save the file as text.")
         body = body.replace("\x00", "\ufffd")
@@ -44,7 +44,7 @@ def fit(skill: Skill, *, format: str, called: str, frame: Frame, notes: Notes, k
         "when_to_use": _outward(skill.when_to_use),
         "tags": [tag.strip() for tag in skill.tags if tag.strip()],
     }
-    fitted["description"] = _outward(skill.description) or _described(fitted["title"], body, skill.name)
+    fitted["description"] = _outward(skill.description) or _derive_description(fitted["title"], body, skill.name)
     memory: dict[str, Any] = {"format": format}
     if called:
         memory["name"] = storable(called)
@@ -131,7 +131,7 @@ def original_body(skill: Skill, format: str, frame: Frame) -> str:
     return text.replace("\n", newline) if newline == "\r\n" else text
 
 
-def _unframed(text: str) -> tuple[str, Frame]:
+def _split_frame(text: str) -> tuple[str, Frame]:
     plain = frontmatter.plain_newlines(text)
     body = plain.strip("\n")
     start = plain.index(body)
@@ -156,7 +156,7 @@ def _outward(text: str) -> str:
     )
 
 
-def _described(title: str, body: str, name: str) -> str:
+def _derive_description(title: str, body: str, name: str) -> str:
     """A description for a skill that came without one."""
     return _outward(title) or _outward(bare.first_paragraph(body)) or name.replace("-", " ").capitalize()
 

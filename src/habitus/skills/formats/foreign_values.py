@@ -100,10 +100,10 @@ def count(value: Any, field: str, notes: Notes, default: int = 0) -> int:
     try:
         number = int(float(value)) if isinstance(value, str) and not value.strip().isdigit() else int(value)
     except (TypeError, ValueError, OverflowError):
-        notes.say(f"'{field}' is {_shown(value)}, not a number; {default} was taken.")
+        notes.say(f"'{field}' is {_show_value(value)}, not a number; {default} was taken.")
         return default
     if not 0 <= number <= MAX_COUNT:
-        notes.say(f"'{field}' is {_shown(number)}; the nearest possible count was taken.")
+        notes.say(f"'{field}' is {_show_value(number)}; the nearest possible count was taken.")
     return min(max(number, 0), MAX_COUNT)
 
 
@@ -114,7 +114,7 @@ def share(value: Any, field: str, notes: Notes, default: float) -> float:
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
-        notes.say(f"'{field}' is {_shown(value)}, not a number; {default} was taken.")
+        notes.say(f"'{field}' is {_show_value(value)}, not a number; {default} was taken.")
         return default
     return default if math.isnan(number) else min(max(number, 0.0), 1.0)
 
@@ -127,7 +127,7 @@ def flag(value: Any, field: str, notes: Notes, default: bool) -> bool:
             return True
         case False | 0 | "false" | "no" | "off" | "0" | "f":
             return False
-    notes.say(f"'{field}' is {_shown(value)}, not true or false; {str(default).lower()} was taken.")
+    notes.say(f"'{field}' is {_show_value(value)}, not true or false; {str(default).lower()} was taken.")
     return default
 
 
@@ -145,7 +145,7 @@ def moment(value: Any, field: str, notes: Notes) -> datetime | None:
             found = datetime.fromtimestamp(seconds / 1000 if abs(seconds) > 1e11 else seconds, UTC)
         return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
     except (TypeError, ValueError, OverflowError, OSError):
-        notes.say(f"'{field}' is {_shown(value)}, not a date; it was left out.", "Write ISO 8601.")
+        notes.say(f"'{field}' is {_show_value(value)}, not a date; it was left out.", "Write ISO 8601.")
         return None
 
 
@@ -183,6 +183,6 @@ def _kind(value: Any) -> str:
     return kinds.get(type(value), "a number")
 
 
-def _shown(value: Any) -> str:
+def _show_value(value: Any) -> str:
     shown = str(value) if not isinstance(value, int) or abs(value) < 10**20 else "a huge number"
     return repr(shown[:60])

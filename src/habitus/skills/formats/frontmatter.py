@@ -28,7 +28,7 @@ class FrontMatter:
     body: str = ""
     ending: str = ""  # the line ends after it
 
-    def joined(self) -> str:
+    def join(self) -> str:
         head = self.opening + (self.front or "") + self.closing
         return head + self.gap + self.body + self.ending
 
@@ -169,17 +169,17 @@ def scalar(text: str) -> str:
         return text
     if '"' in text and "'" not in text and "---" not in text and text.isascii() and text.isprintable():
         return f"'{text}'"
-    return quoted(text)
+    return quote_value(text)
 
 
-def quoted(value: object) -> str:
+def quote_value(value: object) -> str:
     """Text in double quotes, or a JSON value, on one line of YAML."""
-    shown = "".join(map(_escaped, json.dumps(value, ensure_ascii=False)))
+    shown = "".join(map(_escape_char, json.dumps(value, ensure_ascii=False)))
     # Some readers cut a value at '---', whatever the quotes.
     return shown.replace("---", "\\u002d" * 3)
 
 
-def _escaped(char: str) -> str:
+def _escape_char(char: str) -> str:
     if char.isprintable():
         return char
     code = ord(char)
@@ -199,4 +199,4 @@ def _entry(key: str, value: str | Mapping[str, str], indent: str) -> str:
 
 def _key(key: str) -> str:
     is_plain = re.fullmatch(r"[A-Za-z_][\w.-]*", key) and key.isascii() and key.lower() not in _SPECIAL
-    return key if is_plain and "---" not in key else quoted(key)
+    return key if is_plain and "---" not in key else quote_value(key)

@@ -23,7 +23,7 @@ from habitus.skills.formats.base import (
     Outgoing,
     PlaybookLesson,
     Written,
-    said,
+    describe_problem,
 )
 from habitus.skills.formats.composed import ComposedSkill
 from habitus.skills.formats.foreign_values import (
@@ -84,7 +84,7 @@ class Ghost(Format):
         for item in skills:
             export.add(item)
         files = export.files(lessons)
-        with disk.exported(to, overwrite=overwrite) as top:
+        with disk.export_place(to, overwrite=overwrite) as top:
             top.mkdir()
             disk.write_tree(top, {path: file_of(content) for path, content in files.items()})
         return Written(paths=tuple(to / path for path in files), left_out=tuple(export.left_out))
@@ -149,7 +149,7 @@ def _read_registry(place: Path, origin: str) -> Iterator[_ReadTool | NotTaken]:
     try:
         entries = dict(composed.entries(load_json(disk.read_file(place), REGISTRY)))
     except (CantTake, OSError) as problem:
-        yield NotTaken(origin=origin, name="", reason=said(problem))
+        yield NotTaken(origin=origin, name="", reason=describe_problem(problem))
         entries = {}
     top = origin.removesuffix(f"/{REGISTRY}")
     for called, entry in entries.items():
@@ -171,7 +171,7 @@ def _read_tool(folder: Path, called: str, entry: Any, top: str) -> _ReadTool | N
         except FileNotFoundError:
             continue
         except (CantTake, OSError) as problem:
-            return not_taken(said(problem))
+            return not_taken(describe_problem(problem))
         is_retired = path.parent.name == RETIRED_DIR
         origin = f"{top}/{path.relative_to(folder).as_posix()}"
         status = RETIRED if is_retired else text(entry.get("status")) or "active"
@@ -287,7 +287,7 @@ def _hashes(code: bytes, entry: Mapping[str, Any]) -> set[str]:
     return {
         hashlib.new(kind, content, usedforsecurity=False).hexdigest()
         for kind in ("md5", "sha1", "sha256")
-        for content in (code, _hashed(code, entry))
+        for content in (code, _bytes_to_hash(code, entry))
     }
 
 
@@ -350,10 +350,10 @@ def _streak(failed: int, status: str, memory: Mapping[str, Any]) -> int:
 
 
 def _hash(code: bytes, entry: Mapping[str, Any]) -> str:
-    return hashlib.md5(_hashed(code, entry), usedforsecurity=False).hexdigest()
+    return hashlib.md5(_bytes_to_hash(code, entry), usedforsecurity=False).hexdigest()
 
 
-def _hashed(code: bytes, entry: Mapping[str, Any]) -> bytes:
+def _bytes_to_hash(code: bytes, entry: Mapping[str, Any]) -> bytes:
     schema = json.dumps(entry.get("parameters_schema"), sort_keys=True, default=str)
     return code + (schema + text(entry.get("description"))).encode()
 
@@ -395,7 +395,7 @@ class _Export:
         if self.recipes:
             files[f"{COMPOSED_DIR}/{COMPOSED}"] = dump_json(self.recipes)
         if lessons:
-            files[PLAYBOOK] = dump_json(playbook.written(lessons))
+            files[PLAYBOOK] = dump_json(playbook.write_lessons(lessons))
         return files
 
 
@@ -406,7 +406,7 @@ def _read_composed(place: Path, origin: str) -> Iterator[_ReadRecipe | NotTaken]
     try:
         entries = composed.entries(load_json(disk.read_file(place), COMPOSED))
     except (CantTake, OSError) as problem:
-        yield NotTaken(origin=origin, name="", reason=said(problem))
+        yield NotTaken(origin=origin, name="", reason=describe_problem(problem))
         return
     for name, value in entries:
         notes = Notes(f"{origin}: {name}")
@@ -436,7 +436,7 @@ def _written_recipes(item: Outgoing) -> list[dict[str, Any]]:
             created_on=moment(extra.pop("created_at", None), "created_at", notes) or item.skill.created_on,
             extra=extra,
         )
-        written.append(composed.written(entry))
+        written.append(composed.write_entry(entry))
     return written
 
 
@@ -444,4 +444,4 @@ def _lessons(place: Path, origin: str) -> Iterator[Entry]:
     try:
         yield from playbook.read(load_json(disk.read_file(place), PLAYBOOK), origin)
     except (CantTake, OSError) as problem:
-        yield NotTaken(origin=origin, name="", reason=said(problem))
+        yield NotTaken(origin=origin, name="", reason=describe_problem(problem))

@@ -23,7 +23,7 @@ def change(front: str, changes: Changes, file: str) -> str:
     it counts only when it says exactly what was asked."""
     if front and not front.endswith("\n"):
         front += "\n"
-    wanted = _applied(_read(front, file), changes)
+    wanted = _apply_changes(_read(front, file), changes)
     for way in (_operate, _round_trip):
         try:
             changed = way(front, changes)
@@ -44,7 +44,7 @@ def _read(front: str, file: str) -> Fields:
     return frontmatter.read(front, file)[0]
 
 
-def _applied(fields: Fields, changes: Changes) -> Fields:
+def _apply_changes(fields: Fields, changes: Changes) -> Fields:
     result = dict(fields)
     for key, value in changes.items():
         if value is None:
@@ -53,7 +53,7 @@ def _applied(fields: Fields, changes: Changes) -> Fields:
             result[key] = value
         else:
             below = result.get(key)
-            nested = _applied(below if isinstance(below, dict) else {}, value)
+            nested = _apply_changes(below if isinstance(below, dict) else {}, value)
             if nested:
                 result[key] = nested
             else:
@@ -74,18 +74,18 @@ def _operate(front: str, changes: Changes, indent: str = "") -> str:
             continue
         value = pending.pop(key)
         if isinstance(value, Mapping):
-            kept.append(_nested(key, lines, value, indent))
+            kept.append(_edit_nested(key, lines, value, indent))
         elif value is not None:
-            kept.append(_lead(lines, indent) + _rendered(key, value, indent))
+            kept.append(_lead(lines, indent) + _render_key(key, value, indent))
         else:
             kept.append(_comments(_lead(lines, indent)))
     for key, value in pending.items():
         if isinstance(value, Mapping):
             value = {name: text for name, text in value.items() if text is not None}
         if value:
-            kept.append(_rendered(key, value, indent))
+            kept.append(_render_key(key, value, indent))
         elif value == "":
-            kept.append(_rendered(key, "", indent))
+            kept.append(_render_key(key, "", indent))
     return "".join(kept)
 
 
@@ -127,7 +127,7 @@ def _comments(lead: str) -> str:
     return lead if lead.strip() else ""
 
 
-def _nested(key: str, lines: str, changes: Mapping[str, str | None], indent: str) -> str:
+def _edit_nested(key: str, lines: str, changes: Mapping[str, str | None], indent: str) -> str:
     lead = _lead(lines, indent)
     head, _, below = lines[len(lead) :].partition("\n")
     opened = head.rstrip()
@@ -143,7 +143,7 @@ def _nested(key: str, lines: str, changes: Mapping[str, str | None], indent: str
     return f"{lead}{head}\n{changed}"
 
 
-def _rendered(key: str, value: str | Mapping[str, str | None], indent: str) -> str:
+def _render_key(key: str, value: str | Mapping[str, str | None], indent: str) -> str:
     if isinstance(value, str):
         text = frontmatter.write({key: value})
     else:

@@ -24,7 +24,7 @@ from habitus.skills.formats.base import (
     Outgoing,
     PlaybookLesson,
     Written,
-    said,
+    describe_problem,
 )
 from habitus.skills.formats.foreign_values import Notes
 from habitus.skills.model import PLAIN_MANIFEST, Manifest, Severity, Skill, Source
@@ -66,7 +66,7 @@ class Istota(Format):
         notes = Notes(origin)
         files = disk.read_folder(path, notes)
         main, toml = files.pop(MAIN, None), files.pop(TOML_FILE, None)
-        yield _taken(path, path.name, main, toml, files, origin, notes)
+        yield _take_skill(path, path.name, main, toml, files, origin, notes)
 
     def write(
         self, skills: Sequence[Outgoing], to: Path, *, lessons: Sequence[PlaybookLesson] = (), overwrite: bool = False
@@ -87,12 +87,12 @@ def _from_index(path: Path, origin: str) -> Iterator[Entry]:
                 raise CantTake(f"Its entry in {INDEX} is no table of fields, or no file can have its name.")
             main = file_of(disk.read_file(path / f"{name}.md", limit=skill_fields.MAX_BYTES))
             toml = file_of(_toml(fields).encode("utf-8", "replace"))
-            yield _taken(path / name, name, main, toml, {}, here, Notes(here))
+            yield _take_skill(path / name, name, main, toml, {}, here, Notes(here))
         except (CantTake, OSError) as problem:
-            yield NotTaken(origin=here, name=name, reason=said(problem))
+            yield NotTaken(origin=here, name=name, reason=describe_problem(problem))
 
 
-def _taken(
+def _take_skill(
     path: Path, called: str, main: File | None, toml: File | None, files: Tree, origin: str, notes: Notes
 ) -> Incoming:
     parsed = skill_md.parse(
@@ -103,7 +103,7 @@ def _taken(
     )
     if parsed.skill is None:
         raise CantTake("; ".join(f"{problem.what} {problem.mend}" for problem in parsed.diagnostics[-1:]))
-    skill = _fitted(parsed.skill, called, toml, notes)
+    skill = _fit_skill(parsed.skill, called, toml, notes)
     return Incoming(
         name=skill.name,
         tree=fitting.folder(skill, _with_cli(files, called, notes) if skill.manifest.cli else files),
@@ -135,7 +135,7 @@ def _neighbours(path: Path) -> list[Path]:
     return [place for place in sorted(path.parent.iterdir())[:_NEIGHBOURS] if place != path and place.is_dir()]
 
 
-def _fitted(skill: Skill, folder: str, toml: File | None, notes: Notes) -> Skill:
+def _fit_skill(skill: Skill, folder: str, toml: File | None, notes: Notes) -> Skill:
     raw = replace(skill, source=Source.IMPORTED, manifest=replace(skill.manifest, placeholders=True))
     kept = {"toml": _toml_keys(toml)}
     return fitting.fit(raw, format="istota", called=folder, frame=fitting.PLAIN_TEXT, notes=notes, kept=kept)
@@ -287,7 +287,7 @@ _BARE = re.compile(r"[A-Za-z0-9_.][\w./ +-]*")
 
 
 def _key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z_][\w.-]*", key) and key.isascii() else frontmatter.quoted(key)
+    return key if re.fullmatch(r"[A-Za-z_][\w.-]*", key) and key.isascii() else frontmatter.quote_value(key)
 
 
 def _yaml(value: Any) -> str:
@@ -298,12 +298,12 @@ def _yaml(value: Any) -> str:
         return f"[{', '.join(_word(item) for item in value)}]"
     if isinstance(value, str):
         return _word(value) if value else '""'
-    return frontmatter.quoted(value)
+    return frontmatter.quote_value(value)
 
 
 def _word(text: str) -> str:
     is_bare = _BARE.fullmatch(text) and text.isascii() and text == text.strip() and "---" not in text
-    return text if is_bare else frontmatter.quoted(text)
+    return text if is_bare else frontmatter.quote_value(text)
 
 
 def _toml(fields: Mapping[str, Any]) -> str:

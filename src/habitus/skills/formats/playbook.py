@@ -62,7 +62,7 @@ def _spelt(value: Mapping[str, Any], field: str) -> Any:
     return next((found for key in _SPELLINGS[field] if (found := value.get(key)) not in (None, "")), None)
 
 
-def written(lessons: Sequence[PlaybookLesson]) -> list[dict[str, Any]]:
+def write_lessons(lessons: Sequence[PlaybookLesson]) -> list[dict[str, Any]]:
     """The lessons as the source reads them; its older readers know only task, mistake and solution."""
     return [
         {

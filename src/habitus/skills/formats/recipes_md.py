@@ -178,13 +178,13 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-def _represented(dumper: _Dumper, value: str) -> yaml.Node:
+def _represent_text(dumper: _Dumper, value: str) -> yaml.Node:
     # Quoted and escaped, invisible characters come back as they were.
     style = None if value.replace("\n", "").isprintable() else '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 
-_Dumper.add_representer(str, _represented)
+_Dumper.add_representer(str, _represent_text)
 
 
 class _Loader(yaml.SafeLoader):

@@ -46,7 +46,7 @@ def parse(folder: str, content: bytes, *, file: str = "SKILL.md", toml: bytes | 
     """Read one file of the skill in `folder`; the folder names the skill. Never raises."""
     diagnostics: list[Diagnostic] = []
     try:
-        parts = frontmatter.split(_decoded(content, file), file)
+        parts = frontmatter.split(_decode_file(content, file), file)
         if content.startswith(b"\xef\xbb\xbf"):
             what, mend = "The file begins with a byte order mark.", "Save it as UTF-8 without one."
             diagnostics.append(Diagnostic(file=file, what=what, mend=mend, severity=Severity.NOTE))
@@ -62,13 +62,13 @@ def render(skill: Skill, *, is_checked: bool = True) -> bytes:
     if is_checked:
         check(skill)
     parts = frontmatter.FrontMatter(front=frontmatter.write(_outward(skill))).with_body(normal_body(skill.body))
-    return _encoded(parts, is_checked=is_checked)
+    return _encode_file(parts, is_checked=is_checked)
 
 
 def update(content: bytes, skill: Skill, *, file: str = "SKILL.md", is_checked: bool = True) -> bytes:
     """The file changed to say what `skill` says; what it said already keeps its bytes."""
     before = parse(skill.name, content, file=file).skill
-    parts = frontmatter.split(_decoded(content, file), file) if before is not None else None
+    parts = frontmatter.split(_decode_file(content, file), file) if before is not None else None
     if before is None or parts is None or parts.front is None:
         return render(skill, is_checked=is_checked)
     if is_checked:
@@ -80,11 +80,11 @@ def update(content: bytes, skill: Skill, *, file: str = "SKILL.md", is_checked: 
     changes = _changes(before, skill, frontmatter.read(front, file)[0])
     if changes:
         parts = parts.with_front(in_place.change(front, changes, file))
-    return _encoded(parts, is_checked=is_checked)
+    return _encode_file(parts, is_checked=is_checked)
 
 
-def _encoded(parts: frontmatter.FrontMatter, *, is_checked: bool) -> bytes:
-    content = parts.joined().encode()
+def _encode_file(parts: frontmatter.FrontMatter, *, is_checked: bool) -> bytes:
+    content = parts.join().encode()
     if is_checked and len(content) > MAX_BYTES:
         raise Invalid(
             f"The skill is {len(content):,} bytes long; SKILL.md may have {MAX_BYTES:,}.",
@@ -95,18 +95,18 @@ def _encoded(parts: frontmatter.FrontMatter, *, is_checked: bool) -> bytes:
 
 def rename(content: bytes, name: str, *, file: str = "SKILL.md") -> bytes:
     """The file with another name in it, everything else as it was."""
-    parts = frontmatter.split(_decoded(content, file), file)
+    parts = frontmatter.split(_decode_file(content, file), file)
     found = parse(name, content, file=file).skill
     if parts.front is None and found is not None:
         return render(found, is_checked=False)
     front = in_place.change(frontmatter.plain_newlines(parts.front or ""), {"name": name}, file)
-    return parts.with_front(front).joined().encode()
+    return parts.with_front(front).join().encode()
 
 
 def check(skill: Skill, *, stored: Skill | None = None) -> None:
     """Refuse what the standard forbids, unless the stored file already says so itself."""
     if stored is None or stored.name != skill.name:
-        names.checked(skill.name)
+        names.check_name(skill.name)
     for field, limit in (("description", MAX_DESCRIPTION), ("when_to_use", MAX_DESCRIPTION)):
         value: str = getattr(skill, field)
         if stored is not None and getattr(stored, field) == value:
@@ -138,7 +138,7 @@ def normal_body(text: str) -> str:
     return frontmatter.plain_newlines(text).strip("\n")
 
 
-def _decoded(content: bytes, file: str) -> str:
+def _decode_file(content: bytes, file: str) -> str:
     def broken(what: str, mend: str) -> Unreadable:
         return Unreadable(Diagnostic(file=file, what=what, mend=mend, severity=Severity.ERROR))
 

@@ -25,7 +25,7 @@ from habitus.skills.formats.base import (
     Outgoing,
     PlaybookLesson,
     Written,
-    said,
+    describe_problem,
 )
 from habitus.skills.formats.foreign_values import Notes, count, flag, iso, load_json, moment, storable, text, texts
 from habitus.skills.model import Severity, Skill, Source
@@ -74,7 +74,7 @@ class Table(Format):
         """A SQLite file: `to` itself, or `agent_skills.db` in it when `to` is a directory."""
         target = to if to.suffix.lower() in SUFFIXES else to / f"{TABLE}.db"
         rows = {item.skill.name: _row(item.skill) for item in skills}
-        with disk.exported(target, overwrite=overwrite) as place, closing(sqlite3.connect(place)) as database:
+        with disk.export_place(target, overwrite=overwrite) as place, closing(sqlite3.connect(place)) as database:
             columns = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
             database.execute(f"CREATE TABLE {TABLE} ({columns})")
             marks = ", ".join("?" * len(COLUMNS))
@@ -109,13 +109,13 @@ def _is_sqlite(path: Path) -> bool:
 def _has_table(path: Path) -> bool:
     """Whether it is there, or can't be known: a damaged database is worth a word to the person."""
     try:
-        with closing(_opened(path)) as database:
+        with closing(_open_database(path)) as database:
             return TABLE in _tables(database)
     except sqlite3.Error:
         return True
 
 
-def _opened(path: Path) -> sqlite3.Connection:
+def _open_database(path: Path) -> sqlite3.Connection:
     quoted = path.absolute().as_uri()
     database = sqlite3.connect(f"{quoted}?mode=ro", uri=True, timeout=5)
     try:
@@ -134,7 +134,7 @@ def _tables(database: sqlite3.Connection) -> set[str]:
 
 def _from_sqlite(path: Path, origin: str) -> Iterator[Entry]:
     try:
-        with closing(_opened(path)) as database:
+        with closing(_open_database(path)) as database:
             if TABLE not in _tables(database):
                 raise CantTake(f"There is no table {TABLE} in it.")
             cursor = database.execute(f"SELECT * FROM {TABLE} LIMIT {_MAX_ROWS}")
@@ -184,7 +184,7 @@ def _entries(rows: Iterator[Any] | list[Any], origin: str, columns: Sequence[str
             yield _incoming(row, place)
         except (CantTake, Invalid) as problem:
             name = text(row.get("_id")) if isinstance(row, dict) else ""
-            yield NotTaken(origin=place, name=name, reason=said(problem))
+            yield NotTaken(origin=place, name=name, reason=describe_problem(problem))
 
 
 def _incoming(row: Any, origin: str) -> Incoming:

@@ -50,14 +50,14 @@ class _Builder:
         next(self._events)  # the document ends
         another = next(self._events)
         if not isinstance(another, yaml.StreamEndEvent):
-            raise _refused("a second document begins here", another)
+            raise _refusal("a second document begins here", another)
         return value
 
     def _value(self, event: Any, depth: int) -> Any:
         if isinstance(event, yaml.AliasEvent):
             return self._repeated_value(event, depth)
         if depth > MAX_DEPTH:
-            raise _refused(f"values are nested more than {MAX_DEPTH} deep", event)
+            raise _refusal(f"values are nested more than {MAX_DEPTH} deep", event)
         before = self._count
         self._count += 1
         value: Any
@@ -73,11 +73,11 @@ class _Builder:
 
     def _repeated_value(self, event: Any, depth: int) -> Any:
         if event.anchor not in self._anchors:
-            raise _refused(f"nothing before this is called '&{event.anchor}'", event)
+            raise _refusal(f"nothing before this is called '&{event.anchor}'", event)
         value, count = self._anchors[event.anchor]
         self._count += count
         if self._count > self._most or depth + height(value) > MAX_DEPTH:
-            raise _refused("aliases repeat too much", event)
+            raise _refusal("aliases repeat too much", event)
         return value
 
     def _items(self, depth: int) -> Iterator[Any]:
@@ -95,7 +95,7 @@ class _Builder:
         return fields
 
 
-def _refused(problem: str, event: Any) -> yaml.MarkedYAMLError:
+def _refusal(problem: str, event: Any) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
 
 

@@ -79,14 +79,14 @@ class KnownLayer:
     def look_at(self, folders: Sequence[str]) -> bool:
         """Read these folders and take down what changed; whether anything had."""
         if len(folders) <= _FEW:
-            folders = self._changed(folders)
+            folders = self._changed_folders(folders)
         for start in range(0, len(folders), CHUNK):
             with self.writing() as connection:
                 self._recorder.recover(connection)
                 self._recorder.notice(connection, folders[start : start + CHUNK])
         return bool(folders)
 
-    def _changed(self, folders: Sequence[str]) -> list[str]:
+    def _changed_folders(self, folders: Sequence[str]) -> list[str]:
         """Those of the folders that hold something else than is known; of the others only the stamp is new."""
         changed = list(folders)
         with self._lock:
@@ -156,7 +156,7 @@ class RowIndex:
                     diagnostics[name] = first.diagnostics
         made.contents = Contents(
             revision=revision,
-            summaries=_replaced(before.summaries, names, made.loadable),
+            summaries=_replace_summaries(before.summaries, names, made.loadable),
             broken=made._broken(before.broken, names),
             hashes=hashes,
             diagnostics=diagnostics,
@@ -175,7 +175,7 @@ class RowIndex:
         return sorted(broken, key=lambda one: (one.name, one.folder))
 
 
-def _replaced(before: Sequence[Summary], names: Collection[str], now: Mapping[str, Row]) -> list[Summary]:
+def _replace_summaries(before: Sequence[Summary], names: Collection[str], now: Mapping[str, Row]) -> list[Summary]:
     """The summaries, sorted by name, with those of these names as they are now."""
     new = [row.summary for name in names if (row := now.get(name)) is not None and row.summary is not None]
     if len(names) > _FEW:

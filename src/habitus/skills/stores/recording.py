@@ -141,23 +141,23 @@ class Recorder:
             return {}
         number, plan = intent
         made = self._redo(connection, plan, at_hand)
-        self._ledger.done(connection, number)
+        self._ledger.finish_intent(connection, number)
         return made
 
     def _waits(self, connection: sa.Connection, intent: Intent) -> bool:
         """Whether this very plan is still to be carried out; another one may have its number by now."""
         number, plan = intent
-        return dict(self._ledger.intended(connection)).get(number) == plan
+        return dict(self._ledger.list_intents(connection)).get(number) == plan
 
     def recover(self, connection: sa.Connection) -> None:
         """Complete what killed processes left undone."""
-        pending = self._ledger.intended(connection)
+        pending = self._ledger.list_intents(connection)
         if pending:
             self._shelf.tidy()
         for intent, plan in pending:
             log.info("completing an interrupted %s of '%s'", plan["action"], plan["folder"])
             self._redo(connection, plan, {})
-            self._ledger.done(connection, intent)
+            self._ledger.finish_intent(connection, intent)
 
     def abandon(self, connection: sa.Connection, intent: Intent) -> bool:
         """Put back what a failed change had begun, so that nothing has changed; False where it was carried out."""
@@ -169,9 +169,9 @@ class Recorder:
         if plan["action"] == "remove":
             self._shelf.bring_back(plan["archived_as"], plan["folder"])
         elif plan["action"] == "restore":
-            archived = {item.id: where for item, where in self._ledger.archived(connection)}
-            self._shelf.put_away(plan["folder"], archived.get(plan["id"]) or _abandoned(plan["folder"]))
-        self._ledger.done(connection, number)
+            archived = {item.id: where for item, where in self._ledger.list_archived(connection)}
+            self._shelf.put_away(plan["folder"], archived.get(plan["id"]) or _abandoned_path(plan["folder"]))
+        self._ledger.finish_intent(connection, number)
         return True
 
     def _redo(self, connection: sa.Connection, plan: Plan, at_hand: Mapping[str, Tree]) -> Mapping[str, int]:
@@ -229,7 +229,7 @@ class Recorder:
     def _redo_restore(
         self, connection: sa.Connection, identity: int, folder: str, author: Author, now: datetime
     ) -> None:
-        archived_as = {item.id: where for item, where in self._ledger.archived(connection)}.get(identity)
+        archived_as = {item.id: where for item, where in self._ledger.list_archived(connection)}.get(identity)
         if archived_as is None or not self._shelf.bring_back(archived_as, folder):
             newest = max(version.number for version in self._ledger.history(connection, identity))
             tree = self._ledger.tree(connection, identity, newest) or {}
@@ -244,13 +244,13 @@ class Recorder:
         folder, before = plan["folder"], self._ledger.contents(connection, records.unpack_tree(plan["before"]))
         found = self._shelf.read(folder)
         if found is not None and not before:
-            self._shelf.put_away(folder, _abandoned(folder))
+            self._shelf.put_away(folder, _abandoned_path(folder))
         elif found is not None and not is_same(found.tree, before):
             self._shelf.write_many([Write(folder=folder, tree=before, before=records.unpack_tree(plan["tree"]))])
         self._shelf.tidy()
 
 
-def _abandoned(folder: str) -> str:
+def _abandoned_path(folder: str) -> str:
     return f"abandoned/{folder}-{secrets.token_hex(4)}"
 
 

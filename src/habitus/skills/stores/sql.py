@@ -55,7 +55,7 @@ class SqlShelf:
             found = connection.execute(sa.select(rows).where(rows.c._id.in_(list(folders)))).mappings().all()
             others = self._files(connection, [row["_id"] for row in found])
         there = {row["_id"]: row for row in found if row["_id"] in stamps}
-        return {folder: _found(row, stamps[folder], others[folder]) for folder, row in there.items()}
+        return {folder: _folder_of_row(row, stamps[folder], others[folder]) for folder, row in there.items()}
 
     def read_file(self, folder: str, path: str) -> bytes | None:
         found = self.read(folder)
@@ -84,7 +84,7 @@ class SqlShelf:
                 kept = {p: file for p, file in there[each.folder].items() if p not in each.before and p != MAIN}
                 changed.append({"_id": each.folder, **(_NO_VALUES if skill is None else _values(skill))})
                 wanted[each.folder] = {**kept, **others}
-            sql.upsert(connection, rows, changed, _replaced)
+            sql.upsert(connection, rows, changed, _columns_to_replace)
             self._put_files(connection, wanted, there)
 
     def record(self, facts: Mapping[str, Facts]) -> Mapping[str, str]:
@@ -161,7 +161,7 @@ def _stamp(row: Any) -> str:
     return "|".join("" if value is None else str(value) for value in row)
 
 
-def _found(row: Mapping[Any, Any], stamp: str, others: Tree) -> Found:
+def _folder_of_row(row: Mapping[Any, Any], stamp: str, others: Tree) -> Found:
     """A row and the files beside it as one folder."""
     try:
         main = file_of(_main_content(_skill(row), others.get(MAIN)))
@@ -219,7 +219,7 @@ def _main_content(skill: Skill, raw: File | None) -> bytes:
 _NO_VALUES: Mapping[str, Any] = dict.fromkeys(("title", "description", "content", "tags", "source", "fields"))
 
 
-def _replaced(new: sa.ColumnCollection[str, Any]) -> dict[str, Any]:
+def _columns_to_replace(new: sa.ColumnCollection[str, Any]) -> dict[str, Any]:
     """What a written row says instead of the one that is there: one that can't be read keeps its title and the like."""
     kept = {name: sa.func.coalesce(new[name], rows.c[name]) for name in ("title", "description", "tags", "source")}
     return {**kept, "content": new["content"], "fields": new["fields"]}

@@ -75,7 +75,7 @@ class SkillStore:
         )
         self._clock = clock
         with sql.reading(engine) as connection:
-            self._is_unfinished = bool(self._ledger.intended(connection))
+            self._is_unfinished = bool(self._ledger.list_intents(connection))
         if completes:
             self.complete()
 
@@ -154,7 +154,7 @@ class SkillStore:
 
     def save(self, skill: Skill, author: Author, *, expected_version: int | None = None) -> Skill:
         """Write a new skill, or change the one of that name; its other files and its counters stay."""
-        name = names.checked(skill.name)
+        name = names.check_name(skill.name)
         skill = replace(skill, name=name, body=skill_md.normal_body(skill.body))
         self._write(name, lambda folder, tree: trees.with_skill(tree, skill), author, expected_version)
         saved = self.load(name, look=False)
@@ -180,7 +180,7 @@ class SkillStore:
         self, name: str, tree: Tree, author: Author, *, expected_version: int | None = None, is_exact: bool = False
     ) -> Written:
         """Make the skill consist of these files; those it is examined by stay unless this is exact."""
-        name = names.checked(name)
+        name = names.check_name(name)
         for path in tree:
             checked_path(path)
 
@@ -197,7 +197,7 @@ class SkillStore:
         `facts` are the version and dates that skills new here have from elsewhere.
         """
         self._refuse_if_read_only()
-        checked = {names.checked(name): tree for name, tree in wanted.items()}
+        checked = {names.check_name(name): tree for name, tree in wanted.items()}
         for tree in checked.values():
             for path in tree:
                 checked_path(path)
@@ -242,10 +242,10 @@ class SkillStore:
         """Bring back an archived skill by its id, under a new name if asked; returns the name."""
         self._refuse_if_read_only()
         with self._known.writing(durable=True) as connection:
-            found = next((item for item, _ in self._ledger.archived(connection) if item.id == archived), None)
+            found = next((item for item, _ in self._ledger.list_archived(connection) if item.id == archived), None)
             if found is None:
                 raise NotFound(f"The archive has no entry {archived}.", mend="See 'habitus skills restore --list'.")
-            name = names.checked(new_name or found.name)
+            name = names.check_name(new_name or found.name)
             if self._current(connection, name)[0] is not None:
                 raise Refused(
                     f"There is a skill '{name}' already.", mend="Give another name with --as, or remove that one first."
@@ -255,7 +255,7 @@ class SkillStore:
             intent = self._recorder.restore(connection, archived, name, author)
         self._perform(intent)
         if new_name is not None and self.summary(name) is not None:
-            self._write(name, lambda folder, tree: trees.renamed(tree, name), author, None)
+            self._write(name, lambda folder, tree: trees.rename_tree(tree, name), author, None)
         return name
 
     def set_enabled(self, name: str, enabled: bool, author: Author) -> bool:
@@ -334,7 +334,7 @@ class SkillStore:
     def list_archived(self) -> list[Archived]:
         self._known.fresh(look=True)
         with sql.reading(self._engine) as connection:
-            return [archived for archived, _ in self._ledger.archived(connection)]
+            return [archived for archived, _ in self._ledger.list_archived(connection)]
 
     # Counters
 

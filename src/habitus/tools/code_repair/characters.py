@@ -87,7 +87,7 @@ def without_escapes(text: str) -> Iterator[tuple[str, bool]]:
         return
     body = body.removesuffix("\\") if body.endswith("n\\") else body
     if _ODD_ESCAPE.fullmatch(body) or _all_quotes_escaped(body):
-        yield _ESCAPE.sub(_unescaped, body), False
+        yield _ESCAPE.sub(_unescape, body), False
     yield _ESCAPED_CODE.sub(_unescaped_in_code, body), False
 
 
@@ -95,7 +95,7 @@ def _all_quotes_escaped(text: str) -> bool:
     return '\\"' in text and text.count('"') == text.count('\\"')
 
 
-def _unescaped(match: re.Match[str]) -> str:
+def _unescape(match: re.Match[str]) -> str:
     plain, unicode = match.groups()
     if unicode:
         return match.group() if "d8" <= unicode[:2].lower() <= "df" else chr(int(unicode, 16))

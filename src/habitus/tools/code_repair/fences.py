@@ -34,7 +34,7 @@ class Block:
         return self.tag in _PYTHON_TAGS
 
     @property
-    def defined(self) -> frozenset[str]:
+    def defined_names(self) -> frozenset[str]:
         return frozenset(_DEFINED.findall(self.text))
 
 
@@ -158,7 +158,7 @@ def _choose(blocks: list[Block]) -> Block | None:
         return None
     best = max(filled, key=_weight)
     for block in filled[filled.index(best) + 1 :]:
-        if best.defined and block.defined >= best.defined:
+        if best.defined_names and block.defined_names >= best.defined_names:
             best = block
     last = filled[-1]
     if last is not best and not last.is_closed and (last.is_python or not last.tag):

@@ -107,7 +107,7 @@ def _search(first: _Attempt) -> Repaired:
     seen = {first.text}
     furthest, is_cut = first, False
     while queue and len(seen) <= MAX_ATTEMPTS:
-        for attempt in _mended(queue.popleft()):
+        for attempt in _mend(queue.popleft()):
             if attempt.text in seen:
                 continue
             seen.add(attempt.text)
@@ -125,7 +125,7 @@ def _search(first: _Attempt) -> Repaired:
     raise CodeRefused(Defect.TRUNCATED) if is_cut else _refusal(furthest)
 
 
-def _mended(attempt: _Attempt) -> Iterator[_Attempt]:
+def _mend(attempt: _Attempt) -> Iterator[_Attempt]:
     """Every text that one more mend makes of it; line endings and thoughts leave no choice and come first."""
     if "\r" in attempt.text:
         yield replace(
@@ -166,10 +166,10 @@ def _refusal(attempt: _Attempt) -> CodeRefused:
     if not text.strip() or (not has_definite_code(text) and all(map(is_prose, text.strip().splitlines()))):
         return CodeRefused(Defect.NO_CODE)
     detail = f"line {outcome.lineno}: {outcome.msg}" if isinstance(outcome, SyntaxError) and outcome.lineno else ""
-    return CodeRefused(attempt.defects[0] if attempt.defects else _unmended(text, outcome), detail)
+    return CodeRefused(attempt.defects[0] if attempt.defects else _describe_defect(text, outcome), detail)
 
 
-def _unmended(text: str, outcome: ast.Module | SyntaxError) -> Defect:
+def _describe_defect(text: str, outcome: ast.Module | SyntaxError) -> Defect:
     """What is wrong with a text that no rule could change: the mend was a guess, or the mistake is the author's."""
     if isinstance(outcome, TabError):
         return Defect.MIXED_TABS

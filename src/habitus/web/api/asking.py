@@ -35,17 +35,17 @@ class Body(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-def uploaded(file: UploadFile) -> Upload:
+def read_upload(file: UploadFile) -> Upload:
     """A file as it was sent; read in a thread."""
     return Upload(name=file.filename or "", content=file.file.read())
 
 
-def told(data: object) -> Any:
+def as_json(data: object) -> Any:
     """As JSON can say it."""
     return encodable_value(plain(data))
 
 
-def expected(if_match: str | None, layer: str = "") -> int:
+def expected_version(if_match: str | None, layer: str = "") -> int:
     """The version that a change starts from, which must be one of the layer that would change."""
     version = version_in(if_match, layer)
     if version is None:

@@ -131,7 +131,7 @@ def _body(case: UseCase[Any, Any], in_path: set[str]) -> type[BaseModel] | None:
     rest = [one for one in case.fields if one.name not in in_path and not one.is_version]
     if not rest:
         return None
-    fields: dict[str, Any] = {one.name: (_bounded(one), _info(one, Field)) for one in rest}
+    fields: dict[str, Any] = {one.name: (_bounded_type(one), _info(one, Field)) for one in rest}
     config = ConfigDict(frozen=True, extra="forbid")
     return create_model(case.input.__name__, __config__=config, **fields)
 
@@ -144,13 +144,13 @@ def _parameter(one: InputField, in_path: set[str]) -> inspect.Parameter:
         kind = str if one.is_many else one.bare
         help = f"{one.help} Several are separated by commas." if one.is_many else one.help
         return inspect.Parameter(one.name, keyword, annotation=Annotated[kind, Path(description=help)])
-    kind = list[one.each] if one.is_many else _bounded(one)  # type: ignore[name-defined]  # made at run time
+    kind = list[one.each] if one.is_many else _bounded_type(one)  # type: ignore[name-defined]  # made at run time
     info = Query(description=one.help)
     default = inspect.Parameter.empty if one.is_required else one.default
     return inspect.Parameter(one.name, keyword, annotation=Annotated[kind, info], default=default)
 
 
-def _bounded(one: InputField) -> Any:
+def _bounded_type(one: InputField) -> Any:
     """Its type with the limits of its values."""
     limits = {key: value for key, value in one.limits.items() if (key == "max_length") == (one.each is str)}
     if one.each not in (str, int, float) or not limits:

@@ -11,7 +11,7 @@ from starlette.responses import StreamingResponse
 
 from habitus.app.work import jobs
 from habitus.jobs.model import Job
-from habitus.web.api.asking import Opened, told
+from habitus.web.api.asking import Opened, as_json
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
 
@@ -32,4 +32,4 @@ async def events(habitus: Opened, id: str) -> StreamingResponse:
 
 
 def _event(job: Job) -> str:
-    return f"event: {job.state}\ndata: {json.dumps(told(job))}\n\n"
+    return f"event: {job.state}\ndata: {json.dumps(as_json(job))}\n\n"

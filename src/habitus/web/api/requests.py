@@ -18,7 +18,7 @@ from habitus.evidence.policy import Rollback
 from habitus.search.model import Hit, Results
 from habitus.tools.model import CodeTool
 from habitus.web.api.answers import Lesson, Waiting, answer, many, page_of
-from habitus.web.api.asking import After, Json, Limit, Opened, told
+from habitus.web.api.asking import After, Json, Limit, Opened, as_json
 
 router = APIRouter(tags=["requests"])
 
@@ -55,7 +55,7 @@ FirstLook = answer(
 def search(habitus: Opened, q: Asked, limit: Limit = 10) -> Json:
     """The skills that fit a request best, each with what its score is made of."""
     found = habitus.finder.search(q, k=limit)
-    return {"results": told(found.hits), "fits": found.fits, "confidence": found.confidence, "least": found.least}
+    return {"results": as_json(found.hits), "fits": found.fits, "confidence": found.confidence, "least": found.least}
 
 
 @router.get("/select", response_model=Selected)
@@ -64,7 +64,7 @@ def select(habitus: Opened, request: Asked) -> Json:
     may open, what fits best."""
     seen = explaining.prospect(habitus, explaining.request_of(habitus, request))
     best = habitus.finder.search(request, k=_RANKED, among=seen.selection.eligible())
-    answer: Json = told({**json_of.prospect(seen), "ranks": best.hits, "fits": best.fits})
+    answer: Json = as_json({**json_of.prospect(seen), "ranks": best.hits, "fits": best.fits})
     return answer
 
 
@@ -72,7 +72,7 @@ def select(habitus: Opened, request: Asked) -> Json:
 def why(habitus: Opened, name: str, request: Asked) -> Json:
     """Why one skill would, or would not, reach an agent for a request."""
     found = explaining.why(habitus, name, explaining.request_of(habitus, request))
-    return {**told(found), "sentences": told(found.sentences())}
+    return {**as_json(found), "sentences": as_json(found.sentences())}
 
 
 @router.get("/today", response_model=FirstLook, response_model_exclude_unset=True)
@@ -80,19 +80,19 @@ def first_look(habitus: Opened) -> Json:
     """What to look at first: what waits, what is new this week, what is broken."""
     found = today.today(habitus)
     return {
-        "waiting": [told(json_of.waiting(item)) for item in found.waiting],
+        "waiting": [as_json(json_of.waiting(item)) for item in found.waiting],
         "new_skills": [summary.name for summary in found.new_skills],
-        "new_lessons": [told(json_of.lesson(engram)) for engram in found.new_lessons],
-        "broken": [{"name": item.name, "reason": told(item.reason)} for item in found.broken],
-        "worse": told(found.worse),
-        "failing": [{"name": tool.name, "reason": told(tool.reason)} for tool in found.failing],
+        "new_lessons": [as_json(json_of.lesson(engram)) for engram in found.new_lessons],
+        "broken": [{"name": item.name, "reason": as_json(item.reason)} for item in found.broken],
+        "worse": as_json(found.worse),
+        "failing": [{"name": tool.name, "reason": as_json(tool.reason)} for tool in found.failing],
     }
 
 
 @router.get("/failing", response_model=answer("Failing", failing=tuple[Repeated, ...]))
 def failing(habitus: Opened) -> Json:
     """What fails again and again in conversations, and what helped against it."""
-    return {"failing": told(remedies.repeated(habitus))}
+    return {"failing": as_json(remedies.repeated_failures(habitus))}
 
 
 @router.get("/evidence", response_model=page_of("items", Finding, withhold=float, rollbacks=tuple[Rollback, ...]))
@@ -100,8 +100,8 @@ def evidence(habitus: Opened, limit: Limit = 100, after: After = "") -> Json:
     """What offering skills, lessons, recipes and tools changes, per version, and how sure that is."""
     found = habitus.evidence.findings()
     page = declaring.page_of("evidence", found.items, _which, limit=limit, after=after)
-    answer: Json = told(page)
-    return {"withhold": habitus.evidence.share, "rollbacks": told(found.rollbacks), **answer}
+    answer: Json = as_json(page)
+    return {"withhold": habitus.evidence.share, "rollbacks": as_json(found.rollbacks), **answer}
 
 
 def _which(finding: Finding) -> str:
@@ -114,12 +114,12 @@ def _which(finding: Finding) -> str:
 )
 def evidence_of(habitus: Opened, name: str) -> Json:
     """The same of each version of one skill, the newest first, and its uses version by version and week by week."""
-    found = faring.fared(habitus, habitus.skills.find(name))
-    return {"items": told(found.findings), "versions": told(found.versions), "weeks": told(found.weeks)}
+    found = faring.record_of(habitus, habitus.skills.find(name))
+    return {"items": as_json(found.findings), "versions": as_json(found.versions), "weeks": as_json(found.weeks)}
 
 
 @router.get("/tools", response_model=page_of("tools", CodeTool))
 def tools(habitus: Opened, limit: Limit = 100, after: After = "") -> Json:
     """The skills that are tested code, and whether each may run."""
     page = declaring.page_of("tools", habitus.tools.all(), lambda tool: tool.name, limit=limit, after=after)
-    return {"tools": told(page.items), "next": page.next, "total": page.total}
+    return {"tools": as_json(page.items), "next": page.next, "total": page.total}

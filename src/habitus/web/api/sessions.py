@@ -25,7 +25,7 @@ from habitus.web.api.asking import (
     Opened,
     Talking,
     Words,
-    told,
+    as_json,
 )
 
 router = APIRouter(tags=["sessions"])
@@ -62,16 +62,16 @@ class NewOutcome(Body):
 @router.post("/sessions", status_code=202, response_model=Begun)
 def begin(habitus: Opened, talks: Talking, wanted: Said, key: OnceKey = "") -> Json:
     """Begin a conversation; what comes of it is heard under its events, and then stands in it."""
-    return _said(habitus, talks, "", wanted, key)
+    return _say(habitus, talks, "", wanted, key)
 
 
 @router.post("/sessions/{id}/say", status_code=202, response_model=Begun)
 def go_on(habitus: Opened, talks: Talking, id: str, wanted: Said, key: OnceKey = "") -> Json:
     """Go on with a conversation."""
-    return _said(habitus, talks, id, wanted, key)
+    return _say(habitus, talks, id, wanted, key)
 
 
-def _said(habitus: Habitus, talks: Talks, id: str, wanted: Said, key: str) -> Json:
+def _say(habitus: Habitus, talks: Talks, id: str, wanted: Said, key: str) -> Json:
     asked = ["sessions", id, wanted.model_dump(mode="json")]
     return once(habitus, key, asked, lambda _: {"id": talks.say(wanted.text, id, wanted.uploads)})
 
@@ -91,18 +91,18 @@ def answer_question(talks: Talking, id: str, wanted: Word) -> None:
 @router.get("/sessions/{id}/events", response_class=StreamingResponse)
 async def events(talks: Talking, id: str, after: Annotated[int, Query(ge=0, le=10**9)] = 0) -> StreamingResponse:
     """What happens in the turn that runs, a JSON each as server-sent events, until it is over; `after` skips some."""
-    first = await talks.heard(id, after)  # one that is not there is said before anything is sent
+    first = await talks.events_since(id, after)  # one that is not there is said before anything is sent
 
     async def told_on() -> AsyncIterator[str]:
         number, heard = after, first
         while True:
             for happening in heard:
                 number += 1
-                data = {"kind": type(happening).__name__, **told(happening)}
+                data = {"kind": type(happening).__name__, **as_json(happening)}
                 yield f"id: {number}\nevent: {data['kind']}\ndata: {json.dumps(data)}\n\n"
                 if isinstance(happening, Over):
                     return
-            heard = await talks.heard(id, number)
+            heard = await talks.events_since(id, number)
 
     return StreamingResponse(told_on(), media_type="text/event-stream")
 
@@ -110,5 +110,5 @@ async def events(talks: Talking, id: str, after: Annotated[int, Query(ge=0, le=1
 @router.post("/turns/{id}/outcome", response_model=Judged)
 def outcome(habitus: Opened, id: str, wanted: NewOutcome) -> Json:
     """Say how a turn went, by its id or the one you gave it; a second word of the same source corrects the first."""
-    answer: Json = told(judge(habitus, id, ok=wanted.ok, by=wanted.by, reason=wanted.reason))
+    answer: Json = as_json(judge(habitus, id, ok=wanted.ok, by=wanted.by, reason=wanted.reason))
     return answer

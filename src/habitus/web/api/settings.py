@@ -16,7 +16,7 @@ from habitus.app.review import taking_back
 from habitus.sandbox.credentials.model import Call
 from habitus.skills.trust import Trusted
 from habitus.web.api.answers import answer
-from habitus.web.api.asking import Body, Json, Line, Opened, Words, told
+from habitus.web.api.asking import Body, Json, Line, Opened, Words, as_json
 from habitus.web.desks import Desks, desks_of
 
 router = APIRouter(tags=["settings"])
@@ -36,50 +36,50 @@ class Undo(Body):
 @router.post("/undo", response_model=taking_back.TakenBack)
 def undo(desks: All, habitus: Opened, wanted: Undo) -> Json:
     """Take back a change, by the words that came with it."""
-    answer: Json = told(desks.take_back(habitus, wanted.undo))
+    answer: Json = as_json(desks.take_back(habitus, wanted.undo))
     return answer
 
 
 @router.get("/settings", response_model=answer("SettingValues", settings=tuple[configuring.Value, ...]))
 def settings(habitus: Opened) -> Json:
     """Every setting with where it comes from; what looks secret is taken out."""
-    return {"settings": told(configuring.values(habitus.settings, os.environ))}
+    return {"settings": as_json(configuring.values(habitus.settings, os.environ))}
 
 
 @router.put("/settings/{key}", response_model=Configured)
 def put_setting(desks: All, habitus: Opened, key: str, wanted: NewValue) -> Json:
     """Write a setting into the file; it holds at once. What names commands, addresses or folders is set where Habitus
     runs."""
-    answer: Json = told(desks.put(habitus, key, wanted.value))
+    answer: Json = as_json(desks.put(habitus, key, wanted.value))
     return answer
 
 
 @router.delete("/settings/{key}", response_model=Configured)
 def drop_setting(desks: All, habitus: Opened, key: str) -> Json:
     """Take a setting out of the file, so that its default holds."""
-    answer: Json = told(desks.put(habitus, key, None))
+    answer: Json = as_json(desks.put(habitus, key, None))
     return answer
 
 
 @router.get("/layers", response_model=answer("Layers", layers=tuple[Place, ...]))
 def list_layers(habitus: Opened) -> Json:
     """Where skills come from, the strongest first, and whose they are."""
-    return {"layers": told(places(habitus.skills))}
+    return {"layers": as_json(places(habitus.skills))}
 
 
 @router.get("/trust", response_model=answer("Trusts", trusted=tuple[Trusted, ...]))
 def list_trusted(habitus: Opened) -> Json:
     """What was trusted as it is, by whom and when."""
-    return {"trusted": told(trusting.trusted(habitus))}
+    return {"trusted": as_json(trusting.list_trusted(habitus))}
 
 
 @router.get("/doctor", response_model=answer("Checks", checks=tuple[Check, ...]))
 def doctor(habitus: Opened) -> Json:
     """What works, what is missing, and the exact mend."""
-    return {"checks": told(checking.doctor(habitus))}
+    return {"checks": as_json(checking.doctor(habitus))}
 
 
 @router.get("/secrets", response_model=answer("Secrets", secrets.Overview, calls=tuple[Call, ...]))
 def list_secrets(habitus: Opened) -> Json:
     """Secrets by name, who asks for them and who may have them, and what was called with them; never a value."""
-    return {**told(secrets.overview(habitus)), "calls": told(secrets.calls(habitus))}
+    return {**as_json(secrets.overview(habitus)), "calls": as_json(secrets.calls(habitus))}

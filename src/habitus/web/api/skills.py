@@ -15,7 +15,7 @@ from habitus.errors import Refused
 from habitus.files import file_of, is_examination
 from habitus.jobs.model import Job
 from habitus.web.api.answers import answer
-from habitus.web.api.asking import IfMatch, Json, Line, OnceKey, Opened, expected, told, uploaded
+from habitus.web.api.asking import IfMatch, Json, Line, OnceKey, Opened, as_json, expected_version, read_upload
 
 router = APIRouter(tags=["skills"])
 
@@ -39,7 +39,7 @@ async def put_file(
 
 
 def _put_file(habitus: Opened, name: str, path: str, content: bytes, if_match: str | None, reason: str) -> Json:
-    author, version = habitus.person(reason), expected(if_match, habitus.skills.find(name).layer)
+    author, version = habitus.person(reason), expected_version(if_match, habitus.skills.find(name).layer)
     made = habitus.skills.edit_file(name, path, content, author, expected_version=version)
     return {"name": name, "version": made.version}
 
@@ -48,16 +48,16 @@ def _put_file(habitus: Opened, name: str, path: str, content: bytes, if_match: s
 def upload(habitus: Opened, file: UploadFile, save: bool = False, overwrite: bool = False, key: OnceKey = "") -> Json:
     """What is in a .md, .zip or .tar.gz, and what a scan finds in it; with `save` it is taken in as well, what is large
     by a job."""
-    sent = uploaded(file)
+    sent = read_upload(file)
 
     def make(attempt: Attempt) -> Json:
         taken = uploading.take(habitus, sent, overwrite=overwrite, id=attempt.id)
-        answer: Json = told(json_of.result(taken))
+        answer: Json = as_json(json_of.result(taken))
         return answer
 
     if save:
-        return once(habitus, key, ["uploads", told(sent.name), file_of(sent.content).sha256, overwrite], make)
-    answer: Json = told(uploading.look(habitus.skills, habitus.screening, sent))
+        return once(habitus, key, ["uploads", as_json(sent.name), file_of(sent.content).sha256, overwrite], make)
+    answer: Json = as_json(uploading.look(habitus.skills, habitus.screening, sent))
     return answer
 
 
@@ -72,7 +72,7 @@ def add(habitus: Opened, wanted: Addition, key: OnceKey = "") -> Json:
 
     def make(attempt: Attempt) -> Json:
         taken = updating.add_from_web(habitus, wanted.source, overwrite=wanted.overwrite)
-        answer: Json = told(json_of.result(taken))
+        answer: Json = as_json(json_of.result(taken))
         return answer
 
-    return once(habitus, key, ["additions", told(wanted.source), wanted.overwrite], make)
+    return once(habitus, key, ["additions", as_json(wanted.source), wanted.overwrite], make)

@@ -15,7 +15,7 @@ from habitus.recipes.catalogue import SkillRecipe
 from habitus.sandbox.model import ToolRun
 from habitus.tools.model import CodeTool, Regression, ToolStatus
 from habitus.web.api.answers import TaskRow, answer, many
-from habitus.web.api.asking import Body, Json, Opened, told
+from habitus.web.api.asking import Body, Json, Opened, as_json
 
 router = APIRouter(prefix="/skills/{name}", tags=["skills"])
 
@@ -35,20 +35,20 @@ def tool(habitus: Opened, name: str) -> Json:
     found = habitus.tools.get(name)
     is_whole = found.status is not ToolStatus.BROKEN
     code, cases = (habitus.tools.code(name), habitus.tools.cases(name)) if is_whole else ("", ())
-    return {**told(found), "code": told(code), "cases": told(json_of.result(cases))}
+    return {**as_json(found), "code": as_json(code), "cases": as_json(json_of.result(cases))}
 
 
 @router.post("/run", response_model=ToolRun)
 def run(habitus: Opened, name: str, wanted: Given) -> Json:
     """Call its tool; that counts as any other use."""
-    answer: Json = told(running_code.run_tool(habitus, name, wanted.payload))
+    answer: Json = as_json(running_code.run_tool(habitus, name, wanted.payload))
     return answer
 
 
 @router.post("/test", response_model=Regression)
 def test(habitus: Opened, name: str) -> Json:
     """Run the tests that its tool passed before once more."""
-    answer: Json = told(running_code.check_tool(habitus, name))
+    answer: Json = as_json(running_code.check_tool(habitus, name))
     return answer
 
 
@@ -57,13 +57,13 @@ def list_recipes(habitus: Opened, name: str) -> Json:
     """Its recipes, each with its steps, and what keeps one from running."""
     skill = habitus.skills.find(name).name
     mine = [recipe for recipe in habitus.recipes.all() if recipe.skill == skill]
-    return {"recipes": [{**told(recipe), "name": recipe.name} for recipe in mine]}
+    return {"recipes": [{**as_json(recipe), "name": recipe.name} for recipe in mine]}
 
 
 @router.post("/recipes/{recipe}", response_model=ToolResult)
 def run_recipe(habitus: Opened, name: str, recipe: str, wanted: Given) -> Json:
     """Run one of its recipes, in a turn of its own that is written down."""
-    answer: Json = told(recipes.run(habitus.recipes, habitus.turn, recipe, wanted.payload))
+    answer: Json = as_json(recipes.run(habitus.recipes, habitus.turn, recipe, wanted.payload))
     return answer
 
 
@@ -73,7 +73,7 @@ def show_trust(habitus: Opened, name: str) -> Json:
     target = trusting.trustable_skill(habitus.skills, name)
     return {
         "is_trusted": trusting.is_trusted(habitus.trust, habitus.approvals, target),
-        "dangers": told(trusting.dangers(habitus, target)),
+        "dangers": as_json(trusting.dangers(habitus, target)),
     }
 
 

@@ -66,10 +66,10 @@ def show(
 
 @router.get("/activity/{id}")
 def show_one(request: Request, habitus: Opened, id: str) -> HTMLResponse:
-    return _shown(request, habitus, id)
+    return _show_page(request, habitus, id)
 
 
-def _shown(request: Request, habitus: Habitus, id: str, said: Said | None = None) -> HTMLResponse:
+def _show_page(request: Request, habitus: Habitus, id: str, said: Said | None = None) -> HTMLResponse:
     session = past_session(habitus.settings, habitus.journal, id)
     views = [shown_turn(turn) for turn in session.turns]
     return page(request, "session.html", said=said, session=session, views=views)
@@ -79,4 +79,4 @@ def _shown(request: Request, habitus: Habitus, id: str, said: Said | None = None
 def say(request: Request, habitus: Opened, id: str, turn: str, ok: Annotated[bool, Form()]) -> HTMLResponse:
     """The person's word on a turn; a second one corrects the first."""
     judge(habitus, turn, ok=ok, by="user")
-    return _shown(request, habitus, id, Said(text="Thank you: it counts for what was used there."))
+    return _show_page(request, habitus, id, Said(text="Thank you: it counts for what was used there."))

@@ -17,10 +17,10 @@ from habitus.app import Habitus
 from habitus.app.conversations.past_sessions import past_sessions, shown_turn
 from habitus.app.conversations.talking import Happening, Over, Talks, Wanted
 from habitus.errors import NotFound, UserError
-from habitus.web.api.asking import Opened, Talking, uploaded
+from habitus.web.api.asking import Opened, Talking, read_upload
 from habitus.web.rendering import page, part
 from habitus.web.security import LARGE
-from habitus.web.streams import Happened, Put, streamed
+from habitus.web.streams import Happened, Put, stream_events
 
 router = APIRouter(include_in_schema=False)
 
@@ -29,15 +29,15 @@ Sent = Annotated[Sequence[UploadFile], File()]
 
 @router.get("/chat")
 def show(request: Request, habitus: Opened, talks: Talking) -> HTMLResponse:
-    return _shown(request, habitus, talks, "")
+    return _show_page(request, habitus, talks, "")
 
 
 @router.get("/chat/{id}")
 def show_one(request: Request, habitus: Opened, talks: Talking, id: str) -> HTMLResponse:
-    return _shown(request, habitus, talks, id)
+    return _show_page(request, habitus, talks, id)
 
 
-def _shown(request: Request, habitus: Habitus, talks: Talks, id: str) -> HTMLResponse:
+def _show_page(request: Request, habitus: Habitus, talks: Talks, id: str) -> HTMLResponse:
     live = talks.going_on(id)
     turns = habitus.journal.turns_of(id, user=habitus.settings.user) if id else []
     if id and not turns and live is None:
@@ -69,21 +69,21 @@ def _missing(talks: Talks) -> UserError | None:
 def begin(
     request: Request, habitus: Opened, talks: Talking, text: Annotated[str, Form()] = "", files: Sent = ()
 ) -> HTMLResponse:
-    return _said(request, habitus, talks, text, "", files)
+    return _say(request, habitus, talks, text, "", files)
 
 
 @router.post("/chat/{id}")
 def go_on(
     request: Request, habitus: Opened, talks: Talking, id: str, text: Annotated[str, Form()] = "", files: Sent = ()
 ) -> HTMLResponse:
-    return _said(request, habitus, talks, text, id, files)
+    return _say(request, habitus, talks, text, id, files)
 
 
-def _said(
+def _say(
     request: Request, habitus: Habitus, talks: Talks, text: str, id: str, files: Sequence[UploadFile]
 ) -> HTMLResponse:
-    id = talks.say(text, id, [uploaded(file) for file in files if file.filename])
-    answer = _shown(request, habitus, talks, id)
+    id = talks.say(text, id, [read_upload(file) for file in files if file.filename])
+    answer = _show_page(request, habitus, talks, id)
     answer.headers["HX-Push-Url"] = f"/chat/{id}"
     return answer
 
@@ -112,14 +112,14 @@ async def events(
     """What happens in the turn that runs, from its beginning or from where the browser lost the line."""
     talks.find(id)  # said before anything is sent
     start = int(last_event_id) if last_event_id.isdecimal() else after
-    return streamed(_told(habitus, talks, id, start))
+    return stream_events(_stream_events(habitus, talks, id, start))
 
 
-async def _told(habitus: Habitus, talks: Talks, id: str, after: int) -> AsyncIterator[Happened]:
+async def _stream_events(habitus: Habitus, talks: Talks, id: str, after: int) -> AsyncIterator[Happened]:
     abouts: dict[str, str] = {}
     before: Happening | None = None
     while True:
-        for happening in await talks.heard(id, after):
+        for happening in await talks.events_since(id, after):
             after += 1
             if isinstance(happening, ToolStarted):
                 abouts[happening.call] = about(happening.arguments)

@@ -17,10 +17,10 @@ router = APIRouter(include_in_schema=False)
 
 @router.get("/connections")
 def show(request: Request, habitus: Opened) -> HTMLResponse:
-    return _shown(request, habitus)
+    return _show_page(request, habitus)
 
 
-def _shown(request: Request, habitus: Habitus, said: Said | None = None) -> HTMLResponse:
+def _show_page(request: Request, habitus: Habitus, said: Said | None = None) -> HTMLResponse:
     listed = agents.list_agents(habitus, Nothing())
     found, known = listed.agents, {one.name for one in listed.agents if one.is_used or one.is_connected}
     return page(
@@ -47,10 +47,10 @@ def changes(habitus: Opened, agent: str, leaving: bool = False) -> HTMLResponse:
 def connect(request: Request, habitus: Opened, agent: str) -> HTMLResponse:
     done = agents.connect(habitus, agents.OneAgent(agent=agent))
     text = " ".join(part for part in (f"{done.title} is connected. Start it anew.", done.note) if part)
-    return _shown(request, habitus, Said(text=text))
+    return _show_page(request, habitus, Said(text=text))
 
 
 @router.post("/connections/{agent}/disconnect")
 def disconnect(request: Request, habitus: Opened, agent: str) -> HTMLResponse:
     done = agents.disconnect(habitus, agents.OneAgent(agent=agent))
-    return _shown(request, habitus, Said(text=f"{done.title} is disconnected; its files are as they were."))
+    return _show_page(request, habitus, Said(text=f"{done.title} is disconnected; its files are as they were."))

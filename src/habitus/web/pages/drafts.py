@@ -21,7 +21,7 @@ class Draft:
     body: str = ""
 
     @property
-    def given(self) -> dict[str, Any]:
+    def given_fields(self) -> dict[str, Any]:
         """Its fields as an input takes them."""
         return dict(Fields(**self.texts).values)
 
@@ -33,12 +33,12 @@ def draft_with(skill: Skill | None) -> Draft:
     )
 
 
-def _sent(body: Annotated[str, Form()] = "", **texts: str) -> Draft:
+def _read_form(body: Annotated[str, Form()] = "", **texts: str) -> Draft:
     """As it was sent; browsers end lines in their own way."""
     return Draft(texts={name: text.strip() for name, text in texts.items()}, body=body.replace("\r\n", "\n"))
 
 
-_sent.__dict__["__signature__"] = inspect.Signature(
+_read_form.__dict__["__signature__"] = inspect.Signature(
     [
         inspect.Parameter(
             name, inspect.Parameter.KEYWORD_ONLY, default="", annotation=Annotated[str, Form(max_length=most)]
@@ -47,4 +47,4 @@ _sent.__dict__["__signature__"] = inspect.Signature(
     ]
 )
 
-Drafted = Annotated[Draft, Depends(_sent)]
+Drafted = Annotated[Draft, Depends(_read_form)]

@@ -20,7 +20,7 @@ def enter(request: Request, key: str = "") -> Response:
         mend = "To become somebody else here, copy the link into the address line."
         return page_of_problem(HTTPStatus.FORBIDDEN, "You are signed in already.", mend)
     keys: Keys = request.app.state.keys
-    cookie = keys.entered(key)
+    cookie = keys.enter(key)
     if cookie is None:
         mend = "A link works once. Start 'habitus up' again for a new one; whoever is signed in stays so."
         return page_of_problem(HTTPStatus.FORBIDDEN, "This link was used already.", mend)

@@ -70,7 +70,7 @@ def undo_decision(request: Request, habitus: Opened, undo: Annotated[list[str], 
 @router.api_route("/review/{rest:path}", methods=_METHODS)
 @router.api_route("/today", methods=_METHODS)
 @router.api_route("/today/{rest:path}", methods=_METHODS)
-def moved(request: Request) -> RedirectResponse:
+def redirect_moved(request: Request) -> RedirectResponse:
     """The page under its name of today, with whatever else the address says."""
     path = request.url.path.lstrip("/")
     old = next(old for old in _MOVED if path == old or path.startswith(f"{old}/"))

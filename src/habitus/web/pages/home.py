@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from habitus.app import Habitus
 from habitus.app.declaring import Nothing
-from habitus.app.growth.remedies import repeated
+from habitus.app.growth.remedies import repeated_failures
 from habitus.app.review.inbox import InboxItem
 from habitus.app.review.today import Today, today
 from habitus.app.use_cases import review
@@ -164,4 +164,4 @@ def _mending(first: Today) -> Iterator[Need]:
 @router.get("/failing")
 def failing(habitus: Opened) -> HTMLResponse:
     """What fails again and again; the page asks for it when it stands, because many conversations are read for it."""
-    return fragment("home_failing.html", failing=repeated(habitus))
+    return fragment("home_failing.html", failing=repeated_failures(habitus))

@@ -15,10 +15,10 @@ from habitus.app.use_cases import agents
 from habitus.errors import Invalid
 from habitus.jobs.model import Job
 from habitus.skills.importing import Verdict
-from habitus.web.api.asking import Opened, uploaded
+from habitus.web.api.asking import Opened, read_upload
 from habitus.web.pages import jobs
 from habitus.web.rendering import Said, fragment, page
-from habitus.web.words import counted
+from habitus.web.words import count_of
 
 router = APIRouter(include_in_schema=False)
 
@@ -27,39 +27,39 @@ _ROWS = 500  # of what became of each
 
 @router.get("/import")
 def show(request: Request, habitus: Opened) -> HTMLResponse:
-    return _shown(request, habitus)
+    return _show_page(request, habitus)
 
 
-def _shown(request: Request, habitus: Habitus, taken: TakenIn | None = None) -> HTMLResponse:
+def _show_page(request: Request, habitus: Habitus, taken: TakenIn | None = None) -> HTMLResponse:
     is_owner = not habitus.settings.is_guest and request.state.may_change
     folders = agents.list_folders(habitus, Nothing()).folders if is_owner else ()
-    said = None if taken is None else Said(text=_told(taken), undo=taken.undo, is_bad=taken.is_refused)
+    said = None if taken is None else Said(text=_describe_import(taken), undo=taken.undo, is_bad=taken.is_refused)
     return page(request, "import.html", said=said, taken=taken, folders=folders, most=_ROWS)
 
 
-def _told(taken: TakenIn) -> str:
+def _describe_import(taken: TakenIn) -> str:
     held = sum(result.verdict is Verdict.HELD for result in taken.results)
-    told = [f"Saved: {counted(len(taken.new_skills), 'skill')}."]
+    told = [f"Saved: {count_of(len(taken.new_skills), 'skill')}."]
     return " ".join([*told, f"Waiting for you: {held}."] if held else told)
 
 
 @router.post("/import/look")
 def look(habitus: Opened, file: UploadFile) -> HTMLResponse:
     """What is in a file, before anything of it is saved."""
-    return fragment("looked.html", looked=uploading.look(habitus.skills, habitus.screening, uploaded(file)))
+    return fragment("looked.html", looked=uploading.look(habitus.skills, habitus.screening, read_upload(file)))
 
 
 @router.post("/import/take")
 def take(
     request: Request, habitus: Opened, file: UploadFile, overwrite: Annotated[bool, Form()] = False
 ) -> HTMLResponse:
-    taken = uploading.take(habitus, uploaded(file), overwrite=overwrite)
+    taken = uploading.take(habitus, read_upload(file), overwrite=overwrite)
     if isinstance(taken, Job):
         said = Said(text="It is large: a worker takes it in, and you see here how far it is.")
-        answer = jobs.shown(request, habitus, said)
+        answer = jobs.show_page(request, habitus, said)
         answer.headers["HX-Push-Url"] = "/automation"
         return answer
-    return _shown(request, habitus, taken)
+    return _show_page(request, habitus, taken)
 
 
 @router.post("/import/address")
@@ -67,10 +67,10 @@ def add(request: Request, habitus: Opened, source: Annotated[str, Form(max_lengt
     """Fetch from an address and take in."""
     if not source.strip():
         raise Invalid("No address was given.", mend="Give https://… or OWNER/REPO.")
-    return _shown(request, habitus, updating.add_from_web(habitus, source.strip()))
+    return _show_page(request, habitus, updating.add_from_web(habitus, source.strip()))
 
 
 @router.post("/import/agent/{agent}")
 def take_from_agent(request: Request, habitus: Opened, agent: str) -> HTMLResponse:
     """What an agent has in folders of its own on this machine."""
-    return _shown(request, habitus, agents.take_in(habitus, agents.OneAgent(agent=agent)))
+    return _show_page(request, habitus, agents.take_in(habitus, agents.OneAgent(agent=agent)))

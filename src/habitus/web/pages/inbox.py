@@ -26,7 +26,7 @@ from habitus.skills.review import Proposal, ProposalState
 from habitus.web.api.asking import Opened
 from habitus.web.diffs import side_by_side
 from habitus.web.rendering import Said, fragment, page
-from habitus.web.words import counted
+from habitus.web.words import count_of
 
 router = APIRouter(include_in_schema=False)
 
@@ -57,15 +57,15 @@ class View:
 
 @router.get("/inbox")
 def show(request: Request, habitus: Opened, limit: Annotated[int, Query(ge=1, le=500)] = _PAGE) -> HTMLResponse:
-    return _shown(request, habitus, limit=limit)
+    return _show_page(request, habitus, limit=limit)
 
 
 @router.get("/inbox/{id}")
 def show_one(request: Request, habitus: Opened, id: str) -> HTMLResponse:
-    return _shown(request, habitus, opened=inbox.get(habitus, id))
+    return _show_page(request, habitus, opened=inbox.get(habitus, id))
 
 
-def _shown(
+def _show_page(
     request: Request, habitus: Habitus, said: Said | None = None, opened: InboxItem | None = None, limit: int = _PAGE
 ) -> HTMLResponse:
     """With the one that was asked for open, or on a wide screen the first."""
@@ -79,7 +79,7 @@ def _shown(
         total=len(found),
         is_open=opened is not None,
         view=None if first is None else _view(habitus, first),
-        decided=inbox.decided(habitus.review, _DECIDED),
+        decided=inbox.decided_items(habitus.review, _DECIDED),
         elsewhere=habitus.review.is_elsewhere,
         most_files=_FILES,
         limit=limit + _PAGE,
@@ -103,7 +103,7 @@ def _view(habitus: Habitus, item: InboxItem) -> View:
         made_on=subject.made_on,
         conversation=subject.conversation,
         new=new,
-        files=comparing.proposed(habitus.review, subject),
+        files=comparing.proposed_changes(habitus.review, subject),
         twins=tuple(comparing.twins(habitus.skills, subject)),
         text=editable(change.tree)[1].decode("utf-8", "replace") if change.tree and is_waiting else None,
         trial=subject.trial,
@@ -154,7 +154,7 @@ def _proposal(habitus: Habitus, id: str) -> Proposal:
 def _files(habitus: Habitus, proposal: Proposal, beside: str = "") -> Sequence[FileChange]:
     if beside:
         return comparing.twins(habitus.skills, proposal).get(beside, ())
-    return comparing.proposed(habitus.review, proposal)
+    return comparing.proposed_changes(habitus.review, proposal)
 
 
 @router.get("/inbox/effect/{id}")
@@ -176,7 +176,7 @@ def approve(request: Request, habitus: Opened, id: str) -> HTMLResponse:
     following = _following(habitus, id)
     (done,) = review.approve(habitus, review.Approval(ids=(id,))).approved
     text = f"Approved; {done.due_on} carries it out." if done.due_on else "Approved."
-    return _decided(request, habitus, Said(text=text, undo=done.undo), following)
+    return _show_decided(request, habitus, Said(text=text, undo=done.undo), following)
 
 
 @router.post("/inbox/{id}/reject")
@@ -186,15 +186,15 @@ def reject(request: Request, habitus: Opened, id: str, reason: Annotated[str, Fo
     subject = done.item.subject
     is_told = isinstance(subject, Proposal) and subject.author.is_automatic
     text = "Turned down; the agent is told why." if is_told else "Turned down."
-    return _decided(request, habitus, Said(text=text, undo=done.undo), following)
+    return _show_decided(request, habitus, Said(text=text, undo=done.undo), following)
 
 
 @router.post("/inbox/{id}/choose")
 def choose(request: Request, habitus: Opened, id: str, others: Annotated[list[str], Form()]) -> HTMLResponse:
     """Take this one of several that say the same; its undo lets all of them wait again."""
     done = review.choose(habitus, review.Choice(id=id, others=tuple(others)))
-    said = Said(text=f"Approved; {counted(len(done.turned_down), 'other')} turned down.", undo=done.taken.undo)
-    return _shown(request, habitus, said)
+    said = Said(text=f"Approved; {count_of(len(done.turned_down), 'other')} turned down.", undo=done.taken.undo)
+    return _show_page(request, habitus, said)
 
 
 def _following(habitus: Habitus, id: str) -> str:
@@ -203,18 +203,18 @@ def _following(habitus: Habitus, id: str) -> str:
     return next((after for one, after in itertools.pairwise(ids) if one == id), "")
 
 
-def _decided(request: Request, habitus: Habitus, said: Said, following: str) -> HTMLResponse:
-    return _shown(request, habitus, said, inbox.get(habitus, following) if following else None)
+def _show_decided(request: Request, habitus: Habitus, said: Said, following: str) -> HTMLResponse:
+    return _show_page(request, habitus, said, inbox.get(habitus, following) if following else None)
 
 
 @router.post("/inbox/{id}/reopen")
 def reopen(request: Request, habitus: Opened, id: str) -> HTMLResponse:
     (item,) = review.reopen(habitus, review.Reopening(ids=(id,))).reopened
-    return _shown(request, habitus, Said(text="It waits for you again."), item)
+    return _show_page(request, habitus, Said(text="It waits for you again."), item)
 
 
 @router.post("/inbox/{id}/mend")
 def mend(request: Request, habitus: Opened, id: str, text: Annotated[str, Form()]) -> HTMLResponse:
     done = review.edit(habitus, review.NewText(id=id, text=text.replace("\r\n", "\n")))
     said = Said(text="Changed; it still waits for you." if done.changed else "Nothing changed.")
-    return _shown(request, habitus, said, done.item)
+    return _show_page(request, habitus, said, done.item)

@@ -16,7 +16,7 @@ _SHOWN = 20  # skills that are never used, and candidates
 
 @router.get("/insights")
 def show(request: Request, habitus: Opened) -> HTMLResponse:
-    unused, tried = insights.unused(habitus), insights.tried_candidates(habitus)
+    unused, tried = insights.unused_skills(habitus), insights.tried_candidates(habitus)
     return page(
         request,
         "insights.html",

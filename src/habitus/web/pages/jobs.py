@@ -20,7 +20,7 @@ from habitus.jobs.model import Job
 from habitus.settings import DAYS
 from habitus.web.api.asking import Opened
 from habitus.web.rendering import Said, page, part
-from habitus.web.streams import Happened, Put, streamed
+from habitus.web.streams import Happened, Put, stream_events
 
 router = APIRouter(include_in_schema=False)
 
@@ -29,10 +29,10 @@ _SHOWN = 50
 
 @router.get("/automation")
 def show(request: Request, habitus: Opened) -> HTMLResponse:
-    return shown(request, habitus)
+    return show_page(request, habitus)
 
 
-def shown(request: Request, habitus: Habitus, said: Said | None = None) -> HTMLResponse:
+def show_page(request: Request, habitus: Habitus, said: Said | None = None) -> HTMLResponse:
     found = cases.list_jobs(habitus, JobList(done=True, limit=_SHOWN)).jobs
     is_live = not all(job.state.is_over for job in found)
     planned = cases.list_scheduled(habitus, Nothing()).schedule
@@ -44,19 +44,19 @@ def shown(request: Request, habitus: Habitus, said: Said | None = None) -> HTMLR
 @router.get("/automation/live")
 async def live(habitus: Opened) -> StreamingResponse:
     """The list whenever something about it changes, until everything is done."""
-    return streamed(_followed(habitus))
+    return stream_events(_follow_jobs(habitus))
 
 
-async def _followed(habitus: Habitus) -> AsyncIterator[Happened]:
+async def _follow_jobs(habitus: Habitus) -> AsyncIterator[Happened]:
     async with aclosing(jobs.follow(habitus)) as changes:
         async for found in changes:
             is_over = all(job.state.is_over for job in found)
-            yield Happened(put=Put.OVER if is_over else Put.WHOLE, data=_listed(found[:_SHOWN]))
+            yield Happened(put=Put.OVER if is_over else Put.WHOLE, data=_render_list(found[:_SHOWN]))
             if is_over:
                 return
 
 
-def _listed(found: Sequence[Job]) -> str:
+def _render_list(found: Sequence[Job]) -> str:
     return part("jobs_list.html", jobs=found)
 
 
@@ -67,7 +67,7 @@ def add(
     """Leave something to a worker; several files stand on lines of their own."""
     given = tuple(line.strip() for line in words.splitlines() if line.strip())
     cases.add(habitus, NewJob(kind=kind, words=given))
-    return shown(request, habitus, Said(text="It is left to the next worker that is free."))
+    return show_page(request, habitus, Said(text="It is left to the next worker that is free."))
 
 
 @router.post("/automation/schedule/{kind}")
@@ -77,16 +77,16 @@ def reschedule(
     """When a kind of job starts by itself: off, hourly, daily, or on a day of the week."""
     when = how if how in ("off", "hourly") else f"{how if how == 'daily' else f'weekly on {how}'} at {at or '03:00'}"
     done = cases.set_schedule(habitus, NewTimes(kind=kind, when=when))
-    return shown(request, habitus, Said(text="Saved.", undo=done.undo))
+    return show_page(request, habitus, Said(text="Saved.", undo=done.undo))
 
 
 @router.post("/automation/{id}/cancel")
 def cancel(request: Request, habitus: Opened, id: str) -> HTMLResponse:
     cases.cancel(habitus, OneJob(id=id))
-    return shown(request, habitus, Said(text="It ends before its next part."))
+    return show_page(request, habitus, Said(text="It ends before its next part."))
 
 
 @router.post("/automation/{id}/retry")
 def retry(request: Request, habitus: Opened, id: str) -> HTMLResponse:
     cases.retry(habitus, OneJob(id=id))
-    return shown(request, habitus, Said(text="It goes on where it had come to."))
+    return show_page(request, habitus, Said(text="It goes on where it had come to."))

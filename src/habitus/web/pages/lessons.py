@@ -28,10 +28,12 @@ def show(request: Request, habitus: Opened, kind: str = "", trust: str = "", ord
         trust=TrustLevel(trust) if trust in list(TrustLevel) else None,
         by_use=order == "use",
     )
-    return _shown(request, habitus, filters=filters)
+    return _show_page(request, habitus, filters=filters)
 
 
-def _shown(request: Request, habitus: Habitus, said: Said | None = None, filters: LessonFilters = _ALL) -> HTMLResponse:
+def _show_page(
+    request: Request, habitus: Habitus, said: Said | None = None, filters: LessonFilters = _ALL
+) -> HTMLResponse:
     found = browse_lessons(habitus.memory, filters)
     return page(request, "lessons.html", said=said, found=found, filters=filters)
 
@@ -51,7 +53,7 @@ def add(
 ) -> HTMLResponse:
     done = lessons.add(habitus, lessons.NewLesson(text=text, kind=kind))
     told = "Known already; it counts for more now." if done.status is Status.REINFORCED else "Remembered."
-    return _shown(request, habitus, Said(text=told, undo=done.undo))
+    return _show_page(request, habitus, Said(text=told, undo=done.undo))
 
 
 @router.post("/lessons/{id}")
@@ -77,10 +79,10 @@ def edit(
 @router.post("/lessons/{id}/away")
 def away(request: Request, habitus: Opened, id: str) -> HTMLResponse:
     done = lessons.remove(habitus, lessons.ManyLessons(ids=(id,)))
-    return _shown(request, habitus, Said(text="Put away.", undo=done.undo))
+    return _show_page(request, habitus, Said(text="Put away.", undo=done.undo))
 
 
 @router.post("/lessons/{id}/restore")
 def restore(request: Request, habitus: Opened, id: str) -> HTMLResponse:
     done = lessons.restore(habitus, lessons.ManyLessons(ids=(id,)))
-    return _shown(request, habitus, Said(text="It is back.", undo=done.undo))
+    return _show_page(request, habitus, Said(text="It is back.", undo=done.undo))

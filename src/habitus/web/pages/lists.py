@@ -13,7 +13,7 @@ from habitus.app.operation.check_state import Check, CheckState
 from habitus.app.use_cases import writing
 from habitus.web.api.asking import Opened
 from habitus.web.rendering import Said, moment, page
-from habitus.web.words import CHECK_PAGES, TOOL_STATES, check, counted, who, without_commands, without_terminal
+from habitus.web.words import CHECK_PAGES, TOOL_STATES, check, count_of, who, without_commands, without_terminal
 
 router = APIRouter(include_in_schema=False)
 
@@ -39,7 +39,7 @@ def tools(request: Request, habitus: Opened) -> HTMLResponse:
             name=tool.name,
             text=tool.description,
             note=without_commands(tool.reason)
-            or f"{counted(tool.cases, 'test')}" + (f", passed {moment(tool.proved_on)}" if tool.proved_on else ""),
+            or f"{count_of(tool.cases, 'test')}" + (f", passed {moment(tool.proved_on)}" if tool.proved_on else ""),
             href=f"/skills/{tool.name}?tab=code",
             mark=TOOL_STATES[tool.status][0],
             kind=TOOL_STATES[tool.status][1],
@@ -64,7 +64,7 @@ def _archive(request: Request, habitus: Habitus, said: Said | None = None) -> HT
             note=f"Version {one.version}, {moment(one.archived_on)}",
             post=f"/archive/{one.id}",
         )
-        for one in habitus.skills.archived()
+        for one in habitus.skills.list_archived()
     ]
     lead, empty = "Nothing is ever thrown away.", "Skills that you put away stand here, and can be brought back."
     return page(

@@ -33,7 +33,7 @@ def write(request: Request, habitus: Opened, draft: Drafted) -> HTMLResponse:
     if not title:
         raise Invalid("The skill has no title.", mend="Say in a few words what it is about.")
     name = names.unique_name(names.slugify(title), habitus.skills.is_taken)
-    made = writing.new(habitus, writing.SkillDraft(name=name, body=draft.body, **draft.given))
+    made = writing.new(habitus, writing.SkillDraft(name=name, body=draft.body, **draft.given_fields))
     answer = skill.shown_page(request, habitus, made.name, said=Said(text="Saved.", undo=made.undo))
     answer.headers["HX-Push-Url"] = f"/skills/{made.name}"
     return answer

@@ -15,5 +15,5 @@ router = APIRouter(include_in_schema=False)
 @router.get("/try")
 def try_request(request: Request, habitus: Opened) -> HTMLResponse:
     text = request.query_params.get("request", "")[:10_000]
-    tried = explaining.tried(habitus, text) if text.strip() else None
+    tried = explaining.try_request(habitus, text) if text.strip() else None
     return page(request, "playground.html", tried=tried, request_text=text)

@@ -54,7 +54,7 @@ def show(request: Request, habitus: Opened) -> HTMLResponse:
         for one in found.grants
         if one.kind is GrantKind.HOST
     ]
-    called = [_called(one) for one in secrets.calls(habitus)]
+    called = [_describe_call(one) for one in secrets.calls(habitus)]
     lead = "Passwords and keys for skills that act on real accounts. No agent sees them, and neither does this page."
     empty = "A secret is kept where Habitus runs, in a terminal, so that it never goes through a page."
     below = (("What skills ask for", asked), ("What they may reach", reached), ("What was called", called))
@@ -70,7 +70,7 @@ def show(request: Request, habitus: Opened) -> HTMLResponse:
     )
 
 
-def _called(call: Call) -> Line:
+def _describe_call(call: Call) -> Line:
     mark, kind = ("refused", "bad") if call.is_refused else _OUTCOMES[call.outcome.kind]
     given = f", with {', '.join(call.secrets)}" if call.secrets else ""
     return Line(

@@ -96,13 +96,13 @@ _ROOTS = {IMPORTED: "Skills that were brought in", APPROVED: "Code of your own s
 
 @router.get("/settings")
 def show(request: Request, habitus: Opened) -> HTMLResponse:
-    return _shown(request, habitus)
+    return _show_page(request, habitus)
 
 
-def _shown(request: Request, habitus: Habitus, said: Said | None = None) -> HTMLResponse:
+def _show_page(request: Request, habitus: Habitus, said: Said | None = None) -> HTMLResponse:
     values = {one.key: one for one in configuring.values(habitus.settings, os.environ)}
     known = {key for settings in GROUPS.values() for key in settings}
-    trusted = [(_ROOTS.get(one.root, one.root), one) for one in trusting.trusted(habitus)]
+    trusted = [(_ROOTS.get(one.root, one.root), one) for one in trusting.list_trusted(habitus)]
     return page(
         request,
         "settings.html",
@@ -125,4 +125,4 @@ def put(
     told = "Saved." if done.is_changed else "Nothing was changed."
     if done.is_overruled:
         told = "It is written down; the environment has another value, which wins."
-    return _shown(request, habitus_of(request), Said(text=told, undo=done.undo))
+    return _show_page(request, habitus_of(request), Said(text=told, undo=done.undo))

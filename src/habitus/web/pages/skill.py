@@ -25,7 +25,7 @@ from habitus.skills.trees import MAIN_FILES
 from habitus.tools.model import ToolStatus, asked_for
 from habitus.web import charts, words
 from habitus.web.api.asking import Opened
-from habitus.web.diffs import Compared, drawn
+from habitus.web.diffs import Compared, draw_diffs
 from habitus.web.pages import skills
 from habitus.web.pages.drafts import Drafted, draft_with
 from habitus.web.rendering import Said, markdown, page
@@ -91,7 +91,7 @@ def _history(habitus: Habitus, name: str, old: int, version: int) -> dict[str, A
         made = comparing.VersionChange(before=old, after=version, files=changes)
     elif version:
         made = comparing.made_by(habitus.skills, name, version)
-    return {"versions": versions, "made": made, "drawn": drawn(made.files if made else ())}
+    return {"versions": versions, "made": made, "drawn": draw_diffs(made.files if made else ())}
 
 
 def _tabs(shown: ShownSkill) -> dict[str, str]:
@@ -127,7 +127,7 @@ def _of_tab(habitus: Habitus, shown: ShownSkill, tab: str, text: str, file: str)
         case "files":
             return {"file": file, "text": _text(habitus, shown, file) if file else None}
         case "fared":
-            found = faring.fared(habitus, shown.item)
+            found = faring.record_of(habitus, shown.item)
             effects = charts.of_findings(found.findings)
             return {"charts": charts.of_uses(found), "findings": found.findings, "effects": effects}
         case "improve":
@@ -202,7 +202,7 @@ def _diff_of(habitus: Habitus, name: str, found: Improvements) -> dict[str, tupl
     """What each candidate changes in the version that it began with."""
     kept = {version.number for version in habitus.skills.history(name)}
     return {
-        one.candidate.id: drawn(comparing.candidate(habitus.skills, name, one.candidate.base, one.candidate.text))
+        one.candidate.id: draw_diffs(comparing.candidate(habitus.skills, name, one.candidate.base, one.candidate.text))
         for one in found.candidates
         if one.candidate.base in kept
     }
@@ -232,12 +232,12 @@ def edit(
     reason: Annotated[str, Form()] = "",
 ) -> HTMLResponse:
     """Save; whoever comes second keeps their text and sees what differs."""
-    wanted = writing.SkillEdit(name=name, body=draft.body, expect=str(version), reason=reason, **draft.given)
+    wanted = writing.SkillEdit(name=name, body=draft.body, expect=str(version), reason=reason, **draft.given_fields)
     try:
         done = writing.edit(habitus, wanted)
     except Stale:
         theirs = draft_with(show_skill(habitus, OneSkill(name=name)).skill).body
-        conflict = drawn([FileChange(path="Theirs, and yours", before=theirs, after=draft.body)])
+        conflict = draw_diffs([FileChange(path="Theirs, and yours", before=theirs, after=draft.body)])
         said = Said(text="Somebody else saved this skill first.", is_bad=True)
         return shown_page(request, habitus, name, "edit", said=said, draft=draft, reason=reason, conflict=conflict)
     said = Said(text=f"Saved as version {done.version}." if done.undo else "Nothing was changed.", undo=done.undo)
@@ -308,6 +308,6 @@ def away(request: Request, habitus: Opened, name: str) -> HTMLResponse:
     """Put it away; the list follows."""
     (gone,) = writing.remove(habitus, writing.SkillRemoval(names=(name,))).skills
     said = Said(text=f"{gone.name} is put away.", undo=gone.undo)
-    answer = skills.listed(request, habitus, skills.chosen(), said=said)
+    answer = skills.show_list(request, habitus, skills.filters_of(), said=said)
     answer.headers["HX-Push-Url"] = "/skills"
     return answer

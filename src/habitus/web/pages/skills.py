@@ -19,7 +19,7 @@ from habitus.skills.model import Source, Stage, State
 from habitus.web import charts
 from habitus.web.api.asking import Opened
 from habitus.web.rendering import Said, fragment, page
-from habitus.web.words import counted
+from habitus.web.words import count_of
 
 router = APIRouter(include_in_schema=False)
 
@@ -27,7 +27,7 @@ _PAGE = 50
 _FILTERS = ("q", "tag", "source", "stage", "state")
 
 
-def chosen(q: str = "", tag: str = "", source: str = "", stage: str = "", state: str = "") -> SkillList:
+def filters_of(q: str = "", tag: str = "", source: str = "", stage: str = "", state: str = "") -> SkillList:
     """The filters of an address; one that nobody knows counts as none."""
     return SkillList(
         q=q[:1000],
@@ -38,7 +38,7 @@ def chosen(q: str = "", tag: str = "", source: str = "", stage: str = "", state:
     )
 
 
-Chosen = Annotated[SkillList, Depends(chosen)]
+Chosen = Annotated[SkillList, Depends(filters_of)]
 
 
 @router.get("/skills")
@@ -48,7 +48,7 @@ def list_skills(
     if view == "map":
         return show_map(request, habitus)
     number = int(page) if page.isdecimal() and len(page) < 6 else 1
-    return listed(request, habitus, filters, sort=sort, number=max(number, 1))
+    return show_list(request, habitus, filters, sort=sort, number=max(number, 1))
 
 
 def show_map(request: Request, habitus: Opened) -> HTMLResponse:
@@ -56,7 +56,7 @@ def show_map(request: Request, habitus: Opened) -> HTMLResponse:
     return page(request, "skills_map.html", found=found, drawn=charts.skill_map(found) if found.dots else None)
 
 
-def listed(
+def show_list(
     request: Request,
     habitus: Opened,
     filters: SkillList,
@@ -117,7 +117,7 @@ def bulk(
 ) -> HTMLResponse:
     """Switch those that were chosen, or put them away."""
     said = _done_to(habitus, act, names or [])
-    return listed(request, habitus, chosen(q, tag, source, stage, state), sort=sort, said=said)
+    return show_list(request, habitus, filters_of(q, tag, source, stage, state), sort=sort, said=said)
 
 
 def _done_to(habitus: Opened, act: str, names: list[str]) -> Said:
@@ -125,6 +125,6 @@ def _done_to(habitus: Opened, act: str, names: list[str]) -> Said:
         return Said(text="Choose some skills first.", is_bad=True)
     if act == "away":
         gone = writing.remove(habitus, writing.SkillRemoval(names=tuple(names)))
-        return Said(text=f"Put away: {counted(len(gone.skills), 'skill')}.", undo=gone.undo)
+        return Said(text=f"Put away: {count_of(len(gone.skills), 'skill')}.", undo=gone.undo)
     done = writing.switch(habitus, names, on=act == "on")
-    return Said(text=f"Switched {'on' if act == 'on' else 'off'}: {counted(len(names), 'skill')}.", undo=done.undo)
+    return Said(text=f"Switched {'on' if act == 'on' else 'off'}: {count_of(len(names), 'skill')}.", undo=done.undo)

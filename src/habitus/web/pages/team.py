@@ -22,10 +22,10 @@ router = APIRouter(include_in_schema=False)
 
 @router.get("/team")
 def show(request: Request, habitus: Opened) -> HTMLResponse:
-    return _shown(request, habitus)
+    return _show_page(request, habitus)
 
 
-def _shown(
+def _show_page(
     request: Request, habitus: Habitus, said: Said | None = None, invited: InvitedUser | None = None
 ) -> HTMLResponse:
     found = users.list_users(habitus, Nothing())
@@ -48,13 +48,13 @@ def invite(
     """Somebody new, or for one who is known another role and a new link."""
     at = f"{request.url.scheme}://{request.headers['host']}"
     made = users.add(habitus, users.Invitation(name=name.strip().lower(), role=role, at=at))
-    return _shown(request, habitus, invited=made)
+    return _show_page(request, habitus, invited=made)
 
 
 @router.post("/team/{name}/remove")
 def remove(request: Request, habitus: Opened, name: str) -> HTMLResponse:
     done = users.remove(habitus, users.OneUser(name=name))
-    return _shown(request, habitus, Said(text=f"{done.removed} can no longer sign in."))
+    return _show_page(request, habitus, Said(text=f"{done.removed} can no longer sign in."))
 
 
 @router.post("/team/somebody-else")
@@ -62,4 +62,4 @@ def somebody_else(request: Request, habitus: Opened, on: Annotated[bool, Form()]
     """Whether nobody may approve what is their own."""
     done = desks_of(request).put(habitus, SOMEBODY_ELSE, "true" if on else None)
     text = "Somebody else must approve from now on." if on else "Everybody may approve what is their own."
-    return _shown(request, habitus_of(request), Said(text=text, undo=done.undo))
+    return _show_page(request, habitus_of(request), Said(text=text, undo=done.undo))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from habitus.learning.transcripts.lines import mapping, objects, string, text_of
 from habitus.learning.transcripts.model import Transcript
-from habitus.learning.transcripts.talk import Talk, listed
+from habitus.learning.transcripts.talk import Talk, as_list
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "amp"
@@ -23,16 +23,16 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
     unread: Counter[str] = Counter()
     talk = Talk(path.stem, SOURCE, redactor)
     for thread in objects(path, unread):
-        trees = listed(mapping(mapping(thread.get("env")).get("initial")).get("trees"))
+        trees = as_list(mapping(mapping(thread.get("env")).get("initial")).get("trees"))
         talk.locate(next((string(mapping(tree).get("uri")) for tree in trees), ""))
-        for message in map(mapping, listed(thread.get("messages"))):
+        for message in map(mapping, as_list(thread.get("messages"))):
             _take(talk, message)
             yield from talk.pieces()
-    yield talk.finished(unread)
+    yield talk.finish(unread)
 
 
 def _take(talk: Talk, message: Mapping[str, object]) -> None:
-    parts = [mapping(part) for part in listed(message.get("content"))]
+    parts = [mapping(part) for part in as_list(message.get("content"))]
     if message.get("role") == "user" and not any(part.get("type") == "tool_result" for part in parts):
         talk.hear(text_of(message.get("content")))
     for part in parts:

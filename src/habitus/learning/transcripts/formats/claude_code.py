@@ -40,7 +40,7 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
         if session.draft.is_large:
             yield session.piece()
     session.draft.unread.update(unread)
-    yield session.finished()
+    yield session.finish()
 
 
 _STILL_OPEN = 1_000  # lines; a helper agent that was silent for longer has ended
@@ -72,7 +72,7 @@ class _Session:
             case "assistant":
                 self._assistant(row)
             case "result":
-                self._ended(row)
+                self._add_end(row)
             case str(kind) if kind in _WITHOUT_EVENTS:
                 pass
             case _:
@@ -108,11 +108,11 @@ class _Session:
         self._answers = {turn.id: self._answers[turn.id] for turn in going_on if turn.id in self._answers}
         return piece
 
-    def finished(self) -> Transcript:
+    def finish(self) -> Transcript:
         for call in self.draft.calls.values():
             if not call.is_answered:
                 self._note_skill(call, None)
-        return self.draft.finished()
+        return self.draft.finish()
 
     def _user(self, row: Mapping[str, object]) -> None:
         blocks = self._blocks(row)
@@ -127,7 +127,7 @@ class _Session:
             self._stopped = self._stopped or Stop.INTERRUPTED
         for block in blocks:
             if block.get("type") == "tool_result":
-                self._returned(turn, row, block)
+                self._add_result(turn, row, block)
 
     def _assistant(self, row: Mapping[str, object]) -> None:
         turn = self._turn(row)
@@ -138,9 +138,9 @@ class _Session:
             turn.round_idx += 1
         for block in self._blocks(row):
             if block.get("type") in ("tool_use", "server_tool_use"):
-                self._called(turn, row, block)
+                self._add_call(turn, row, block)
 
-    def _called(self, turn: TurnDraft, row: Mapping[str, object], block: Mapping[str, object]) -> None:
+    def _add_call(self, turn: TurnDraft, row: Mapping[str, object], block: Mapping[str, object]) -> None:
         call_id, name = string(block.get("id")), string(block.get("name")) or "unknown"
         if call_id and call_id in self.draft.calls:
             return
@@ -154,7 +154,7 @@ class _Session:
             use = SkillUse(skill=skill, turn=call.turn.id, round_idx=call.round_idx, success=success)
             self.draft.skill_uses.append(use)
 
-    def _returned(self, turn: TurnDraft, row: Mapping[str, object], block: Mapping[str, object]) -> None:
+    def _add_result(self, turn: TurnDraft, row: Mapping[str, object], block: Mapping[str, object]) -> None:
         call = self.draft.calls.get(string(block.get("tool_use_id")))
         if call is None:
             self.draft.unread["result without a call"] += 1
@@ -171,11 +171,11 @@ class _Session:
             spoken=(string(structured),),
         )
         if reading.success is None:
-            self._refused(turn, row, block, text)
+            self._add_refusal(turn, row, block, text)
         self.draft.answer(call, reading, text, at=_at(row))
         self._note_skill(call, reading.success)
 
-    def _refused(self, turn: TurnDraft, row: Mapping[str, object], block: Mapping[str, object], text: str) -> None:
+    def _add_refusal(self, turn: TurnDraft, row: Mapping[str, object], block: Mapping[str, object], text: str) -> None:
         structured = row.get("toolUseResult")
         is_person, words = said_no(row, block, texts=(text, string(structured)))
         if is_person and words:
@@ -183,7 +183,7 @@ class _Session:
         elif is_person:
             self._stopped = Stop.REFUSED
 
-    def _ended(self, row: Mapping[str, object]) -> None:
+    def _add_end(self, row: Mapping[str, object]) -> None:
         if row.get("subtype") == "error_max_turns":
             turn = self._turn(row)
             self.draft.add(turn, event(EventKind.CAP_EXHAUSTED, {}, round_idx=turn.round_idx))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from habitus.learning.transcripts.lines import mapping, objects, string, text_of
 from habitus.learning.transcripts.model import Transcript
-from habitus.learning.transcripts.talk import Talk, listed, moment
+from habitus.learning.transcripts.talk import Talk, as_list, moment
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "cline"
@@ -46,7 +46,7 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
     for row in objects(path, unread):
         reader.take(row)
         yield from reader.talk.pieces()
-    yield reader.talk.finished(unread)
+    yield reader.talk.finish(unread)
 
 
 class _Task:
@@ -57,7 +57,7 @@ class _Task:
 
     def take(self, row: Mapping[str, object]) -> None:
         at, content = moment(row.get("ts")), row.get("content")
-        parts = [mapping(part) for part in listed(content)] or [{"type": "text", "text": string(content)}]
+        parts = [mapping(part) for part in as_list(content)] or [{"type": "text", "text": string(content)}]
         for part in parts:
             match part.get("type"), row.get("role"):
                 case "tool_use", _:

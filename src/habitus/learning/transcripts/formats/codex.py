@@ -34,7 +34,7 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
         if rollout.draft.is_large:
             yield rollout.draft.piece(without=rollout.draft.turns[-1:])
     rollout.draft.unread.update(unread)
-    yield rollout.draft.finished()
+    yield rollout.draft.finish()
 
 
 class _Rollout:
@@ -79,17 +79,17 @@ class _Rollout:
     def _item(self, item: Mapping[str, object], at: str) -> None:
         kind = item.get("type")
         if kind in _CALLS:
-            self._called(item, at)
+            self._add_call(item, at)
         elif kind in _RESULTS:
-            self._returned(item, at)
+            self._add_result(item, at)
 
-    def _called(self, item: Mapping[str, object], at: str) -> None:
+    def _add_call(self, item: Mapping[str, object], at: str) -> None:
         turn, args = self.draft.turn, item.get("arguments") or item.get("input") or item.get("action")
         turn.round_idx += 1
         name = string(item.get("name")) or "shell"
         self.draft.call(turn, string(item.get("call_id")), name, args, at=at, cwd=self._cwd)
 
-    def _returned(self, item: Mapping[str, object], at: str) -> None:
+    def _add_result(self, item: Mapping[str, object], at: str) -> None:
         call = self.draft.calls.pop(string(item.get("call_id")), None)
         if call is None:
             self.draft.unread["result without a call"] += 1

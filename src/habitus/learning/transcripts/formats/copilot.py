@@ -8,7 +8,7 @@ from pathlib import Path
 
 from habitus.learning.transcripts.lines import mapping, objects, string, text_of
 from habitus.learning.transcripts.model import Transcript
-from habitus.learning.transcripts.talk import Talk, listed
+from habitus.learning.transcripts.talk import Talk, as_list
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "copilot"
@@ -26,7 +26,7 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
     for row in objects(path, unread):
         _take(talk, string(row.get("type")), mapping(row.get("data")), string(row.get("timestamp"))[:40])
         yield from talk.pieces()
-    yield talk.finished(unread)
+    yield talk.finish(unread)
 
 
 def _take(talk: Talk, kind: str, data: Mapping[str, object], at: str) -> None:
@@ -36,7 +36,7 @@ def _take(talk: Talk, kind: str, data: Mapping[str, object], at: str) -> None:
         case "user.message":
             talk.hear(string(data.get("content")), at=at)
         case "assistant.message":
-            for request in map(mapping, listed(data.get("toolRequests"))):
+            for request in map(mapping, as_list(data.get("toolRequests"))):
                 talk.call(
                     string(request.get("toolCallId")), string(request.get("name")), request.get("arguments"), at=at
                 )

@@ -33,4 +33,4 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
             talk.hear("\n".join(asked) if asked else text)
         elif row.get("type") == "turn_ended" and string(row.get("status")) in ("aborted", "cancelled"):
             talk.stop()
-    yield talk.finished(unread)
+    yield talk.finish(unread)

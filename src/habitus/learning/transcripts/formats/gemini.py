@@ -8,7 +8,7 @@ from pathlib import Path
 
 from habitus.learning.transcripts.lines import mapping, objects, string, text_of
 from habitus.learning.transcripts.model import Transcript
-from habitus.learning.transcripts.talk import Talk, listed
+from habitus.learning.transcripts.talk import Talk, as_list
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "gemini"
@@ -27,13 +27,13 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
     talk = Talk(path.stem, SOURCE, redactor)
     for row in objects(path, unread):
         # The directory, where a version writes it down; else its folder's name stands for it.
-        talk.locate(next(filter(None, map(string, listed(row.get("directories")))), ""))
+        talk.locate(next(filter(None, map(string, as_list(row.get("directories")))), ""))
         messages = row.get("messages")
         for message in messages if isinstance(messages, list) else (row,):
             _take(talk, mapping(message))
             yield from talk.pieces()
     talk.locate(path.parent.parent.name if path.parent.name == "chats" else "")
-    yield talk.finished(unread)
+    yield talk.finish(unread)
 
 
 def _take(talk: Talk, message: Mapping[str, object]) -> None:
@@ -42,7 +42,7 @@ def _take(talk: Talk, message: Mapping[str, object]) -> None:
         case "user":
             talk.hear(text_of(message.get("content")), at=at)
         case "gemini":
-            for call in map(mapping, listed(message.get("toolCalls"))):
+            for call in map(mapping, as_list(message.get("toolCalls"))):
                 _call(talk, call, string(call.get("timestamp"))[:40] or at)
         case None if "projectHash" in message:
             pass
@@ -62,6 +62,6 @@ def _result(value: object) -> str:
     """What a tool said: a text, or the answers of functions with `output` or `error` in them."""
     if isinstance(value, str):
         return value
-    responses = [mapping(mapping(mapping(part).get("functionResponse")).get("response")) for part in listed(value)]
+    responses = [mapping(mapping(mapping(part).get("functionResponse")).get("response")) for part in as_list(value)]
     said = [string(response.get("output")) or string(response.get("error")) for response in responses]
     return "\n".join(filter(None, said)) or text_of(value)

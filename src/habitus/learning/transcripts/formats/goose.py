@@ -8,7 +8,7 @@ from pathlib import Path
 
 from habitus.learning.transcripts.lines import mapping, string, text_of
 from habitus.learning.transcripts.model import Transcript
-from habitus.learning.transcripts.talk import Talk, has_tables, listed, moment, open_database, parsed
+from habitus.learning.transcripts.talk import Talk, as_list, has_tables, moment, open_database, parse_json
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "goose"
@@ -40,13 +40,13 @@ def _session(database: sqlite3.Connection, row: sqlite3.Row, redactor: Redactor)
     )
     for message in database.execute(query, (row["id"],)):
         at = moment(message["created_timestamp"])
-        parts = [mapping(part) for part in listed(parsed(message["content_json"]))]
+        parts = [mapping(part) for part in as_list(parse_json(message["content_json"]))]
         said = "\n".join(string(part.get("text")) for part in parts if part.get("type") == "text")
         if message["role"] == "user" and not any(part.get("type") == "toolResponse" for part in parts):
             talk.hear(said, at=at)
         for part in parts:
             _take(talk, part, at)
-    return talk.finished()
+    return talk.finish()
 
 
 def _take(talk: Talk, part: Mapping[str, object], at: str) -> None:

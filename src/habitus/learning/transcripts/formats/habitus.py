@@ -31,7 +31,7 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
         session, turn = str(row["session"]), str(row.get("turn", ""))
         if draft is None or draft.id != session:
             if draft:
-                yield draft.finished()
+                yield draft.finish()
             draft = TranscriptDraft(id=session, source=SOURCE)
         if not draft.turns or draft.turns[-1].id != turn:
             draft.open(id=turn)
@@ -43,7 +43,7 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
     if draft or unread:
         last = draft or TranscriptDraft(id=path.stem, source=SOURCE)
         last.unread.update(unread)
-        yield last.finished()
+        yield last.finish()
 
 
 def write(transcript: Transcript) -> Iterator[str]:

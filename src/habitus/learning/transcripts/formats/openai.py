@@ -42,11 +42,11 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
         conversation = _Conversation(str(row.get("id") or f"{path.stem}-{number}"), redactor)
         for message in messages:
             conversation.take(message)
-        yield conversation.draft.finished()
+        yield conversation.draft.finish()
     if loose or unread:
         last = loose or _Conversation(path.stem, redactor)
         last.draft.unread.update(unread)
-        yield last.draft.finished()
+        yield last.draft.finish()
 
 
 def _conversation_of(row: Mapping[str, object]) -> list[object] | None:
@@ -83,11 +83,11 @@ class _Conversation:
             case "assistant":
                 self._answer(message)
             case "function_call" | "custom_tool_call":
-                self._called(
+                self._add_call(
                     message.get("call_id"), message.get("name"), message.get("arguments") or message.get("input")
                 )
             case "tool" | "function" | "function_call_output" | "custom_tool_call_output":
-                self._returned(message)
+                self._add_result(message)
             case "system" | "developer" | "message" | "reasoning" | "session_meta" | "turn_context" | "token_count":
                 pass
             case _:
@@ -99,17 +99,17 @@ class _Conversation:
         for call in calls if isinstance(calls, list) else ():
             function = call.get("function") if isinstance(call, Mapping) else None
             if isinstance(function, Mapping):
-                self._called(call.get("id"), function.get("name"), function.get("arguments"))
+                self._add_call(call.get("id"), function.get("name"), function.get("arguments"))
             else:
                 self.draft.unread["unknown call"] += 1
         legacy = message.get("function_call")
         if isinstance(legacy, Mapping):
-            self._called("", legacy.get("name"), legacy.get("arguments"))
+            self._add_call("", legacy.get("name"), legacy.get("arguments"))
 
-    def _called(self, call_id: object, name: object, args: object) -> None:
+    def _add_call(self, call_id: object, name: object, args: object) -> None:
         self.draft.call(self.draft.turn, str(call_id or ""), str(name or "unknown"), args)
 
-    def _returned(self, message: Mapping[str, object]) -> None:
+    def _add_result(self, message: Mapping[str, object]) -> None:
         """What came back, in the turn in which it is read; a call need not be there."""
         turn, id = self.draft.turn, str(message.get("tool_call_id") or message.get("call_id") or "")
         call = self.draft.calls.get(id)

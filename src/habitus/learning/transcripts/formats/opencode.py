@@ -12,7 +12,7 @@ from pathlib import Path
 
 from habitus.learning.transcripts.lines import mapping, string
 from habitus.learning.transcripts.model import Transcript
-from habitus.learning.transcripts.talk import Talk, is_database, moment, open_database, parsed
+from habitus.learning.transcripts.talk import Talk, is_database, moment, open_database, parse_json
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "opencode"
@@ -31,7 +31,7 @@ def looks_like(row: Mapping[str, object]) -> bool:
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """One transcript per session. A database of another make gives one that says so."""
     if not is_database(path):
-        yield _stored(path, redactor)
+        yield _read_stored(path, redactor)
         return
     try:
         with open_database(path) as database:
@@ -51,20 +51,20 @@ def _session(database: sqlite3.Connection, row: sqlite3.Row, redactor: Redactor)
         "WHERE message.session_id = ? ORDER BY message.id, part.id"
     )
     for found in database.execute(query, (row["id"],)):
-        _take(talk, mapping(parsed(found["message"])), mapping(parsed(found["part"])))
-    return talk.finished()
+        _take(talk, mapping(parse_json(found["message"])), mapping(parse_json(found["part"])))
+    return talk.finish()
 
 
-def _stored(path: Path, redactor: Redactor) -> Transcript:
+def _read_stored(path: Path, redactor: Redactor) -> Transcript:
     """The session of one file, with the messages and parts that lie beside it."""
-    session = mapping(parsed(path.read_bytes()))
+    session = mapping(parse_json(path.read_bytes()))
     storage = next((place.parent for place in path.parents if place.name == "session"), path.parent)
     talk = Talk(string(session.get("id")) or path.stem, SOURCE, redactor, is_side=bool(session.get("parentID")))
     talk.locate(string(session.get("directory")))
     for message in sorted((storage / "message" / path.stem).glob("*.json")):
         for part in sorted((storage / "part" / message.stem).glob("*.json")):
-            _take(talk, mapping(parsed(message.read_bytes())), mapping(parsed(part.read_bytes())))
-    return talk.finished()
+            _take(talk, mapping(parse_json(message.read_bytes())), mapping(parse_json(part.read_bytes())))
+    return talk.finish()
 
 
 def _take(talk: Talk, message: Mapping[str, object], part: Mapping[str, object]) -> None:

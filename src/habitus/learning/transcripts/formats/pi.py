@@ -8,7 +8,7 @@ from pathlib import Path
 
 from habitus.learning.transcripts.lines import mapping, objects, string, text_of
 from habitus.learning.transcripts.model import Transcript
-from habitus.learning.transcripts.talk import Talk, listed
+from habitus.learning.transcripts.talk import Talk, as_list
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "pi"
@@ -31,7 +31,7 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
         elif row.get("type") == "message" and (not live or string(row.get("id")) in live):
             _take(talk, mapping(row.get("message")), string(row.get("timestamp"))[:40])
             yield from talk.pieces()
-    yield talk.finished(unread)
+    yield talk.finish(unread)
 
 
 def _live(path: Path) -> set[str]:
@@ -54,7 +54,7 @@ def _take(talk: Talk, message: Mapping[str, object], at: str) -> None:
         case "user":
             talk.hear(text_of(content), at=at)
         case "assistant":
-            for part in map(mapping, listed(content)):
+            for part in map(mapping, as_list(content)):
                 if part.get("type") == "toolCall":
                     talk.call(string(part.get("id")), string(part.get("name")), part.get("arguments"), at=at)
             if message.get("stopReason") == "aborted":

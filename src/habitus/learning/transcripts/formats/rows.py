@@ -32,7 +32,7 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
         trace = str(row["trace"])
         if draft is None or draft.id != trace:
             if draft:
-                yield draft.finished()
+                yield draft.finish()
             draft = TranscriptDraft(id=trace, source=SOURCE, redactor=redactor)
         draft.unread.update(unread)
         unread.clear()
@@ -40,7 +40,7 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
     if draft or unread:
         last = draft or TranscriptDraft(id=path.stem, source=SOURCE)
         last.unread.update(unread)
-        yield last.finished()
+        yield last.finish()
 
 
 def _take(draft: TranscriptDraft, row: dict[str, object]) -> None:

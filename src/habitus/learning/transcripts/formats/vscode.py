@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from habitus.learning.transcripts.lines import mapping, objects, string, text_of
 from habitus.learning.transcripts.model import Transcript
-from habitus.learning.transcripts.talk import Talk, listed, moment, parsed
+from habitus.learning.transcripts.talk import Talk, as_list, moment, parse_json
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "vscode"
@@ -39,14 +39,14 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
             unread["operation that does not fit"] += 1
     talk = Talk(path.stem, SOURCE, redactor)
     talk.locate(_project(path))
-    for number, request in enumerate(map(mapping, listed(mapping(state).get("requests")))):
+    for number, request in enumerate(map(mapping, as_list(mapping(state).get("requests")))):
         _take(talk, request, str(number))
         yield from talk.pieces()
-    yield talk.finished(unread)
+    yield talk.finish(unread)
 
 
 def _apply(state: Any, row: Mapping[str, object]) -> bool:
-    keys = listed(row.get("k"))
+    keys = as_list(row.get("k"))
     try:
         for key in keys[:-1]:
             state = state[key]
@@ -57,7 +57,7 @@ def _apply(state: Any, row: Mapping[str, object]) -> bool:
             case 2:
                 held = state.setdefault(key, []) if isinstance(state, dict) else state[key]
                 at = row.get("i")
-                held[at if isinstance(at, int) else len(held) :] = listed(row.get("v"))
+                held[at if isinstance(at, int) else len(held) :] = as_list(row.get("v"))
             case 3:
                 del state[key]
     except (KeyError, IndexError, TypeError, AttributeError):
@@ -67,14 +67,14 @@ def _apply(state: Any, row: Mapping[str, object]) -> bool:
 
 def _project(path: Path) -> str:
     beside = path.parent.parent / "workspace.json"
-    return unquote(string(mapping(parsed(beside.read_bytes())).get("folder"))) if beside.is_file() else ""
+    return unquote(string(mapping(parse_json(beside.read_bytes())).get("folder"))) if beside.is_file() else ""
 
 
 def _take(talk: Talk, request: Mapping[str, object], number: str) -> None:
     at = moment(request.get("timestamp"))
     if not request.get("isSystemInitiated"):
         talk.hear(string(mapping(request.get("message")).get("text")), at=at)
-    for place, part in enumerate(map(mapping, listed(request.get("response")))):
+    for place, part in enumerate(map(mapping, as_list(request.get("response")))):
         if part.get("kind") == "toolInvocationSerialized":
             _call(talk, part, string(part.get("toolCallId")) or f"{number}.{place}", at)
     if request.get("isCanceled"):
@@ -85,11 +85,11 @@ def _call(talk: Talk, part: Mapping[str, object], id: str, at: str) -> None:
     details, data = mapping(part.get("resultDetails")), mapping(part.get("toolSpecificData"))
     line = data.get("commandLine")
     command = string(mapping(line).get("toolEdited")) or string(mapping(line).get("original")) or string(line)
-    args = {"command": command} if command else parsed(details.get("input")) or details.get("input")
+    args = {"command": command} if command else parse_json(details.get("input")) or details.get("input")
     talk.call(id, string(part.get("toolId")), args, at=at)
     code = mapping(data.get("terminalCommandState")).get("exitCode")
     text = string(mapping(data.get("terminalCommandOutput")).get("text"))
-    text = text or "\n".join(string(mapping(one).get("value")) for one in listed(details.get("output")))
+    text = text or "\n".join(string(mapping(one).get("value")) for one in as_list(details.get("output")))
     fields: list[Mapping[str, object]] = [{"exit_code": code, "output": text}] if isinstance(code, int) else []
     if part.get("isConfirmed") is False or mapping(part.get("isConfirmed")).get("type") == 0:
         fields.append({"status": "rejected"})

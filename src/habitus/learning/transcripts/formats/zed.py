@@ -10,7 +10,7 @@ from pathlib import Path
 
 from habitus.learning.transcripts.lines import mapping, string
 from habitus.learning.transcripts.model import Transcript
-from habitus.learning.transcripts.talk import Talk, has_tables, listed, open_database, parsed
+from habitus.learning.transcripts.talk import Talk, as_list, has_tables, open_database, parse_json
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "zed"
@@ -40,32 +40,32 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
 
 def _thread(row: sqlite3.Row, redactor: Redactor) -> Transcript:
     talk = Talk(str(row["id"]), SOURCE, redactor, is_side=bool(row["parent"]))
-    thread = mapping(_unpacked(row["data_type"], row["data"]))
-    trees = listed(mapping(thread.get("initial_project_snapshot")).get("worktree_snapshots"))
+    thread = mapping(_unpack(row["data_type"], row["data"]))
+    trees = as_list(mapping(thread.get("initial_project_snapshot")).get("worktree_snapshots"))
     talk.locate(next((string(mapping(tree).get("worktree_path")) for tree in trees), ""))
-    for message in map(mapping, listed(thread.get("messages"))):
+    for message in map(mapping, as_list(thread.get("messages"))):
         if said := mapping(message.get("User")):
-            talk.hear("\n".join(string(mapping(part).get("Text")) for part in listed(said.get("content"))))
+            talk.hear("\n".join(string(mapping(part).get("Text")) for part in as_list(said.get("content"))))
         _take(talk, mapping(message.get("Agent")))
-    return talk.finished({} if thread else {"thread that can't be unpacked": 1})
+    return talk.finish({} if thread else {"thread that can't be unpacked": 1})
 
 
 def _take(talk: Talk, message: Mapping[str, object]) -> None:
-    for part in map(mapping, listed(message.get("content"))):
+    for part in map(mapping, as_list(message.get("content"))):
         if use := mapping(part.get("ToolUse")):
             talk.call(string(use.get("id")), string(use.get("name")), use.get("input"))
     for id, result in mapping(message.get("tool_results")).items():
         fields = mapping(result)
         content = fields.get("content")
         text = string(mapping(content).get("Text")) or string(content)
-        text = text or "\n".join(string(mapping(part).get("Text")) for part in listed(content))
+        text = text or "\n".join(string(mapping(part).get("Text")) for part in as_list(content))
         failed = fields.get("is_error")
         talk.answer(id, text, has_failed=True if failed is True else None)
 
 
-def _unpacked(kind: object, data: object) -> object:
+def _unpack(kind: object, data: object) -> object:
     if kind != "zstd" or not isinstance(data, bytes):
-        return parsed(data)
+        return parse_json(data)
     if sys.version_info >= (3, 14):
         from compression import zstd
     else:

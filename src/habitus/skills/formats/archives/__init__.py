@@ -9,9 +9,9 @@ from pathlib import Path
 
 from habitus.files import disk_errors
 from habitus.skills.formats.archives import tars, zips
-from habitus.skills.formats.archives.members import DEFAULT, ArchiveLimits, Member, checked, write
+from habitus.skills.formats.archives.members import DEFAULT, ArchiveLimits, Member, check_members, write
 
-__all__ = ["DEFAULT", "ArchiveLimits", "is_archive", "stem", "unpacked"]
+__all__ = ["DEFAULT", "ArchiveLimits", "is_archive", "stem", "unpack"]
 
 _ZIP = (".zip", ".skill")
 _TAR = (".tar.gz", ".tgz")
@@ -29,14 +29,14 @@ def stem(path: Path) -> str:
 
 
 @contextmanager
-def unpacked(path: Path, *, name: str = "archive", limits: ArchiveLimits = DEFAULT) -> Iterator[Path]:
+def unpack(path: Path, *, name: str = "archive", limits: ArchiveLimits = DEFAULT) -> Iterator[Path]:
     """A directory called `name` with what the archive holds, for as long as the block lasts. Raises `CantTake` with
     the rule it breaks.
 
     Everything the archive says of itself is checked before the first of its files is written, and none of it is
     believed: sizes are counted again on the way out."""
     with _members(path, limits) as members, tempfile.TemporaryDirectory(prefix="habitus-") as place:
-        files = checked(members, limits)
+        files = check_members(members, limits)
         top = Path(place) / name
         with disk_errors(top):
             top.mkdir()

@@ -72,7 +72,7 @@ class Member:
     open: Callable[[], AbstractContextManager[IO[bytes]]]
 
 
-def checked(members: Iterable[Member], limits: ArchiveLimits) -> list[tuple[str, Member]]:
+def check_members(members: Iterable[Member], limits: ArchiveLimits) -> list[tuple[str, Member]]:
     """(path, member) of every file, after every rule has been kept; they are counted first."""
     members = list(members)
     _refuse_too_many([one for one in members if not one.is_directory and not _is_junk(one.name)], limits)
@@ -86,12 +86,12 @@ def checked(members: Iterable[Member], limits: ArchiveLimits) -> list[tuple[str,
             clash = (
                 "twice"
                 if seen[folded] == path
-                else f"beside {shown(seen[folded])}, which some systems can't tell apart"
+                else f"beside {show_name(seen[folded])}, which some systems can't tell apart"
             )
-            raise CantTake(f"It holds {shown(path)} {clash}.")
+            raise CantTake(f"It holds {show_name(path)} {clash}.")
         seen[folded] = path
         if member.size > limits.file:
-            raise CantTake(f"{shown(path)} has {member.size:,} bytes unpacked; at most {limits.file:,} are read.")
+            raise CantTake(f"{show_name(path)} has {member.size:,} bytes unpacked; at most {limits.file:,} are read.")
         total += member.size
         if total > limits.total:
             raise limits.too_much()
@@ -100,7 +100,7 @@ def checked(members: Iterable[Member], limits: ArchiveLimits) -> list[tuple[str,
     directories = {str(parent).casefold() for path, _ in files for parent in Path(path).parents}
     for path, _ in files:
         if path.casefold() in directories:
-            raise CantTake(f"{shown(path)} is a file and a directory at once.")
+            raise CantTake(f"{show_name(path)} is a file and a directory at once.")
     return files
 
 
@@ -111,7 +111,7 @@ def _refuse_too_many(files: Sequence[Member], limits: ArchiveLimits) -> None:
     count = Counter(_innermost(folder, skills) for folder, *_ in places)
     for folder, number in count.items():
         if number > limits.files:
-            where = "There are" if folder is None else f"{shown(folder)} has" if folder else "It has"
+            where = "There are" if folder is None else f"{show_name(folder)} has" if folder else "It has"
             beside = " that belong to no skill" if folder is None else ""
             raise CantTake(f"{where} {number:,} files{beside}; at most {limits.files:,} are read.")
 
@@ -127,24 +127,24 @@ def _innermost(folder: str, skills: Collection[str]) -> str | None:
 
 def _checked_path(name: str) -> str:
     if "\0" in name:
-        raise CantTake(f"The member {shown(name)} has a NUL in its name.")
+        raise CantTake(f"The member {show_name(name)} has a NUL in its name.")
     if any(unicodedata.category(char) in ("Cc", "Cs") for char in name):
-        raise CantTake(f"The member {shown(name)} has control characters in its name.")
+        raise CantTake(f"The member {show_name(name)} has control characters in its name.")
     if _DRIVE.match(name):
-        raise CantTake(f"The member {shown(name)} names a drive.")
+        raise CantTake(f"The member {show_name(name)} names a drive.")
     if name.startswith(("/", "\\")):
-        raise CantTake(f"The member {shown(name)} has an absolute path.")
+        raise CantTake(f"The member {show_name(name)} has an absolute path.")
     if "\\" in name:
-        raise CantTake(f"The member {shown(name)} has a backslash in its name.")
+        raise CantTake(f"The member {show_name(name)} has a backslash in its name.")
     parts = name.rstrip("/").split("/")
     if ".." in parts:
-        raise CantTake(f"The member {shown(name)} leads out of the archive.")
+        raise CantTake(f"The member {show_name(name)} leads out of the archive.")
     if any(part in ("", ".") for part in parts):
-        raise CantTake(f"The member {shown(name)} has an empty part in its path.")
+        raise CantTake(f"The member {show_name(name)} has an empty part in its path.")
     if any(_DEVICE.fullmatch(part) for part in parts):
-        raise CantTake(f"The member {shown(name)} has the name of a device.")
+        raise CantTake(f"The member {show_name(name)} has the name of a device.")
     if any(len(part.encode()) > 255 for part in parts) or len(name.encode()) > 2_000:
-        raise CantTake(f"The member {shown(name)} has too long a name.")
+        raise CantTake(f"The member {show_name(name)} has too long a name.")
     return "/".join(parts)
 
 
@@ -163,15 +163,15 @@ def write(files: Iterable[tuple[str, Member]], top: Path, limits: ArchiveLimits)
                 while piece := source.read(_PIECE):
                     size, total = size + len(piece), total + len(piece)
                     if size > limits.file or total > limits.total:
-                        raise CantTake(f"{shown(path)} is larger than the archive says.")
+                        raise CantTake(f"{show_name(path)} is larger than the archive says.")
                     out.write(piece)
         except BROKEN as error:
-            raise CantTake(f"{shown(path)} can't be unpacked: {error}.") from None
+            raise CantTake(f"{show_name(path)} can't be unpacked: {error}.") from None
         if size != member.size:
-            raise CantTake(f"{shown(path)} has {size:,} bytes, not the {member.size:,} the archive says.")
+            raise CantTake(f"{show_name(path)} has {size:,} bytes, not the {member.size:,} the archive says.")
         if member.is_executable:
             target.chmod(0o755)
 
 
-def shown(name: str) -> str:
+def show_name(name: str) -> str:
     return ascii(name if len(name) <= 80 else name[:77] + "...")

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, BinaryIO
 
-from habitus.skills.formats.archives.members import BROKEN, ArchiveLimits, Member, shown
+from habitus.skills.formats.archives.members import BROKEN, ArchiveLimits, Member, show_name
 from habitus.skills.formats.base import CantTake
 
 _GZIP = b"\x1f\x8b"
@@ -36,8 +36,8 @@ def is_packed(path: Path) -> bool:
 def members(path: Path, limits: ArchiveLimits) -> Iterator[Iterable[Member]]:
     with path.open("rb") as file, tempfile.TemporaryFile(prefix="habitus-") as plain:
         _unzip(file, plain, limits)
-        with _opened(plain) as archive:
-            yield _found(archive, limits)
+        with _open_tar(plain) as archive:
+            yield _find_members(archive, limits)
 
 
 def _unzip(file: BinaryIO, plain: IO[bytes], limits: ArchiveLimits) -> None:
@@ -58,7 +58,7 @@ def _unzip(file: BinaryIO, plain: IO[bytes], limits: ArchiveLimits) -> None:
 
 
 @contextmanager
-def _opened(plain: IO[bytes]) -> Iterator[tarfile.TarFile]:
+def _open_tar(plain: IO[bytes]) -> Iterator[tarfile.TarFile]:
     try:
         archive = _Archive(fileobj=plain)
     except BROKEN as error:
@@ -88,7 +88,7 @@ class _Archive(tarfile.TarFile):
     tarinfo = _Header
 
 
-def _found(archive: tarfile.TarFile, limits: ArchiveLimits) -> Iterator[Member]:
+def _find_members(archive: tarfile.TarFile, limits: ArchiveLimits) -> Iterator[Member]:
     try:
         for number, header in enumerate(archive, 1):
             if number > limits.members:
@@ -102,13 +102,13 @@ def _found(archive: tarfile.TarFile, limits: ArchiveLimits) -> Iterator[Member]:
 def _member(archive: tarfile.TarFile, header: tarfile.TarInfo) -> Member:
     name = header.name.removeprefix("./")
     if header.issym() or header.islnk():
-        raise CantTake(f"{shown(name)} is a link.")
+        raise CantTake(f"{show_name(name)} is a link.")
     if header.issparse():
-        raise CantTake(f"{shown(name)} is stored with holes in it.")
+        raise CantTake(f"{show_name(name)} is stored with holes in it.")
     if not (header.isreg() or header.isdir()):
-        raise CantTake(f"{shown(name)} is a device, a socket or a pipe.")
+        raise CantTake(f"{show_name(name)} is a device, a socket or a pipe.")
     if header.size < 0:
-        raise CantTake(f"{shown(name)} says that it has {header.size:,} bytes.")
+        raise CantTake(f"{show_name(name)} says that it has {header.size:,} bytes.")
     return Member(
         name=name,
         size=0 if header.isdir() else header.size,

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from habitus.skills.formats.archives.members import BROKEN, ArchiveLimits, Member, shown
+from habitus.skills.formats.archives.members import BROKEN, ArchiveLimits, Member, show_name
 from habitus.skills.formats.base import CantTake
 
 _END, _END_SIZE = b"PK\x05\x06", 22
@@ -30,7 +30,7 @@ def is_zip(path: Path) -> bool:
 def members(path: Path, limits: ArchiveLimits) -> Iterator[Iterable[Member]]:
     with path.open("rb") as file:
         _check_contents_size(file, limits)
-        with _opened(file) as archive:
+        with _open_zip(file) as archive:
             found = archive.infolist()
             if len(found) > limits.members:
                 raise limits.too_many(f"{len(found):,}")
@@ -57,7 +57,7 @@ def _check_contents_size(file: BinaryIO, limits: ArchiveLimits) -> None:
 
 
 @contextmanager
-def _opened(file: BinaryIO) -> Iterator[zipfile.ZipFile]:
+def _open_zip(file: BinaryIO) -> Iterator[zipfile.ZipFile]:
     try:
         archive = zipfile.ZipFile(file)
     except BROKEN as error:
@@ -72,7 +72,7 @@ def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, limits: ArchiveLimi
     mode = info.external_attr >> 16
     _check_kind(info, name, stat.S_IFMT(mode))
     if info.file_size > limits.ratio_from and info.file_size > limits.ratio * max(info.compress_size, 1):
-        raise limits.too_dense(shown(name))
+        raise limits.too_dense(show_name(name))
     return Member(
         name=name,
         size=info.file_size,
@@ -84,12 +84,12 @@ def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, limits: ArchiveLimi
 
 def _check_kind(info: zipfile.ZipInfo, name: str, kind: int) -> None:
     if info.header_offset < 0:
-        raise CantTake(f"{shown(name)} lies before the beginning of the archive, which is cut off.")
+        raise CantTake(f"{show_name(name)} lies before the beginning of the archive, which is cut off.")
     if kind == stat.S_IFLNK:
-        raise CantTake(f"{shown(name)} is a link.")
+        raise CantTake(f"{show_name(name)} is a link.")
     if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-        raise CantTake(f"{shown(name)} is a device, a socket or a pipe.")
+        raise CantTake(f"{show_name(name)} is a device, a socket or a pipe.")
     if info.flag_bits & 0x1:
-        raise CantTake(f"{shown(name)} is encrypted.")
+        raise CantTake(f"{show_name(name)} is encrypted.")
     if info.compress_type not in _METHODS:
-        raise CantTake(f"{shown(name)} is packed in a way that is not read here (method {info.compress_type}).")
+        raise CantTake(f"{show_name(name)} is packed in a way that is not read here (method {info.compress_type}).")
