@@ -100,7 +100,7 @@ def read(path, redactor):
     draft = TranscriptDraft(id=path.stem, source=SOURCE, redactor=redactor)
     for row in objects(path, Counter()):
         draft.answer(draft.call(draft.turn, "", row["did"], {}), came_to({}, row["came"]), row["came"])
-    yield draft.finished()
+    yield draft.finish()
 '''
 _USE = """
 import asyncio, contextlib, io, json, os, sys
