@@ -153,7 +153,7 @@ def browse():
     with Habitus.open() as habitus:
         desks, keys = Desks(habitus), keys_of(habitus)
         client = TestClient(make_app(desks, keys, {host}), base_url=f"http://{host}")
-        cookie = keys.entered(keys.new_link())
+        cookie = keys.enter(keys.new_link())
         client.cookies.set(keys.cookie, cookie)
         client.headers.update({"X-CSRF": keys.csrf(cookie), "Origin": f"http://{host}"})
         sent = {"Authorization": f"Bearer {keys.bearer}"}
