@@ -36,7 +36,7 @@ def pack(running: Running, about: Mapping[str, Any]) -> bytes:
     for each in fields(Game):
         arrays[f"game {each.name}"] = np.array([getattr(running.games.get(i, NO_GAME), each.name) for i in items])
     for side in _SIDES:
-        periods = [period.widened(len(running.columns)) for period in getattr(running, side)]
+        periods = [period.widen(len(running.columns)) for period in getattr(running, side)]
         for each in fields(Period):
             arrays[f"{side} {each.name}"] = np.array([getattr(period, each.name) for period in periods])
     file = io.BytesIO()
