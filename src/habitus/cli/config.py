@@ -14,7 +14,7 @@ from habitus.app.operation import better_encoder, configuring
 from habitus.app.operation.configuring import Configured
 from habitus.app.operation.people import is_team
 from habitus.cli import output
-from habitus.cli.opening import opened
+from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson, Yes
 from habitus.errors import Invalid
 from habitus.settings import Encoder, Settings
@@ -58,7 +58,7 @@ def put(
 
 
 def _is_team(context: typer.Context) -> bool:
-    with opened(context) as habitus:
+    with open_habitus(context) as habitus:
         return is_team(habitus)
 
 

@@ -33,7 +33,7 @@ def print_page(page: SkillPage, *, wide: bool, empty: str = NO_SKILLS) -> None:
             "used": [each.used for each in counters],
             "succeeded": [each.succeeded for each in counters],
             "failed": [each.failed for each in counters],
-            "last used": [moments.shown(each.last_used) if each.last_used else "" for each in counters],
+            "last used": [moments.show_moment(each.last_used) if each.last_used else "" for each in counters],
         }
     elif any(each.used for each in counters):
         columns["used"] = [each.used or "" for each in counters]
@@ -45,7 +45,7 @@ def print_page(page: SkillPage, *, wide: bool, empty: str = NO_SKILLS) -> None:
 def _in_a_line(item: Listed) -> str:
     """Why it can't be used, or what for, and its triggers; before that, what a person should see."""
     risks = sum(found.severity is Severity.RISK for found in item.diagnostics)
-    notes = [f"({output.counted(risks, 'finding')}: see 'skills show')"] if risks else []
+    notes = [f"({output.count_of(risks, 'finding')}: see 'skills show')"] if risks else []
     notes += [f"(the copy in {layer} waits for 'habitus trust {item.name}@{layer}')" for layer in item.waiting]
     told = (item.reason if item.state is not State.OK else "") or (item.summary.cue if item.summary else "")
     triggers = item.summary.manifest.triggers if item.summary else ()
@@ -61,7 +61,7 @@ def print_skill(shown: ShownSkill, skill: Skill) -> None:
         ("triggers", ", ".join(skill.manifest.triggers)),
         ("source", skill.source.value),
         ("from", shown.origin),
-        ("version", f"{skill.version} of {moments.shown(skill.modified_on)}"),
+        ("version", f"{skill.version} of {moments.show_moment(skill.modified_on)}"),
         ("stages", ", ".join(sorted(skill.stages))),
         ("files", ", ".join(files)),
         ("waits", ", ".join(f"{skill.name}@{layer} (see 'habitus trust')" for layer in item.waiting)),
@@ -91,6 +91,6 @@ def _fared(counters: Counters) -> str:
     """How a skill has fared, in words."""
     if counters == Counters():
         return ""
-    last = f", last {moments.shown(counters.last_used)}" if counters.last_used else ""
+    last = f", last {moments.show_moment(counters.last_used)}" if counters.last_used else ""
     judged = f"succeeded {counters.succeeded}, failed {counters.failed}" if is_judged(counters) else "not judged yet"
-    return f"shown {output.counted(counters.recommended, 'time')}, used {counters.used}: {judged}{last}"
+    return f"shown {output.count_of(counters.recommended, 'time')}, used {counters.used}: {judged}{last}"

@@ -7,7 +7,7 @@ import os
 from habitus import sql
 from habitus.app.home import Home
 from habitus.app.home_directory import read_settings
-from habitus.app.use_cases.skills import held, stated
+from habitus.app.use_cases.skills import manifest_of, waiting_skills
 from habitus.settings import Settings
 from habitus.skills.kept_listing import KeptItem, KeptShelf, View, answers_of, keep
 from habitus.skills.ledger import Row
@@ -20,7 +20,7 @@ def keep_listing(home: Home) -> None:
     if not skills.last.listing or home.local is not home.shared or home.is_read_only or not _is_usual(settings):
         return
     with sql.reading(home.local) as connection:
-        listing = (*skills.snapshot(look=False).listing, *held(home.review))
+        listing = (*skills.snapshot(look=False).listing, *waiting_skills(home.review))
         answers = answers_of(lambda query: [tuple(row) for row in connection.exec_driver_sql(query)])
     if answers is None:
         return
@@ -36,7 +36,7 @@ def keep_listing(home: Home) -> None:
     items = (
         KeptItem(
             item=item,
-            manifest=stated(skills, item),
+            manifest=manifest_of(skills, item),
             folder="" if row is None else row.folder,
             row=0 if row is None else row.id,
         )

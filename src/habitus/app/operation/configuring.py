@@ -111,7 +111,7 @@ def put(
         split_name(text.strip())
     if key == "search.encoder" and text == Encoder.MINILM:
         better_encoder.refuse_without_weights(settings)
-    value = None if text is None else settings_module.checked(key, text)
+    value = None if text is None else settings_module.check_value(key, text)
     if key == SOMEBODY_ELSE and value and not is_team():
         mend = "Invite a reviewer or an admin first: 'habitus users add NAME --role reviewer'."
         raise Refused("Nobody else is here who could approve.", mend=mend)
