@@ -271,7 +271,7 @@ def add_task(
 def mine_tasks(request: Request, habitus: Opened, name: str) -> HTMLResponse:
     """Propose tasks of what was asked again and again and came out well."""
     found = tasks.mine(habitus, tasks.TaskMining(skill=name, apply=True)).found
-    waits = f"{words.counted(len(found), 'task')} found; see the Inbox."
+    waits = f"{words.count_of(len(found), 'task')} found; see the Inbox."
     nothing = "Nothing yet was asked of it again and again, and came to a result that was accepted."
     return shown_page(request, habitus, name, "improve", said=Said(text=waits if found else nothing))
 
