@@ -173,9 +173,9 @@ class CallRecord:
     def read(cls, events: Iterable[Event]) -> list[Self]:
         """Calls with their results, by id or else by name, in the order of the calls; results without one between."""
         pairs: list[tuple[Event | None, Event | None]] = []
-        waiting: dict[object, list[int]] = {}
+        waiting: dict[str, list[int]] = {}
         for event in events:
-            address = event.detail.get("id") or event.detail.get("name")
+            address = str(event.detail.get("id") or event.detail.get("name"))
             if event.kind is EventKind.TOOL_CALL:
                 waiting.setdefault(address, []).append(len(pairs))
                 pairs.append((event, None))

@@ -22,7 +22,7 @@ def test_the_server_is_measured_beside_a_bare_one() -> None:
         check=True,
     )
     systems = json.loads(done.stdout)["systems"]
-    starting = {"initialize_ms_10", "initialize_cpu_ms_10"}
+    starting = {"initialize_ms_10", "initialize_cpu_ms_10", "tools_list_ms_10"}
     assert systems["echo"].keys() == {"echo_ms_10", *starting}
     ours = systems["habitus"]
     calls = {"first_search_ms_10", "recall_ms_10", "search_ms_10"}

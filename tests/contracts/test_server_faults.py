@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import secrets
@@ -25,6 +26,7 @@ from habitus.errors import StorageFailed
 from habitus.journal.spool import Spool
 from habitus.skills.model import Skill, Stage
 from tests.contracts.lines import Line
+from tests.contracts.test_two_hosts import soon
 from tests.homes import furnish
 
 TEA = Skill(name="brew-tea", description="Brews tea.", body="1. Boil.")
@@ -63,6 +65,20 @@ def test_what_was_written_before_a_cut_is_there_and_what_was_refused_is_not(tmp_
         store.record_use("brew-tea", succeeded=True)
         assert uses(habitus) == 2
         assert [version.number for version in habitus.skills.layer("user").store.history("brew-tea")] == [1]
+
+
+@pytest.mark.req("OP-01")
+def test_an_engine_that_nobody_has_any_more_closes_its_connections(url: str) -> None:
+    def use() -> int:
+        engine = sql.create_engine(url, apart=True)
+        with engine.connect() as connection:
+            return int(connection.execute(sa.text("SELECT pg_backend_pid()")).scalar_one())
+
+    gone = use()
+    gc.collect()  # a connection that is only collected would be a warning, which is an error here
+    with psycopg.connect(url, autocommit=True) as admin:
+        query = "SELECT count(*) FROM pg_stat_activity WHERE pid = %s"
+        assert soon(lambda: admin.execute(query, (gone,)).fetchone() == (0,))
 
 
 @pytest.mark.full

@@ -29,6 +29,7 @@ NEEDED = (
     "pytest-asyncio",
     "pytest-timeout",
     "pygments",
+    "sqlalchemy",
     "typing-extensions",
 )
 # What the kernel holds up differently for a user: who may read, write, see and signal what, and how much of it.

@@ -37,7 +37,7 @@ class Served:
     async def client(self, token: str = "", mode: str = "auto") -> AsyncIterator[Client]:
         headers = {"Authorization": f"Bearer {token or self.token}"}
         async with (
-            httpx2.AsyncClient(headers=headers) as http,
+            httpx2.AsyncClient(headers=headers, timeout=300) as http,
             Client(streamable_http_client(self.url, http_client=http), mode=mode) as client,
         ):
             yield client

@@ -31,7 +31,7 @@ def pack(running: Running, about: Mapping[str, Any]) -> bytes:
         "words": np.frombuffer(json.dumps(words).encode(), dtype=np.uint8),
         "counts": np.array([running.counts[item] for item in items]),
         "days": np.concatenate([np.zeros(0), *days]),
-        "ends": np.cumsum([len(each) for each in days]),
+        "ends": np.cumsum([len(each) for each in days], dtype=np.int64),
     }
     for each in fields(Game):
         arrays[f"game {each.name}"] = np.array([getattr(running.games.get(i, NO_GAME), each.name) for i in items])
@@ -68,7 +68,7 @@ def _running(words: Mapping[str, Any], arrays: Mapping[str, Any]) -> Running:
         weak=periods["weak"],
         games=dict(zip(items, _rows(Game, "game", arrays), strict=True)),
         counts={item: Counts(*each) for item, each in zip(items, arrays["counts"], strict=True)},
-        days=dict(zip(items, np.split(arrays["days"], arrays["ends"][:-1]), strict=True)),
+        days=dict(zip(items, np.split(arrays["days"], arrays["ends"])[:-1], strict=True)),
         portion=words["portion"],
         units=words["units"],
     )
