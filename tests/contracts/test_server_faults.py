@@ -75,7 +75,7 @@ def test_an_engine_that_nobody_has_any_more_closes_its_connections(url: str) -> 
             return int(connection.execute(sa.text("SELECT pg_backend_pid()")).scalar_one())
 
     gone = use()
-    gc.collect()  # a connection that is only collected would be a warning, which is an error here
+    gc.collect()  # with a warning, which would be an error here, unless the driver knows that it is one of a pool
     with psycopg.connect(url, autocommit=True) as admin:
         query = "SELECT count(*) FROM pg_stat_activity WHERE pid = %s"
         assert soon(lambda: admin.execute(query, (gone,)).fetchone() == (0,))

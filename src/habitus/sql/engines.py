@@ -5,7 +5,7 @@ from __future__ import annotations
 import select
 import time
 from typing import Any
-from weakref import WeakValueDictionary, finalize
+from weakref import WeakValueDictionary
 
 import sqlalchemy as sa
 from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -88,19 +88,11 @@ def _postgresql_engine(url: sa.URL, workspace: str, connections: int) -> sa.Engi
     make_impatient(engine, how_patient.get)
     sa.event.listen(engine, "begin", _begin_postgresql)
     _ping_after_rest(engine)
-    _close_with(engine)
-    sa.event.listen(engine, "engine_disposed", _close_with)
     return engine
-
-
-def _close_with(engine: sa.Engine) -> None:
-    """Have its connections closed when nobody has the engine any more; who disposes of it gets a new pool."""
-    finalize(engine, engine.pool.dispose)
 
 
 def _ping_after_rest(engine: sa.Engine) -> None:
     """Ask whether the server is still there, unless it has just answered: asking costs as much as a short read."""
-    dialect = engine.dialect  # the pool, which keeps the listeners, outlives the engine
 
     def note(connection: DBAPIConnection | None, entry: ConnectionPoolEntry) -> None:
         entry.info["used_at"] = time.monotonic()
@@ -110,8 +102,8 @@ def _ping_after_rest(engine: sa.Engine) -> None:
         if not is_rested and not _says_something(connection):
             return
         try:
-            dialect.do_ping(connection)
-        except dialect.loaded_dbapi.Error as error:
+            engine.dialect.do_ping(connection)
+        except engine.dialect.loaded_dbapi.Error as error:
             raise sa.exc.InvalidatePoolError from error  # and another connection is made
 
     sa.event.listen(engine, "checkin", note)

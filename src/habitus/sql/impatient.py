@@ -16,6 +16,8 @@ def make_impatient(engine: sa.Engine, patience: Callable[[], float]) -> None:
     """Let connections of the engine wait for an answer as long as `patience` says at that moment."""
 
     class Impatient(psycopg.Connection[Any]):
+        _pool = None  # one of a pool, which may go with its engine: the driver then closes it without a warning
+
         def wait(self, gen: Any, *given: Any, **more: Any) -> Any:
             seconds = patience()
             if seconds >= _LONGEST_WAIT_S:
