@@ -41,7 +41,7 @@ def test_a_tool_is_made_run_shown_tested_removed_and_brought_back(direct: Direct
     assert direct.json("tools", "test", "shout")["tested"][0]["passed"] is True
     assert "Undo: habitus tools restore shout@user" in direct.ok("tools", "remove", "shout")
     restoring = {"name": "shout", "reason": "tool retired", "undo": ["tools", "restore", "shout"]}
-    assert direct.json("tools", "list") == {"tools": [], "retired": [restoring]}
+    assert direct.json("tools", "list") == {"tools": [], "retired": [restoring], "next": None, "total": 0}
     assert "shout retired tool retired; habitus tools restore shout" in " ".join(direct.ok("tools", "list").split())
     assert "is back (active)" in direct.ok("tools", "restore", "shout")
     assert direct.json("tools", "list")["retired"] == []

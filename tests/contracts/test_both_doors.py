@@ -29,10 +29,10 @@ from habitus.skills.trees import with_skill
 from habitus.web.app import make_app
 from habitus.web.desks import Desks
 from habitus.web.security import keys_of
-from tests.cli.conftest import Direct, direct, stock
+from tests.cli.conftest import Direct, direct, stock, stocked
 from tests.web.conftest import HOST, standing
 
-__all__ = ["direct", "stock"]
+__all__ = ["direct", "stock", "stocked"]
 
 Prepare = Callable[[Habitus], Any]  # makes what a use case needs, and says which input to give
 
@@ -170,9 +170,29 @@ def test_a_command_and_its_route_give_the_same_json(direct: Direct, tmp_path: Pa
     assert _steady(by_request, other) == _steady(json.loads(ran.out), direct.home)
 
 
+@pytest.mark.req("CL-01", "CL-03")
+@pytest.mark.parametrize(
+    ("command", "path"),
+    [
+        (("skills", "search", "sum a CSV"), "/search?q=sum+a+CSV"),
+        (("skills", "select", "-r", "sum a CSV"), "/select?request=sum+a+CSV"),
+        (("why", "csv-summary", "--request", "sum it"), "/skills/csv-summary/why?request=sum+it"),
+        (("evidence", "show"), "/evidence"),
+        (("tools", "list"), "/tools"),
+    ],
+    ids=lambda given: " ".join(given[:2]) if isinstance(given, tuple) else "",
+)
+def test_a_command_that_is_written_by_hand_gives_the_json_of_its_route(
+    stocked: Direct, command: tuple[str, ...], path: str
+) -> None:
+    by_command = stocked.json(*command)
+    with _opened(stocked, stocked.home) as habitus, _client(habitus) as client:
+        by_request = client.get(f"/api/v1{path}").json()
+    assert _steady(by_request, stocked.home) == _steady(by_command, stocked.home)
+
+
 def _requested(habitus: Habitus, case: UseCase[Any, Any], wanted: object) -> Any:
-    keys, desks = keys_of(habitus), Desks(habitus)
-    headers = {"Authorization": f"Bearer {keys.bearer}"}
+    headers = {}
     given = {one.name: getattr(wanted, one.name) for one in case.fields}
     for one in case.fields:
         if one.is_version:
@@ -181,13 +201,20 @@ def _requested(habitus: Habitus, case: UseCase[Any, Any], wanted: object) -> Any
     path = re.sub(r"\{(\w+)\}", lambda found: _joined(given.pop(found[1])), case.path)
     sent = {"params": given} if case.method in ("GET", "DELETE") else {"json": given} if given else {}
     sent = {kind: {key: value for key, value in all.items() if value is not None} for kind, all in sent.items()}
-    client = TestClient(make_app(desks, keys, {HOST}, app=standing()), base_url=f"http://{HOST}", headers=headers)
-    try:
-        answer = client.request(case.method, f"/api/v1{path}", **sent)  # type: ignore[arg-type]  # params or json
-    finally:
-        desks.close()
+    with _client(habitus) as client:
+        answer = client.request(case.method, f"/api/v1{path}", headers=headers, **sent)  # type: ignore[arg-type]  # params or json
     assert answer.status_code == case.status, answer.text
     return answer.json()
+
+
+@contextmanager
+def _client(habitus: Habitus) -> Iterator[TestClient]:
+    keys, desks = keys_of(habitus), Desks(habitus)
+    headers = {"Authorization": f"Bearer {keys.bearer}"}
+    try:
+        yield TestClient(make_app(desks, keys, {HOST}, app=standing()), base_url=f"http://{HOST}", headers=headers)
+    finally:
+        desks.close()
 
 
 def _plain(value: object) -> Any:

@@ -15,7 +15,9 @@ from habitus.tasks.files import row_of_task
 from habitus.tasks.model import Task
 
 if TYPE_CHECKING:
-    from habitus.app.library.explaining import Prospect  # the whole agent, which a listing has no use for
+    from habitus.agent.explaining import Why  # the whole agent, which a listing has no use for
+    from habitus.app.library.explaining import Prospect
+    from habitus.search.model import Results
 
 
 def lesson(engram: Engram) -> dict[str, Any]:
@@ -58,7 +60,17 @@ def waiting(item: InboxItem) -> dict[str, Any]:
             }
 
 
-def prospect(seen: Prospect) -> dict[str, Any]:
+def results(found: Results) -> dict[str, Any]:
+    return {"results": found.hits, "fits": found.fits, "confidence": found.confidence, "least": found.least}
+
+
+def why(found: Why) -> dict[str, Any]:
+    told: dict[str, Any] = plain(found)
+    return {**told, "sentences": found.sentences()}
+
+
+def prospect(seen: Prospect, best: Results) -> dict[str, Any]:
+    """What would reach a prompt, and of what may be opened, what fits `best`."""
     selection = seen.selection
     return {
         "eager": [{"name": choice.name, "reason": choice.reason} for choice in selection.eager],
@@ -69,6 +81,8 @@ def prospect(seen: Prospect) -> dict[str, Any]:
         "menu_budget": seen.menu.budget,
         "drops_memory": selection.drops_memory,
         "drops_persona": selection.drops_persona,
+        "ranks": best.hits,
+        "fits": best.fits,
     }
 
 

@@ -35,7 +35,8 @@ def show(context: typer.Context, name: Name = None, wide: Wide = False, as_json:
         found = evidence.findings()
         items = found.items if name is None else evidence.of(name)
         if as_json:
-            output.print_json({"withhold": evidence.share, "items": items, "rollbacks": found.rollbacks})
+            page = {"items": items, "next": None, "total": len(items)}
+            output.print_json({"withhold": evidence.share, "rollbacks": found.rollbacks, **page})
             return
         if name is not None:
             for one in items:

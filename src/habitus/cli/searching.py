@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from habitus.app import json_of
 from habitus.cli import output
 from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson, Wide
@@ -25,7 +26,7 @@ def search(
         results = habitus.finder.search(query, k=k)
         listing = {item.name: item for item in habitus.skills.listing()}
         if as_json:
-            output.print_json({"results": results.hits, "fits": results.fits, "confidence": results.confidence})
+            output.print_json(json_of.results(results))
             return
         if not results.hits:
             output.say("Nothing matches.")

@@ -103,7 +103,7 @@ def list_tools(context: typer.Context, wide: Wide = False, as_json: AsJson = Fal
         empty = "There are no tools yet. Make one: habitus tools new NAME --description … --code FILE"
         output.say_list(
             as_json,
-            {"tools": found, "retired": retired},
+            {"tools": found, "retired": retired, "next": None, "total": len(found)},
             columns,
             rows,
             wide="what it does",

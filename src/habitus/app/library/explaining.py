@@ -19,7 +19,7 @@ from habitus.app.library.selecting import select
 from habitus.errors import Invalid
 from habitus.journal.journal import Journal
 from habitus.journal.model import Place, Selected
-from habitus.search import Hit
+from habitus.search import Hit, Results
 from habitus.skills import menu
 from habitus.skills.finding import Finder
 from habitus.skills.library import Library
@@ -82,13 +82,18 @@ def prospect(home: Home, request: Request) -> Prospect:
 def try_request(home: Home, text: str, most: int = 8) -> Tried:
     """What an agent would get for these words."""
     seen = prospect(home, request_of(home, text))
-    found = home.finder.search(text, k=most, among=seen.selection.eligible())
+    found = best_of(home.finder, seen, text, most)
     known = {summary.name: summary for summary in seen.selection.menu}
     known |= {choice.name: choice.summary for choice in seen.selection.eager}
     on_menu = frozenset(summary.name for summary in seen.selection.menu)
     named = frozenset(hit.id for hit in near(partial(home.finder.search, text), on_menu))
     best = tuple((known[hit.id], hit) for hit in found.hits)
     return Tried(prospect=seen, best=best, least=found.least, named=named)
+
+
+def best_of(finder: Finder, seen: Prospect, text: str, most: int = 8) -> Results:
+    """Of what an agent may open, what fits best."""
+    return finder.search(text, k=most, among=seen.selection.eligible())
 
 
 def why(home: Home, name: str, request: Request) -> Why:

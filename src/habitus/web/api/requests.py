@@ -16,13 +16,12 @@ from habitus.app.review import today
 from habitus.evidence.findings import Finding
 from habitus.evidence.policy import Rollback
 from habitus.search.model import Hit, Results
-from habitus.tools.model import CodeTool
+from habitus.tools.model import CodeTool, Retired
 from habitus.web.api.answers import Lesson, Waiting, answer, many, page_of
 from habitus.web.api.asking import After, Json, Limit, Opened, as_json
 
 router = APIRouter(tags=["requests"])
 
-_RANKED = 8  # of what fits a request
 Asked = Annotated[str, Query(max_length=10_000, description="What somebody would ask.")]
 
 
@@ -54,8 +53,8 @@ FirstLook = answer(
 @router.get("/search", response_model=answer("Found", Results, without=("hits",), results=tuple[Hit, ...]))
 def search(habitus: Opened, q: Asked, limit: Limit = 10) -> Json:
     """The skills that fit a request best, each with what its score is made of."""
-    found = habitus.finder.search(q, k=limit)
-    return {"results": as_json(found.hits), "fits": found.fits, "confidence": found.confidence, "least": found.least}
+    answer: Json = as_json(json_of.results(habitus.finder.search(q, k=limit)))
+    return answer
 
 
 @router.get("/select", response_model=Selected)
@@ -63,16 +62,15 @@ def select(habitus: Opened, request: Asked) -> Json:
     """What would reach an agent for a request: in full, by name, or not at all, each with its reason; and of what it
     may open, what fits best."""
     seen = explaining.prospect(habitus, explaining.request_of(habitus, request))
-    best = habitus.finder.search(request, k=_RANKED, among=seen.selection.eligible())
-    answer: Json = as_json({**json_of.prospect(seen), "ranks": best.hits, "fits": best.fits})
+    answer: Json = as_json(json_of.prospect(seen, explaining.best_of(habitus.finder, seen, request)))
     return answer
 
 
 @router.get("/skills/{name}/why", response_model=answer("WhyNot", Why, sentences=list[str]))
 def why(habitus: Opened, name: str, request: Asked) -> Json:
     """Why one skill would, or would not, reach an agent for a request."""
-    found = explaining.why(habitus, name, explaining.request_of(habitus, request))
-    return {**as_json(found), "sentences": as_json(found.sentences())}
+    answer: Json = as_json(json_of.why(explaining.why(habitus, name, explaining.request_of(habitus, request))))
+    return answer
 
 
 @router.get("/today", response_model=FirstLook, response_model_exclude_unset=True)
@@ -118,8 +116,9 @@ def evidence_of(habitus: Opened, name: str) -> Json:
     return {"items": as_json(found.findings), "versions": as_json(found.versions), "weeks": as_json(found.weeks)}
 
 
-@router.get("/tools", response_model=page_of("tools", CodeTool))
+@router.get("/tools", response_model=page_of("tools", CodeTool, retired=tuple[Retired, ...]))
 def tools(habitus: Opened, limit: Limit = 100, after: After = "") -> Json:
-    """The skills that are tested code, and whether each may run."""
+    """The skills that are tested code, and whether each may run; with those that were retired."""
     page = declaring.page_of("tools", habitus.tools.all(), lambda tool: tool.name, limit=limit, after=after)
-    return {"tools": as_json(page.items), "next": page.next, "total": page.total}
+    retired = habitus.tools.list_retired()
+    return {"tools": as_json(page.items), "retired": as_json(retired), "next": page.next, "total": page.total}
