@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from habitus.web.words import without_terminal
+from habitus.web.site_map import without_terminal
 
 
 @pytest.mark.req("CL-02")

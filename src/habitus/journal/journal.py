@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.errors import Invalid, NotFound
-from habitus.events import Event, EventKind, OutcomeKind
+from habitus.events import Event, OutcomeKind
 from habitus.journal import days, facts
 from habitus.journal.days import Day
 from habitus.journal.facts import JudgedTurn
@@ -21,15 +21,14 @@ from habitus.journal.model import (
     KeptExposure,
     KeptSession,
     KeptSums,
-    Message,
     Place,
-    Selected,
     TrialArms,
     Turn,
     TurnFilter,
     TurnOutcome,
     origin_of,
 )
+from habitus.journal.rows import object_of, row_of_selected, turn_of
 from habitus.journal.tables import events, messages, outcomes, seen, selections, turns
 from habitus.redact import Redactor
 from habitus.text import encodable
@@ -71,7 +70,7 @@ class Journal:
             for table, rows in (
                 (messages, [{"role": m.role, "content": self._safe(m.content)} for m in turn.messages]),
                 (events, [self._event(event) for event in turn.events]),
-                (selections, [_packed_selected(selected) for selected in turn.selected]),
+                (selections, [row_of_selected(selected) for selected in turn.selected]),
                 (outcomes, [*own, *added]),
             ):
                 _insert(connection, table, turn.id, rows)
@@ -108,7 +107,7 @@ class Journal:
             row = connection.execute(sa.select(turns).where(turns.c.id == id, _of(user))).mappings().first()
             if row is None:
                 raise NotFound(f"There is no turn '{id}'.", mend="See 'habitus sessions list'.")
-            turn = _turn(row, {table.name: _entries(connection, table, id) for table in _PARTS})
+            turn = turn_of(row, {table.name: _entries(connection, table, id) for table in _PARTS})
             return replace(turn, exposures=facts.of_turn(connection, id))
 
     def turns_of(self, session: str, *, user: str | None = None) -> list[Turn]:
@@ -208,7 +207,7 @@ class Journal:
                 chosen = sa.select(table).where(table.c.turn.in_(ids), wanted).order_by(table.c.number)
                 for entry in connection.execute(chosen).mappings() if ids else ():
                     parts[entry["turn"]].setdefault(table.name, []).append(entry)
-        return [_turn(row, parts[row["id"]]) for row in rows]
+        return [turn_of(row, parts[row["id"]]) for row in rows]
 
     def sessions(self, *, limit: int = 50, user: str | None = None, after: str = "") -> list[KeptSession]:
         """The sessions with their turns counted, the latest first, those behind one of them: of one user, or of all."""
@@ -327,7 +326,7 @@ class Journal:
         """Name → hash of the skills as a user last saw them; None for somebody who never looked."""
         with sql.reading(self._engine) as connection:
             packed = connection.execute(sa.select(seen.c.hashes).where(seen.c.user == user)).scalar()
-        return None if packed is None else _object(packed)
+        return None if packed is None else object_of(packed)
 
     def mark_seen(self, user: str, hashes: Mapping[str, str]) -> None:
         values = {"hashes": json.dumps(dict(hashes), sort_keys=True), "seen_on": self._clock()}
@@ -414,75 +413,3 @@ def _insert(connection: sa.Connection, table: sa.Table, turn: str, rows: Sequenc
 def _entries(connection: sa.Connection, table: sa.Table, turn: str) -> list[Mapping[Any, Any]]:
     query = sa.select(table).where(table.c.turn == turn).order_by(table.c.number)
     return list(connection.execute(query).mappings())
-
-
-def _packed_selected(selected: Selected) -> dict[str, Any]:
-    return {
-        "name": selected.name,
-        "layer": selected.layer,
-        "version": selected.version,
-        "place": selected.place.value,
-        "reason": selected.reason,
-    }
-
-
-# What a newer Habitus on the same database may have written besides is passed over, and so is what is damaged.
-_EVENT_KINDS, _PLACES, _OUTCOME_KINDS = (
-    frozenset(kind.value for kind in kinds) for kinds in (EventKind, Place, OutcomeKind)
-)
-
-
-def _value(packed: str) -> Any:
-    try:
-        return json.loads(packed)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _object(packed: str) -> dict[str, Any]:
-    value = _value(packed)
-    return value if isinstance(value, dict) else {}
-
-
-def _turn(row: Mapping[Any, Any], parts: Mapping[str, Sequence[Mapping[Any, Any]]]) -> Turn:
-    turn = Turn(
-        id=row["id"],
-        session=row["session"],
-        request=row["request"],
-        started_on=row["started_on"],
-        ended_on=row["ended_on"],
-        caller_id=row["caller_id"],
-        source_type=row["source_type"],
-        user=row["user"],
-        conversation=row["conversation"],
-        reply_to=row["reply_to"],
-        usage=_object(row["usage"]),
-    )
-    return replace(
-        turn,
-        messages=tuple(Message(role=m["role"], content=_value(m["content"])) for m in parts.get("turn_messages", ())),
-        events=tuple(
-            Event(
-                kind=EventKind(e["kind"]),
-                detail=_object(e["detail"]),
-                severity=e["severity"],
-                round_idx=e["round_idx"],
-            )
-            for e in parts.get("turn_events", ())
-            if e["kind"] in _EVENT_KINDS
-        ),
-        selected=tuple(
-            Selected(
-                name=s["name"], layer=s["layer"], version=s["version"], place=Place(s["place"]), reason=s["reason"]
-            )
-            for s in parts.get("turn_selections", ())
-            if s["place"] in _PLACES
-        ),
-        outcomes=tuple(
-            TurnOutcome(
-                kind=OutcomeKind(o["kind"]), weight=o["weight"], source=o["source"], reason=o["reason"], at=o["at"]
-            )
-            for o in parts.get("turn_outcomes", ())
-            if o["kind"] in _OUTCOME_KINDS
-        ),
-    )

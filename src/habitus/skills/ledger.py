@@ -450,11 +450,4 @@ def _pack(content: bytes) -> bytes:
 
 
 def _counters(row: Any) -> Counters:
-    return Counters(
-        recommended=row.recommended,
-        used=row.used,
-        succeeded=row.succeeded,
-        failed=row.failed,
-        last_used=row.last_used,
-        by_presence_until=row.by_presence_until,
-    )
+    return Counters(**{field.name: getattr(row, field.name) for field in fields(Counters)})

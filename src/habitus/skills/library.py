@@ -31,9 +31,7 @@ from habitus.skills.model import (
 )
 from habitus.skills.names import Address
 from habitus.skills.outside import OutsideContent
-from habitus.skills.stores.base import Contents, Facts, Step, Written, read_only, refuse_stale
-
-_FEW = 500  # names that are composed anew one by one
+from habitus.skills.stores.base import Facts, Step, Written, changed_names, read_only, refuse_stale
 
 
 class Library:
@@ -87,7 +85,7 @@ class Library:
             return
         reclaimed = self._outside.look()
         shown = [(layer, content) for layer, content in contents if layer.is_listed]
-        names = _changed_names(self.last.revision, revision, [content for _, content in contents])
+        names = changed_names(self.last.revision, revision, [content for _, content in contents])
         names = None if names is None else names | reclaimed
         items = compose_listing(shown, self._outside, self._gates, self._fill, only=names)
         if names is None:
@@ -428,21 +426,6 @@ class Library:
         near = names.closest_match(address, known)
         mend = f"Did you mean '{near}'?" if near else "See 'habitus skills list'."
         return NotFound(f"No skill '{address}'.", mend=mend)
-
-
-def _changed_names(
-    before: tuple[Hashable, ...], now: tuple[Hashable, ...], contents: Sequence[Contents]
-) -> frozenset[str] | None:
-    """The names that differ between two revisions of the layers; None where that is not known, or nearly all may."""
-    if before[:1] != now[:1] or len(before) != len(now):
-        return None
-    found: frozenset[str] = frozenset()
-    for old, new, content in zip(before[1:], now[1:], contents, strict=True):
-        names = frozenset[str]() if old == new else content.changes.since(old)
-        if names is None or len(names) > _FEW:
-            return None
-        found |= names
-    return found
 
 
 def _strict_copy(layer: Layer, name: str, tree: Tree, *, description: str) -> Tree:

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from habitus.agent.background import in_thread
 from habitus.errors import DatabaseAway, Invalid, NotFound, Refused, Stale, StorageFailed, ToolFailed, UserError
-from habitus.web import words
+from habitus.web import site_map
 from habitus.web.rendering import is_swap, notice, page, page_of_problem
 
 log = logging.getLogger(__name__)
@@ -84,12 +84,12 @@ def handle(app: FastAPI) -> None:
     async def answer(request: Request, status: HTTPStatus, what: str, mend: str) -> Response:
         if request.url.path.startswith(API):
             return problem(status, what, mend)
-        told = words.without_terminal(mend)
+        told = site_map.without_terminal(mend)
         if is_swap(request):
-            return notice(words.without_terminal(what), told, status)
+            return notice(site_map.without_terminal(what), told, status)
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return page_of_problem(status, what, told)
-        return await in_thread(lambda: _page(request, status, words.without_terminal(what), told))
+        return await in_thread(lambda: _page(request, status, site_map.without_terminal(what), told))
 
     async def of_user(request: Request, error: Exception) -> Response:
         assert isinstance(error, (UserError, ToolFailed))
@@ -124,7 +124,7 @@ def handle(app: FastAPI) -> None:
 
 def _page(request: Request, status: HTTPStatus, what: str, mend: str) -> Response:
     """The problem with the navigation around it, and where to go from here."""
-    advice = words.ways_on(request.url.path)
+    advice = site_map.ways_on(request.url.path)
     try:
         return page(request, "problem.html", status=status, what=what, mend=mend, advice=advice)
     except UserError:  # the home can't be read either

@@ -21,7 +21,7 @@ from markupsafe import Markup
 from habitus.skills.fields import EDITABLE
 from habitus.skills.model import Stage
 from habitus.text import encodable
-from habitus.web import comparisons, words
+from habitus.web import comparisons, inbox_words, site_map, words
 from habitus.web.desks import habitus_of
 
 HERE = Path(__file__).parent
@@ -56,7 +56,7 @@ def page(
         "is_paused": pause is not None,
         "as_of": getattr(request.state, "as_of", None),
         "now": habitus.clock(),
-        "commands": words.commands("", is_admin=request.state.is_admin),
+        "commands": site_map.commands("", is_admin=request.state.is_admin),
         "status": status,
     }
     text = encodable(_templates().get_template(template).render(around | values))
@@ -111,6 +111,8 @@ def _templates() -> Environment:
     }
     made.globals |= {
         "words": words,
+        "inbox_words": inbox_words,
+        "site_map": site_map,
         "comparisons": comparisons,
         "skill_fields": EDITABLE,
         "version": version("habitus"),

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from urllib.parse import quote
 
 from habitus.agent.consent import Consent
 from habitus.agent.explaining import Why
-from habitus.app.library.comparing import FileChange
-from habitus.app.review.inbox import InboxItem
 from habitus.events import OutcomeKind
 from habitus.evidence.lift import Effect
 from habitus.evidence.plan import Plan
@@ -25,8 +22,9 @@ from habitus.skills.importing import Verdict as ImportVerdict
 from habitus.skills.listing import Listed
 from habitus.skills.model import Actor, Author, Counters, Source, Stage, State
 from habitus.skills.proposals import AGENT_STARTED
-from habitus.skills.review import Action, Proposal, ProposalState
+from habitus.skills.review import Action
 from habitus.tools.model import ToolStatus
+from habitus.web.site_map import without_commands
 
 STATES = {
     State.OK: "on",
@@ -323,93 +321,6 @@ def in_a_line(item: Listed) -> str:
     return waits(without_commands(item.reason))
 
 
-def without_commands(reason: str) -> str:
-    """Commands and their options are for the terminal."""
-    return re.split(r"; (?:see 'habitus|--)", reason)[0]
-
-
-_PAGES = {
-    "chat": "Chat",
-    "config": "Settings",
-    "connect": "Connections",
-    "doctor": "Doctor, under Settings",
-    "evidence": "Insights",
-    "jobs": "Automation",
-    "lessons": "Lessons",
-    "review": "the Inbox",
-    "sessions": "Activity",
-    "skills": "Skills",
-    "tools": "Tools",
-    "users": "Team",
-}
-
-
-def without_terminal(text: str) -> str:
-    """A sentence as it helps on the page: a command becomes the page that does it, where there is one."""
-    command = r"([Rr]un )?(?:(['`])habitus (\w+)[^'`]*\2|\bhabitus (\w+)[^'`.;\n]*)"
-    return re.sub(command, _as_page, text)
-
-
-def _as_page(found: re.Match[str]) -> str:
-    name = _PAGES.get(found[3] or found[4])
-    if name is None:
-        return found[0]
-    return f"{'Open' if found[1][0] == 'R' else 'open'} {name}" if found[1] else name
-
-
-COMMANDS = {
-    "/": "Home",
-    "/chat": "Chat: talk to an agent",
-    "/skills": "Skills",
-    "/new": "New skill",
-    "/import": "Import skills",
-    "/try": "Try a request",
-    "/tools": "Tools",
-    "/archive": "Archive",
-    "/lessons": "Lessons",
-    "/lessons#l-text": "Add a lesson",
-    "/inbox": "Inbox",
-    "/activity": "Activity",
-    "/insights": "Insights",
-    "/connections": "Connections: connect an agent",
-    "/team": "Team: invite a person",
-    "/automation": "Automation: schedules and jobs",
-    "/settings": "Settings",
-    "/secrets": "Secrets",
-    "/doctor": "Doctor: what needs care",
-    "#pause": "Pause learning, or let it go on",
-}
-_OF_ADMINS = ("/new", "/import", "/lessons#l-text", "#pause")
-
-
-def commands(text: str, *, is_admin: bool = True) -> list[tuple[str, str]]:
-    """Pages and actions whose name has these words: address and name."""
-    wanted = text.lower().split()
-    return [
-        (href, name)
-        for href, name in COMMANDS.items()
-        if all(word in name.lower() for word in wanted) and (is_admin or href not in _OF_ADMINS)
-    ]
-
-
-def ways_on(path: str) -> list[tuple[str, str]]:
-    """Where to go from a page that was not found, the nearest first: address and label."""
-    kind, _, rest = path.strip("/").partition("/")
-    name = rest.partition("/")[0]
-    near = {
-        "skills": [
-            (f"/skills?q={quote(name)}", f"Search for “{name[:60]}”"),
-            ("/skills", "All skills"),
-            ("/archive", "Archive"),
-        ],
-        "lessons": [("/lessons", "All lessons")],
-        "activity": [("/activity", "All conversations")],
-        "chat": [("/chat", "New conversation"), ("/activity", "All conversations")],
-        "inbox": [("/inbox", "Inbox")],
-    }
-    return [*near.get(kind, []), ("/", "Home")]
-
-
 def begun(text: str) -> str:
     """As the beginning of a sentence."""
     return text[:1].upper() + text[1:]
@@ -418,85 +329,6 @@ def begun(text: str) -> str:
 def whom(engram: Engram) -> str:
     owner = f" ({engram.owner})" if engram.owner and engram.scope is Scope.PROJECT else ""
     return SCOPES[engram.scope] + owner
-
-
-def sentence(item: InboxItem, me: str = "") -> str:
-    """What waits, in one sentence; `me` is who reads it."""
-    match item.subject:
-        case Engram(text=text):
-            return f"Remember: {text}"
-        case Proposal() as proposal:
-            change, by = proposal.change, who(proposal.author)
-            where = f" in {change.layer} on {proposal.host}" if proposal.host else ""
-            if imported_from(proposal):
-                return f"You import {change.name}{where}" if by in (me, "you") else f"{by} imports {change.name}{where}"
-            if change.action is Action.WRITE and not proposal.base_hash:
-                return f"{begun(by)} wants to add the skill {change.name}{where}"
-            return f"{begun(by)} wants to {ACTIONS[change.action]} {change.name}{where}"
-
-
-def in_short(item: InboxItem) -> str:
-    """What waits, in as few words as a row has room for."""
-    match item.subject:
-        case Engram(text=text):
-            return f"Remember: {text}"
-        case Proposal() as proposal:
-            return f"{begun('add' if proposal.is_new else ACTIONS[proposal.change.action])} {proposal.change.name}"
-
-
-def headline(item: InboxItem, me: str = "") -> tuple[str, str]:
-    """What waits, for a row of a list: its name, and what shall become of it."""
-    match item.subject:
-        case Engram(text=text):
-            return text, "to remember"
-        case Proposal() as proposal:
-            name = proposal.change.name
-            said = sentence(item, me).replace(f" the skill {name}", " it").replace(f" {name}", " it")
-            return name, said
-
-
-def imported_from(proposal: Proposal) -> str:
-    """Where a person has it from, if that is what they do."""
-    is_import = not proposal.author.is_automatic and proposal.author.reason.startswith(_IMPORT)
-    return proposal.author.reason.removeprefix(_IMPORT) if is_import else ""
-
-
-_IMPORT = "import of "
-_FOUND = re.compile(r"(?P<path>\S.*?):(?P<line>\d+): (?P<why>.+?)(?:, and (?P<more>\d+) more places?)? \([\w.]+\)")
-
-
-def concerns(reasons: Sequence[str]) -> list[str]:
-    """Why something waits, one sentence a kind: what a scan found in several places is said once."""
-    kinds: dict[str, list[re.Match[str]]] = {}
-    said: list[str] = []
-    for reason in reasons:
-        if (found := _FOUND.fullmatch(reason)) is not None:
-            kinds.setdefault(found["why"], []).append(found)
-        elif reason:
-            said.append(begun(power(waits(reason))).rstrip(".") + ".")
-    for why, places in kinds.items():
-        more = len(places) - 1 + sum(int(one["more"] or 0) for one in places)
-        others = f", and in {count_of(more, 'more place')}" if more else ""
-        said.append(f"{begun(why.rstrip('.'))}: {places[0]['path']}, line {places[0]['line']}{others}.")
-    return list(dict.fromkeys(said))
-
-
-def of_file(change: FileChange) -> str:
-    """What becomes of a file, in a few words."""
-    if not change.is_text:
-        return "no text"
-    if change.before is None:
-        return f"new, {count_of(len((change.after or '').splitlines()), 'line')}"
-    return "taken away" if change.after is None else "changed"
-
-
-def describe_decision(item: InboxItem) -> str:
-    match item.state:
-        case ProposalState.REJECTED:
-            return "turned down"
-        case ProposalState.APPROVED:
-            return "approved"
-    return "approved, its host carries it out"
 
 
 def because(reason: str) -> str:
@@ -549,10 +381,3 @@ def waits(reason: str) -> str:
         return "the agent suggests this by itself"
     near = reason.removeprefix("near-duplicate of ")
     return reason if near == reason else f"says much the same as {near.partition(' ')[0]}"
-
-
-def why(item: InboxItem) -> str:
-    """What an agent says for it, or else why it waits."""
-    if isinstance(item.subject, Proposal) and item.subject.author.reason:
-        return item.subject.author.reason
-    return "; ".join(waits(reason) for reason in item.reasons if reason)

@@ -49,6 +49,7 @@ class Changes:
 
 
 _STEPS = 8
+_FEW = 500  # names that are composed anew one by one
 NO_CHANGES = Changes()
 
 
@@ -194,3 +195,18 @@ def refuse_stale(name: str, current: int, expected: int | None) -> None:
     raise Stale(
         f"'{name}' is at version {current} now, not {expected}.", mend="Read it again and repeat the change on that."
     )
+
+
+def changed_names(
+    before: tuple[Hashable, ...], now: tuple[Hashable, ...], contents: Sequence[Contents]
+) -> frozenset[str] | None:
+    """The names that differ between two revisions of the layers; None where that is not known, or nearly all may."""
+    if before[:1] != now[:1] or len(before) != len(now):
+        return None
+    found: frozenset[str] = frozenset()
+    for old, new, content in zip(before[1:], now[1:], contents, strict=True):
+        names = frozenset[str]() if old == new else content.changes.since(old)
+        if names is None or len(names) > _FEW:
+            return None
+        found |= names
+    return found

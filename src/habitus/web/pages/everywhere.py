@@ -13,7 +13,7 @@ from habitus.app.declaring import Nothing
 from habitus.app.use_cases import pausing
 from habitus.app.use_cases.overview import Words, find
 from habitus.errors import Refused
-from habitus.web import words
+from habitus.web import site_map
 from habitus.web.api.asking import Opened
 from habitus.web.desks import desks_of
 from habitus.web.rendering import Said, fragment, notice
@@ -32,7 +32,7 @@ def find_anything(request: Request, habitus: Opened, q: str = "") -> HTMLRespons
         (one.kind, f"{_PLACES[one.kind]}/{quote(one.id)}", one.title, one.text)
         for one in find(habitus, Words(q=q[:200])).found
     ]
-    commands = words.commands(q, is_admin=request.state.is_admin)
+    commands = site_map.commands(q, is_admin=request.state.is_admin)
     if q.strip():
         commands.append((f"/try?{urlencode({'request': q})}", f"Try the request “{q.strip()[:80]}”"))
     return fragment("sought.html", found=found, commands=commands)

@@ -19,7 +19,7 @@ from habitus.app.use_cases.overview import Overview, overview
 from habitus.evidence.lift import Effect
 from habitus.skills.model import State
 from habitus.skills.review import Proposal
-from habitus.web import charts, words
+from habitus.web import charts, inbox_words, site_map
 from habitus.web.api.asking import Opened
 from habitus.web.rendering import Said, fragment, page
 
@@ -111,7 +111,7 @@ def _tiles(found: Overview) -> list[Tile]:
 def approve(request: Request, habitus: Opened, id: str) -> HTMLResponse:
     """In the row of what needs you; the other rows follow."""
     (done,) = review.approve(habitus, review.Approval(ids=(id,))).approved
-    return _shown(request, habitus, Said(text=f"Approved: {words.in_short(done.item)}.", undo=done.undo))
+    return _shown(request, habitus, Said(text=f"Approved: {inbox_words.in_short(done.item)}.", undo=done.undo))
 
 
 def _needs(habitus: Habitus, first: Today, *, may_decide: bool) -> Sequence[Need]:
@@ -124,7 +124,7 @@ def _needs(habitus: Habitus, first: Today, *, may_decide: bool) -> Sequence[Need
 
 def _decision(habitus: Habitus, item: InboxItem, *, may_decide: bool) -> Need:
     """What is harmless is approved at once; the rest is looked at first."""
-    need = Need(text=words.in_short(item), note=words.why(item), href=f"/inbox/{item.id}", act="Decide")
+    need = Need(text=inbox_words.in_short(item), note=inbox_words.why(item), href=f"/inbox/{item.id}", act="Decide")
     subject, known = item.subject, habitus.review
     if not (may_decide and isinstance(subject, Proposal) and subject.is_harmless):
         return need
@@ -148,14 +148,14 @@ def _mending(first: Today) -> Iterator[Need]:
         is_broken = item.state is State.BROKEN
         yield Need(
             text=f"{item.name} {'is broken' if is_broken else 'needs something'}",
-            note=words.without_commands(item.reason),
+            note=site_map.without_commands(item.reason),
             href=f"/skills/{item.name}",
             act="Mend" if is_broken else "Look",
         )
     for tool in first.failing:
         yield Need(
             text=f"{tool.name} fails again and again",
-            note=words.without_commands(tool.reason),
+            note=site_map.without_commands(tool.reason),
             href=f"/skills/{tool.name}?tab=code",
             act="Look",
         )

@@ -13,7 +13,8 @@ from habitus.app.operation.check_state import Check, CheckState
 from habitus.app.use_cases import writing
 from habitus.web.api.asking import Opened
 from habitus.web.rendering import Said, moment, page
-from habitus.web.words import CHECK_PAGES, TOOL_STATES, check, count_of, who, without_commands, without_terminal
+from habitus.web.site_map import without_commands, without_terminal
+from habitus.web.words import CHECK_PAGES, TOOL_STATES, check, count_of, who
 
 router = APIRouter(include_in_schema=False)
 

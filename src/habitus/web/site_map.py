@@ -1,0 +1,95 @@
+"""The pages by address: what Ctrl-K finds, where a lost reader goes on, and which page does what a command does."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote
+
+
+def without_commands(reason: str) -> str:
+    """Commands and their options are for the terminal."""
+    return re.split(r"; (?:see 'habitus|--)", reason)[0]
+
+
+_PAGES = {
+    "chat": "Chat",
+    "config": "Settings",
+    "connect": "Connections",
+    "doctor": "Doctor, under Settings",
+    "evidence": "Insights",
+    "jobs": "Automation",
+    "lessons": "Lessons",
+    "review": "the Inbox",
+    "sessions": "Activity",
+    "skills": "Skills",
+    "tools": "Tools",
+    "users": "Team",
+}
+
+
+def without_terminal(text: str) -> str:
+    """A sentence as it helps on the page: a command becomes the page that does it, where there is one."""
+    command = r"([Rr]un )?(?:(['`])habitus (\w+)[^'`]*\2|\bhabitus (\w+)[^'`.;\n]*)"
+    return re.sub(command, _as_page, text)
+
+
+def _as_page(found: re.Match[str]) -> str:
+    name = _PAGES.get(found[3] or found[4])
+    if name is None:
+        return found[0]
+    return f"{'Open' if found[1][0] == 'R' else 'open'} {name}" if found[1] else name
+
+
+COMMANDS = {
+    "/": "Home",
+    "/chat": "Chat: talk to an agent",
+    "/skills": "Skills",
+    "/new": "New skill",
+    "/import": "Import skills",
+    "/try": "Try a request",
+    "/tools": "Tools",
+    "/archive": "Archive",
+    "/lessons": "Lessons",
+    "/lessons#l-text": "Add a lesson",
+    "/inbox": "Inbox",
+    "/activity": "Activity",
+    "/insights": "Insights",
+    "/connections": "Connections: connect an agent",
+    "/team": "Team: invite a person",
+    "/automation": "Automation: schedules and jobs",
+    "/settings": "Settings",
+    "/secrets": "Secrets",
+    "/doctor": "Doctor: what needs care",
+    "#pause": "Pause learning, or let it go on",
+}
+
+
+_OF_ADMINS = ("/new", "/import", "/lessons#l-text", "#pause")
+
+
+def commands(text: str, *, is_admin: bool = True) -> list[tuple[str, str]]:
+    """Pages and actions whose name has these words: address and name."""
+    wanted = text.lower().split()
+    return [
+        (href, name)
+        for href, name in COMMANDS.items()
+        if all(word in name.lower() for word in wanted) and (is_admin or href not in _OF_ADMINS)
+    ]
+
+
+def ways_on(path: str) -> list[tuple[str, str]]:
+    """Where to go from a page that was not found, the nearest first: address and label."""
+    kind, _, rest = path.strip("/").partition("/")
+    name = rest.partition("/")[0]
+    near = {
+        "skills": [
+            (f"/skills?q={quote(name)}", f"Search for “{name[:60]}”"),
+            ("/skills", "All skills"),
+            ("/archive", "Archive"),
+        ],
+        "lessons": [("/lessons", "All lessons")],
+        "activity": [("/activity", "All conversations")],
+        "chat": [("/chat", "New conversation"), ("/activity", "All conversations")],
+        "inbox": [("/inbox", "Inbox")],
+    }
+    return [*near.get(kind, []), ("/", "Home")]
