@@ -153,11 +153,10 @@ class Examiner:
         )
         if not found.lost:
             return
-        least = "" if found.is_whole else "at least "
         shown = ", ".join(found.lost[:3]) + (f" and {len(found.lost) - 3} more" if len(found.lost) > 3 else "")
         yield Remark(
             topic=Topic.LISTING,
-            what=f"{agent.title} lists {least}{len(found.lost)} of {len(first)} skills without a description "
+            what=f"{agent.title} lists {found.how_many}{len(found.lost)} of {len(first)} skills without a description "
             f"({shown}).",
             mend=f'set "skillListingBudgetFraction": {found.fraction} in '
             f"{agent.path('~/.claude/settings.json', environ, home, home)}",

@@ -38,7 +38,7 @@ class Listing:
     room: int
     wanted: int
     lost: tuple[str, ...]  # names, those used least last
-    is_whole: bool  # whether the room that skills of the program and of plugins take is known
+    how_many: str  # before the count: nothing where a listing was seen, else how sure it is
     fraction: float  # of the window with which nothing would be lost
 
 
@@ -62,8 +62,9 @@ def make_listing(
         elif own[name]:
             lost.append(name)
     unknown = _UNTOLD * sum(not told for name, told in _entries(last) if name not in own)
+    how_many = "" if last else "about " if taken else "at least "
     fraction = max(_fraction(settings), -(-(wanted + unknown) * 1000 // (window * _CHARS_A_TOKEN)) / 1000)
-    return Listing(room=room, wanted=wanted, lost=tuple(lost), is_whole=taken > 0, fraction=fraction)
+    return Listing(room=room, wanted=wanted, lost=tuple(lost), how_many=how_many, fraction=fraction)
 
 
 def is_listed(each: AgentSkill) -> bool:
