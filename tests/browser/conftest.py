@@ -40,11 +40,18 @@ class Site:
 
 
 @pytest.fixture
-def site(home: Path, tmp_path: Path) -> Iterator[Site]:
+def is_lived_in() -> bool:
+    """Whether there are skills, lessons and conversations already."""
+    return True
+
+
+@pytest.fixture
+def site(home: Path, tmp_path: Path, is_lived_in: bool) -> Iterator[Site]:
     environ = {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DURABLE": "false"}
     settings = read_settings(home, environ).model_copy(update={"cwd": tmp_path})
     with Habitus.open(settings) as habitus, socket.socket() as door:
-        furnish_with_life(habitus)
+        if is_lived_in:
+            furnish_with_life(habitus)
         door.bind(("127.0.0.1", 0))
         door.listen()  # who comes before the server accepts waits, and is not turned away
         host = f"127.0.0.1:{door.getsockname()[1]}"

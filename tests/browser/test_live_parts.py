@@ -55,3 +55,12 @@ def test_a_person_sets_a_model_talks_judges_and_stops(page: Page, site: Site, tm
 def test_what_a_change_would_have_done_comes_when_it_is_looked_at(page: Page, site: Site) -> None:
     page.goto(f"{site.address}/inbox")
     expect(page.locator(".effect").first).to_contain_text("the last 1 request")
+
+
+@pytest.mark.full
+@pytest.mark.req("CL-02")
+@pytest.mark.parametrize("is_lived_in", [False])
+def test_the_first_page_of_a_new_home_fits_the_screen(page: Page, site: Site, is_lived_in: bool) -> None:
+    page.goto(site.address)
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollHeight") <= 860
