@@ -12,6 +12,7 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "utility.py"
 
 
+@pytest.mark.full
 @pytest.mark.req("LA-05")
 def test_every_system_is_scored_in_every_scenario() -> None:
     command = [sys.executable, str(SCRIPT), "--episodes", "100", "--seeds", "1"]

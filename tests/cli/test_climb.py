@@ -251,6 +251,7 @@ def test_a_draft_that_gives_other_values_is_refused_and_the_reviewer_sees_the_ta
     ]
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("reach", [(), ("--network", "--yes")])
 def test_what_changes_from_run_to_run_decides_nothing_and_is_listed(direct: Direct, reach: tuple[str, ...]) -> None:
     clock = "__import__('time').time_ns()"
@@ -270,6 +271,7 @@ def test_what_changes_from_run_to_run_decides_nothing_and_is_listed(direct: Dire
     ]
 
 
+@pytest.mark.full
 @pytest.mark.req("SB-06", "OP-04")
 def test_kept_values_go_when_the_person_they_were_recorded_for_is_forgotten(direct: Direct) -> None:
     used(direct, (10, 2), (3, 4), (5, 8))

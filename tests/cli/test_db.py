@@ -88,6 +88,7 @@ def contents(address: str) -> dict[str, list[tuple[Any, ...]]]:
     return found
 
 
+@pytest.mark.full
 @pytest.mark.req("OP-01", "SK-08")
 def test_every_table_is_copied_to_postgresql_and_back(direct: Direct, tmp_path: Path, url: str) -> None:
     """Driven by the tables that there are: one that a later migration makes is in this test without a word."""

@@ -30,6 +30,7 @@ def asking(direct: Direct) -> Direct:
     return direct
 
 
+@pytest.mark.full
 @pytest.mark.req("PF-04")
 def test_the_better_encoder_is_a_setting(asking: Direct) -> None:
     asked = ("skills", "search", "the plants at home need some water")

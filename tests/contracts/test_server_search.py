@@ -95,6 +95,7 @@ def test_the_server_gives_the_same_hits_as_memory(tmp_path: Path, url: str, with
         assert database.status(habitus.settings).search == "in the server, by full text"
 
 
+@pytest.mark.full
 @pytest.mark.req("OP-01")
 def test_a_skill_is_indexed_once_for_all_hosts_and_keeps_what_each_has_learned(tmp_path: Path, url: str) -> None:
     with opened(tmp_path / "here", url) as here:

@@ -76,6 +76,7 @@ def rows(url: str) -> dict[str, list[Any]]:
     return found
 
 
+@pytest.mark.some(1)
 @pytest.mark.req("OP-06", "OP-04")
 def test_a_backup_of_a_shared_database_restores_everything_but_who_was_forgotten(
     tmp_path: Path, url_of: MakeUrl

@@ -50,6 +50,7 @@ def page_of(habitus: Habitus) -> Iterator[TestClient]:
     desks.close()
 
 
+@pytest.mark.some(1)
 @pytest.mark.req("CL-04", "OP-01")
 def test_who_is_let_in_on_one_host_signs_in_on_every_one_and_is_out_on_all(hosts: tuple[Habitus, Habitus]) -> None:
     one, two = hosts

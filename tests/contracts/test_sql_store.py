@@ -193,6 +193,7 @@ def _work(home: Path, url: str, letter: str) -> None:
     store._engine.dispose()
 
 
+@pytest.mark.some(1)
 @pytest.mark.req("SK-06", "SK-08", "SC-02")
 def test_many_hosts_on_one_database_lose_nothing(tmp_path: Path, url: str) -> None:
     store = sql_store(tmp_path, url=url)

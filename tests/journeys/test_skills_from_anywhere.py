@@ -243,6 +243,7 @@ def test_a_person_decides_about_what_is_held(person: Person, repository: Reposit
     assert person.verdicts("skills", "update", "--trust")["nasty"] == "imported"
 
 
+@pytest.mark.full
 @pytest.mark.req("SK-14")
 def test_a_project_is_trusted_listed_and_revoked(person: Person) -> None:
     (person.cwd / ".git").mkdir()

@@ -190,6 +190,7 @@ def asked(habitus: Habitus, text: str) -> str:
     return " ".join(turn.notices)
 
 
+@pytest.mark.full
 @pytest.mark.req("OP-03")
 def test_the_next_release_works_beside_this_one_or_waits_until_it_has_gone(
     tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch

@@ -83,6 +83,7 @@ async def test_a_lesson_that_helped_is_kept_and_stands_in_the_playbook_of_a_late
         assert f"{PLAYBOOK}\n- {kept.text}" in told
 
 
+@pytest.mark.full
 @pytest.mark.req("LP-03")
 async def test_a_candidate_is_verified_when_a_later_try_shows_that_it_helps(home: Path) -> None:
     with Habitus.open(read_settings(home)) as habitus:
