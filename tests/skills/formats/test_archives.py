@@ -205,6 +205,18 @@ def test_a_damaged_archive(tmp_path: Path, damage: Callable[[bytes], bytes]) -> 
     assert isinstance(entry, NotTaken)
 
 
+def test_a_name_that_begins_with_a_nul_is_refused(tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as out:
+        out.writestr("packed/SKILL.md", SKILL)
+    content = buffer.getvalue()
+    at = content.rindex(b"packed/SKILL.md")
+    path = tmp_path / "x.zip"
+    path.write_bytes(content[:at] + b"\0" + content[at + 1 :])
+    (entry,) = read(path)
+    assert isinstance(entry, NotTaken)
+
+
 @given(data=st.data())
 @law
 def test_no_damage_raises(tmp_path: Path, data: st.DataObject) -> None:

@@ -76,7 +76,7 @@ def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, limits: ArchiveLimi
     return Member(
         name=name,
         size=info.file_size,
-        is_directory=info.is_dir(),
+        is_directory=info.filename.endswith("/"),  # `is_dir` fails on a name that is empty
         is_executable=bool(mode & stat.S_IXUSR),
         open=partial(archive.open, info),
     )
