@@ -40,7 +40,9 @@ class Habitus:
         self._folder = tempfile.TemporaryDirectory()
         engine = sql.create_engine(sql.sqlite_url(Path(self._folder.name) / "search.db"))
         sql.metadata.create_all(engine)
-        self.index = Index.open(engine, "benchmark", embedder=embedder, clock=lambda: 0.0)
+        self.index = Index.open(
+            engine, "benchmark", embedder=embedder, clock=lambda: 0.0, folder=Path(self._folder.name)
+        )
         self.index.put(
             Document(
                 id=item["id"],

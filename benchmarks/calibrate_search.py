@@ -29,7 +29,7 @@ from _report import progress, read_jsonl
 from habitus import sql
 from habitus.search import Document, Embedder, Index, MiniLM, NoEmbedder, WordLlama, ranking
 from habitus.search.calibration import Tier, tier_of
-from habitus.search.index import IndexEvidence
+from habitus.search.searcher import IndexEvidence
 from retrieval import auroc
 
 Array = NDArray[np.float64]

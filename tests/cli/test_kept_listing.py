@@ -21,6 +21,7 @@ from tests.cli.conftest import Direct
 QUESTIONS = (("skills", "list"), ("skills", "list", "--json"), ("skills", "list", "--wide"))
 NAME = "csv-summary"
 SHOWN = (("skills", "show", NAME), ("skills", "show", NAME, "--json"))
+SOUGHT = tuple(("skills", "search", "sum up a csv file", *more) for more in ((), ("--json",), ("-k", "1", "--wide")))
 SKILL = "---\nname: {name}\ndescription: {what}\n---\n1. Do it.\n"
 
 
@@ -106,7 +107,8 @@ def test_no_change_from_anywhere_is_hidden_by_the_listing_that_is_kept(stocked: 
         settle(stocked)
         before = early(stocked, "skills", "list", "--json")
         change()
-        found = {words: early(stocked, *words) for words in (("skills", "list", "--json"), ("skills", "show", NAME))}
+        asked = (("skills", "list", "--json"), ("skills", "show", NAME), SOUGHT[1])
+        found = {words: early(stocked, *words) for words in asked}
         now = {words: stocked(*words).out for words in found}
         assert all(answer in (None, now[words]) for words, answer in found.items()), said
         assert before not in now.values(), said
@@ -126,6 +128,39 @@ def test_what_is_kept_is_said_as_the_command_says_it(stocked: Direct) -> None:
         ("skills", "show", "hello@user"),
     ):
         assert early(stocked, *words) is None
+
+
+@pytest.mark.req("PF-04")
+def test_skills_are_found_as_the_command_finds_them(stocked: Direct) -> None:
+    put(stocked.home / "skills" / "größe", "Not ASCII: ü, 中文.")
+    settle(stocked)
+    assert early(stocked, *SOUGHT[0]) is None  # nothing is indexed yet
+    stocked(*SOUGHT[0])
+    for words in SOUGHT:
+        assert early(stocked, *words) == stocked(*words).out, words
+    with Habitus.open(load(stocked.cli.environ(), stocked.cli.cwd)) as habitus:
+        habitus.finder.learn("größe", "sum up a csv file")
+    assert early(stocked, *SOUGHT[1]) == stocked(*SOUGHT[1]).out
+    stocked("skills", "edit", NAME, "--append", "Then count the cells of a csv file.")
+    stocked(*SOUGHT[1])
+    settle(stocked)
+    assert early(stocked, *SOUGHT[1]) == stocked(*SOUGHT[1]).out
+    for words in (("skills", "search"), ("skills", "search", "a", "b"), (*SOUGHT[0], "-k", "0")):
+        assert early(stocked, *words) is None
+
+
+@pytest.mark.req("PF-04", "SC-02")
+def test_a_damaged_index_is_not_searched(stocked: Direct) -> None:
+    settle(stocked)
+    wanted = stocked(*SOUGHT[1]).out
+    [file] = (stocked.home / "cache").glob("index-*.bin")
+    whole = file.read_bytes()
+    middle = len(whole) // 2
+    for damaged in (b"", whole[:middle], whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]):
+        file.write_bytes(damaged)
+        assert early(stocked, *SOUGHT[1]) is None
+        assert stocked(*SOUGHT[1]).out == wanted
+    assert early(stocked, *SOUGHT[1]) == wanted  # the command has written it anew
 
 
 @pytest.mark.req("PF-04", "SC-02")
@@ -154,10 +189,12 @@ def test_a_kept_listing_is_read_without_the_databases_toolkit(stocked: Direct) -
         "from habitus.cli import start\n"
         "try: start.run()\n"
         "except SystemExit as done: assert not done.code\n"
-        "heavy = {'sqlalchemy', 'pydantic', 'typer', 'rich', 'asyncio', 'numpy'} & sys.modules.keys()\n"
+        "heavy = {'sqlalchemy', 'pydantic', 'typer', 'rich', 'asyncio'} & sys.modules.keys()\n"
+        "heavy |= {'numpy'} & sys.modules.keys() if 'search' not in sys.argv else set()\n"
         "assert not heavy, heavy\n"
     )
-    for words in (QUESTIONS[0], SHOWN[0]):
+    stocked(*SOUGHT[0])
+    for words in (QUESTIONS[0], SHOWN[0], SOUGHT[0]):
         command = [sys.executable, "-c", code, *words]
         done = subprocess.run(command, capture_output=True, cwd=stocked.cli.cwd, env=stocked.cli.environ(), check=False)
         assert (done.returncode, done.stderr) == (0, b"")

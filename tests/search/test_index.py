@@ -109,7 +109,7 @@ def test_another_model_embeds_anew_and_the_first_keeps_its_vectors(
     _filled(engine, counting)
     other = CountingEmbedder("other-model")
     index = Index.open(engine, "skills", embedder=other)
-    assert len(other.embedded) == len(SKILLS)
+    assert index.describe().documents == len(other.embedded) == len(SKILLS)
     assert index.search("bake a loaf").hits[0].id == "bake-bread"
     again = CountingEmbedder()
     Index.open(engine, "skills", embedder=again)
@@ -177,3 +177,39 @@ def test_what_is_supposed_is_found_as_if_it_were_so_and_nothing_of_it_is_kept(
     index.remove([SKILLS[1].id])
     for text, found in zip(asked, foretold, strict=True):
         assert_alike(found, index.search(text))
+
+
+def test_an_index_in_a_file_answers_as_the_rows_do(tmp_path: Path, counting: CountingEmbedder) -> None:
+    engine = sql.create_engine(sql.sqlite_url(tmp_path / "search.db"))
+    sql.metadata.create_all(engine)
+    kept = Index.open(engine, "skills", embedder=counting, folder=tmp_path)
+    kept.put(SKILLS)
+    edited = replace(SKILLS[0], description="Bake a loaf of rye bread.")
+    for change in (
+        lambda: None,
+        lambda: Index.open(engine, "skills", embedder=counting).put([edited]),
+        lambda: Index.open(engine, "skills", embedder=counting).remove([SKILLS[1].id]),
+        lambda: kept.learn(SKILLS[2].id, "bake a loaf"),
+    ):
+        change()
+        by_rows = Index.open(engine, "skills", embedder=counting)
+        by_file = Index.open(engine, "skills", embedder=counting, folder=tmp_path)
+        for query in ("bake a loaf", "make my pictures smaller", "sum up a table"):
+            for index in (by_file, kept):
+                assert_alike(index.search(query), by_rows.search(query))
+                assert [hit.id for hit in index.similar(query)] == [hit.id for hit in by_rows.similar(query)]
+    engine.dispose()
+
+
+def test_the_file_of_another_database_changes_nothing(tmp_path: Path, counting: CountingEmbedder) -> None:
+    engines = [sql.create_engine(sql.sqlite_url(tmp_path / name)) for name in ("one.db", "two.db")]
+    for engine, some in zip(engines, (SKILLS, SKILLS[:5]), strict=True):
+        sql.metadata.create_all(engine)
+        Index.open(engine, "skills", embedder=counting).put(some)
+    Index.open(engines[0], "skills", embedder=counting, folder=tmp_path)
+    found = Index.open(engines[1], "skills", embedder=counting, folder=tmp_path)
+    assert found.ids() == {document.id for document in SKILLS[:5]}
+    wanted = Index.open(engines[1], "skills", embedder=counting)
+    assert_alike(found.search("bake a loaf"), wanted.search("bake a loaf"))
+    for engine in engines:
+        engine.dispose()

@@ -184,9 +184,11 @@ def address(settings: settings_module.Settings) -> str:
     return settings.database or sql.sqlite_url(settings.home / DATABASE)
 
 
-def open_index(settings: settings_module.Settings, engine: sa.Engine, collection: str = "skills") -> search.Index:
+def open_index(
+    settings: settings_module.Settings, engine: sa.Engine, collection: str = "skills", folder: Path | None = None
+) -> search.Index:
     """What finds skills or lessons, with the encoder of the settings."""
-    return search.open_index(engine, collection, settings.search.encoder, weights_folder(settings))
+    return search.open_index(engine, collection, settings.search.encoder, weights_folder(settings), folder)
 
 
 def weights_folder(settings: settings_module.Settings) -> Path:

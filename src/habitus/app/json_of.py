@@ -60,10 +60,6 @@ def waiting(item: InboxItem) -> dict[str, Any]:
             }
 
 
-def results(found: Results) -> dict[str, Any]:
-    return {"results": found.hits, "fits": found.fits, "confidence": found.confidence, "least": found.least}
-
-
 def why(found: Why) -> dict[str, Any]:
     told: dict[str, Any] = plain(found)
     return {**told, "sentences": found.sentences()}

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import sqlalchemy as sa
@@ -92,7 +93,7 @@ class _Parts:
         return Finder(
             home.skills,
             home.local,
-            partial(home_directory.open_index, home.settings, home.local),
+            partial(home_directory.open_index, home.settings, home.local, folder=_index_folder(home)),
             redacted=home.redact,
             shared=_shared_index(home.settings, home.shared),
             project=partial(project_words, project_root(home.settings.cwd)),
@@ -190,6 +191,11 @@ class _Parts:
         from habitus.app.conversations.running_code import open_scratchpads
 
         return open_scratchpads(home, "pads")
+
+
+def _index_folder(home: Home) -> Path | None:
+    """Where the index of skills is kept as a file; nowhere in a home that is only read."""
+    return None if home.is_read_only else home.settings.home / "cache"
 
 
 def _shared_index(settings: Settings, shared: sa.Engine) -> SharedIndex | None:

@@ -1,4 +1,4 @@
-"""`habitus skills list` and `skills show NAME` said from the listing that is kept, before the commands are imported."""
+"""`habitus skills list`, `show` and `search` said from the listing that is kept, before the commands are imported."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from functools import partial
 from pathlib import Path
 
 from habitus.cli import output
-from habitus.cli.skill_words import print_page, print_skill
+from habitus.cli.skill_words import print_found, print_page, print_skill
 from habitus.plain import plain
+from habitus.search.model import results_as_json
 from habitus.skills import names
 from habitus.skills.entries import FORMS
 from habitus.skills.kept_listing import View, read_page, read_shown
+from habitus.skills.kept_search import read_found
 
 _TOLD_MORE = ("HABITUS_LOG", "OTEL_EXPORTER_OTLP_ENDPOINT")  # where these are set, a command says more than its result
 
@@ -61,7 +63,31 @@ def _answer_to(words: Sequence[str]) -> Callable[[], None] | None:
         if options[1:]:
             return partial(output.print_json, plain(shown, FORMS))
         return partial(print_skill, shown, shown.skill)
+    if action == ["skills", "search"] and (asked := _search_words(options)) is not None:
+        query, k, flags = asked
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy is there, as for every command
+        found = read_found(view, query, k)
+        if found is None:
+            return None
+        if "--json" in flags:
+            return partial(output.print_json, results_as_json(found.results))
+        return partial(print_found, found.results, found.cues, wide="--wide" in flags)
     return None
+
+
+def _search_words(options: Sequence[str]) -> tuple[str, int, set[str]] | None:
+    """The request, how many are wanted, and flags; None where the words are others."""
+    left, k = list(options), 10
+    if "-k" in left[:-1]:
+        at = left.index("-k")
+        number = left[at + 1]
+        if not number.isascii() or not number.isdecimal() or not 0 < int(number) < 10_000:
+            return None
+        k = int(number)
+        del left[at : at + 2]
+    flags = {word for word in left if word in ("--json", "--wide")}
+    query = [word for word in left if word not in flags]
+    return (query[0], k, flags) if len(query) == 1 and not query[0].startswith("-") else None
 
 
 def _view(given: str) -> View | None:

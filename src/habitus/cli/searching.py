@@ -6,10 +6,12 @@ from typing import Annotated
 
 import typer
 
-from habitus.app import json_of
+from habitus.app.library.kept import keep_listing
 from habitus.cli import output
 from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson, Wide
+from habitus.cli.skill_words import print_found
+from habitus.search.model import results_as_json
 
 
 def search(
@@ -24,19 +26,10 @@ def search(
         with output.counting(is_quiet=as_json, doing="Indexing") as progress:
             habitus.finder.catch_up(progress)
         results = habitus.finder.search(query, k=k)
-        listing = {item.name: item for item in habitus.skills.listing()}
+        keep_listing(habitus)
         if as_json:
-            output.print_json(json_of.results(results))
+            output.print_json(results_as_json(results))
             return
-        if not results.hits:
-            output.say("Nothing matches.")
-            return
-        if not results.fits:
-            output.say("Nothing fits well; the nearest:", style="yellow")
-        rows = []
-        for hit in results.hits:
-            summary = listing[hit.id].summary if hit.id in listing else None
-            made_of = ", ".join(f"{name} {value:+.2f}" for name, value in list(hit.parts.items())[:3])
-            rows.append((hit.id, f"{hit.score:.2f}", summary.cue if summary else "", made_of))
-        columns = ("name", "score", "use it", "made of") if wide else ("name", "score", "use it")
-        output.table(columns, [row[: len(columns)] for row in rows], wide="use it", is_cut=not wide)
+        listing = {item.name: item for item in habitus.skills.listing()}
+        found = {hit.id: listing[hit.id].summary for hit in results.hits if hit.id in listing}
+        print_found(results, {name: summary.cue for name, summary in found.items() if summary}, wide=wide)

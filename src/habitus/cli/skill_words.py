@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 
 from habitus.cli import moments, output
+from habitus.search import Results
 from habitus.skills.entries import ShownSkill, SkillPage
 from habitus.skills.fields import EDITABLE
 from habitus.skills.lifecycle import is_judged
@@ -13,6 +15,21 @@ from habitus.skills.model import Counters, Severity, Skill, State
 from habitus.text import one_line
 
 NO_SKILLS = "There are no skills yet. Write one: habitus skills new NAME"
+
+
+def print_found(results: Results, cues: Mapping[str, str], *, wide: bool) -> None:
+    """What was found for a request; `cues` say when to use each."""
+    if not results.hits:
+        output.say("Nothing matches.")
+        return
+    if not results.fits:
+        output.say("Nothing fits well; the nearest:", style="yellow")
+    rows = []
+    for hit in results.hits:
+        made_of = ", ".join(f"{name} {value:+.2f}" for name, value in list(hit.parts.items())[:3])
+        rows.append((hit.id, f"{hit.score:.2f}", cues.get(hit.id, ""), made_of))
+    columns = ("name", "score", "use it", "made of") if wide else ("name", "score", "use it")
+    output.table(columns, [row[: len(columns)] for row in rows], wide="use it", is_cut=not wide)
 
 
 def print_page(page: SkillPage, *, wide: bool, empty: str = NO_SKILLS) -> None:

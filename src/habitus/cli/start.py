@@ -19,7 +19,7 @@ def run() -> None:
         return
     if "mcp" in sys.argv:
         greeting(*sys.argv[1:]).answer_early()
-    if {("skills", "list"), ("skills", "show")} & set(itertools.pairwise(sys.argv)):
+    if {("skills", "list"), ("skills", "show"), ("skills", "search")} & set(itertools.pairwise(sys.argv)):
         code: int | None = importlib.import_module("habitus.cli.kept").answer(sys.argv[1:])
         if code is not None:
             sys.exit(code)

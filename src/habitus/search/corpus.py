@@ -1,4 +1,4 @@
-"""The documents of one index in memory: entries by slot, their postings, vectors and words.
+"""The documents of one index in memory, or mapped from a file: entries by slot, their postings, vectors and words.
 
 An edited document gets a new slot and its old one dies; the slots are counted anew when many have come or gone.
 Of a library that stays in a server (see `server`) it holds those that are worth a look; rarity is counted over all.
@@ -7,21 +7,21 @@ Of a library that stays in a server (see `server`) it holds those that are worth
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from habitus.search.embedding import Embedder, Vectors, unit
+from habitus.search.embedding import Embedder, Vectors
 from habitus.search.entry import Codes, IndexEntry, Vector
-from habitus.search.postings import Postings
-from habitus.search.words import word_code
+from habitus.search.packed import Packed, WordIds, pack, read_packed, write_packed
+from habitus.search.postings import Slots
+from habitus.search.vocabulary import Vocabulary
 
 _REBUILD_AFTER = 1000
-
-WordIds = NDArray[np.int32]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,27 +45,35 @@ class Beyond(Protocol):
 
 
 class Corpus:
-    def __init__(self, embedder: Embedder) -> None:
+    def __init__(self, embedder: Embedder, packed: Packed | None = None) -> None:
         self._embedder = embedder
         self._beyond: tuple[Corpus, Beyond] | None = None  # all that counts: what was in memory before, and the rest
-        # Word 0 is the empty word: a document without words still has one to compare.
-        self._vocabulary: dict[str, int] = {"": 0}
-        # Of each word of the vocabulary; made when the word is first compared.
-        self._spelled: list[str] = []
-        self._word_codes = np.zeros(0, dtype=np.uint32)
-        self._word_vectors = embedder.words([])
-        self._word_places = np.zeros(0, dtype=np.int64)
-        self._is_met = np.zeros(0, dtype=bool)
-        self._fill([], np.zeros((0, embedder.width), dtype=np.float32))
+        nothing = pack([], np.zeros((0, embedder.width), dtype=np.float32), lambda words: np.zeros(0, np.int32))
+        self._vocabulary = Vocabulary(embedder, packed or nothing)
+        self._take(packed or nothing)
+
+    @classmethod
+    def in_file(cls, path: Path, embedder: Embedder) -> Corpus | None:
+        """The documents that were kept there; None where what is there can't be believed."""
+        packed = read_packed(path, embedder)
+        return None if packed is None else cls(embedder, packed)
+
+    def keep(self, path: Path) -> None:
+        """Keep all that is alive in a file, as it would be built anew."""
+        if self._later or self._dead:
+            self._fill(sorted(self.slots.values()), [], self.vectors[:0])
+        codes, vectors, places = self._vocabulary.everything(self.postings)
+        packed = replace(self._first, word_codes=codes, word_vectors=vectors, word_places=places)
+        write_packed(path, packed, self._embedder)
 
     def __len__(self) -> int:
         return len(self.slots)
 
     def copy(self) -> Corpus:
-        """One that can be changed without this one noticing. What both have met of words they share: it is the same."""
+        """One that can be changed without this one noticing."""
         other = copy.copy(self)
-        other._vocabulary, other.slots = dict(self._vocabulary), dict(self.slots)
-        other.entries, other.words = [*self.entries], [*self.words]
+        other._vocabulary, other.slots, other.ids = self._vocabulary.copy(), dict(self.slots), [*self.ids]
+        other._later, other._later_words = [*self._later], [*self._later_words]
         other.alive, other._room = self.alive.copy(), self._room.copy()
         other.postings = self.postings.copy()
         return other
@@ -82,48 +90,85 @@ class Corpus:
             slot = self.slots.pop(id, None)
             if slot is not None:
                 self.alive[slot] = False
-                self.postings.remove(self.entries[slot])
-                self._with_body -= self.entries[slot].lengths[-1] > 0
+                self.postings.remove(self.codes(slot))
         is_much = len(entries) > min(_REBUILD_AFTER, len(self.slots) // 4)
         if not self.slots or is_much or self.postings.added + self._dead > _REBUILD_AFTER:
-            kept = sorted(self.slots.values())
-            self._fill(
-                [*(self.entries[slot] for slot in kept), *entries], np.concatenate([self.vectors[kept], vectors])
-            )
+            self._fill(sorted(self.slots.values()), entries, vectors)
             return
         for entry, vector in zip(entries, vectors, strict=True):
             self._append(entry, vector)
 
-    def _fill(self, entries: Sequence[IndexEntry], vectors: Vectors) -> None:
-        self.entries = list(entries)
-        self.slots = {entry.id: slot for slot, entry in enumerate(entries)}
-        self.alive = np.ones(len(entries), dtype=bool)
-        self._room = np.ascontiguousarray(vectors, dtype=np.float32)
-        self.postings = Postings(entries)
-        self._word_places = self.postings.places(self._word_codes)
-        self.words = [self._ids_of(entry.words) for entry in entries]
-        self._with_body = sum(entry.lengths[-1] > 0 for entry in entries)
+    def follow(self, digests: Mapping[str, str]) -> list[str]:
+        """Let go of what is no longer like that, by id; gives the ids of the documents that have to be read."""
+        self.replace([], self.vectors[:0], [id for id in self.ids if digests.get(id) != self.digest(id)])
+        return [id for id in digests if id not in self.slots]
+
+    def _fill(self, kept: Sequence[int], entries: Sequence[IndexEntry], vectors: Vectors) -> None:
+        """Build anew of the kept slots and of more entries."""
+        together = np.concatenate([self.vectors[kept], vectors]) if len(kept) else vectors
+        every = (*(self.entry(slot) for slot in kept), *entries)
+        packed = pack(every, together, self._vocabulary.number)
+        self._take(replace(packed, spelled=self._vocabulary.spelled))
+        self._vocabulary.place(self.postings)
+
+    def _take(self, packed: Packed) -> None:
+        self._first = packed
+        self._later: list[IndexEntry] = []
+        self._later_words: list[WordIds] = []
+        self.ids = [*packed.ids]
+        self.slots = {id: slot for slot, id in enumerate(self.ids)}
+        self.alive = np.ones(len(self.ids), dtype=bool)
+        self.lengths, self.says_when, self.name_words = packed.lengths, packed.says_when, packed.name_words
+        self._room = packed.vectors
+        self.postings = packed.postings
 
     def _append(self, entry: IndexEntry, vector: Vector) -> None:
-        slot = len(self.entries)
+        slot = len(self.ids)
         if slot == len(self._room):
             more = np.zeros((max(64, slot // 4), self._room.shape[1]), dtype=np.float32)
             self._room = np.concatenate([self._room, more])
         self._room[slot] = vector
-        self.entries.append(entry)
+        self.ids.append(entry.id)
+        self._later.append(entry)
+        self._later_words.append(self._vocabulary.number(entry.words))
         self.alive = np.append(self.alive, True)
-        self.words.append(self._ids_of(entry.words))
+        self.lengths = np.append(self.lengths, np.array([entry.lengths], dtype=np.int32), axis=0)
+        self.says_when = np.append(self.says_when, entry.says_when)
+        self.name_words = np.append(self.name_words, np.int32(entry.name_words))
         self.postings.add(slot, entry)
         self.slots[entry.id] = slot
-        self._with_body += entry.lengths[-1] > 0
+
+    def entry(self, slot: int) -> IndexEntry:
+        later = slot - len(self._first)
+        return self._first.entry(slot) if later < 0 else self._later[later]
+
+    def digest(self, id: str) -> str:
+        """Of the document with this id; nothing where there is none."""
+        slot = self.slots.get(id, -1)
+        if slot < 0:
+            return ""
+        later = slot - len(self._first)
+        return self._first.digests[slot] if later < 0 else self._later[later].digest
+
+    def codes(self, slot: int) -> Codes:
+        later = slot - len(self._first)
+        return self._first.codes_of(slot) if later < 0 else self._later[later].codes
+
+    def words(self, slot: int) -> WordIds:
+        later = slot - len(self._first)
+        return self._first.words_of(slot) if later < 0 else self._later_words[later]
 
     @property
     def vectors(self) -> Vectors:
-        return self._room[: len(self.entries)]
+        return self._room[: len(self.ids)]
 
     @property
     def _dead(self) -> int:
-        return len(self.entries) - len(self.slots)
+        return len(self.ids) - len(self.slots)
+
+    @property
+    def _with_body(self) -> int:
+        return int((self.alive & (self.lengths[:, -1] > 0)).sum())
 
     @property
     def share_with_body(self) -> float:
@@ -146,7 +191,7 @@ class Corpus:
         """The idf of each term."""
         return self._rarity(codes, None)
 
-    def _rarity(self, codes: Codes, places: NDArray[np.int64] | None) -> NDArray[np.float32]:
+    def _rarity(self, codes: Codes, places: Slots | None) -> NDArray[np.float32]:
         if self._beyond is None:
             counts = self.postings.counts(codes, places)
         else:
@@ -155,41 +200,11 @@ class Corpus:
         total = max(self.documents, 1)
         return np.log1p((total - counts + 0.5) / (counts + 0.5)).astype(np.float32)
 
+    def distinct_words(self, slots: Sequence[WordIds]) -> tuple[WordIds, WordIds]:
+        """The different words of some documents in order, and for each of all their words which one it is."""
+        return self._vocabulary.distinct(np.concatenate(slots))
+
     def words_of(self, ids: WordIds) -> Words:
-        """What is known of different words. Those never compared before are embedded and looked up in one go: in a
-        large library that is a small part of all, and a single search need not pay for the others."""
-        self._meet(ids)
-        codes = self._word_codes[ids]
-        rarity = self._rarity(codes, self._word_places[ids])
-        return Words(codes=codes, vectors=self._word_vectors[ids], rarity=rarity)
-
-    def _meet(self, ids: WordIds) -> None:
-        more = len(self._vocabulary) - len(self._is_met)
-        if more:
-            self._spelled = list(self._vocabulary)
-            self._is_met = np.concatenate([self._is_met, np.zeros(more, dtype=bool)])
-            self._word_codes = np.concatenate([self._word_codes, np.zeros(more, dtype=np.uint32)])
-            self._word_places = np.concatenate([self._word_places, np.zeros(more, dtype=np.int64)])
-            blank = np.zeros((more, self._word_vectors.shape[1]), dtype=np.float32)
-            self._word_vectors = np.concatenate([self._word_vectors, blank])
-        new = ids[~self._is_met[ids]]
-        if len(new):
-            words = [self._spelled[id] for id in new.tolist()]
-            codes = np.array([word_code(word) for word in words], dtype=np.uint32)
-            self._word_codes[new] = codes
-            self._word_vectors[new] = unit(self._embedder.words(words))
-            self._word_places[new] = self.postings.places(codes)
-            self._is_met[new] = True
-
-    def distinct(self, ids: WordIds) -> tuple[WordIds, WordIds]:
-        """The different words among these in order, and for each of these which one it is."""
-        is_there = np.zeros(len(self._vocabulary), dtype=bool)
-        is_there[ids] = True
-        different = np.flatnonzero(is_there).astype(np.int32)
-        number = np.empty(len(self._vocabulary), dtype=np.int32)
-        number[different] = np.arange(len(different), dtype=np.int32)
-        return different, number[ids]
-
-    def _ids_of(self, words: Sequence[str]) -> WordIds:
-        known = self._vocabulary
-        return np.array([known.setdefault(word, len(known)) for word in words] or [0], dtype=np.int32)
+        """What is known of different words."""
+        codes, vectors, places = self._vocabulary.look_up(ids, self.postings)
+        return Words(codes=codes, vectors=vectors, rarity=self._rarity(codes, places))

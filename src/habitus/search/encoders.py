@@ -18,11 +18,13 @@ from habitus.search.weights import Unavailable, find_weights
 _FEW = 100  # documents that a search may wait for
 
 
-def open_index(engine: sa.Engine, collection: str, encoder_name: str, weights: Path) -> Index:
+def open_index(
+    engine: sa.Engine, collection: str, encoder_name: str, weights: Path, folder: Path | None = None
+) -> Index:
     """While most documents have no vectors of the encoder yet, the static one answers, and a note says so."""
     if is_soon_ready(engine, collection, encoder_name, weights):
-        return Index.open(engine, collection, embedder=encoder(encoder_name, weights))
-    index = Index.open(engine, collection)
+        return Index.open(engine, collection, embedder=encoder(encoder_name, weights), folder=folder)
+    index = Index.open(engine, collection, folder=folder)
     there, missing = _counts(engine, collection, encoder(encoder_name, weights))
     index.notes.append(f"{encoder_name} has {there} of {there + missing} ready; until then the static one answers")
     return index

@@ -52,9 +52,7 @@ def explain(
     codes = np.array([code(term) for term in asked.terms], dtype=np.uint32)
     worth = corpus.rarity(codes) * np.array(list(asked.terms.values()), dtype=np.float32)
     worths = dict(zip(codes.tolist(), worth.tolist(), strict=True))
-    return [
-        Explanation(ranked.parts[row].tolist(), corpus.entries[int(found.slots[row])], codes, worths) for row in rows
-    ]
+    return [Explanation(ranked.parts[row].tolist(), corpus.entry(int(found.slots[row])), codes, worths) for row in rows]
 
 
 def _parts(values: list[float], shares: dict[str, float]) -> dict[str, float]:

@@ -1,87 +1,54 @@
 """The index of one collection: kept in the database, searched in memory, shared with other processes.
 
 Memory changes only by reading what the database says has changed, before every search, by one small query;
-this process's own changes take the same way. Nothing unchanged is embedded twice. A part of the documents may stay
-in a server, which then names the candidates of each search.
+this process's own changes take the same way. Nothing unchanged is embedded twice. Beside the database there may be a
+file with the same content, which is mapped instead of building it from the rows.
 """
 
 from __future__ import annotations
 
-import copy
-import logging
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.search import learned, likeness, ranking, request, signals, store, words
-from habitus.search.calibration import tier_of
+from habitus.search import learned, ranking, request, store
 from habitus.search.corpus import Corpus
 from habitus.search.embedding import Embedder, Vectors, default_embedder
 from habitus.search.entry import digest, encode, meaning_of, text_digest
-from habitus.search.explain import explain
 from habitus.search.model import Document, Hit, Report, Results
-from habitus.search.postings import Slots
-from habitus.search.server import ServerIndex
-from habitus.search.words import code, forget_codes
+from habitus.search.packed import index_file
+from habitus.search.rows import Loaded
+from habitus.search.searcher import IndexEvidence, Searcher
+from habitus.search.words import forget_codes
 
-log = logging.getLogger(__name__)
-
-_LIKED = 40
 _AT_A_TIME = 2000
+_UNKEPT = 50  # one of so many documents may differ from the file before it is written anew
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class IndexEvidence:
-    """The candidates of one request and what speaks for each."""
-
-    ids: tuple[str, ...]
-    corpus: Corpus
-    asked: request.SearchRequest
-    signals: signals.Signals
-    usage: ranking.UseCounts
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Supposed:
-    """An index as it might be. It asks no database, and never learns what others change."""
-
-    index: Index
-
-    def search(self, query: str, *, k: int = 10, among: Collection[str] | None = None) -> Results:
-        return self.index.search(query, k=k, among=among, look=False)
-
-    def similar(self, to: Document, *, k: int = 5) -> tuple[Hit, ...]:
-        return self.index.similar(to, k=k, look=False)
-
-
-class Index:
+class Index(Searcher):
     """Open one with `Index.open`; every method may be called from any thread."""
 
-    def __init__(self, engine: sa.Engine, collection: str, embedder: Embedder, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        engine: sa.Engine,
+        collection: str,
+        embedder: Embedder,
+        clock: Callable[[], float],
+        folder: Path | None = None,
+    ) -> None:
+        super().__init__(embedder, Corpus(embedder), learned.Learned(embedder.width), clock)
         self._engine = engine
         self._space = store.Space(collection=collection, model=embedder.name, width=embedder.width)
-        self._embedder = embedder
-        self._tier = tier_of(embedder.name)
-        self._clock = clock
-        self._corpus = Corpus(embedder)
-        self._learned = learned.Learned(embedder.width)
+        self._file = None if folder is None else index_file(folder, collection, embedder)
+        self._unkept = 0  # documents that differ from those in the file
         self._generation = 0
-        self.server: ServerIndex | None = None  # has the documents that are not in this index
-        self._gone: frozenset[str] = frozenset()  # the server's documents that are supposed not to be there
-        self._among: tuple[Collection[str], Slots] | None = None  # the last ids that can't change, and their slots
-        self.project: Collection[str] = ()  # words that say what the project around is: a weak prior
-        self.notes: list[str] = []  # what `describe` tells besides
-        self._lock = threading.RLock()  # never held by one who waits for the database: who writes may want to search
-
-    @property
-    def embedder(self) -> Embedder:
-        return self._embedder
+        self._damaged: dict[str, None] = {}
+        self._damaged_requests: list[learned.LearnedRequest] = []
 
     @classmethod
     def open(
@@ -91,9 +58,11 @@ class Index:
         *,
         embedder: Embedder | None = None,
         clock: Callable[[], float] = time.time,
+        folder: Path | None = None,
     ) -> Index:
-        index = cls(engine, collection, embedder or default_embedder(), clock)
-        index._look()
+        """`folder` is where a file with the same content is kept, for whoever opens the index next."""
+        index = cls(engine, collection, embedder or default_embedder(), clock, folder)
+        index._look(mend=False)  # whoever puts everything anew next need not wait for that
         return index
 
     def search(self, query: str, *, k: int = 10, among: Collection[str] | None = None, look: bool = True) -> Results:
@@ -102,110 +71,25 @@ class Index:
         Whoever asks thousands of times in a row has looked once for what others changed, and need not again.
         """
         with self._hold_lock(look=look):
-            found = self.evidence(query, among=among, look=False)
-            if found is None:
-                return Results()
-            ranked = ranking.rank(found.signals, found.usage, self._tier, found.corpus.share_with_body)
-            # Machines add up in different orders: what differs by less than this is equal, and comes by its id.
-            scores = np.round(ranked.scores, 4).tolist()
-            order = sorted(range(len(found.ids)), key=lambda row: (-scores[row], found.ids[row]))
-            fit = ranking.confidence(found.signals, found.usage, self._tier).tolist()
-            best = order[: max(k, 0)]
-            parts = explain(found.corpus, found.asked, found.signals, ranked, best)
-            hits = (Hit(id=found.ids[row], score=fit[row], parts=why) for row, why in zip(best, parts, strict=True))
-            sure = fit[order[0]]
-            least = ranking.floor(self._tier, found.corpus.documents if among is None else len(among))
-            return Results(hits=tuple(hits), fits=sure >= least, confidence=sure, least=max(0.0, least))
+            return super().search(query, k=k, among=among)
 
-    def evidence(self, query: str, *, among: Collection[str] | None = None, look: bool = True) -> IndexEvidence | None:
-        """What speaks for every candidate, before it is weighed; for calibration. None when nothing can match."""
+    def evidence(self, query: str, *, among: Collection[str] | None = None, look: bool = False) -> IndexEvidence | None:
         with self._hold_lock(look=look):
-            asked = request.read(query)
-            if not asked.has_words:
-                return None
-            vectors = self._vectors_of(asked.texts(self._embedder.request_words))
-            liking = self._learned.liking(asked.text, vectors[0], self._clock())
-            liked = [] if liking is None else liking.most_liked(_LIKED)
-            corpus = self._corpus
-            if self.server is not None:
-                terms = signals.Asked.of(corpus.beside(self.server), asked, None)
-                named = self.server.candidates(terms.codes, terms.worth, vectors[0], more=liked, among=among)
-                corpus = self._with(self.server, named)
-            if not corpus.slots:
-                return None
-            more = np.array([corpus.slots[id] for id in liked if id in corpus.slots], dtype=np.int64)
-            project = np.array([code(term) for term in words.terms(" ".join(self.project))], dtype=np.uint32)
-            allowed = self._slots_of(corpus, among)
-            found = signals.gather(corpus, self._embedder, asked, vectors, allowed, more, project)
-            if not len(found.slots):
-                return None
-            ids = tuple(corpus.entries[slot].id for slot in found.slots.tolist())
-            usage = ranking.UseCounts.of(liking, ids).beside_twins(corpus.vectors[found.slots])
-            return IndexEvidence(ids=ids, corpus=corpus, asked=asked, signals=found, usage=usage)
-
-    def _with(self, server: ServerIndex, named: store.Loaded) -> Corpus:
-        """The documents in memory and those that a server named; what is rare is rare in the whole library."""
-        corpus = self._corpus.beside(server).copy()
-        ours = corpus.slots.keys() | self._gone
-        new = [at for at, entry in enumerate(named.entries) if entry.id not in ours]
-        corpus.replace([named.entries[at] for at in new], named.vectors[new])
-        return corpus
-
-    def _slots_of(self, corpus: Corpus, among: Collection[str] | None) -> Slots | None:
-        if among is None:
-            return None
-        if corpus is not self._corpus:  # a few of many
-            return np.array(sorted(slot for id, slot in corpus.slots.items() if id in among), dtype=np.int64)
-        if self._among is None or self._among[0] is not among:
-            known = corpus.slots
-            slots = np.array(sorted(known[id] for id in among if id in known), dtype=np.int64)
-            if not isinstance(among, frozenset):
-                return slots
-            self._among = (among, slots)
-        return self._among[1]
+            return super().evidence(query, among=among)
 
     def similar(
         self, to: Document | str, *, k: int = 5, least_meaning: float = 0.0, look: bool = True
     ) -> tuple[Hit, ...]:
-        """The nearest documents, 1.0 for the same text; a document is not similar to itself.
-
-        What means something else, below `least_meaning`, is left out without a closer look, which saves time.
-        """
-        document = Document(id="", name="", description=to) if isinstance(to, str) else to
         with self._hold_lock(look=look):
-            corpus, entry = self._corpus, encode(document)
-            vector = self._vectors_of([meaning_of(document)])[0]
-            if self.server is not None:
-                codes = np.unique(entry.summary)
-                worth = corpus.beside(self.server).rarity(codes)
-                corpus = self._with(self.server, self.server.candidates(codes, worth, vector))
-            return likeness.nearest(corpus, entry, vector, k, least_meaning) if corpus.slots else ()
+            return super().similar(to, k=k, least_meaning=least_meaning)
 
     def neighbours(self, least: float = 0.0) -> dict[str, tuple[Hit, ...]]:
-        """For every document the few that are most like it, by at least so much."""
         with self._hold_lock():
-            server = self.server
-            corpus = self._corpus if server is None else self._with(server, server.everything())
-            return likeness.neighbours(corpus, least)
+            return super().neighbours(least)
 
-    def supposing(self, documents: Sequence[Document], gone: Sequence[str] = ()) -> Supposed:
-        """The same with these documents and without those that are gone, to be searched; nothing of it is kept."""
-        with self._hold_lock():
-            other = copy.copy(self)
-            other._among, other._corpus, other._gone = None, self._corpus.copy(), frozenset(gone)
-            vectors = self._vectors_of([meaning_of(document) for document in documents])
-            other._corpus.replace([encode(document) for document in documents], vectors, gone)
-            return Supposed(index=other)
-
-    def without_server(self, documents: Sequence[Document]) -> Supposed:
-        """The same with these documents in place of a server that is away; asks nobody, and nothing of it is kept."""
-        vectors = self._vectors_of([meaning_of(document) for document in documents])
-        entries = [encode(document) for document in documents]
-        with self._lock:
-            other = copy.copy(self)
-            other.server, other._among, other._corpus = None, None, self._corpus.copy()
-        other._corpus.replace(entries, vectors)
-        return Supposed(index=other)
+    def supposing(self, documents: Sequence[Document], gone: Sequence[str] = ()) -> Searcher:
+        self._look()
+        return super().supposing(documents, gone)
 
     def put(self, documents: Iterable[Document], *, look: bool = True) -> int:
         """Take documents in, new or changed; says how many were not there like that already.
@@ -213,18 +97,13 @@ class Index:
         Whoever puts many, some at a time, need not look before the last: the next search does.
         """
         newest = {document.id: document for document in documents}
-        with self._hold_lock(look=look):
-            slots, entries = self._corpus.slots, self._corpus.entries
-            changed = [
-                document
-                for id, document in newest.items()
-                if id not in slots or entries[slots[id]].digest != digest(document)
-            ]
+        with self._hold_lock(look=look, mend=False):
+            changed = [document for id, document in newest.items() if self._corpus.digest(id) != digest(document)]
         for start in range(0, len(changed), _AT_A_TIME):
             self._write(changed[start : start + _AT_A_TIME])
         if look:
             forget_codes()
-            self._look()
+            self._look(mend=False)
         return len(changed)
 
     def _write(self, documents: Sequence[Document]) -> None:
@@ -234,6 +113,10 @@ class Index:
             generation = store.next_generation(connection, self._space.collection)
             store.write(connection, self._space.collection, generation, items)
             store.write_vectors(connection, self._space.model, vectors)
+
+    def complete(self) -> None:
+        """Make anew at once what is damaged or another model's, which the next search would do."""
+        self._look()
 
     def remove(self, ids: Iterable[str], *, forget: bool = True) -> None:
         """Let documents go, with what was learned for them unless they only are elsewhere now."""
@@ -259,7 +142,7 @@ class Index:
         now = self._clock() if when is None else when
         vectors = self._new_vectors({text_digest(text): text for _, text in asked})
         with sql.writing(self._engine) as connection, self._lock:
-            self._look()
+            self._look(mend=False)
             new, gone = self._learned.with_new(asked, weight, now)
             generation = store.next_generation(connection, self._space.collection)
             store.write_requests(connection, self._space.collection, generation, new)
@@ -288,7 +171,7 @@ class Index:
 
     def learned_ids(self) -> frozenset[str]:
         """The ids for which anything was learned."""
-        with self._hold_lock():
+        with self._hold_lock(mend=False):
             return self._learned.items()
 
     def ids(self) -> frozenset[str]:
@@ -318,37 +201,63 @@ class Index:
             )
 
     @contextmanager
-    def _hold_lock(self, *, look: bool = True) -> Iterator[None]:
+    def _hold_lock(self, *, look: bool = True, mend: bool = True) -> Iterator[None]:
         """What is in memory, as it is in the database now, for one thread alone."""
         if look:
-            self._look()
-        with nullcontext() if self.server is None else self.server.at_once(), self._lock:
+            self._look(mend=mend)
+        with self._held():
             yield
 
-    def _look(self) -> None:
+    def _look(self, *, mend: bool = True) -> None:
         """Read what has changed since the last look, and mend what is damaged."""
+        self._follow()
+        if mend and (self._damaged or self._damaged_requests):
+            self._mend()
+
+    def _follow(self) -> None:
         space, seen = self._space, self._generation
         with sql.reading(self._engine) as connection, self._lock:
             now = store.generation(connection, space.collection)
             if now == self._generation or now < self._generation != seen:  # somebody has looked since, and saw more
                 return
-            loaded = store.load(connection, space, after=self._generation)
             requests = store.load_requests(connection, space, after=self._generation)
+            loaded = self._begin_with_file(connection) or store.load(connection, space, after=self._generation)
             self._among = None
             self._corpus.replace(loaded.entries, loaded.vectors)
             self._learned.take(requests.sound)
             if len(self._corpus) + len(loaded.damaged) != store.count(connection, space.collection):
-                self._corpus.replace(
-                    [], loaded.vectors[:0], sorted(self._corpus.slots.keys() - store.ids(connection, space.collection))
-                )
+                gone = sorted(self._corpus.slots.keys() - store.ids(connection, space.collection))
+                self._corpus.replace([], loaded.vectors[:0], gone)
             if len(self._learned) + len(requests.damaged) != store.request_count(connection, space.collection):
                 self._learned.drop(self._learned.keys() - store.request_keys(connection, space.collection))
             self._generation = now
-        if loaded.damaged or requests.damaged:
-            self._mend(loaded.damaged, requests.damaged)
+            self._unkept += len(loaded.entries)
+            self._damaged = dict.fromkeys(
+                [*(id for id in self._damaged if id not in self._corpus.slots), *loaded.damaged]
+            )
+            self._damaged_requests += requests.damaged
+        self._keep()
 
-    def _mend(self, ids: Sequence[str], requests: Sequence[learned.LearnedRequest]) -> None:
+    def _begin_with_file(self, connection: sa.Connection) -> Loaded | None:
+        """What the file does not have, or has otherwise; None where all must be read, or nothing of it is new."""
+        kept = None if self._file is None or self._generation else Corpus.in_file(self._file, self._embedder)
+        if kept is None:
+            return None
+        self._corpus = kept
+        return store.load_some(connection, self._space, kept.follow(store.digests(connection, self._space.collection)))
+
+    def _keep(self) -> None:
+        """Write the file where much of it is out of date, and go on with it: what is mapped takes less memory."""
+        with self._lock:
+            if self._file is not None and self._unkept * _UNKEPT > len(self._corpus):
+                self._corpus.keep(self._file)
+                self._corpus = Corpus.in_file(self._file, self._embedder) or self._corpus
+                self._among, self._unkept = None, 0
+
+    def _mend(self) -> None:
         """Make rows anew from their texts: they were damaged, or another model's."""
+        ids, requests = [*self._damaged], self._damaged_requests
+        self._damaged, self._damaged_requests = {}, []
         self._say(f"{len(ids)} documents and {len(requests)} learned requests had no sound vector or terms; made anew")
         with sql.reading(self._engine) as connection:
             documents = store.read_documents(connection, self._space.collection, ids)
@@ -359,7 +268,7 @@ class Index:
             generation = store.next_generation(connection, self._space.collection)
             store.write_requests(connection, self._space.collection, generation, requests)
             store.write_vectors(connection, self._space.model, vectors)
-        self._look()
+        self._follow()
 
     def _new_vectors(self, texts: dict[str, str]) -> dict[str, Vectors]:
         """Vectors of the texts that have none yet, by digest."""
@@ -369,18 +278,3 @@ class Index:
             known = store.known_vectors(connection, self._space, list(texts))
         missing = [key for key in texts if key not in known]
         return dict(zip(missing, self._vectors_of([texts[key] for key in missing]), strict=True))
-
-    def _vectors_of(self, texts: Sequence[str]) -> Vectors:
-        """A text whose vector is not a number is left to its words."""
-        vectors = self._embedder.embed(texts).astype(np.float32)
-        bad = ~np.isfinite(vectors).all(axis=1)
-        if bad.any():
-            self._say(
-                f"{self._embedder.name} gave {int(bad.sum())} vectors that are not numbers; words alone count there"
-            )
-            vectors[bad] = 0.0
-        return vectors
-
-    def _say(self, note: str) -> None:
-        log.warning("Search index '%s': %s.", self._space.collection, note)
-        self.notes = [*self.notes[-9:], note]

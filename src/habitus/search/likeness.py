@@ -23,11 +23,11 @@ _SAME_MATTER = 0.6  # documents whose meanings are less near than this are no ne
 
 def nearest(corpus: Corpus, entry: IndexEntry, vector: Vector, k: int, least: float = 0.0) -> tuple[Hit, ...]:
     """The nearest documents; of those that mean something else, below `least`, the words are not compared."""
-    slots = [slot for slot in _near(corpus, entry, vector) if corpus.entries[slot].id != entry.id]
+    slots = [slot for slot in _near(corpus, entry, vector) if corpus.ids[slot] != entry.id]
     if least and corpus.vectors.shape[1]:
         slots = [slot for slot in slots if float(corpus.vectors[slot] @ vector) >= least]
     mine, *others = _profiles(
-        corpus, [entry, *(corpus.entries[slot] for slot in slots)], [vector, *corpus.vectors[slots]]
+        corpus, [entry, *(corpus.entry(slot) for slot in slots)], [vector, *corpus.vectors[slots]]
     )
     return _sort_hits([_compare(mine, other) for other in others])[:k]
 
@@ -39,7 +39,7 @@ def neighbours(corpus: Corpus, least: float = 0.0) -> dict[str, tuple[Hit, ...]]
     Work grows with the number of documents, not of pairs: each one meets a handful of others.
     """
     slots = sorted(corpus.slots.values())
-    found = _profiles(corpus, [corpus.entries[slot] for slot in slots], corpus.vectors[slots])
+    found = _profiles(corpus, [corpus.entry(slot) for slot in slots], corpus.vectors[slots])
     profiles = dict(zip(slots, found, strict=True))
     return {id: _find_like(corpus, profiles, slot, least) for id, slot in sorted(corpus.slots.items())}
 
@@ -59,7 +59,7 @@ def _sharing(corpus: Corpus, slot: int, mine: _Profile) -> tuple[Slots, NDArray[
     """The other documents that have the rarest terms of this one's summary, and the worth of what they share."""
     counts = mine.summary.counts
     rarest = np.argsort(np.where(counts > 1, counts, np.iinfo(np.int64).max), kind="stable")[:_RAREST]
-    shared = np.zeros(len(corpus.entries), dtype=np.float32)
+    shared = np.zeros(len(corpus.ids), dtype=np.float32)
     room = _SHARING
     for place in rarest[counts[rarest] > 1].tolist():
         slots = corpus.postings.of(int(mine.summary.codes[place]))[0][:room]
@@ -76,7 +76,7 @@ def _near(corpus: Corpus, entry: IndexEntry, vector: Vector) -> list[int]:
     meaning = np.where(corpus.alive, corpus.vectors @ vector, -1.0)
     codes = np.unique(entry.summary)
     rarity = corpus.rarity(codes)
-    shared = np.zeros(len(corpus.entries), dtype=np.float32)
+    shared = np.zeros(len(corpus.ids), dtype=np.float32)
     for number, worth in zip(codes.tolist(), rarity.tolist(), strict=True):
         shared[corpus.postings.of(number)[0]] += worth
     shared[~corpus.alive] = -1.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 # Changes whenever the same document would be taken apart differently: stored entries are then made anew.
 SHAPE = "3"
@@ -39,6 +40,10 @@ class Results:
     fits: bool = False
     confidence: float = 0.0
     least: float = 0.0  # the confidence below which nothing is offered
+
+
+def results_as_json(found: Results) -> dict[str, Any]:
+    return {"results": found.hits, "fits": found.fits, "confidence": found.confidence, "least": found.least}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -25,17 +25,14 @@ _MEANS = np.array([FIELD_LENGTHS[name] for name in FIELDS], dtype=np.float32)
 
 
 class Postings:
-    """Built once from many entries; later ones are kept aside by term until the owner builds anew."""
+    """Built once of many entries; later ones are kept aside by term until the owner builds anew."""
 
-    def __init__(self, entries: Sequence[IndexEntry] = ()) -> None:
-        self._terms: Codes
-        self._starts: Slots
-        self._slots: NDArray[np.int32]
-        self._strengths: Strengths
+    def __init__(self, terms: Codes, starts: Slots, slots: NDArray[np.int32], strengths: Strengths) -> None:
+        """Every term once and in order, and where its slots and strengths begin."""
+        self._terms, self._starts, self._slots, self._strengths = terms, starts, slots, strengths
         self._added: dict[int, list[tuple[int, float]]] = {}
         self._removed: dict[int, int] = {}
         self.added = 0
-        self._build(entries)
 
     def copy(self) -> Postings:
         """One that takes entries in without this one noticing; what was built is the same in both."""
@@ -50,9 +47,9 @@ class Postings:
             self._added.setdefault(term, []).append((slot, strength))
         self.added += 1
 
-    def remove(self, entry: IndexEntry) -> None:
-        """The slot stays listed until the owner builds anew; only the counts know."""
-        for term in np.unique(entry.codes).tolist():
+    def remove(self, codes: Codes) -> None:
+        """A document with these terms; its slot stays listed until the owner builds anew, and only the counts know."""
+        for term in np.unique(codes).tolist():
             self._removed[term] = self._removed.get(term, 0) + 1
 
     def of(self, term: int, among: Slots | None = None) -> tuple[Slots, Strengths]:
@@ -85,18 +82,11 @@ class Postings:
         at = np.minimum(np.searchsorted(self._terms, terms), len(self._terms) - 1)
         return np.where(self._terms[at] == terms, at, -1)
 
-    def _build(self, entries: Sequence[IndexEntry]) -> None:
-        terms, slots, strengths = weigh_terms(entries, first=0)
-        first_of_term = _firsts(terms)
-        self._terms = terms[first_of_term]
-        self._starts = np.append(first_of_term, len(terms)).astype(np.int64)
-        self._slots, self._strengths = slots.astype(np.int32), strengths
-
 
 def weigh_terms(entries: Sequence[IndexEntry], *, first: int) -> tuple[Codes, Slots, Strengths]:
     """Terms, slots and strengths, sorted by term and slot. One sort over packed (term, slot, field) does it all."""
     if not entries:
-        return np.zeros(0, np.uint32), np.zeros(0, np.int64), _NO_STRENGTHS
+        return _NO_TERMS, _NO_SLOTS, _NO_STRENGTHS
     lengths = np.array([entry.lengths for entry in entries], dtype=np.int64)
     codes = np.concatenate([entry.codes for entry in entries]).astype(np.uint64)
     field_of = np.repeat(np.tile(np.arange(len(FIELDS)), len(entries)), lengths.ravel()).astype(np.uint64)
@@ -114,6 +104,18 @@ def weigh_terms(entries: Sequence[IndexEntry], *, first: int) -> tuple[Codes, Sl
     sums = np.add.reduceat(weighted, starts) if len(starts) else weighted
     terms = (pairs[starts] >> np.uint64(29)).astype(np.uint32)
     return terms, rows[starts] + first, (sums / (SATURATION + sums)).astype(np.float32)
+
+
+def join_terms(
+    parts: Sequence[tuple[Codes, Slots, Strengths]], sizes: Sequence[int]
+) -> tuple[Codes, NDArray[np.int32], Strengths]:
+    """What `weigh_terms` gives for all, of what it gave for `sizes` of them at a time, each counted from slot 0."""
+    firsts = np.cumsum([0, *sizes]).tolist()
+    terms = np.concatenate([_NO_TERMS, *(part[0] for part in parts)])
+    slots = np.concatenate([_NO_SLOTS, *(part[1] + first for part, first in zip(parts, firsts, strict=False))])
+    order = np.argsort(terms, kind="stable")  # runs that are sorted already, and later ones have higher slots
+    strengths = np.concatenate([_NO_STRENGTHS, *(part[2] for part in parts)])
+    return terms[order], slots.astype(np.int32)[order], strengths[order]
 
 
 def _among(slots: NDArray[np.int32], strengths: Strengths, some: Slots | None) -> tuple[Slots, Strengths]:
@@ -134,5 +136,6 @@ def _floats(values: Iterable[float]) -> Strengths:
     return np.fromiter(values, dtype=np.float32)
 
 
+_NO_TERMS = np.zeros(0, np.uint32)
 _NO_SLOTS = np.zeros(0, np.int64)
 _NO_STRENGTHS = np.zeros(0, np.float32)

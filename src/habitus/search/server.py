@@ -22,6 +22,7 @@ from habitus.search.embedding import Embedder, Vectors
 from habitus.search.entry import Codes, IndexEntry, Vector, encode, meaning_of, pack
 from habitus.search.model import SHAPE, Document
 from habitus.search.postings import Strengths, weigh_terms
+from habitus.search.rows import Loaded, load_entries
 
 _STEPS = 4  # of how strongly a document has a term
 _POSTINGS = 50_000  # the most that the server adds up for one request
@@ -88,7 +89,7 @@ class ServerIndex:
         *,
         more: Collection[str] = (),
         among: Collection[str] | None = None,
-    ) -> store.Loaded:
+    ) -> Loaded:
         """What may fit a request: by its terms, by its meaning, and `more`. Of few `among` many, those alone count."""
         only = list(among) if among is not None and 2 * len(among) < self.documents else None
         if only is not None and len(only) <= _BY_TERMS:
@@ -103,7 +104,7 @@ class ServerIndex:
             given["vector"] = _vector_literal(vector)
         return self._load(" UNION ".join([*ways, "SELECT unnest(CAST(:more AS text[]))"]), given)
 
-    def everything(self) -> store.Loaded:
+    def everything(self) -> Loaded:
         """All of it, for those who compare each document with each."""
         return self._load("SELECT name FROM search_skills", {})
 
@@ -123,12 +124,12 @@ class ServerIndex:
                 kept.append(float(values[term, step]))
         return words, kept
 
-    def _load(self, names: str, given: Mapping[str, Any]) -> store.Loaded:
+    def _load(self, names: str, given: Mapping[str, Any]) -> Loaded:
         query = sa.text(_LOAD.format(vector=self._vector_column, names=names))
         with sql.reading(self._engine) as connection:
             rows = connection.execute(query, {**given, "model": self._space.model}).all()
         received = _vector_bytes if self._pgvector else bytes
-        return store.load_entries([(*row[:-1], row[-1] and received(row[-1])) for row in rows], self._space.width)
+        return load_entries([(*row[:-1], row[-1] and received(row[-1])) for row in rows], self._space.width)
 
     # Bringing it up to date
 
@@ -181,7 +182,7 @@ class ServerIndex:
         hashes: Mapping[str, str],
     ) -> None:
         given = {"names": list(names)}
-        before = store.load_entries(connection.execute(_OLD, given).all(), 0).entries
+        before = load_entries(connection.execute(_OLD, given).all(), 0).entries
         connection.execute(_DELETE, given)
         words = _words(entries)
         rows = [_row(entry, hashes[entry.id], words[place]) for place, entry in enumerate(entries)]

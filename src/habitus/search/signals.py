@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from habitus.search.corpus import Corpus
 from habitus.search.embedding import Embedder, Vectors, unit
-from habitus.search.entry import FIELDS, Codes, IndexEntry
+from habitus.search.entry import FIELDS, Codes
 from habitus.search.postings import Slots, Strengths
 from habitus.search.request import SearchRequest
 from habitus.search.words import code, word_code
@@ -88,10 +88,10 @@ def gather(
     if not len(slots):
         none = np.zeros((0, len(NAMES)), np.float32)
         return Signals(slots=slots, values=none, stated=none[:, :3], fit=none[:, : len(FIT_NAMES)])
-    passage, phrase = _in_order(corpus, asked, slots)
+    passage, phrase, excluded = _in_order(corpus, asked, slots)
     by_rarity, plain = _word_by_word(corpus, embedder, request, slots)
-    chosen = [corpus.entries[slot] for slot in slots.tolist()]
-    detail = np.log1p([entry.lengths[1] + entry.lengths[3] for entry in chosen]) / 5
+    lengths = corpus.lengths[slots]
+    detail = np.log1p(lengths[:, 1] + lengths[:, 3]) / 5
     columns = (
         scores[slots] / max(float(scores.max(initial=0.0, where=allowed)), 1e-9),
         _coverage(corpus, asked, asked.worth, slots),
@@ -100,11 +100,11 @@ def gather(
         meaning[slots],
         part,
         *by_rarity,
-        np.array([entry.says_when for entry in chosen]),
+        corpus.says_when[slots],
         detail,
     )
-    borders = np.array([request.is_asked and entry.lengths[_EXCLUDED] > 0 for entry in chosen])
-    stated = (borders, _excluded_share(asked, chosen), _of_project(corpus, project, chosen))
+    borders = (lengths[:, _EXCLUDED] > 0) & request.is_asked
+    stated = (borders, excluded, _of_project(corpus, project, slots))
     strength = _lexical(corpus, asked, asked.weights)[slots] / max(float(asked.weights.sum()), 1e-9)
     fit = (strength, _coverage(corpus, asked, asked.weights, slots), meaning[slots], part, *plain)
     return Signals(slots=slots, values=_stack(columns), stated=_stack(stated), fit=_stack(fit))
@@ -157,7 +157,7 @@ class Asked:
 
 
 def _lexical(corpus: Corpus, asked: Asked, worths: Floats) -> Floats:
-    scores = np.zeros(len(corpus.entries), dtype=np.float32)
+    scores = np.zeros(len(corpus.ids), dtype=np.float32)
     for worth, (slots, strengths) in zip(worths, asked.found, strict=True):
         scores[slots] += worth * strengths
     return scores
@@ -186,7 +186,7 @@ def _candidates(
 
 
 def _together(corpus: Corpus, *some: Slots) -> Slots:
-    return np.flatnonzero(_mask(len(corpus.entries), np.concatenate(some)))
+    return np.flatnonzero(_mask(len(corpus.ids), np.concatenate(some)))
 
 
 def _best(slots: Slots, scores: Floats, count: int) -> Slots:
@@ -205,38 +205,29 @@ def highest(scores: Floats, count: int) -> Slots:
     return np.concatenate([above, np.flatnonzero(scores == least)[: count - len(above)]])
 
 
-def _excluded_share(asked: Asked, entries: Sequence[IndexEntry]) -> Floats:
-    shares = np.zeros(len(entries), dtype=np.float32)
-    for row, entry in enumerate(entries):
-        if entry.lengths[_EXCLUDED] or entry.lengths[_EXCLUDED + 1]:
-            start = sum(entry.lengths[:_EXCLUDED])
-            there = np.isin(asked.codes, entry.codes[start : len(entry.codes) - entry.lengths[-1]])
-            shares[row] = asked.worth[there].sum() / asked.total
-    return shares
-
-
-def _of_project(corpus: Corpus, project: Codes, entries: Sequence[IndexEntry]) -> Floats:
+def _of_project(corpus: Corpus, project: Codes, slots: Slots) -> Floats:
     rarity = corpus.rarity(project) / 10
-    found = np.zeros(len(entries), dtype=np.float32)
-    for row, entry in enumerate(entries if len(project) else ()):
-        there = np.isin(project, entry.codes[: sum(entry.lengths[:_EXCLUDED])])
+    found = np.zeros(len(slots), dtype=np.float32)
+    ends = corpus.lengths[slots][:, :_EXCLUDED].sum(1)
+    for row, slot in enumerate(slots.tolist() if len(project) else ()):
+        there = np.isin(project, corpus.codes(slot)[: ends[row]])
         found[row] = rarity[there].max(initial=0.0)
     return found
 
 
 def _coverage(corpus: Corpus, asked: Asked, worths: Floats, slots: Slots) -> Floats:
-    covered = np.zeros(len(corpus.entries), dtype=np.float32)
+    covered = np.zeros(len(corpus.ids), dtype=np.float32)
     for worth, (where, _) in zip(worths, asked.found, strict=True):
         covered[where] += worth
     shares: Floats = covered[slots] / np.float32(max(float(worths.sum()), 1e-9))
     return shares
 
 
-def _in_order(corpus: Corpus, asked: Asked, slots: Slots) -> tuple[Floats, Floats]:
-    """Passage and phrase: read the candidates' terms in order and look only at those that were asked for."""
-    entries = [corpus.entries[slot] for slot in slots.tolist()]
-    sizes = np.array([len(entry.codes) for entry in entries])
-    codes = np.concatenate([entry.codes for entry in entries])
+def _in_order(corpus: Corpus, asked: Asked, slots: Slots) -> tuple[Floats, Floats, Floats]:
+    """Passage, phrase and exclusions: read the candidates' terms in order and look only at those asked for."""
+    read = [corpus.codes(slot) for slot in slots.tolist()]
+    sizes = np.array([len(codes) for codes in read])
+    codes = np.concatenate(read)
     at = np.flatnonzero(maybe(codes, asked.codes))
     order = np.argsort(asked.codes)
     near = order[np.minimum(np.searchsorted(asked.codes, codes[at], sorter=order), max(len(order) - 1, 0))]
@@ -245,10 +236,14 @@ def _in_order(corpus: Corpus, asked: Asked, slots: Slots) -> tuple[Floats, Float
     ends = np.cumsum(sizes)
     row = np.searchsorted(ends, at, side="right")
     inside = at - (ends - sizes)[row]
-    before_body = sizes - np.array([entry.lengths[-1] for entry in entries])
+    lengths = corpus.lengths[slots]
+    before_body = sizes - lengths[:, -1]
+    before_excluded = lengths[:, :_EXCLUDED].sum(1)
+    is_excluded = (inside >= before_excluded[row]) & (inside < before_body[row])
     return (
         _best_passage(asked, row, inside - before_body[row], term, len(slots)),
         _phrases(asked, row, at, term, len(slots)),
+        _excluded_share(asked, row[is_excluded], term[is_excluded], len(slots)),
     )
 
 
@@ -285,6 +280,14 @@ def _different(keys: Slots) -> Slots:
     return different
 
 
+def _excluded_share(asked: Asked, row: Slots, term: Slots, count: int) -> Floats:
+    shares = np.zeros(count, dtype=np.float32)
+    if len(row):
+        unique = _different((row << 8) | term)
+        np.add.at(shares, unique >> 8, asked.worth[unique & 0xFF] / np.float32(asked.total))
+    return shares
+
+
 def _phrases(asked: Asked, row: Slots, at: Slots, term: Slots, count: int) -> Floats:
     found = np.zeros(count, dtype=np.float32)
     if not asked.phrases or len(at) < 2:
@@ -305,10 +308,10 @@ def _word_by_word(
     corpus: Corpus, embedder: Embedder, request: SearchRequest, slots: Slots
 ) -> tuple[tuple[Floats, Floats, Floats], tuple[Floats, Floats, Floats]]:
     """Words, said and name: each word meets its nearest on the other side. Once by rarity, once every word alike."""
-    ids = [corpus.words[slot] for slot in slots.tolist()]
+    ids = [corpus.words(slot) for slot in slots.tolist()]
     sizes = np.array([len(of_one) for of_one in ids])
     starts = np.cumsum(sizes) - sizes
-    different, back = corpus.distinct(np.concatenate(ids))
+    different, back = corpus.distinct_words(ids)
     asked = list(request.words) or [""]
     asked_codes = np.array([word_code(word) for word in asked], dtype=np.uint32)
     there = corpus.words_of(different)
@@ -316,7 +319,7 @@ def _word_by_word(
     weights = np.array([request.words.get(word, 1.0) for word in asked]) * meant
     best_for_asked = np.maximum.reduceat(near[back], starts, axis=0)
     nearest = np.ascontiguousarray(near.T).max(0)[back]  # along long rows, which is many times quicker
-    names = np.array([corpus.entries[slot].name_words for slot in slots.tolist()])
+    names = corpus.name_words[slots]
     of_name = (np.arange(len(back)) - np.repeat(starts, sizes)) < np.repeat(names, sizes)
 
     def compare(of_asked: NDArray[Any], of_there: Floats) -> tuple[Floats, Floats, Floats]:

@@ -7,14 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.search import learned
-from habitus.search.embedding import Vectors
-from habitus.search.entry import IndexEntry, Vector, pack, unpack
+from habitus.search import learned, rows
+from habitus.search.entry import IndexEntry, Vector, pack
 from habitus.search.model import Document
+from habitus.search.rows import is_sound
 from habitus.search.tables import collections, documents, vectors
 from habitus.search.tables import learned as learned_table
 
@@ -30,23 +29,6 @@ class Space:
     collection: str
     model: str
     width: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Loaded:
-    """Sound entries with their vectors, and the ids of rows that have to be made anew."""
-
-    entries: list[IndexEntry]
-    vectors: Vectors
-    damaged: list[str]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LoadedRequests:
-    """Sound requests, and those whose vector is missing."""
-
-    sound: list[learned.LearnedRequest]
-    damaged: list[learned.LearnedRequest]
 
 
 # Built once: this one runs before every search.
@@ -88,48 +70,22 @@ def set_generation(connection: sa.Connection, collection: str, generation: int) 
     )
 
 
-def load(connection: sa.Connection, space: Space, *, after: int) -> Loaded:
+def load(connection: sa.Connection, space: Space, *, after: int) -> rows.Loaded:
     """The documents changed after a generation; their texts stay in the database."""
+    query = _select(space, documents.c.generation > after).order_by(documents.c.id)
+    return rows.load_entries(connection.execute(query), space.width)
+
+
+def _select(space: Space, which: sa.ColumnElement[bool]) -> sa.Select[Any]:
     table = documents.c
     columns = (table.id, table.digest, table.meaning, table.says_when, table.codes, table.words)
     query = _with_vectors(sa.select(*columns, vectors.c.vector), documents, table.meaning, space)
-    query = query.where(table.collection == space.collection, table.generation > after).order_by(table.id)
-    return load_entries(connection.execute(query), space.width)
-
-
-def load_entries(rows: Iterable[Sequence[Any]], width: int) -> Loaded:
-    """Rows of id, digest, meaning, says_when, codes, words and vector as entries; without a width there are none."""
-    entries: list[IndexEntry] = []
-    blobs: list[bytes] = []
-    damaged: list[str] = []
-    for id, digest, meaning, says_when, codes, words, blob in rows:
-        entry = unpack(id=id, digest=digest, meaning=meaning, codes=codes, words=words, says_when=says_when)
-        blob = blob if width else b""
-        if entry is None or blob is None or len(blob) != 4 * width:
-            damaged.append(id)
-        else:
-            entries.append(entry)
-            blobs.append(blob)
-    matrix = np.frombuffer(b"".join(blobs), dtype=np.float32).reshape(len(blobs), width)
-    sound = np.isfinite(matrix.sum(axis=1))
-    damaged += [entry.id for entry, is_sound in zip(entries, sound, strict=True) if not is_sound]
-    return Loaded(
-        entries=[entry for entry, is_sound in zip(entries, sound, strict=True) if is_sound],
-        vectors=matrix if sound.all() else matrix[sound],
-        damaged=damaged,
-    )
+    return query.where(table.collection == space.collection, which)
 
 
 def _with_vectors(query: sa.Select[Any], table: sa.Table, digest: sa.Column[Any], space: Space) -> sa.Select[Any]:
     mine = sa.and_(vectors.c.digest == digest, vectors.c.model == space.model)
     return query.select_from(table.outerjoin(vectors, mine))
-
-
-def _is_sound(blob: bytes | None, width: int) -> bool:
-    if blob is None or len(blob) != 4 * width:
-        return False
-    # A sum is finite exactly when every part is, short of an overflow that unit vectors can't reach.
-    return bool(np.isfinite(np.frombuffer(blob, dtype=np.float32).sum()))
 
 
 def count(connection: sa.Connection, collection: str) -> int:
@@ -146,6 +102,18 @@ def embedded_count(connection: sa.Connection, space: Space) -> int:
 
 def ids(connection: sa.Connection, collection: str) -> set[str]:
     return set(connection.execute(sa.select(documents.c.id).where(documents.c.collection == collection)).scalars())
+
+
+def digests(connection: sa.Connection, collection: str) -> dict[str, str]:
+    """Of every document, by its id."""
+    query = sa.select(documents.c.id, documents.c.digest).where(documents.c.collection == collection)
+    return {row.id: row.digest for row in connection.execute(query)}
+
+
+def load_some(connection: sa.Connection, space: Space, wanted: Sequence[str]) -> rows.Loaded:
+    """These documents, as `load` has them."""
+    found = [row for chunk in _chunks(wanted) for row in connection.execute(_select(space, documents.c.id.in_(chunk)))]
+    return rows.load_entries(found, space.width)
 
 
 def read_documents(connection: sa.Connection, collection: str, wanted: Sequence[str]) -> list[Document]:
@@ -170,10 +138,10 @@ def write(
     connection: sa.Connection, collection: str, generation: int, items: Sequence[tuple[Document, IndexEntry]]
 ) -> None:
     before = _delete(connection, collection, [document.id for document, _ in items])
-    rows = []
+    made = []
     for document, entry in items:
         codes, words = pack(entry)
-        rows.append(
+        made.append(
             {
                 "collection": collection,
                 "id": document.id,
@@ -190,8 +158,8 @@ def write(
                 "body": storable(document.body),
             }
         )
-    if rows:
-        connection.execute(sa.insert(documents), rows)
+    if made:
+        connection.execute(sa.insert(documents), made)
     still = {entry.meaning for _, entry in items}
     drop_vectors(connection, [digest for digest in before if digest not in still])
 
@@ -237,31 +205,23 @@ def known_vectors(connection: sa.Connection, space: Space, digests: Sequence[str
         query = sa.select(vectors.c.digest, vectors.c.vector).where(
             vectors.c.model == space.model, vectors.c.digest.in_(chunk)
         )
-        known.update(digest for digest, blob in connection.execute(query) if _is_sound(blob, space.width))
+        known.update(digest for digest, blob in connection.execute(query) if is_sound(blob, space.width))
     return known
 
 
 def write_vectors(connection: sa.Connection, model: str, new: Mapping[str, Vector]) -> None:
     for chunk in _chunks(list(new)):
         connection.execute(sa.delete(vectors).where(vectors.c.model == model, vectors.c.digest.in_(chunk)))
-        rows = [{"model": model, "digest": digest, "vector": new[digest].tobytes()} for digest in chunk]
-        connection.execute(sa.insert(vectors), rows)
+        made = [{"model": model, "digest": digest, "vector": new[digest].tobytes()} for digest in chunk]
+        connection.execute(sa.insert(vectors), made)
 
 
-def load_requests(connection: sa.Connection, space: Space, *, after: int) -> LoadedRequests:
+def load_requests(connection: sa.Connection, space: Space, *, after: int) -> rows.LoadedRequests:
     table = learned_table.c
     columns = (table.document, table.text, table.weight, table.at)
     query = _with_vectors(sa.select(*columns, vectors.c.vector), learned_table, table.digest, space)
     query = query.where(table.collection == space.collection, table.generation > after)
-    sound: list[learned.LearnedRequest] = []
-    damaged: list[learned.LearnedRequest] = []
-    for item, text, weight, at, blob in connection.execute(query):
-        blob = blob if space.width else b""
-        is_sound = _is_sound(blob, space.width)
-        vector = np.frombuffer(blob, dtype=np.float32) if is_sound else np.zeros(space.width, dtype=np.float32)
-        request = learned.LearnedRequest(item=item, text=text, weight=weight, at=at, vector=vector)
-        (sound if is_sound else damaged).append(request)
-    return LoadedRequests(sound=sound, damaged=damaged)
+    return rows.load_requests(connection.execute(query), space.width)
 
 
 def request_count(connection: sa.Connection, collection: str) -> int:
@@ -272,15 +232,15 @@ def request_count(connection: sa.Connection, collection: str) -> int:
 
 def request_keys(connection: sa.Connection, collection: str) -> set[Key]:
     table = learned_table.c
-    rows = connection.execute(sa.select(table.document, table.digest).where(table.collection == collection))
-    return {(document, digest) for document, digest in rows}
+    found = connection.execute(sa.select(table.document, table.digest).where(table.collection == collection))
+    return {(document, digest) for document, digest in found}
 
 
 def write_requests(
     connection: sa.Connection, collection: str, generation: int, requests: Sequence[learned.LearnedRequest]
 ) -> None:
     delete_requests(connection, collection, [(request.item, request.digest) for request in requests])
-    rows = [
+    made = [
         {
             "collection": collection,
             "document": request.item,
@@ -292,8 +252,8 @@ def write_requests(
         }
         for request in requests
     ]
-    if rows:
-        connection.execute(sa.insert(learned_table), rows)
+    if made:
+        connection.execute(sa.insert(learned_table), made)
 
 
 def delete_requests(connection: sa.Connection, collection: str, keys: Iterable[Key]) -> None:

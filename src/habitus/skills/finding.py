@@ -19,7 +19,8 @@ from habitus.skills.shared_index import CHUNK, Progress, SharedIndex, chunks, ma
 from habitus.skills.tables import indexed
 
 if TYPE_CHECKING:
-    from habitus.search.index import Index, Supposed
+    from habitus.search.index import Index
+    from habitus.search.searcher import Searcher
     from habitus.skills.stores.versioned import SkillStore
 
 
@@ -48,7 +49,7 @@ class Finder:
         self._opened: Index | None = None
         self._seen: tuple[Hashable, ...] | None = None
         self._seen_elsewhere = ""
-        self._spare: tuple[object, Supposed] | None = None  # what is searched while a server is away, and as of when
+        self._spare: tuple[object, Searcher] | None = None  # what is searched while a server is away, and as of when
 
     def _open(self) -> Index:
         index = self._open_index()
@@ -76,7 +77,7 @@ class Finder:
                 raise
             return self._without_server(at or self._library.last).search(query, k=k, among=among)
 
-    def _without_server(self, seen: Snapshot) -> Supposed:
+    def _without_server(self, seen: Snapshot) -> Searcher:
         """All that is in view by its summary alone, in memory: bodies are where the server is."""
         with self._lock:
             if self._spare is None or self._spare[0] != seen.revision:
@@ -103,7 +104,7 @@ class Finder:
             found = self._index().similar(document_of(summary, body), k=k + 1)
         return tuple(hit for hit in found if hit.id != summary.name)[:k]
 
-    def supposing(self, skills: Sequence[Skill], gone: Sequence[str] = ()) -> Supposed:
+    def supposing(self, skills: Sequence[Skill], gone: Sequence[str] = ()) -> Searcher:
         """The library with these skills and without those that are gone, to be searched; nothing of it is kept."""
         with self._lock:
             return self._index().supposing([document_of(skill, skill.body) for skill in skills], gone)

@@ -28,7 +28,7 @@ from habitus.skills.model import Counters, Manifest, Stage, State, Summary, Unre
 from habitus.skills.stores.base import TOLD
 from habitus.skills.stores.files import DirectoryShelf
 
-_FORMAT = 1
+_FORMAT = 2
 _END = b"end\n"
 _MOST = 4  # views of one home that are kept: by user, variables and project
 _LEAST_ROOM = 1 << 16
@@ -120,16 +120,27 @@ def answers_of(ask: Ask) -> list[Any] | None:
 # Keeping
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Viewer:
+    """Whose listing it is, the encoder that searches it, and the marks that its skills have once they are indexed."""
+
+    user: str
+    encoder: str
+    marks: Mapping[str, str]
+
+
 def keep(
-    view: View, user: str, answers: Sequence[Any], shelves: Mapping[str, KeptShelf], items: Iterable[KeptItem]
+    view: View, viewer: Viewer, answers: Sequence[Any], shelves: Mapping[str, KeptShelf], items: Iterable[KeptItem]
 ) -> None:
-    """Keep the listing of a user, unless it is kept already; `shelves` by layer. What can't be kept is not."""
+    """Keep a listing, unless it is kept already; `shelves` by layer. What can't be kept is not."""
     head = {
         "format": _FORMAT,
         "code": _code(),
         "files": _digests(view.home),
         "database": _identity(view.home),
-        "user": user,
+        "user": viewer.user,
+        "encoder": viewer.encoder,
+        "indexed": digest_marks(viewer.marks),
         "answers": answers,
     }
     stamps = {layer: [one.root, one.follow_links, one.stamps] for layer, one in shelves.items()}
@@ -140,6 +151,11 @@ def keep(
         view.file.parent.mkdir(exist_ok=True, mode=0o700)
         write_whole(view.file, begin + "".join(map(_line, items)).encode() + _END, mode=0o600, durable=False)
         forget_listings(view.home, but=_MOST)
+
+
+def digest_marks(marks: Mapping[str, str]) -> str:
+    """What skills are indexed by, name → mark, in a few letters."""
+    return _hash(json.dumps(sorted(marks.items())).encode())
 
 
 def forget_listings(home: Path, *, but: int = 0) -> None:
@@ -211,7 +227,7 @@ def _hash(content: bytes) -> str:
 def read_page(view: View) -> SkillPage | None:
     """Every skill, as `skills list` has it; None where the listing must be composed anew."""
     try:
-        with _opened(view) as kept:
+        with opened(view) as kept:
             if not all(shelf.is_same() for shelf in kept.shelves.values()):
                 return None
             counted = _counters(kept.connection.execute(_COUNTED))
@@ -220,14 +236,14 @@ def read_page(view: View) -> SkillPage | None:
             for one in map(_parsed, kept.lines)
         ]
         return SkillPage(skills=found, next=None, total=len(found))
-    except _ODD:
+    except ODD:
         return None
 
 
 def read_shown(view: View, name: str) -> ShownSkill | None:
     """One skill as `skills show` has it; None where it is not known by this name alone, or not as it was."""
     try:
-        with _opened(view) as kept:
+        with opened(view) as kept:
             one = kept.named(name)
             item = one.item
             is_plain = item.summary is not None and not (item.fills or item.summary.manifest.extends)
@@ -237,15 +253,16 @@ def read_shown(view: View, name: str) -> ShownSkill | None:
                 return None
             counted = _counters(kept.connection.execute(f"{_COUNTED} WHERE skill = ?", (one.row,)))
         return _shown(view, kept.shelves[item.layer], one, counted)
-    except _ODD:
+    except ODD:
         return None
 
 
-_ODD = (_Doubt, OSError, ValueError, KeyError, TypeError, IndexError, sqlite3.Error, HabitusError, Unreadable)
+ODD = (_Doubt, OSError, ValueError, KeyError, TypeError, IndexError, sqlite3.Error, HabitusError, Unreadable)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Opened:
+class KeptListing:
+    head: Mapping[str, Any]
     connection: sqlite3.Connection
     shelves: Mapping[str, KeptShelf]
     data: bytes
@@ -264,7 +281,7 @@ class _Opened:
 
 
 @contextmanager
-def _opened(view: View) -> Iterator[_Opened]:
+def opened(view: View) -> Iterator[KeptListing]:
     """A listing that is kept, while the database says the same of it."""
     _check_home(view.home)
     data = view.file.read_bytes()
@@ -288,7 +305,7 @@ def _opened(view: View) -> Iterator[_Opened]:
         connection.execute("BEGIN")
         if answers_of(connection.execute) != head["answers"] or _is_reminder_due(connection, head):
             raise _Doubt
-        yield _Opened(connection=connection, shelves=shelves, data=data, begin=begin)
+        yield KeptListing(head=head, connection=connection, shelves=shelves, data=data, begin=begin)
 
 
 def _is_reminder_due(connection: sqlite3.Connection, head: Mapping[str, Any]) -> bool:

@@ -9,8 +9,9 @@ from habitus.app.home import Home
 from habitus.app.home_directory import read_settings
 from habitus.app.use_cases.skills import manifest_of, waiting_skills
 from habitus.settings import Settings
-from habitus.skills.kept_listing import KeptItem, KeptShelf, View, answers_of, keep
+from habitus.skills.kept_listing import KeptItem, KeptShelf, View, Viewer, answers_of, keep
 from habitus.skills.ledger import Row
+from habitus.skills.shared_index import mark
 from habitus.skills.stores.files import DirectoryShelf
 
 
@@ -20,7 +21,8 @@ def keep_listing(home: Home) -> None:
     if not skills.last.listing or home.local is not home.shared or home.is_read_only or not _is_usual(settings):
         return
     with sql.reading(home.local) as connection:
-        listing = (*skills.snapshot(look=False).listing, *waiting_skills(home.review))
+        seen = skills.snapshot(look=False)
+        listing = (*seen.listing, *waiting_skills(home.review))
         answers = answers_of(lambda query: [tuple(row) for row in connection.exec_driver_sql(query)])
     if answers is None:
         return
@@ -43,7 +45,9 @@ def keep_listing(home: Home) -> None:
         for item, row in found
     )
     view = View(home=settings.home, cwd=settings.cwd, environ=os.environ)
-    keep(view, settings.user, answers, shelves, items)
+    marks = {name: mark(tree_hash) for name, tree_hash in seen.hashes.items()}
+    viewer = Viewer(user=settings.user, encoder=settings.search.encoder, marks=marks)
+    keep(view, viewer, answers, shelves, items)
 
 
 def _is_usual(settings: Settings) -> bool:

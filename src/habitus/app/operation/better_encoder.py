@@ -108,7 +108,7 @@ def rebuild(settings: Settings) -> None:
     with try_lock(_cache(settings) / "rebuild.lock") as lock, open_home(settings) as home:
         if lock is not None:
             for engine, collection in _collections(home):
-                Index.open(engine, collection, embedder=embedder)
+                Index.open(engine, collection, embedder=embedder).complete()
             home.finder.catch_up(lambda done: None)
 
 

@@ -34,6 +34,7 @@ from habitus.memory.model import Engram, LessonState
 from habitus.memory.stores.sql import SqlEngramStore
 from habitus.sandbox.given import harmless
 from habitus.sandbox.inside import folders
+from habitus.search.packed import forget_files
 from habitus.search.request import own_words
 from habitus.search.tables import learned
 from habitus.settings import Settings
@@ -173,6 +174,7 @@ def _erase(home: Home, person: Person) -> None:
     for path in _files(home.shared, home.place, person):
         _remove(path)
     forget_listings(home.settings.home)
+    forget_files(home.settings.home / "cache")
     _drop_cases(home, person)
     examined: set[str] = set()
     for item, _, others in _skills_with_tasks(home, person):

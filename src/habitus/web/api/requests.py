@@ -15,7 +15,7 @@ from habitus.app.library.faring import Fared
 from habitus.app.review import today
 from habitus.evidence.findings import Finding
 from habitus.evidence.policy import Rollback
-from habitus.search.model import Hit, Results
+from habitus.search.model import Hit, Results, results_as_json
 from habitus.tools.model import CodeTool, Retired
 from habitus.web.api.answers import Lesson, Waiting, answer, many, page_of
 from habitus.web.api.asking import After, Json, Limit, Opened, as_json
@@ -53,7 +53,7 @@ FirstLook = answer(
 @router.get("/search", response_model=answer("Found", Results, without=("hits",), results=tuple[Hit, ...]))
 def search(habitus: Opened, q: Asked, limit: Limit = 10) -> Json:
     """The skills that fit a request best, each with what its score is made of."""
-    answer: Json = as_json(json_of.results(habitus.finder.search(q, k=limit)))
+    answer: Json = as_json(results_as_json(habitus.finder.search(q, k=limit)))
     return answer
 
 

@@ -1,0 +1,232 @@
+"""Many entries in a few arrays, which may lie in a file that is mapped instead of read.
+
+Such a file is a copy of what the database has, believed only while it is whole and made by the same rules.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from habitus.files import put_in_place
+from habitus.search import calibration
+from habitus.search.embedding import Embedder, Vectors
+from habitus.search.entry import FIELDS, Codes, IndexEntry
+from habitus.search.model import SHAPE
+from habitus.search.postings import Postings, Slots, Strengths, join_terms, weigh_terms
+
+WordIds = NDArray[np.int32]
+
+_FORMAT = 1
+_HEAD, _ALIGNED, _PIECE = 64, 64, 1 << 20
+_AT_A_TIME = 500
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Packed:
+    """Entries by slot. What has a row for each slot is named in the plural; the rest is found by where it begins."""
+
+    ids: list[str]
+    digests: list[str]
+    meanings: list[str]
+    spelled: list[str]  # the words, by number
+    says_when: NDArray[np.bool_]
+    name_words: NDArray[np.int32]
+    lengths: NDArray[np.int32]
+    code_starts: Slots
+    codes: Codes
+    word_starts: Slots
+    word_ids: WordIds
+    vectors: Vectors
+    terms: Codes
+    term_starts: Slots
+    term_slots: NDArray[np.int32]
+    strengths: Strengths
+    word_codes: Codes  # of the first words, as far as they have been compared
+    word_vectors: Vectors
+    word_places: Slots
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def codes_of(self, slot: int) -> Codes:
+        return self.codes[self.code_starts[slot] : self.code_starts[slot + 1]]
+
+    def words_of(self, slot: int) -> WordIds:
+        return self.word_ids[self.word_starts[slot] : self.word_starts[slot + 1]]
+
+    def entry(self, slot: int) -> IndexEntry:
+        return IndexEntry(
+            id=self.ids[slot],
+            digest=self.digests[slot],
+            meaning=self.meanings[slot],
+            codes=self.codes_of(slot),
+            lengths=tuple(self.lengths[slot].tolist()),
+            words=tuple(self.spelled[number] for number in self.words_of(slot).tolist() if number),
+            name_words=int(self.name_words[slot]),
+            says_when=bool(self.says_when[slot]),
+        )
+
+    @property
+    def postings(self) -> Postings:
+        return Postings(self.terms, self.term_starts, self.term_slots, self.strengths)
+
+
+def pack(entries: Iterable[IndexEntry], vectors: Vectors, number: Callable[[Sequence[str]], WordIds]) -> Packed:
+    """Entries with their vectors in a row; `number` gives the numbers of words. Some at a time: all would take room."""
+    parts = [_pack_some(some, number) for some in _batched(entries)]
+    ids, digests, meanings = ([text for part in parts for text in part[0][kind]] for kind in range(3))
+    arrays = [np.concatenate(same) for same in zip(*(part[1] for part in parts), strict=True)] if parts else _nothing()
+    says_when, name_words, lengths, codes, word_counts, word_ids = arrays
+    terms, slots, strengths = join_terms([part[2] for part in parts], [len(part[0][0]) for part in parts])
+    starts = np.flatnonzero(np.concatenate([[True], terms[1:] != terms[:-1]]))[: len(terms)]
+    return Packed(
+        ids=ids,
+        digests=digests,
+        meanings=meanings,
+        spelled=[],
+        says_when=says_when,
+        name_words=name_words,
+        lengths=lengths,
+        code_starts=_starts(lengths.sum(1)),
+        codes=codes,
+        word_starts=_starts(word_counts),
+        word_ids=word_ids,
+        vectors=np.ascontiguousarray(vectors, dtype=np.float32),
+        terms=terms[starts],
+        term_starts=np.append(starts, len(terms)).astype(np.int64),
+        term_slots=slots,
+        strengths=strengths,
+        word_codes=np.zeros(0, np.uint32),
+        word_vectors=np.zeros((0, 0), np.float32),
+        word_places=np.zeros(0, np.int64),
+    )
+
+
+def _pack_some(entries: Sequence[IndexEntry], number: Callable[[Sequence[str]], WordIds]) -> tuple[Any, Any, Any]:
+    words = [number(entry.words) for entry in entries]
+    texts = [[getattr(entry, name) for entry in entries] for name in ("id", "digest", "meaning")]
+    arrays = (
+        np.array([entry.says_when for entry in entries], dtype=bool),
+        np.array([entry.name_words for entry in entries], dtype=np.int32),
+        np.array([entry.lengths for entry in entries], dtype=np.int32),
+        np.concatenate([entry.codes for entry in entries]),
+        np.array([len(of_one) for of_one in words], dtype=np.int32),
+        np.concatenate(words),
+    )
+    return texts, arrays, weigh_terms(entries, first=0)
+
+
+def _nothing() -> list[NDArray[Any]]:
+    kinds = (bool, np.int32, np.int32, np.uint32, np.int32, np.int32)
+    return [np.zeros((0, len(FIELDS)) if place == 2 else 0, dtype=kind) for place, kind in enumerate(kinds)]
+
+
+def _batched(entries: Iterable[IndexEntry]) -> Iterator[list[IndexEntry]]:
+    left = iter(entries)
+    while some := list(islice(left, _AT_A_TIME)):
+        yield some
+
+
+def _starts(lengths: NDArray[np.int32]) -> Slots:
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+
+
+# The file: a line about the whole, then the arrays, then where each of them is together with the texts.
+
+
+def index_file(folder: Path, collection: str, embedder: Embedder) -> Path:
+    return folder / f"index-{collection}-{embedder.name}.bin"
+
+
+def forget_files(folder: Path) -> None:
+    """Let go of what is kept; whoever opens an index next keeps it anew."""
+    for file in folder.glob("index-*.bin"):
+        file.unlink(missing_ok=True)
+
+
+def write_packed(path: Path, packed: Packed, embedder: Embedder) -> None:
+    """Put the file in place, for its owner alone. What can't be kept is not."""
+    with suppress(OSError):
+        path.parent.mkdir(exist_ok=True, mode=0o700)
+        with put_in_place(path, durable=False) as aside:
+            _write(aside, packed, embedder)
+
+
+def _write(aside: Path, packed: Packed, embedder: Embedder) -> None:
+    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        checksum, at, placed = 0, _HEAD, {}
+        file.write(bytes(_HEAD))
+        for name, array in _arrays(packed).items():
+            placed[name] = [array.dtype.str, array.shape, at]
+            padding = bytes(-array.nbytes % _ALIGNED)
+            for piece in (np.ascontiguousarray(array).reshape(-1).view(np.uint8).data, padding):
+                checksum = zlib.crc32(piece, checksum)
+                file.write(piece)
+            at += array.nbytes + len(padding)
+        texts = {name: getattr(packed, name) for name in _TEXTS}
+        tail = json.dumps({"rules": _rules(embedder), "placed": placed, "texts": texts}).encode()
+        file.write(tail)
+        file.seek(0)
+        file.write(f"{_FORMAT} {at} {len(tail)} {zlib.crc32(tail, checksum):08x}".ljust(_HEAD).encode())
+
+
+def read_packed(path: Path, embedder: Embedder) -> Packed | None:
+    """What is in the file; None where there is none, where it is damaged, or where it was made by other rules."""
+    try:
+        with path.open("rb") as file:
+            kind, tail_at, tail_size, checksum = file.read(_HEAD).split()
+            if int(kind) != _FORMAT or _checksum(file, int(tail_at) + int(tail_size)) != int(checksum, 16):
+                return None
+            file.seek(int(tail_at))
+            told = json.loads(file.read())
+            if told["rules"] != _rules(embedder):
+                return None
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        arrays: dict[str, Any] = {name: _array_in(content, *place) for name, place in told["placed"].items()}
+        return Packed(**told["texts"], **arrays)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _checksum(file: Any, size: int) -> int:
+    """Over all behind the head, read and not mapped: what is mapped and touched stays in memory."""
+    if os.fstat(file.fileno()).st_size != size:
+        return -1
+    found, piece = 0, bytearray(_PIECE)
+    while count := file.readinto(piece):
+        found = zlib.crc32(memoryview(piece)[:count], found)
+    return found
+
+
+def _array_in(content: mmap.mmap, kind: str, shape: Sequence[int], at: int) -> NDArray[Any]:
+    count = int(np.prod(shape))
+    return np.frombuffer(content, dtype=kind, count=count, offset=at).reshape(shape)
+
+
+def _arrays(packed: Packed) -> dict[str, NDArray[Any]]:
+    return {field.name: getattr(packed, field.name) for field in fields(Packed) if field.name not in _TEXTS}
+
+
+def _rules(embedder: Embedder) -> str:
+    """By what entries are made, apart from their documents."""
+    fields_of = [calibration.FIELD_WEIGHTS, calibration.FIELD_NORMS, calibration.FIELD_LENGTHS, calibration.SATURATION]
+    rules = [SHAPE, embedder.name, embedder.width, sys.byteorder, fields_of]
+    return hashlib.blake2b(json.dumps(rules).encode(), digest_size=16).hexdigest()
+
+
+_TEXTS = ("ids", "digests", "meanings", "spelled")

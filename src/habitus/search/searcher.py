@@ -1,0 +1,199 @@
+"""Searching documents that are in memory, or mapped from a file; asks no database.
+
+A part of the documents may stay in a server, which then names the candidates of each search.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from habitus.search import learned, likeness, ranking, request, signals, words
+from habitus.search.calibration import tier_of
+from habitus.search.corpus import Corpus
+from habitus.search.embedding import Embedder, Vectors
+from habitus.search.entry import encode, meaning_of
+from habitus.search.explain import explain
+from habitus.search.model import Document, Hit, Results
+from habitus.search.postings import Slots
+from habitus.search.words import code
+
+if TYPE_CHECKING:
+    from habitus.search.rows import Loaded
+    from habitus.search.server import ServerIndex  # the database's toolkit, for those who have one
+
+log = logging.getLogger(__name__)
+
+_LIKED = 40
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IndexEvidence:
+    """The candidates of one request and what speaks for each."""
+
+    ids: tuple[str, ...]
+    corpus: Corpus
+    asked: request.SearchRequest
+    signals: signals.Signals
+    usage: ranking.UseCounts
+
+
+class Searcher:
+    """Every method may be called from any thread."""
+
+    def __init__(
+        self, embedder: Embedder, corpus: Corpus, requests: learned.Learned, clock: Callable[[], float]
+    ) -> None:
+        self._embedder = embedder
+        self._tier = tier_of(embedder.name)
+        self._clock = clock
+        self._corpus = corpus
+        self._learned = requests
+        self.server: ServerIndex | None = None  # has the documents that are not in this index
+        self._gone: frozenset[str] = frozenset()  # the server's documents that are supposed not to be there
+        self._among: tuple[Collection[str], Slots] | None = None  # the last ids that can't change, and their slots
+        self.project: Collection[str] = ()  # words that say what the project around is: a weak prior
+        self.notes: list[str] = []  # what `describe` tells besides
+        self._lock = threading.RLock()  # never held by one who waits for the database: who writes may want to search
+
+    @property
+    def embedder(self) -> Embedder:
+        return self._embedder
+
+    def search(self, query: str, *, k: int = 10, among: Collection[str] | None = None) -> Results:
+        """The best `k` documents for a request, of all or only `among` these ids."""
+        with self._held():
+            found = self.evidence(query, among=among)
+            if found is None:
+                return Results()
+            ranked = ranking.rank(found.signals, found.usage, self._tier, found.corpus.share_with_body)
+            # Machines add up in different orders: what differs by less than this is equal, and comes by its id.
+            scores = np.round(ranked.scores, 4).tolist()
+            order = sorted(range(len(found.ids)), key=lambda row: (-scores[row], found.ids[row]))
+            fit = ranking.confidence(found.signals, found.usage, self._tier).tolist()
+            best = order[: max(k, 0)]
+            parts = explain(found.corpus, found.asked, found.signals, ranked, best)
+            hits = (Hit(id=found.ids[row], score=fit[row], parts=why) for row, why in zip(best, parts, strict=True))
+            sure = fit[order[0]]
+            least = ranking.floor(self._tier, found.corpus.documents if among is None else len(among))
+            return Results(hits=tuple(hits), fits=sure >= least, confidence=sure, least=max(0.0, least))
+
+    def evidence(self, query: str, *, among: Collection[str] | None = None) -> IndexEvidence | None:
+        """What speaks for every candidate, before it is weighed; for calibration. None when nothing can match."""
+        with self._held():
+            asked = request.read(query)
+            if not asked.has_words:
+                return None
+            vectors = self._vectors_of(asked.texts(self._embedder.request_words))
+            liking = self._learned.liking(asked.text, vectors[0], self._clock())
+            liked = [] if liking is None else liking.most_liked(_LIKED)
+            corpus = self._corpus
+            if self.server is not None:
+                terms = signals.Asked.of(corpus.beside(self.server), asked, None)
+                named = self.server.candidates(terms.codes, terms.worth, vectors[0], more=liked, among=among)
+                corpus = self._with(self.server, named)
+            if not corpus.slots:
+                return None
+            more = np.array([corpus.slots[id] for id in liked if id in corpus.slots], dtype=np.int64)
+            project = np.array([code(term) for term in words.terms(" ".join(self.project))], dtype=np.uint32)
+            allowed = self._slots_of(corpus, among)
+            found = signals.gather(corpus, self._embedder, asked, vectors, allowed, more, project)
+            if not len(found.slots):
+                return None
+            ids = tuple(corpus.ids[slot] for slot in found.slots.tolist())
+            usage = ranking.UseCounts.of(liking, ids).beside_twins(corpus.vectors[found.slots])
+            return IndexEvidence(ids=ids, corpus=corpus, asked=asked, signals=found, usage=usage)
+
+    def _with(self, server: ServerIndex, named: Loaded) -> Corpus:
+        """The documents in memory and those that a server named; what is rare is rare in the whole library."""
+        corpus = self._corpus.beside(server).copy()
+        ours = corpus.slots.keys() | self._gone
+        new = [at for at, entry in enumerate(named.entries) if entry.id not in ours]
+        corpus.replace([named.entries[at] for at in new], named.vectors[new])
+        return corpus
+
+    def _slots_of(self, corpus: Corpus, among: Collection[str] | None) -> Slots | None:
+        if among is None:
+            return None
+        if corpus is not self._corpus:  # a few of many
+            return np.array(sorted(slot for id, slot in corpus.slots.items() if id in among), dtype=np.int64)
+        if self._among is None or self._among[0] is not among:
+            known = corpus.slots
+            slots = np.array(sorted(known[id] for id in among if id in known), dtype=np.int64)
+            if not isinstance(among, frozenset):
+                return slots
+            self._among = (among, slots)
+        return self._among[1]
+
+    def similar(self, to: Document | str, *, k: int = 5, least_meaning: float = 0.0) -> tuple[Hit, ...]:
+        """The nearest documents, 1.0 for the same text; a document is not similar to itself.
+
+        What means something else, below `least_meaning`, is left out without a closer look, which saves time.
+        """
+        document = Document(id="", name="", description=to) if isinstance(to, str) else to
+        with self._held():
+            corpus, entry = self._corpus, encode(document)
+            vector = self._vectors_of([meaning_of(document)])[0]
+            if self.server is not None:
+                codes = np.unique(entry.summary)
+                worth = corpus.beside(self.server).rarity(codes)
+                corpus = self._with(self.server, self.server.candidates(codes, worth, vector))
+            return likeness.nearest(corpus, entry, vector, k, least_meaning) if corpus.slots else ()
+
+    def neighbours(self, least: float = 0.0) -> dict[str, tuple[Hit, ...]]:
+        """For every document the few that are most like it, by at least so much."""
+        with self._held():
+            server = self.server
+            corpus = self._corpus if server is None else self._with(server, server.everything())
+            return likeness.neighbours(corpus, least)
+
+    def supposing(self, documents: Sequence[Document], gone: Sequence[str] = ()) -> Searcher:
+        """The same with these documents and without those that are gone, to be searched; nothing of it is kept."""
+        vectors = self._vectors_of([meaning_of(document) for document in documents])
+        entries = [encode(document) for document in documents]
+        with self._lock:
+            other = self._beside_this(self.server)
+        other._gone = frozenset(gone)
+        other._corpus.replace(entries, vectors, gone)
+        return other
+
+    def without_server(self, documents: Sequence[Document]) -> Searcher:
+        """The same with these documents in place of a server that is away; asks nobody, and nothing of it is kept."""
+        vectors = self._vectors_of([meaning_of(document) for document in documents])
+        entries = [encode(document) for document in documents]
+        with self._lock:
+            other = self._beside_this(None)
+        other._corpus.replace(entries, vectors)
+        return other
+
+    def _beside_this(self, server: ServerIndex | None) -> Searcher:
+        other = Searcher(self._embedder, self._corpus.copy(), self._learned, self._clock)
+        other.server, other.project, other.notes, other._lock = server, self.project, self.notes, self._lock
+        return other
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        """What is in memory, for one thread alone."""
+        with nullcontext() if self.server is None else self.server.at_once(), self._lock:
+            yield
+
+    def _vectors_of(self, texts: Sequence[str]) -> Vectors:
+        """A text whose vector is not a number is left to its words."""
+        vectors = self._embedder.embed(texts).astype(np.float32)
+        bad = ~np.isfinite(vectors).all(axis=1)
+        if bad.any():
+            self._say(
+                f"{self._embedder.name} gave {int(bad.sum())} vectors that are not numbers; words alone count there"
+            )
+            vectors[bad] = 0.0
+        return vectors
+
+    def _say(self, note: str) -> None:
+        log.warning("Search: %s.", note)
+        self.notes = [*self.notes[-9:], note]
