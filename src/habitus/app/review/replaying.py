@@ -213,7 +213,6 @@ def _library_after(skills: Library, now: Snapshot, change: Change) -> Snapshot |
     layers = [layer.name for layer in skills.layers]
     if old is not None and layers.index(old.layer) > layers.index(change.layer):
         return None
-    others = [item for item in now.listing if item.name != change.name]
     match change.action:
         case Action.WRITE:
             new = _as_approved(change, old)
@@ -223,8 +222,7 @@ def _library_after(skills: Library, now: Snapshot, change: Change) -> Snapshot |
             new = _switch(old, on=change.action is Action.ENABLE)
         case Action.TASKS:
             new = old
-    listing = sorted([*others, *([new] if new is not None else [])], key=lambda item: item.name)
-    return Snapshot(revision=("supposed", now.revision), listing=tuple(listing))
+    return now.after(("supposed", now.revision), frozenset((change.name,)), [new] if new is not None else [])
 
 
 def _as_approved(change: Change, old: Listed | None) -> Listed | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,6 +10,7 @@ from typing import Literal, Protocol
 
 from habitus.errors import Refused, Stale
 from habitus.files import Tree
+from habitus.skills.by_name import ByName
 from habitus.skills.model import (
     Diagnostic,
     Summary,
@@ -58,15 +58,14 @@ class Contents:
     """A layer at one moment, to be read without asking anybody again."""
 
     revision: int
-    summaries: Sequence[Summary]  # sorted by name
-    broken: Sequence[Broken]
-    hashes: Mapping[str, str]  # name → hash over all files, of what is there, broken or not
-    diagnostics: Mapping[str, tuple[Diagnostic, ...]]  # of what has any
+    summaries: ByName[Summary]
+    broken: ByName[tuple[Broken, ...]]
+    hashes: ByName[str]  # over all files, of what is there, broken or not
+    diagnostics: ByName[tuple[Diagnostic, ...]]  # of what has any
     changes: Changes = NO_CHANGES  # how it came from the revisions before it
 
-    def summary(self, name: str) -> Summary | None:
-        at = bisect_left(self.summaries, name, key=lambda summary: summary.name)
-        return next((summary for summary in self.summaries[at : at + 1] if summary.name == name), None)
+
+NO_CONTENTS = Contents(revision=0, summaries=ByName(), broken=ByName(), hashes=ByName(), diagnostics=ByName())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -13,9 +12,10 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.files import tree_hash
+from habitus.skills.by_name import ByName
 from habitus.skills.ledger import LayerChanges, Ledger, Row
-from habitus.skills.model import Diagnostic, Severity, Summary
-from habitus.skills.stores.base import Broken, Contents, Shelf
+from habitus.skills.model import Diagnostic, Severity
+from habitus.skills.stores.base import NO_CONTENTS, Broken, Contents, Shelf
 from habitus.skills.stores.recording import Recorder
 
 CHUNK = 500  # folders written down in one transaction
@@ -129,68 +129,46 @@ class RowIndex:
 
     def __init__(self, layer: str) -> None:
         self._layer = layer
-        self._spellings: dict[str, tuple[Row, ...]] = {}  # by folder
-        self.taken: dict[str, Row] = {}
-        self.loadable: dict[str, Row] = {}
-        self.contents = Contents(revision=0, summaries=(), broken=(), hashes={}, diagnostics={})
+        self._spellings = ByName[tuple[Row, ...]]()  # by folder
+        self.taken = ByName[Row]()
+        self.loadable = ByName[Row]()
+        self.contents = NO_CONTENTS
 
     def after(self, gone: Sequence[Row], present: Sequence[Row], revision: int) -> RowIndex:
         """The index after these rows have gone and those have come; what stays is not looked at."""
-        made, before = RowIndex(self._layer), self.contents
-        made._spellings, made.taken, made.loadable = {**self._spellings}, {**self.taken}, {**self.loadable}
-        hashes, diagnostics = {**before.hashes}, {**before.diagnostics}
-        left, came = {row.id for row in gone}, defaultdict[str, list[Row]](list)
+        left, found = {row.id for row in gone}, defaultdict[str, list[Row]](list)
         for row in present:
-            came[row.name].append(row)
-        names = {row.name for row in gone} | came.keys()
+            found[row.name].append(row)
+        names = {row.name for row in gone} | found.keys()
         for name in names:
-            for known in (made._spellings, made.taken, made.loadable, hashes, diagnostics):
-                known.pop(name, None)
-            stays = [row for row in self._spellings.get(name, ()) if row.id not in left]
-            if rows := sorted([*stays, *came[name]], key=lambda row: row.folder):
-                made._spellings[name], first = tuple(rows), rows[0]
-                made.taken[name], hashes[name] = first, first.tree_hash
-                if first.summary is not None:
-                    made.loadable[name] = first
-                if first.diagnostics:
-                    diagnostics[name] = first.diagnostics
+            found[name] += [row for row in self._spellings.get(name, ()) if row.id not in left]
+        spellings = {name: tuple(sorted(rows, key=lambda row: row.folder)) for name, rows in found.items() if rows}
+        taken = {name: rows[0] for name, rows in spellings.items()}
+        summaries = {name: row.summary for name, row in taken.items() if row.summary is not None}
+        made, before = RowIndex(self._layer), self.contents
+        made._spellings = self._spellings.after(names, spellings)
+        made.taken = self.taken.after(names, taken)
+        made.loadable = self.loadable.after(names, {name: taken[name] for name in summaries})
         made.contents = Contents(
             revision=revision,
-            summaries=_replace_summaries(before.summaries, names, made.loadable),
-            broken=made._broken(before.broken, names),
-            hashes=hashes,
-            diagnostics=diagnostics,
+            summaries=before.summaries.after(names, summaries),
+            broken=before.broken.after(names, self._broken(spellings)),
+            hashes=before.hashes.after(names, {name: row.tree_hash for name, row in taken.items()}),
+            diagnostics=before.diagnostics.after(
+                names, {name: row.diagnostics for name, row in taken.items() if row.diagnostics}
+            ),
             changes=before.changes.then(before.revision, names) if before.revision else before.changes,
         )
         return made
 
-    def _broken(self, before: Sequence[Broken], names: Collection[str]) -> list[Broken]:
-        broken = [one for one in before if one.name not in names]
-        for name in names:
-            for row in self._spellings.get(name, ()):
-                first = self.taken[name]
-                if first is not row or row.summary is None:
-                    found = row.diagnostics if first is row else (*row.diagnostics, _second_spelling(row, first))
-                    broken.append(Broken(name=name, folder=row.folder, layer=self._layer, diagnostics=found))
-        return sorted(broken, key=lambda one: (one.name, one.folder))
-
-
-def _replace_summaries(before: Sequence[Summary], names: Collection[str], now: Mapping[str, Row]) -> list[Summary]:
-    """The summaries, sorted by name, with those of these names as they are now."""
-    new = [row.summary for name in names if (row := now.get(name)) is not None and row.summary is not None]
-    if len(names) > _FEW:
-        return sorted([*(one for one in before if one.name not in names), *new], key=_name)
-    kept = list(before)
-    for name in names:
-        at = bisect_left(kept, name, key=_name)
-        del kept[at : bisect_right(kept, name, key=_name)]
-    for summary in new:
-        insort(kept, summary, key=_name)
-    return kept
-
-
-def _name(summary: Summary) -> str:
-    return summary.name
+    def _broken(self, spellings: Mapping[str, Sequence[Row]]) -> dict[str, tuple[Broken, ...]]:
+        broken = defaultdict[str, tuple[Broken, ...]](tuple)
+        for name, rows in spellings.items():
+            for row in rows:
+                if row is not rows[0] or row.summary is None:
+                    found = row.diagnostics if row is rows[0] else (*row.diagnostics, _second_spelling(row, rows[0]))
+                    broken[name] += (Broken(name=name, folder=row.folder, layer=self._layer, diagnostics=found),)
+        return broken
 
 
 def _second_spelling(row: Row, first: Row) -> Diagnostic:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from typing import assert_never
 
@@ -105,10 +106,10 @@ class SkillStore:
         return list(self._known.rows.values())
 
     def list_summaries(self) -> list[Summary]:
-        return list(self.contents().summaries)
+        return list(self.contents().summaries.in_order())
 
     def list_broken(self) -> list[Broken]:
-        return list(self.contents().broken)
+        return list(chain.from_iterable(self.contents().broken.in_order()))
 
     def list_all(self) -> list[Skill]:
         found = (self.load(summary.name) for summary in self.list_summaries())
