@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -383,3 +384,20 @@ def test_all_users_of_a_process_share_one_look_at_a_directory(world: World) -> N
     assert [a.store is b.store for a, b in zip(owner.skills.layers, other.skills.layers, strict=True)] == [
         True for _ in owner.skills.layers
     ]
+
+
+@pytest.mark.req("OP-05")
+def test_whoever_has_changed_something_sees_it_while_others_look(world: World) -> None:
+    """Threads share a look only with one that began after they asked."""
+    owner = world.open()
+
+    def change_and_look(number: int) -> list[bool]:
+        seen = []
+        for turn in range(5):
+            name = f"skill-{number}-{turn}"
+            owner.skills.create(Skill(name=name, description="Does it.", body="1. Do it."), owner.person())
+            seen.append(name in owner.skills.snapshot(look=bool(turn % 2)).by_name)
+        return seen
+
+    with ThreadPoolExecutor(8) as pool:
+        assert [all(seen) for seen in pool.map(change_and_look, range(8))] == [True] * 8

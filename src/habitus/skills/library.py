@@ -58,6 +58,8 @@ class Library:
         self._reading = reading  # one transaction for all that a snapshot asks of one database
         self._lock = threading.RLock()
         self._mark: Hashable = None
+        self._looks = 0  # that were begun
+        self._last_look = {False: -1, True: -1}  # the number of the last that ended; by whether it was at directories
         self.last = Snapshot(revision=(), entries=ByName())  # as it was looked at last
 
     # Reading
@@ -67,16 +69,23 @@ class Library:
 
         Without a look the directories are not read, so what somebody changed there by hand is not noticed.
         """
+        asked = self._looks
         with self._lock:
-            with self._reading():
-                mark = self._newest()
-                if mark != self._mark:
-                    self._compose(mark[0])
-                    self._mark = mark
-            if look and [layer for layer in self.layers if layer.store.look()]:
-                with self._reading():
-                    self._compose(mark[0])
+            if self._last_look[look] < asked:  # else another thread has begun and ended one while we waited
+                number, self._looks = self._looks, self._looks + 1
+                self._catch_up(look=look)
+                self._last_look |= {False: number, look: number}
             return self.last.for_reader(user or self._reader)
+
+    def _catch_up(self, *, look: bool) -> None:
+        with self._reading():
+            mark = self._newest()
+            if mark != self._mark:
+                self._compose(mark[0])
+                self._mark = mark
+        if look and [layer for layer in self.layers if layer.store.look()]:
+            with self._reading():
+                self._compose(mark[0])
 
     def _compose(self, trust: Hashable) -> None:
         contents = [(layer, layer.store.contents(look=False)) for layer in self.layers]
@@ -393,6 +402,11 @@ class Library:
             for layer in self.layers
             for name, stages in layer.store.all_counters(with_told=with_told).items()
         }
+
+    def notice(self, item: Listed) -> bool:
+        """Read this skill's folders if they were changed by hand since they were last looked at; whether any was."""
+        noticed = [self.layer(layer).store.notice(item.name) for layer in (*item.hidden, item.layer)]
+        return any(noticed)
 
     def tree(self, address: str, version: int | None = None) -> Tree:
         item = self.find(address)

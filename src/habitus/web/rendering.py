@@ -98,7 +98,7 @@ def page_of_problem(status: HTTPStatus, what: str, mend: str) -> HTMLResponse:
 def _templates() -> Environment:
     made = Environment(
         loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True,
+        lstrip_blocks=True, auto_reload=False,
     )  # fmt: skip
     made.filters |= {
         "ago": ago,

@@ -171,18 +171,22 @@ def _version_of(done: ShownSkill) -> tuple[int, str]:
 def show(home: Home, wanted: OneSkill) -> ShownSkill:
     """One skill as a model reads it, or one of its versions as it is kept: its fields, its steps and its files."""
     name, version, skills = wanted.name, wanted.version, _library_of(home, wanted.name)
-    item = skills.find(name)
+    seen = skills.snapshot()
+    item = skills.find(name, at=seen)
+    if skills.notice(item):
+        seen = skills.snapshot()
+        item = skills.find(name, at=seen)
     store = skills.layer(item.layer).store
+    skill = skills.load(name, at=seen) if item.summary is not None else None
+    with home.reading(), store.reading():
+        tree = store.tree(item.name, version, look=False)
+        counted, told = store.counters(item.name), store.counters(item.name, version=TOLD)
+    if tree is None:
+        tree = {} if version is None else skills.tree(name, version)  # which says that there is no such version
     if version is not None:
-        tree = skills.tree(name, version)
         skill = trees.parse(item.name, tree).skill
         item = replace(item, summary=None if skill is None else replace(skill, version=version))
-    else:
-        skill = skills.load(name) if item.summary is not None else None
-        tree = store.tree(item.name, look=False) or {}
     main = trees.main_file(tree)
-    with home.reading(), store.reading():
-        counted, told = store.counters(item.name), store.counters(item.name, version=TOLD)
     known = _evidence_lines(home, item)
     return ShownSkill(
         item=item,

@@ -40,7 +40,7 @@ class SqlShelf:
     def look(self, known: Mapping[str, str]) -> Mapping[str, str]:
         query = _STAMPS.where(rows.c._id.in_({*known, self._only})) if self._only else _STAMPS
         with sql.reading(self._engine) as connection:
-            return dict(connection.execute(query).tuples())
+            return dict(connection.execute(query).all())
 
     def is_fresh(self, folder: str, stamp: str) -> bool:
         with sql.reading(self._engine) as connection:
@@ -120,7 +120,7 @@ class SqlShelf:
 
     def _stamps(self, connection: sa.Connection, folders: Collection[str]) -> dict[str, str]:
         query = _STAMPS.where(rows.c._id.in_(list(folders)))
-        return dict(connection.execute(query).tuples())
+        return dict(connection.execute(query).all())
 
     def _files(self, connection: sa.Connection, folders: Collection[str]) -> dict[str, dict[str, File]]:
         found: dict[str, dict[str, File]] = {folder: {} for folder in folders}

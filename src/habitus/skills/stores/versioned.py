@@ -117,13 +117,20 @@ class SkillStore:
 
     def load(self, name: str, *, look: bool = True) -> Skill | None:
         """The skill with its body; without a look, as it was last seen, and no database is asked."""
-        row = (self._known.fresh() if look else self._known.index).loadable.get(names.canonical(name))
-        if look and row is not None and not self._shelf.is_fresh(row.folder, self._known.rows.get(row.id, row).stamp):
-            self._known.look_at([row.folder])
-            row = self._known.index.loadable.get(row.name)
+        if look:
+            self._known.fresh()
+            self.notice(name)
+        row = self._known.index.loadable.get(names.canonical(name))
         if row is None or row.summary is None:
             return None
         return records.with_body(row.summary, self.bodies([row.name]).get(row.name, ""))
+
+    def notice(self, name: str) -> bool:
+        """Read a skill's folder if it was changed by hand since it was last looked at; whether it was."""
+        row = self._known.index.loadable.get(names.canonical(name))
+        if row is None or self._shelf.is_fresh(row.folder, self._known.rows.get(row.id, row).stamp):
+            return False
+        return self._known.look_at([row.folder])
 
     def summary(self, name: str, *, look: bool = True) -> Summary | None:
         row = (self._known.fresh() if look else self._known.index).loadable.get(names.canonical(name))

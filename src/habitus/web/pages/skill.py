@@ -149,7 +149,8 @@ def _facts(habitus: Habitus, shown: ShownSkill) -> dict[str, Any]:
     """Beside its text: effect, uses, trust, and what it may do."""
     item = shown.item
     (row,) = with_days(habitus, rows_of(habitus, [item]))
-    may = {words.power(str(one)) for one in powers(item.name, habitus.skills.tree(f"{item.name}@{item.layer}"))}
+    tree = habitus.skills.layer(item.layer).store.tree(item.name, look=False) or {}
+    may = {words.power(str(one)) for one in powers(item.name, tree)}
     if "trust" in _tabs(shown):
         target = trusting.trustable_skill(habitus.skills, item.name)
         is_trusted = trusting.is_trusted(habitus.trust, habitus.approvals, target)
