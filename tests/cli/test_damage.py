@@ -51,6 +51,36 @@ def test_a_damaged_page_is_found_and_never_called_a_bug(direct: Direct, sound: P
             assert ".recover" in ran.out
 
 
+TEXTS = {
+    "UPDATE skills SET summary = '{\"descr' WHERE name = 'tidy-inbox'": ("skills", "search", "tidy"),
+    "UPDATE skills SET diagnostics = '7' WHERE name = 'tidy-inbox'": ("skills", "search", "tidy"),
+    "UPDATE skill_versions SET tree = '[{'": ("skills", "show", "tidy-inbox", "-v", "1"),
+    "UPDATE skill_versions SET tree_hash = 'x' || substr(tree_hash, 2)": ("skills", "show", "tidy-inbox", "-v", "1"),
+    "UPDATE blobs SET packed = X'0102'": ("skills", "show", "tidy-inbox", "-v", "1"),
+    "UPDATE skill_versions SET author = '{'": ("skills", "history", "tidy-inbox"),
+    "UPDATE engrams SET definition = 'no'": ("lessons", "list"),
+}
+
+
+@pytest.mark.req("OP-02")
+@pytest.mark.parametrize("altered", TEXTS)
+def test_a_text_that_was_altered_is_named_by_whoever_reads_it_and_by_the_doctor(
+    direct: Direct, sound: Path, altered: str
+) -> None:
+    """The pages of the database are whole; one text in them is not the one that was written there."""
+    with sqlite3.connect(direct.home / "habitus.db") as connection:
+        assert connection.execute(altered).rowcount
+    connection.close()
+    assert not _has_damage(direct.home / "habitus.db")
+
+    ran, checked = direct(*TEXTS[altered]), direct("doctor")
+
+    assert (ran.code, checked.code) == (1, 1)
+    (said,) = [line for line in ran.err.splitlines() if "waits for you" not in line]
+    assert "damaged" in said
+    assert "is damaged" in checked.out
+
+
 @pytest.mark.req("OP-02")
 def test_the_doctor_looks_at_the_copy_of_a_shared_database_and_calls_nothing_sound_it_could_not_check(
     direct: Direct,

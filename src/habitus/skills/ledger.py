@@ -6,7 +6,6 @@ Every function works inside a transaction that the caller holds. Nothing here to
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
@@ -17,7 +16,7 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.files import File, Tree, is_examination, without_examination
 from habitus.files import tree_hash as hash_of
-from habitus.skills import records
+from habitus.skills import packing, records
 from habitus.skills.model import Archived, Author, Counters, Diagnostic, Stage, Summary, Switch, Switched, Version
 from habitus.skills.stores.base import NO_FACTS, TOLD, Facts
 from habitus.skills.tables import blobs, counters, intents, sequences, skills, switches, versions
@@ -281,7 +280,7 @@ class Ledger:
             query = sa.select(blobs.c.sha256).where(blobs.c.sha256.in_(sha256s))
             for kept in connection.execute(query).scalars():
                 del contents[kept]
-        rows = [{"sha256": sha256, "packed": _pack(content)} for sha256, content in contents.items()]
+        rows = [{"sha256": sha256, "packed": packing.pack(content)} for sha256, content in contents.items()]
         sql.insert_missing(connection, blobs, rows)
 
     def contents(self, connection: sa.Connection, tree: Tree) -> dict[str, File]:
@@ -290,7 +289,9 @@ class Ledger:
         found: dict[str, bytes] = {}
         for sha256s in _some(wanted):
             query = sa.select(blobs).where(blobs.c.sha256.in_(sha256s))
-            found |= {row.sha256: zlib.decompress(row.packed) for row in connection.execute(query)}
+            found |= {
+                row.sha256: packing.whole(packing.unpack(row.packed, row.sha256)) for row in connection.execute(query)
+            }
         return {
             path: file if file.content is not None else replace(file, content=found.get(file.sha256))
             for path, file in tree.items()
@@ -318,9 +319,12 @@ class Ledger:
 
     def tree(self, connection: sa.Connection, identity: int, number: int) -> dict[str, File] | None:
         """The files of one version with their contents, or None when there is no such version."""
-        query = sa.select(versions.c.tree).where(versions.c.skill == identity, versions.c.number == number)
-        packed = connection.execute(query).scalar()
-        return None if packed is None else self.contents(connection, records.unpack_tree(packed))
+        mine = (versions.c.skill == identity, versions.c.number == number)
+        row = connection.execute(sa.select(versions.c.tree, versions.c.tree_hash).where(*mine)).first()
+        if row is None:
+            return None
+        tree = records.unpack_tree(row.tree)
+        return self.contents(connection, packing.whole(tree if hash_of(tree) == row.tree_hash else None))
 
     # Archive
 
@@ -442,12 +446,6 @@ class Ledger:
 def _some(keys: Sequence[str]) -> Iterator[Sequence[str]]:
     """As many at a time as a query may have."""
     return (keys[start : start + 500] for start in range(0, len(keys), 500))
-
-
-def _pack(content: bytes) -> bytes:
-    """Most files are small: a small window takes a third less time and hardly more room."""
-    packer = zlib.compressobj(1, zlib.DEFLATED, 13, 6)
-    return packer.compress(content) + packer.flush()
 
 
 def _counters(row: Any) -> Counters:

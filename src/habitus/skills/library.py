@@ -405,8 +405,7 @@ class Library:
 
     def notice(self, item: Listed) -> bool:
         """Read this skill's folders if they were changed by hand since they were last looked at; whether any was."""
-        noticed = [self.layer(layer).store.notice(item.name) for layer in (*item.hidden, item.layer)]
-        return any(noticed)
+        return True in [self.layer(layer).store.notice(item.name) for layer in (*item.hidden, item.layer)]
 
     def tree(self, address: str, version: int | None = None) -> Tree:
         item = self.find(address)

@@ -1,19 +1,38 @@
-"""Damage to a database: found by its own check, and told with the way back."""
+"""Damage to a database: found by its own check or in the texts that it holds, and told with the way back."""
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
 
 import sqlalchemy as sa
 
 from habitus.app.home_directory import DATABASE, STAND_IN
 from habitus.errors import StorageFailed
+from habitus.files import tree_hash
 from habitus.settings import Settings
+from habitus.skills import packing
+from habitus.skills.records import unpack_tree
 from habitus.sql.transactions import way_back
 
 _MOST_TOLD = 5
+# The texts that are read as JSON. Rows of `agent_skills` are not among them: others write those, and lint tells.
+_JSON = {
+    ("skills", "summary"): "object",
+    ("skills", "diagnostics"): "array",
+    ("skill_versions", "tree"): "object",
+    ("skill_versions", "author"): "array",
+    ("skill_switches", "author"): "array",
+    ("skill_intents", "plan"): "object",
+    ("skill_proposals", "reasons"): "array",
+    ("skill_proposals", "details"): "object",
+    ("trusted_skills", "powers"): "array",
+    ("engrams", "definition"): "object",
+    ("engram_versions", "definition"): "object",
+}
 
 
 def find_damage(settings: Settings) -> StorageFailed | None:
@@ -49,8 +68,27 @@ def _problems(path: Path) -> list[str]:
     try:
         with closing(sqlite3.connect(f"file:{path.resolve().as_posix()}?mode=ro", uri=True, timeout=1)) as connection:
             rows = connection.execute(f"PRAGMA integrity_check({_MOST_TOLD})").fetchall()
+            found = [" ".join(str(text).split()) for (text,) in rows if text != "ok"]
+            return found or list(islice(_damaged_texts(connection), _MOST_TOLD))
     except sqlite3.OperationalError:
         raise
     except (sqlite3.Error, UnicodeDecodeError) as error:
         return [str(error)]
-    return [" ".join(str(text).split()) for (text,) in rows if text != "ok"]
+
+
+def _damaged_texts(connection: sqlite3.Connection) -> Iterator[str]:
+    """What whole pages hold that can't be what was written there."""
+    there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    for (table, column), kind in _JSON.items():
+        if table in there:
+            is_wrong = f"CASE WHEN json_valid({column}) THEN json_type({column}) <> '{kind}' ELSE 1 END"
+            query = f"SELECT rowid FROM {table} WHERE {column} IS NOT NULL AND {is_wrong} LIMIT {_MOST_TOLD}"
+            yield from (f"row {row} of {table}: '{column}' is no JSON {kind}" for (row,) in connection.execute(query))
+    if "skill_versions" in there:
+        query = "SELECT skill, number, tree, tree_hash FROM skill_versions WHERE json_valid(tree)"
+        for skill, number, tree, digest in connection.execute(query):
+            if tree_hash(unpack_tree(tree)) != digest:
+                yield f"version {number} of skill {skill} in skill_versions: its files are not those of its hash"
+    for sha256, packed in connection.execute("SELECT sha256, packed FROM blobs") if "blobs" in there else ():
+        if packing.unpack(packed, sha256) is None:
+            yield f"{sha256[:12]} in blobs: the content is not that of its hash"
