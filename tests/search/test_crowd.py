@@ -70,7 +70,7 @@ def test_single_letters_count(index: Index, request_: str, right: str) -> None:
 
 @given(st.text(alphabet="aB9_'’#+ cé中字²-.\n"))
 def test_a_document_is_read_as_a_request_is(text: str) -> None:
-    assert codes(text) == [code(term) for term in terms(text)]
+    assert [*memoryview(codes(text)).cast("I")] == [code(term) for term in terms(text)]
     assert codes(f"{text}…") == codes(text)  # in ASCII or not
 
 

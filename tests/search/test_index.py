@@ -213,3 +213,13 @@ def test_the_file_of_another_database_changes_nothing(tmp_path: Path, counting: 
     assert_alike(found.search("bake a loaf"), wanted.search("bake a loaf"))
     for engine in engines:
         engine.dispose()
+
+
+def test_an_index_that_is_put_anew_is_not_mended_before(engine: sa.Engine, counting: CountingEmbedder) -> None:
+    _filled(engine, counting)
+    with engine.begin() as connection:
+        connection.execute(sa.update(documents).values(codes=b"of another version"))
+    index = Index.open(engine, "skills", embedder=counting)
+    index.put(SKILLS)
+    assert index.search("bake a loaf").hits[0].id == "bake-bread"
+    assert index.notes == []

@@ -75,8 +75,8 @@ def encode(document: Document) -> IndexEntry:
         id=document.id,
         digest=digest(document),
         meaning=text_digest(meaning_of(document)),
-        codes=np.array([number for field in fields for number in field], dtype=np.uint32),
-        lengths=tuple(len(field) for field in fields),
+        codes=np.frombuffer(b"".join(fields), dtype=np.uint32),
+        lengths=tuple(len(field) // 4 for field in fields),
         words=_intern_words((*of_name, *others)[:_MOST_WORDS]),
         name_words=min(len(of_name), _MOST_WORDS),
         says_when=bool(document.cue or _SAYS_WHEN.search(document.description)),
@@ -88,14 +88,18 @@ def _intern_words(words: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(map(sys.intern, words))
 
 
-def _excluded_terms(document: Document, texts: tuple[str, ...]) -> list[list[int]]:
+def _excluded_terms(document: Document, texts: tuple[str, ...]) -> list[bytes]:
     """The terms of each kind of exclusion that name, cue, tags and the rest of the description do not have."""
     excluded = " ".join(found[0] for found in _EXCLUDES.finditer(document.description))
     below = " ".join(found[1] for found in _EXCLUDES_BELOW.finditer(texts[4]))
     if not excluded and not below:
-        return [[], []]
-    kept = set(codes(" ".join([*texts[:3], _EXCLUDES.sub(" ", document.description)])))
-    return [sorted(set(codes(text)) - kept) for text in (excluded, below)]
+        return [b"", b""]
+    kept = _different(" ".join([*texts[:3], _EXCLUDES.sub(" ", document.description)]))
+    return [np.setdiff1d(_different(text), kept).tobytes() for text in (excluded, below)]
+
+
+def _different(text: str) -> Codes:
+    return np.unique(np.frombuffer(codes(text), dtype=np.uint32))
 
 
 def digest(document: Document) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import unicodedata
 import zlib
+from array import array
 from functools import cache, lru_cache
-from itertools import chain
 from typing import Protocol
 
 # What people say around a request rather than in it. Pronouns and politeness are rare in descriptions, so their
@@ -46,14 +46,11 @@ def terms(text: str) -> list[str]:
     return [term for chunk in _chunks(text) for term in _terms_of(chunk)]
 
 
-def codes(text: str) -> list[int]:
-    """The codes of the terms of a long text. Those of a chunk are remembered, because words repeat."""
-    chunks = _chunks(text)
+def codes(text: str) -> bytes:
+    """The codes of the terms of a long text, four bytes each. Those of a chunk are remembered, because words repeat."""
     if len(_known_codes) >= _KNOWN_AT_MOST:
         _known_codes.clear()
-    for chunk in set(chunks).difference(_known_codes):
-        _known_codes[chunk] = tuple(map(code, _split(chunk)))
-    return list(chain.from_iterable(map(_known_codes.__getitem__, chunks)))
+    return b"".join(map(_known_codes.__getitem__, _chunks(text)))
 
 
 def forget_codes() -> None:
@@ -98,7 +95,13 @@ def _stemmer() -> _Stemmer:
     return stemmer
 
 
-_known_codes: dict[str, tuple[int, ...]] = {}
+class _KnownCodes(dict[str, bytes]):
+    def __missing__(self, chunk: str) -> bytes:
+        found = self[chunk] = array("I", map(code, _split(chunk))).tobytes()
+        return found
+
+
+_known_codes = _KnownCodes()
 _KNOWN_AT_MOST = 200_000
 
 
