@@ -6,12 +6,14 @@ import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from habitus.app import Habitus, read_settings
+from habitus.app.library.browsing import browse
+from habitus.app.use_cases.skills import SkillList
 from habitus.events import OutcomeKind
 from habitus.evidence.assignment import Lots
 from habitus.evidence.model import Item, ItemKind
@@ -178,6 +180,26 @@ def test_without_withholding_the_same_is_said_to_be_association(tmp_path: Path) 
         (found,) = habitus.evidence.of("brew-tea")
         assert (found.judgement.verdict, found.estimate.basis) == ("not known yet", "associational")
         assert found.judgement.reason == "It was never withheld at random."
+
+
+@pytest.mark.req("LA-05")
+def test_a_list_of_skills_reads_no_conversation_that_sums_count(tmp_path: Path) -> None:
+    """Of a hundred that are old, its rows say what the evidence says."""
+    home, now = furnish(tmp_path / "home"), datetime(2030, 1, 1, tzinfo=UTC)
+    with Habitus.open(settings_of(home), clock=lambda: now) as habitus:
+        habitus.skills.create(Skill(name="brew-tea", description="How to brew tea.", body="1."), habitus.person())
+        for n in range(100):
+            offer = Exposure(kind="skill", item="brew-tea", version=1, is_offered=n % 2 > 0, propensity=0.5, tokens=9)
+            said = TurnOutcome(kind=OutcomeKind.OK if n % 2 else OutcomeKind.FAILED, weight=1.0, source="user")
+            at = now - timedelta(days=9)
+            turn = Turn(id=f"t{n}", session=f"c{n}", request="tea?", started_on=at, ended_on=at, user="ann")
+            habitus.journal.record(replace(turn, exposures=(offer,), outcomes=(said,)))
+        for _ in range(2):  # the first look begins to count changes, the second keeps sums
+            browse(habitus, SkillList(q="brew-tea"))
+        assert habitus.journal.exposures_and_sums()[0] == []
+        (row, *_) = browse(habitus, SkillList(q="brew-tea")).rows
+        (found,) = habitus.evidence.of("brew-tea")
+        assert (row.item.name, row.verdict, row.effect) == ("brew-tea", "promote", found.estimate.offering)
 
 
 @pytest.mark.req("LA-05")

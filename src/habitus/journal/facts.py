@@ -142,6 +142,18 @@ def load_exposures(
     return found
 
 
+def is_judged(connection: sa.Connection) -> bool:
+    """Whether anybody ever said how a conversation went."""
+    said = lasting_outcomes.c.weight >= EXPLICIT
+    return connection.execute(sa.select(lasting_outcomes.c.turn).where(said).limit(1)).first() is not None
+
+
+def count_changes(connection: sa.Connection) -> int:
+    """How often sums were emptied; -1 where there never were any."""
+    found = connection.execute(sa.select(evidence_sums.c.changes)).scalar()
+    return KeptSums().changes if found is None else int(found)
+
+
 def read_sums(connection: sa.Connection) -> KeptSums:
     row = connection.execute(sa.select(evidence_sums)).mappings().first()
     return KeptSums(changes=row["changes"], until=row["until"], sums=row["sums"]) if row else KeptSums()

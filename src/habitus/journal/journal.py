@@ -289,12 +289,17 @@ class Journal:
         with sql.reading(self._engine) as connection:
             return facts.load_exposures(connection, items)
 
+    def is_judged(self) -> bool:
+        """Whether anybody ever said how a conversation went."""
+        with sql.reading(self._engine) as connection:
+            return facts.is_judged(connection)
+
     def exposures_and_sums(self) -> tuple[list[KeptExposure], KeptSums]:
         """What sums that are kept do not count, and these; everything, where there are none."""
         with sql.reading(self._engine) as connection:
             sums = facts.read_sums(connection)
             found = facts.load_exposures(connection, since=sums.until)
-            if facts.read_sums(connection).changes == sums.changes:
+            if facts.count_changes(connection) == sums.changes:
                 return found, sums
             return facts.load_exposures(connection), KeptSums()
 

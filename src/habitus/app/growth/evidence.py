@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from statistics import fmean
 
 from habitus import sql
 from habitus.errors import HabitusError, NotFound, did_you_mean
@@ -40,11 +39,9 @@ class Evidence:
         """All that is kept, oldest first."""
         return self.journal.exposures()
 
-    def findings(self, kept: Sequence[KeptExposure] | None = None) -> Findings:
+    def findings(self) -> Findings:
         """Of every skill version, lesson, recipe and tool that was offered or withheld, what is known."""
-        if kept is None:
-            return self.findings_and_chosen()[0]
-        return findings(observations(kept, chosen_items(kept), self.clock()), withhold=self.share or USUAL_SHARE)
+        return self.findings_and_chosen()[0]
 
     def findings_and_chosen(self) -> tuple[Findings, frozenset[tuple[str, str]]]:
         """The same, and which items were ever chosen for a request."""
@@ -155,23 +152,27 @@ def observations(kept: Iterable[KeptExposure], by_request: Set[Named], now: date
     What was ever chosen for a request is judged by the conversations in which it was: a line on the menu of all the
     others would only thin the effect out. What only ever stood in a steady part is judged by the sessions it stood in.
     """
-    return [_observation(one, now) for one in kept if _counts(one, by_request)]
+    items: dict[tuple[str, str, int], Item] = {}
+    return [_observation(one, now, items) for one in kept if _counts(one, by_request)]
 
 
 def _counts(kept: KeptExposure, by_request: Set[Named]) -> bool:
     return kept.exposure.is_steady is not (_item_of(kept) in by_request)
 
 
-def _observation(kept: KeptExposure, now: datetime) -> Observation:
+def _observation(kept: KeptExposure, now: datetime, items: dict[tuple[str, str, int], Item]) -> Observation:
     exposure, went = kept.exposure, kept.said or kept.seemed
+    key = (exposure.kind, exposure.item, exposure.version)
+    if key not in items:
+        items[key] = Item(kind=ItemKind(exposure.kind), name=exposure.item, version=exposure.version)
     return Observation(
         unit=kept.unit,
-        item=Item(kind=ItemKind(exposure.kind), name=exposure.item, version=exposure.version),
+        item=items[key],
         is_offered=exposure.is_offered,
         propensity=exposure.propensity,
         is_used=exposure.is_used,
         has_trace=not exposure.is_ignored if exposure.is_used else None,
-        success=fmean(went) if went else None,
+        success=sum(went) / len(went) if went else None,
         is_explicit=bool(kept.said) or not went,
         request_kind=exposure.request_kind,
         tokens=exposure.tokens,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from habitus.app.home import Home
 from habitus.app.use_cases.skills import SkillList, everything, matching, used
+from habitus.evidence.model import ItemKind
 from habitus.evidence.policy import Verdict
-from habitus.journal.journal import Journal
 from habitus.memory.cortex import Cortex
 from habitus.memory.model import Engram, Kind, TrustLevel
 from habitus.skills.layers import address
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from habitus.evidence.lift import Effect  # its arithmetic takes longer to import than a list to make
 
 _LESSONS = 1000
-_FEW = 500  # skills whose exposures are asked for by name
 DAYS = 30
+_Known = Mapping[tuple[str, int | None], tuple[Verdict | None, "Effect | None"]]  # by name and version
 
 
 class Order(StrEnum):
@@ -64,14 +64,15 @@ def browse(
     """One page of the skills that fit, from the one after `skip` on."""
     items = everything(home)
     chosen, fits = matching(home, wanted, items)
+    known = _known_effects(home.evidence)  # not while reading: sums over what is old may have to be written
     with home.reading():
         if order in (Order.USES, Order.EFFECT):
-            rows = _sort_rows(rows_of(home, chosen), order, turned=turned)
+            rows = _sort_rows(rows_of(home, chosen, known), order, turned=turned)
         else:
             ordered = sorted(chosen, key=_source, reverse=turned) if order is Order.SOURCE else list(chosen)
             if order is Order.NAME:
                 ordered.sort(key=lambda item: item.name, reverse=turned)
-            rows = rows_of(home, ordered[skip : skip + (wanted.limit or len(ordered))])
+            rows = rows_of(home, ordered[skip : skip + (wanted.limit or len(ordered))], known)
             skip = 0
         page = with_days(home, rows[skip : skip + (wanted.limit or len(rows))])
     return Browsed(rows=page, found=len(chosen), total=len(items), tags=home.skills.last.tags, fits=fits)
@@ -97,12 +98,13 @@ def _value(row: Row, order: Order) -> float | None:
     return None if row.effect is None else row.effect.value
 
 
-def rows_of(home: Home, items: Sequence[Listed]) -> list[Row]:
-    """Skills with how they fared and what they are known to change."""
-    counted, known = used(home.skills, items), _evidence_of(home.journal, home.evidence, items)
+def rows_of(home: Home, items: Sequence[Listed], known: _Known | None = None) -> list[Row]:
+    """Skills with how they fared and what the version that is there now is known to change."""
+    counted, known = used(home.skills, items), _known_effects(home.evidence) if known is None else known
     rows = []
     for item in items:
-        verdict, effect = known.get(address(item.name, item.layer), (None, None))
+        version = None if item.summary is None else item.summary.version
+        verdict, effect = known.get((address(item.name, item.layer), version), (None, None))
         counters = counted.get((item.layer, item.name), Counters())
         rows.append(Row(item=item, counters=counters, verdict=verdict, effect=effect))
     return rows
@@ -117,18 +119,17 @@ def with_days(home: Home, rows: Sequence[Row]) -> tuple[Row, ...]:
     return tuple(replace(row, days=tuple(counted.get(address(row.item.name, row.item.layer), ()))) for row in rows)
 
 
-def _evidence_of(
-    journal: Journal, evidence: Evidence, items: Sequence[Listed]
-) -> dict[str, tuple[Verdict | None, Effect | None]]:
-    """Of the version that is there now, what evidence says; its arithmetic is done where anybody has judged."""
-    versions = {address(item.name, item.layer): item.summary.version for item in items if item.summary is not None}
-    kept = journal.exposures(list(versions) if len(versions) <= _FEW else None)
-    if not any(one.said for one in kept):
+def _known_effects(evidence: Evidence) -> _Known:
+    """What evidence says of each version of a skill; its arithmetic is done where anybody has judged."""
+    if not evidence.journal.is_judged():
         return {}
     return {
-        one.item.name: (None if (v := one.judgement.verdict) is Verdict.UNKNOWN else v, one.estimate.offering)
-        for one in evidence.findings(kept).items
-        if versions.get(one.item.name) == one.item.version
+        (one.item.name, one.item.version): (
+            None if (v := one.judgement.verdict) is Verdict.UNKNOWN else v,
+            one.estimate.offering,
+        )
+        for one in evidence.findings().items
+        if one.item.kind is ItemKind.SKILL
     }
 
 

@@ -125,7 +125,7 @@ def _waiting(home: Home, days: Sequence[Day]) -> list[int]:
 def _effects(home: Home) -> tuple[list[KnownEffect], list[KnownEffect]]:
     """Of the newest version of each skill that is known to have one."""
     newest: dict[str, KnownEffect] = {}
-    for one in home.evidence.findings().items if any(each.said for each in home.evidence.exposures()) else ():
+    for one in home.evidence.findings().items if home.journal.is_judged() else ():
         if one.item.kind == "skill" and (effect := one.estimate.offering) is not None:
             name = one.item.name.partition("@")[0]
             newest[name] = KnownEffect(name=name, value=effect.value, low=effect.low, high=effect.high)
