@@ -27,7 +27,6 @@ from habitus.journal.tables import evidence_seed, evidence_sums, exposures, last
 
 EXPLICIT = 1.0  # the weight from which on somebody who knows has said so
 _OF_EXPOSURE = tuple(Exposure.__dataclass_fields__)
-_MOST_UNITS = 500  # asked for at once
 MOVING = timedelta(days=3)  # conversations that are younger may still change much, and are in no sums
 _SURE = timedelta(days=2)  # hosts' clocks may differ by what is between
 
@@ -128,17 +127,18 @@ def load_exposures(
     counts = sa.or_(table.origin == Origin.REAL.value, is_arm)
     some = sa.true() if items is None else table.item.in_(items)
     late = sa.true() if since is None else table.at > since
-    query = sa.select(exposures).where(counts, some, late).order_by(table.at, table.unit)
-    rows = connection.execute(query).mappings().all()
+    columns = [table[name] for name in _OF_EXPOSURE]
+    query = sa.select(table.unit, table.turn, table.at, table.origin, *columns).where(counts, some, late)
     is_all = items is None and since is None
-    went = _outcomes(connection, None if is_all else sorted({row["unit"] for row in rows}))
+    went = _outcomes(connection, None if is_all else sa.select(table.unit).where(counts, some, late))
     found = []
-    for row in rows:
-        later = [judged for began_on, judged in went[row["unit"]].values() if began_on >= row["at"]]
-        said, seemed = _scores(later)
-        origin = Origin(row["origin"])
-        where = {name: row[name] for name in ("unit", "turn", "at")}
-        found.append(KeptExposure(exposure=_exposure(row), origin=origin, said=said, seemed=seemed, **where))
+    for unit, turn, at, origin, *values in connection.execute(query.order_by(table.at, table.unit)):
+        said, seemed = _scores(judged for began_on, judged in went[unit].values() if began_on >= at)
+        exposure = Exposure(**dict(zip(_OF_EXPOSURE, values, strict=True)))
+        kept = KeptExposure(
+            exposure=exposure, origin=Origin(origin), said=said, seemed=seemed, unit=unit, turn=turn, at=at
+        )
+        found.append(kept)
     return found
 
 
@@ -186,16 +186,13 @@ def trial_arms(connection: sa.Connection, kind: str, item: str | None = None) ->
 _Judgements = dict[str, tuple[datetime, list[Mapping[Any, Any]]]]  # by turn, with when it began
 
 
-def _outcomes(connection: sa.Connection, units: Sequence[str] | None) -> Mapping[str, _Judgements]:
+def _outcomes(connection: sa.Connection, units: sa.Select[Any] | None) -> Mapping[str, _Judgements]:
+    """By unit; of these units, or of all."""
     found: defaultdict[str, _Judgements] = defaultdict(dict)
     query = sa.select(lasting_outcomes)
-    parts: Iterable[sa.Select[Any]] = [query]
-    if units is not None:
-        starts = range(0, len(units), _MOST_UNITS)
-        parts = [query.where(lasting_outcomes.c.unit.in_(units[n : n + _MOST_UNITS])) for n in starts]
-    for part in parts:
-        for row in connection.execute(part).mappings():
-            found[row["unit"]].setdefault(row["turn"], (row["began_on"], []))[1].append(row)
+    some = query if units is None else query.where(lasting_outcomes.c.unit.in_(units))
+    for row in connection.execute(some).mappings():
+        found[row["unit"]].setdefault(row["turn"], (row["began_on"], []))[1].append(row)
     return found
 
 
