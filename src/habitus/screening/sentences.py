@@ -44,6 +44,25 @@ _ENGLISH = frozenset(  # words that hardly any other language has
         "these those all previous instructions run",
     )
 )
+_PARTICIPLE = r"(\w{2,20}(?:ed|en)|read|run|put|set|sent|kept|made|told|left|built|sold|bought|paid|fed)\b"
+_PASSIVE = re.compile(
+    r"(?:(?<=[,;:] )|(?<=[:,]\*\* )|^)[-*+>#\d.\s]{0,8}(?:(?:make sure|ensure|see to it)(?: that)? ((?:(?![,;:] ).){2,160}?) (?:is|are|gets?)"
+    r"|((?:(?![,;:] ).){2,160}?) (?:must|should|shall|(?:has|have|needs?|is|are|ought) to)(?: (not|never))?(?: \w{1,20}ly| always| also)? be)"
+    rf"(?: \w{{1,20}}ly)? {_PARTICIPLE}( (?:off|out|up|over|aside|down|away|with)\b)?"
+)
+_AND_PARTICIPLE = re.compile(rf"(?<=\band ){_PARTICIPLE}")
+_ROUNDABOUT = re.compile(
+    r"\b(?:(?:assistant|agent|model|ai|claude|skill|script|you) (?:should|must|shall|(?:has|have|needs?|is|are|ought) to)"
+    r"|it is \w{1,20} (?:to|that you)|(?:task|job|duty|goal|step|role|action|thing|mission) is to|(?:could|can|would|will) you"
+    r"|(?:forget|you|required|obliged|supposed|expected|order) to|(?:start|begin|finish|end|go on|continue|proceed) (?:by|with))"
+    r" (?:(\w{2,20}ing)\b)?"
+)
+_IRREGULAR = dict(
+    pair.split("/")
+    for pair in "sent/send kept/keep made/make told/tell left/leave built/build sold/sell bought/buy paid/pay fed/feed "
+    "given/give written/write hidden/hide stolen/steal taken/take overwritten/overwrite forgotten/forget shown/show "
+    "broken/break overridden/override woven/weave rewritten/rewrite".split()
+)
 _UNFINISHED = re.compile(r"(?![#|]).*[\w,]$")
 _KEY = re.compile(r"[\w-]+:(?!//)")
 _WALLET = re.compile(r"0x[0-9a-f]{12}|bc1[0-9a-z]{20}|[13][1-9a-z]{25,34}$|[a-z]{2}\d{2}[0-9a-z]{12,30}$")
@@ -57,6 +76,7 @@ _BLOCK = 12  # sentences that one introduction reaches
 Slots = frozenset[str]
 KindOfHost = Callable[[str], str]
 NOTHING: Slots = frozenset()
+_APART = (NOTHING,) * 13  # more words than any intent reaches over
 _OF_WALLET: Slots = frozenset({"wallet_address"})
 
 
@@ -141,14 +161,36 @@ def _parts(line: str) -> Iterator[str]:
 
 
 def words_of(sentence: str, kind_of_host: KindOfHost, table: str) -> list[Slots]:
-    """The slots of each word, in order; a phrase counts where it begins."""
+    """The slots of each word, in order; an order in other words ("must be sent") follows as it would be given ("send")."""
     plain = fold_text(sentence)
+    found = _slots_in_order(plain, kind_of_host, table)
+    order = _as_order(plain) if " " in plain else plain
+    return found if order == plain else [*found, *_APART, *_slots_in_order(order, kind_of_host, table)]
+
+
+def _as_order(plain: str) -> str:
+    """Passive, gerund and roundabout orders of an English sentence as imperatives."""
+    active = _PASSIVE.sub(lambda said: f"{said[3] or ''} {_base_of(said[4])}{said[5] or ''} {said[1] or said[2]}", plain)
+    plain = plain if active == plain else _AND_PARTICIPLE.sub(lambda said: _base_of(said[1]), active)
+    return _ROUNDABOUT.sub(lambda said: f", {_base_of(said[1] or '')}", plain)
+
+
+def _base_of(verb: str) -> str:
+    """The form of a verb that orders: that of a participle or gerund which the words know."""
+    stem = re.sub(r"(?:ied|ed|ing)$", lambda end: "y" if end[0] == "ied" else "", verb)
+    forms = (_IRREGULAR.get(verb, ""), stem, f"{stem}e", stem[:-1])
+    known = _lexicon("words", is_english=True).whole
+    return next((form for form in forms if form in known), verb)
+
+
+def _slots_in_order(plain: str, kind_of_host: KindOfHost, table: str) -> list[Slots]:
+    """The slots of each word; a phrase counts where it begins."""
     tokens, special = _tokens(plain, kind_of_host)
     lexicon = _lexicon(table, is_english=not _ENGLISH.isdisjoint(tokens))
     known, openings = lexicon.known, lexicon.openings
     found: list[Slots] = []
     turned: dict[str, int] = {}  # mark → words that it still reaches
-    is_title = sentence.startswith("#")
+    is_title = plain.startswith("#")
     opens = not is_title
     for place, token in enumerate(tokens):
         if token in _BREAKS:
