@@ -294,8 +294,9 @@ def _lexicon(table: str, *, is_english: bool) -> Lexicon:
     """Read when the first text is judged."""
     tables: list[dict[str, Slots]] = [{}, {}, {}, {}, {}]
     words = rules.read(table)
-    for language in ("english",) if is_english else ("english", "other"):
-        for slot, entries in words[language].items():
+    other = {} if is_english else rules.read("words")["other"] | words["other"]
+    for language in (words["english"], other):
+        for slot, entries in language.items():
             for entry in map(str.strip, entries.split(",")):
                 plain = " ".join(_INSIDE.findall(fold_text(entry)))
                 place = 4 if _UNSPACED.search(plain) else 2 * (" " in plain) + entry.endswith("*")
