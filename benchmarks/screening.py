@@ -4,7 +4,8 @@
 
 DIR (or HABITUS_BENCH_DATA) has two families of attacks (`malicious/fixtures.jsonl`, `malicious/injected.jsonl.gz`), two
 of harmless skills (`ordinary/skills_whole.jsonl.xz`, `ordinary/vendors.jsonl.xz`) and `ordinary/lessons.jsonl`; two
-more families of attacks and the orders to memory are ours, in `data/`. Every attack is put into harmless skills of each
+more families of attacks and the orders to memory are ours, in `data/`; acts are said in two halves of
+grammars (`_obvious_lines.py`). Every attack is put into harmless skills of each
 family in four places: as an obvious block, as a line among the skill's own, as a script with the sentence that runs it,
 and in the description. Hosts are drawn from sources in turn, so that no author's skills weigh more than another's. An
 attack counts as held where its insertion brings a finding that waits for a person and that the skill alone has not. The
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import _report
+from _obvious_lines import PLAIN, TURNED, lines
 from habitus.files import Tree, file_of
 from habitus.screening.admission import objection
 from habitus.screening.findings import Finding, Risk
@@ -74,6 +76,8 @@ def main() -> None:
         "SKILL-INJECT": [*_injected(args.data)],
         "ours": [*_ours("attacks", "attacks_fresh", "attacks_unseen")],
         "ours, obvious": [*_ours("attacks_obvious", "attacks_obvious_unseen", "attacks_obvious_last")],
+        "acts, tested": [*_acts("acts_tested", TURNED), *_acts("acts_tested", PLAIN)],
+        "acts, last": [*_acts("acts_last", TURNED), *_acts("acts_last", PLAIN)],
     }
     harmless = {"wild": _harmless(args.data, "skills_whole"), "vendors": _harmless(args.data, "vendors")}
     systems: dict[str, Any] = {"worst pair": {}, "pairs": {}}
@@ -192,6 +196,11 @@ def _ours(*names: str) -> Iterator[Attack]:
     for name in names:
         for kind, text in sections(OWN / f"{name}.txt"):
             yield _worded(kind, text, loud=f"## IMPORTANT\n\n{text}")
+
+
+def _acts(name: str, grammars: tuple[str, ...]) -> Iterator[Attack]:
+    for kind, text in lines(OWN / f"{name}.txt", grammars):
+        yield _worded(kind, text, loud=f"## IMPORTANT\n\n{text}")
 
 
 def _worded(kind: str, text: str, loud: str = "") -> Attack:

@@ -45,9 +45,12 @@ _CONFINES = re.compile(
     r"'\.\.'|fullmatch|isalnum|allow",
     re.IGNORECASE,
 )
+_MACHINE_CODE = re.compile(r"ctypes\..*(?:VirtualAlloc|CFUNCTYPE|CreateThread|mmap|RtlMoveMemory)")
 _WAITS = re.compile(r"sleep|input|exit|quit|sys\.exit|os\._exit|(?:time|asyncio|gevent)\.sleep")
 _WRITE_MODE = re.compile(r"[rb]*[wax+][rwabx+t]*")
 _EVALUATES = re.compile(r"(?:(?:__)?builtins(?:__)?\.)?(?:eval|exec|compile)")
+_BODIES = ("data", "json", "params", "files", "content")
+_OWNERS = ("os", "builtins", "__builtins__", "subprocess")
 _HIDDEN_NAMES = frozenset({"eval", "exec", "system", "popen", "__import__", "compile", "Popen"})
 _QUERIES = (".execute", ".executemany", ".executescript", ".raw", ".read_sql")
 _WRITERS = ("shutil.copy", "shutil.copyfile", "shutil.copy2", "shutil.move", "os.symlink")
@@ -87,17 +90,12 @@ def look_at(source: str, *, is_foreign: bool = True) -> tuple[Seen, ...]:
 def together(seen_by_path: Mapping[str, tuple[Seen, ...]]) -> Iterator[tuple[str, Seen]]:
     """Reading credentials in one file and sending data in another is one deed."""
     everything = [(path, seen) for path, all_seen in seen_by_path.items() for seen in all_seen]
-    readers = ("reads_secrets", "environment_dump", "spies")
-    reads = [(path, seen) for path, seen in everything if seen.rule in readers]
-    sends = [(path, seen) for path, seen in everything if seen.rule == "sends"]
+    reads = [one for one in everything if one[1].rule in ("reads_secrets", "environment_dump", "spies")]
+    sends = [one for one in everything if one[1].rule == "sends"]
     if reads and sends:
-        source, reader = reads[0]
-        path, sender = sends[0]
+        (source, reader), (path, sender) = reads[0], sends[0]
         why = f"Sends data to a server, and {source}:{reader.line} reads credentials or private data."
-        yield (
-            path,
-            Seen(rule="reads_and_sends", category=_AWAY, severity=_HIGH, line=sender.line, why=why),
-        )
+        yield path, Seen(rule="reads_and_sends", category=_AWAY, severity=_HIGH, line=sender.line, why=why)
 
 
 @dataclass
@@ -159,12 +157,6 @@ class _Look(ast.NodeVisitor):
                     self.saw("floods", _CODE, _HIGH, node, "Floods a server with requests.")
         self.generic_visit(node)
 
-    def visit_BinOp(self, node: ast.BinOp) -> None:
-        match node:
-            case ast.BinOp(left=ast.List(), op=ast.Mult(), right=ast.Constant(value=int(count))) if count >= 10_000_000:
-                self.saw("memory_bomb", _CODE, _NOTE, node, "Builds a list of ten million or more.")
-        self.generic_visit(node)
-
     def visit_Call(self, node: ast.Call) -> None:
         name = self.values.name_of(node.func)
         self._evaluation(name, node)
@@ -204,14 +196,11 @@ class _Look(ast.NodeVisitor):
             return
         text, origins = self.values.text_of(node.args[0]), self.values.origins_of(node.args[0])
         if origins & {ValueOrigin.FETCHED, ValueOrigin.DECODED}:
-            why = "Runs a command that was fetched or decoded."
-            self.saw("runs_fetched_command", _CODE, _HIGH, node, why)
+            self.saw("runs_fetched_command", _CODE, _HIGH, node, "Runs a command that was fetched or decoded.")
         elif is_shell and _FETCH_COMMAND.search(text):
-            why = "Runs a shell command that talks to the network."
-            self.saw("shell_with_network", _CODE, _NOTE, node, why)
+            self.saw("shell_with_network", _CODE, _NOTE, node, "Runs a shell command that talks to the network.")
         elif is_shell and ValueOrigin.GIVEN in origins:
-            why = "A shell command is put together from what it is given."
-            self.saw("shell_injection", _CODE, _NOTE, node, why)
+            self.saw("shell_injection", _CODE, _NOTE, node, "Puts a shell command together from what it is given.")
         elif is_shell:
             self.saw("shell", _CODE, _NOTE, node, "Runs a shell command.")
         if _SPY_COMMAND.search(text):
@@ -227,15 +216,12 @@ class _Look(ast.NodeVisitor):
         if _KEYLOGS.fullmatch(name):
             self.saw("keylogger", _SECRETS, _HIGH, node, "Listens to the keyboard.")
         elif SPIES.fullmatch(name):
-            why = "Reads the clipboard, the screen, the camera or stored passwords."
-            self.saw("spies", _SECRETS, _NOTE, node, why)
+            self.saw("spies", _SECRETS, _NOTE, node, "Reads the clipboard, the screen, the camera or passwords.")
 
     def _network(self, name: str, node: ast.Call) -> None:
         is_sending = _SENDS.fullmatch(name) is not None
         if is_sending or _GETS.fullmatch(name):
-            bodies = [
-                word.value for word in node.keywords if word.arg in ("data", "json", "params", "files", "content")
-            ]
+            bodies = [word.value for word in node.keywords if word.arg in _BODIES]
             bodies += node.args[1:] if name.startswith(("requests", "httpx")) else node.args if is_sending else []
             if is_sending or bodies:
                 self.saw("sends", _AWAY, _NOTE, node, "Sends data to a server.")
@@ -306,26 +292,17 @@ class _Look(ast.NodeVisitor):
                 if module in ("os", "subprocess", "socket", "pty", "ctypes", "base64"):
                     self.saw("hidden_import", Category.OBFUSCATION, _NOTE, node, f"Imports {module} in passing.")
             case ast.Call(func=ast.Name(id="__import__"), args=[argument, *_]):
-                severity = _HIGH if text_of(argument) else _NOTE
-                self.saw(
-                    "hidden_import", Category.OBFUSCATION, severity, node, "Imports a module whose name is hidden."
-                )
+                risk = _HIGH if text_of(argument) else _NOTE
+                self.saw("hidden_import", Category.OBFUSCATION, risk, node, "Imports a module whose name is hidden.")
             case ast.Call(func=ast.Name(id="getattr"), args=[owner, attribute, *_]) if (
                 text_of(attribute) in _HIDDEN_NAMES
             ):
-                if not isinstance(attribute, ast.Constant) or name_of(owner) in (
-                    "os",
-                    "builtins",
-                    "__builtins__",
-                    "subprocess",
-                ):
+                if not isinstance(attribute, ast.Constant) or name_of(owner) in _OWNERS:
                     self.saw("hidden_call", Category.OBFUSCATION, _HIGH, node, "Hides which function it calls.")
             case ast.Call(func=ast.Subscript(value=owner, slice=key)) if text_of(key) in _HIDDEN_NAMES:
                 if re.search(r"globals|locals|vars|__builtins__|__dict__", ast.unparse(owner)[:200]):
                     self.saw("hidden_call", Category.OBFUSCATION, _HIGH, node, "Hides which function it calls.")
-        if name.startswith("ctypes.") and name.endswith(
-            ("VirtualAlloc", "CFUNCTYPE", "CreateThread", "mmap", "RtlMoveMemory")
-        ):
+        if _MACHINE_CODE.fullmatch(name):
             self.saw("machine_code", _CODE, _HIGH, node, "Runs raw machine code.")
         if name.endswith("setup") and any(word.arg == "cmdclass" for word in node.keywords):
             self.saw("setup_hook", _CODE, _NOTE, node, "Runs its own code when it is installed.")

@@ -93,7 +93,7 @@ def invisible(text: str) -> Iterator[Hidden]:
         codes = (ord(char) - 0xE0000 for run in _TAGS.findall(rest) for char in run)
         says = "".join(chr(code) for code in codes if code < 127)
         yield _hidden(
-            "tag_characters", "Invisible tag characters spell a text that only the model reads.", rest, place, says
+            "tag_characters", "Invisible characters spell a text that only the model reads.", rest, place, says
         )
     if place := _SELECTORS.search(rest):
         says = "".join(map(_decode_selector, "".join(_SELECTORS.findall(rest))))
@@ -108,13 +108,8 @@ def doubtful(text: str) -> Iterator[Hidden]:
     """Characters that hide nothing for certain but have little reason to be there."""
     is_any_invisible = _INVISIBLE.search(text) is not None
     if is_any_invisible and (place := _INSIDE_WORD.search(text)):
-        yield _hidden(
-            "split_word",
-            "Invisible characters split a word, as if to slip past a filter.",
-            text,
-            place,
-            risk=Risk.NOTE,
-        )
+        why = "Invisible characters split a word, as if to slip past a filter."
+        yield _hidden("split_word", why, text, place, risk=Risk.NOTE)
     if is_any_invisible and (place := _DIRECTION.search(text)) and not _RIGHT_TO_LEFT.search(text):
         why = "Direction marks without right-to-left text can reorder what is shown."
         yield _hidden("bidi_control", why, text, place, risk=Risk.NOTE)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -46,9 +45,7 @@ _RUN_LINE = re.compile(
     r"(?m)^[ \t]{0,9}(?:(?:ba|z)?sh |source |\. |python3? |node )?[~$\w./{}-]{0,80}/([\w-]{1,60}\.(?:sh|py|js|rb|pl))\b"
 )
 _RUN_VERBS = re.compile(r"\b(?:run|runs|running|execut\w{1,5}|launch\w{0,4}|invok\w{1,4}|start|started|source)\b")
-_WORSE_THAN_AN_EXAMPLE = frozenset(
-    {"floods", "reverse_shell", "runs_fetched_code", "sends_secrets", "environment_dump"}
-)
+_WORSE_THAN_AN_EXAMPLE = ("floods", "reverse_shell", "runs_fetched_code", "sends_secrets", "environment_dump")
 _TOGETHER = {  # what a script does that its own sentence makes a deed
     "sends": "sends something to a host that the skill has nothing else to do with",
     "socket": "opens a network connection",
@@ -99,13 +96,10 @@ def _pages(tree: Tree, policy: Policy) -> list[Page]:
 
 def _first_of_each(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """A few places of one rule in one file say enough."""
-    count: Counter[tuple[str, str, Risk]] = Counter()
-    kept = []
+    kinds: dict[tuple[str, str, Risk], list[Finding]] = {}
     for finding in findings:
-        count[finding.path, finding.rule, finding.severity] += 1
-        if count[finding.path, finding.rule, finding.severity] <= _PER_RULE:
-            kept.append(finding)
-    return tuple(kept)
+        kinds.setdefault((finding.path, finding.rule, finding.severity), []).append(finding)
+    return tuple(sorted((one for found in kinds.values() for one in found[:_PER_RULE]), key=worse_first))
 
 
 def _text_of(file: File) -> str | None:
@@ -303,10 +297,10 @@ def _runs(page: Page) -> Sequence[str]:
 
 def _is_own_script(name: str, said: Sentence) -> bool:
     """Is it a script of the skill that an order names, rather than a library, a file to be written, or a warning?"""
-    is_on_condition = (
-        said.text.lstrip("-*+0123456789. ").startswith(("When ", "If ", "For ")) and "any" not in said.text
+    is_on_condition = said.text.lstrip("-*+0123456789. ").startswith(("When ", "If ", "For "))
+    return not (name.endswith("js") or (is_on_condition and "any" not in said.text)) and said.own.isdisjoint(
+        ("attack", "warns", "doc")
     )
-    return not (name.endswith("js") or is_on_condition) and said.own.isdisjoint(("attack", "warns", "doc"))
 
 
 def _scan_hidden(page: Page) -> Iterator[Finding]:
@@ -371,7 +365,6 @@ def _scan_python(pages: Sequence[Page]) -> Iterator[Finding]:
         yield _at(path, seen.line, seen.rule, seen.category, seen.severity, seen.why, excerpt)
 
 
-def _at(path: str, line: int, rule: str, category: Category, severity: Risk, why: str, excerpt: str) -> Finding:
-    return Finding(
-        rule=rule, category=category, severity=severity, path=path, line=line, excerpt=excerpt_of(excerpt), why=why
-    )
+def _at(path: str, line: int, rule: str, category: Category, risk: Risk, why: str, said: str) -> Finding:
+    excerpt = excerpt_of(said)
+    return Finding(rule=rule, category=category, severity=risk, path=path, line=line, excerpt=excerpt, why=why)

@@ -45,24 +45,23 @@ _ENGLISH = frozenset(  # words that hardly any other language has
     )
 )
 _PARTICIPLE = r"(\w{2,20}(?:ed|en)|read|run|put|set|sent|kept|made|told|left|built|sold|bought|paid|fed)\b"
+_THING, _MUST = r"((?:(?![,;:] ).){2,160}?)", r"(?:must|should|shall|(?:has|have|needs?|is|are|ought) to)"
 _PASSIVE = re.compile(
-    r"(?:(?<=[,;:] )|(?<=[:,]\*\* )|^)[-*+>#\d.\s]{0,8}(?:(?:make sure|ensure|see to it)(?: that)? ((?:(?![,;:] ).){2,160}?) (?:is|are|gets?)"
-    r"|((?:(?![,;:] ).){2,160}?) (?:must|should|shall|(?:has|have|needs?|is|are|ought) to)(?: (not|never))?(?: \w{1,20}ly| always| also)? be)"
-    rf"(?: \w{{1,20}}ly)? {_PARTICIPLE}( (?:off|out|up|over|aside|down|away|with)\b)?"
+    rf"(?:(?<=[,;:] )|(?<=[:,]\*\* )|^)[-*+>#\d.\s]{{0,8}}(?:(?:make sure|ensure)(?: that)? {_THING} (?:is|are|gets?)"
+    rf"|{_THING} {_MUST}(?: (not|never))?(?: \w{{1,20}}ly| always| also)? be)(?: \w{{1,20}}ly)? {_PARTICIPLE}"
+    r"( (?:off|out|up|over|aside|down|away|with)\b)?"
 )
 _AND_PARTICIPLE = re.compile(rf"(?<=\band ){_PARTICIPLE}")
 _ROUNDABOUT = re.compile(
-    r"\b(?:(?:assistant|agent|model|ai|claude|skill|script|you) (?:should|must|shall|(?:has|have|needs?|is|are|ought) to)"
-    r"|it is \w{1,20} (?:to|that you)|(?:task|job|duty|goal|step|role|action|thing|mission) is to|(?:could|can|would|will) you"
-    r"|(?:forget|you|required|obliged|supposed|expected|order) to|(?:start|begin|finish|end|go on|continue|proceed) (?:by|with))"
-    r" (?:(\w{2,20}ing)\b)?"
+    rf"\b(?:(?:assistant|agent|model|ai|claude|skill|script|you) {_MUST}|(?:could|can|would|will) you"
+    r"|it is \w{1,20} (?:to|that you)|(?:task|job|duty|goal|step|role|action) is to|(?:forget|you|required|expected) to"
+    r"|(?:start|begin|finish|end|go on|continue|proceed) (?:by|with)) (?:(\w{2,20}ing)\b)?"
 )
-_IRREGULAR = dict(
-    pair.split("/")
-    for pair in "sent/send kept/keep made/make told/tell left/leave built/build sold/sell bought/buy paid/pay fed/feed "
-    "given/give written/write hidden/hide stolen/steal taken/take overwritten/overwrite forgotten/forget shown/show "
-    "broken/break overridden/override woven/weave rewritten/rewrite".split()
+_FORMS = "sent/send kept/keep made/make told/tell left/leave built/build sold/sell bought/buy paid/pay fed/feed "
+_FORMS += (
+    "given/give written/write hidden/hide stolen/steal taken/take overwritten/overwrite forgotten/forget broken/break"
 )
+_IRREGULAR = dict(re.findall(r"(\w+)/(\w+)", _FORMS))
 _UNFINISHED = re.compile(r"(?![#|]).*[\w,]$")
 _KEY = re.compile(r"[\w-]+:(?!//)")
 _WALLET = re.compile(r"0x[0-9a-f]{12}|bc1[0-9a-z]{20}|[13][1-9a-z]{25,34}$|[a-z]{2}\d{2}[0-9a-z]{12,30}$")
@@ -161,7 +160,7 @@ def _parts(line: str) -> Iterator[str]:
 
 
 def words_of(sentence: str, kind_of_host: KindOfHost, table: str) -> list[Slots]:
-    """The slots of each word, in order; an order in other words ("must be sent") follows as it would be given ("send")."""
+    """The slots of each word, in order; an order in other words ("must be sent") follows as it is given ("send")."""
     plain = fold_text(sentence)
     found = _slots_in_order(plain, kind_of_host, table)
     order = _as_order(plain) if " " in plain else plain
@@ -170,7 +169,9 @@ def words_of(sentence: str, kind_of_host: KindOfHost, table: str) -> list[Slots]
 
 def _as_order(plain: str) -> str:
     """Passive, gerund and roundabout orders of an English sentence as imperatives."""
-    active = _PASSIVE.sub(lambda said: f"{said[3] or ''} {_base_of(said[4])}{said[5] or ''} {said[1] or said[2]}", plain)
+    active = _PASSIVE.sub(
+        lambda said: f"{said[3] or ''} {_base_of(said[4])}{said[5] or ''} {said[1] or said[2]}", plain
+    )
     plain = plain if active == plain else _AND_PARTICIPLE.sub(lambda said: _base_of(said[1]), active)
     return _ROUNDABOUT.sub(lambda said: f", {_base_of(said[1] or '')}", plain)
 
