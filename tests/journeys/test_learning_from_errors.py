@@ -18,7 +18,7 @@ from habitus.events import OutcomeKind
 from habitus.learning.acc.lessons import RULES
 from habitus.llm.model import Asked, Text
 from habitus.llm.scripted import Script, ScriptedModel, calls, hangs, says
-from habitus.memory.model import Engram, Producer
+from habitus.memory.model import Producer
 from habitus.settings import AccMode, MemoryMode
 from tests.learning.keeper import RecordingKeeper
 
@@ -142,24 +142,3 @@ async def test_a_turn_cancelled_in_the_middle_teaches_nothing(habitus: Habitus, 
     await stream.aclose()
     await desk.session.close()
     assert (desk.texts, desk.cheap.asked) == ([], [])
-
-
-@pytest.mark.req("EL-02", "EL-04")
-async def test_detectors_that_see_the_same_trouble_in_other_turns_have_one_lesson(habitus: Habitus) -> None:
-    """Two failures teach one thing, a third of the same kind says it more exactly, and two again teach nothing new."""
-    turns = [[divide(1), divide(2)], [divide(3), divide(4), divide(5)], [divide(6), divide(7)]]
-    model = ScriptedModel([step for turn in turns for step in (*turn, says("I can't."))])
-    learner = open_learner(habitus, habitus.memory, ScriptedModel([lessons()] * 3, name="scripted:cheap"))
-    session = habitus.session(model, learner=learner)
-    kept = []
-    for _ in turns:
-        await session.turn("share the costs")
-        await session.settle()
-        kept.append([(one.text, one.counters.frequency) for one in _of_detectors(habitus)])
-    await session.close()
-    tool_error = RULES["repeated_tool_error"][1]
-    assert kept == [[(tool_error, 1)], [(SIGNATURE, 2)], [(SIGNATURE, 3)]]
-
-
-def _of_detectors(habitus: Habitus) -> list[Engram]:
-    return [one for one in habitus.memory.list_lessons("all") if one.produced_by is Producer.DETECTOR]

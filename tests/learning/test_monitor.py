@@ -5,8 +5,7 @@ import threading
 import pytest
 
 from habitus.learning.acc import ACC, DETECTORS, EventKind, Mode, detect, tool_called, tool_returned
-from habitus.learning.acc.lessons import RULES
-from habitus.memory.overlapping import PRECEDENCE
+from habitus.learning.acc.lessons import PRECEDENCE, RULES
 
 
 def fail(acc: ACC, tool: str = "save", error: str = "disk full") -> None:

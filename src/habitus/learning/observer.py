@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from habitus.events import Event, EventKind, TurnEnded
 from habitus.learning.acc.detectors import detect
-from habitus.learning.acc.lessons import Lesson, most_specific
+from habitus.learning.acc.lessons import Lesson, collapse
 from habitus.learning.acc.monitor import ACC, Mode
 from habitus.learning.acc.signatures import signature
 from habitus.learning.cerebellum import CONSOLIDATION, Cerebellum, Waiting
@@ -183,7 +183,7 @@ class Learner:
         fired = detect(events)
         if broken := broken_rules(fired, ended.rules):
             self._keeper.count_ignored(broken)
-        for lesson in self._acc.not_known(most_specific(fired)):
+        for lesson in self._acc.not_known(collapse(fired)):
             draft = draft_lesson(
                 lesson,
                 redactor=self._redactor,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import reduce
 
 from habitus.errors import Invalid
 from habitus.memory.model import (
@@ -20,7 +18,6 @@ from habitus.memory.model import (
     Scope,
     TrustLevel,
 )
-from habitus.memory.overlapping import is_more_specific, specificity
 from habitus.screening.admission import objection
 from habitus.screening.findings import Policy
 from habitus.settings import MemoryMode
@@ -101,15 +98,6 @@ def merge_engrams(twin: Engram, wanted: Engram) -> Engram:
         reason="" if is_said_by_person else twin.reason,
         counters=_add_counters(twin.counters, wanted.counters),
     )
-
-
-def merge_overlapping(stored: Iterable[Engram], wanted: Engram) -> tuple[Engram, tuple[Engram, ...]]:
-    """One lesson for detectors that see the same trouble, in the words of the most specific; and those it replaces."""
-    first, *rest = sorted(stored, key=specificity)
-    others = tuple(one for one in rest if is_more_specific(first.evidence.detector, one.evidence.detector))
-    told = min(first, wanted, key=specificity)
-    counters = reduce(_add_counters, [each.counters for each in (*others, wanted)], first.counters)
-    return replace(first, text=told.text, kind=told.kind, evidence=told.evidence, counters=counters), others
 
 
 def _rank(trust: TrustLevel) -> int:

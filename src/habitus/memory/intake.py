@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from habitus.memory import gate
 from habitus.memory.ledger import EngramLedger
@@ -22,11 +23,13 @@ from habitus.memory.model import (
     kind_of,
     scope_of,
 )
-from habitus.memory.overlapping import is_of_detector, overlapping
 from habitus.redact import Redactor
 from habitus.screening.findings import Policy
 from habitus.settings import MemoryMode
 from habitus.text import one_line
+
+if TYPE_CHECKING:
+    pass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,9 +81,6 @@ class Intake:
         wanted = self._engram(draft)
         with self.ledger.writing():
             twin = self.ledger.mirror.twin(wanted, index)
-            others = overlapping(wanted, self.ledger.mirror.active())
-            if others and (twin is None or is_of_detector(twin)):
-                return self._merge(others if twin is None else [*others, twin], wanted)
             if twin is None:
                 (saved,) = self.ledger.save([wanted], draft.produced_by.value, wanted.reason or "new")
                 if saved.state is LessonState.WAITING:
@@ -94,13 +94,6 @@ class Intake:
                 return Encoded(status=Status.REFUSED, engram=twin, reason=reason)
             (saved,) = self.ledger.save([gate.merge_engrams(twin, wanted)], draft.produced_by.value, "said again")
             return self._outcome(saved, Status.REINFORCED, f"says the same as {saved.id}")
-
-    def _merge(self, stored: Sequence[Engram], wanted: Engram) -> Encoded:
-        """Detectors that see the same trouble have one lesson."""
-        by, (merged, others) = wanted.produced_by.value, gate.merge_overlapping(stored, wanted)
-        (saved,) = self.ledger.save([merged], by, "the same trouble")
-        self.ledger.archive(others, by, f"{saved.id} says it more exactly")
-        return self._outcome(saved, Status.REINFORCED, f"the same trouble as {saved.id}")
 
     def _outcome(self, saved: Engram, status: Status, reason: str) -> Encoded:
         if saved.state is LessonState.WAITING:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from habitus.errors import Invalid
 from habitus.evidence.model import ItemKind
+from habitus.learning.acc.detectors import DETECTORS
+from habitus.learning.acc.lessons import is_more_specific
 from habitus.memory.model import Engram
-from habitus.memory.overlapping import overlapping, specificity
 from habitus.skills.lifecycle import Transition
 from habitus.skills.model import State
 from habitus.tools.model import ToolStatus
@@ -156,13 +157,17 @@ def tidy(memory: Cortex, *, dry_run: bool = False, is_thorough: bool = False) ->
 
 
 def _contradicted_rules(memory: Cortex) -> list[Engram]:
-    """Rules of detectors beside which a more specific one of the same trouble is kept."""
-    rules = memory.list_lessons(limit=_MOST_RULES)
-    first = ((one, next(iter(overlapping(one, rules)), one)) for one in rules)
+    """Rules of detectors beside which the same turn taught a more specific one."""
+    taught: dict[str, list[Engram]] = {}
+    for one in memory.list_lessons(limit=_MOST_RULES):
+        if one.evidence.detector in DETECTORS and one.evidence.trace:
+            taught.setdefault(one.evidence.trace, []).append(one)
     return [
-        replace(one, reason=f"{better.id} is more specific: {better.text}")
-        for one, better in first
-        if better is not one and specificity(better) < specificity(one)
+        replace(one, reason=f"the same turn taught what is more specific: {better.text}")
+        for together in taught.values()
+        for one in together
+        for better in together
+        if is_more_specific(better.evidence.detector, one.evidence.detector)
     ]
 
 

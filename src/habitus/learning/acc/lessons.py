@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from habitus.events import Event
 from habitus.memory.model import Kind
-from habitus.memory.overlapping import PLACES, is_more_specific
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,8 +91,28 @@ RULES: dict[str, tuple[Kind, str]] = {
 }
 
 
+# Detectors that see the same trouble, the most specific first: where several fire over the same rounds, it advises.
+PRECEDENCE = (
+    ("kill_loop", "repeated_error_signature", "repeated_tool_error", "severity_climb"),
+    ("ping_pong", "same_call_again", "no_new_information"),
+    ("oversized_cell",),
+    ("orphaned_tool_call",),
+    ("reset_churn",),
+    ("name_switch",),
+    ("repair_churn",),
+    ("cap_exhausted",),
+)
+_PLACES = {name: (family, place) for family, names in enumerate(PRECEDENCE) for place, name in enumerate(names)}
+
+
+def is_more_specific(detector: str, than: str) -> bool:
+    """Whether both see the same trouble, and the first says more of it."""
+    (family, place), (other, behind) = _PLACES[detector], _PLACES[than]
+    return family == other and place < behind
+
+
 def by_precedence(lessons: Iterable[Lesson]) -> list[Lesson]:
-    return sorted(lessons, key=lambda each: PLACES[each.detector])
+    return sorted(lessons, key=lambda each: _PLACES[each.detector])
 
 
 def collapse(lessons: Iterable[Lesson], told: Iterable[Lesson] = ()) -> tuple[Lesson, ...]:
@@ -104,11 +123,6 @@ def collapse(lessons: Iterable[Lesson], told: Iterable[Lesson] = ()) -> tuple[Le
         for each in found
         if not any(is_more_specific(one.detector, each.detector) and _overlap(one, each) for one in (*found, *told))
     )
-
-
-def most_specific(lessons: Sequence[Lesson]) -> tuple[Lesson, ...]:
-    """One for each trouble, whatever the rounds it showed in."""
-    return tuple(each for each in lessons if not any(is_more_specific(one.detector, each.detector) for one in lessons))
 
 
 def _overlap(one: Lesson, other: Lesson) -> bool:
