@@ -13,10 +13,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from habitus.agent.consent import Consent, Question
+    from habitus.agent.hosted_turn import AsyncHostTurn, HostTurn, TurnDoor
     from habitus.agent.session import Session
-    from habitus.agent.stream import Done, Noticed, Nudged, Said, ToolFinished, ToolProgress, ToolStarted
-    from habitus.agent.turn_door import AsyncHostTurn, HostTurn, TurnDoor
+    from habitus.agent.stream import (
+        Consent,
+        Done,
+        Noticed,
+        Nudged,
+        Question,
+        Said,
+        ToolFinished,
+        ToolProgress,
+        ToolStarted,
+    )
     from habitus.app import Habitus, read_settings
     from habitus.app.growth.evidence import Evidence
     from habitus.errors import HabitusError, Invalid, NotFound, Refused, Stale, StorageFailed, ToolFailed, UserError
@@ -93,21 +102,19 @@ __all__ = [
 
 # Where the public names live; one is imported when it is first asked for, because start-up time is a feature.
 _HOMES = {
-    "habitus.agent.consent": (
-        "Consent",
-        "Question",
-    ),
     "habitus.agent.session": ("Session",),
     "habitus.agent.stream": (
+        "Consent",
         "Done",
         "Noticed",
         "Nudged",
+        "Question",
         "Said",
         "ToolFinished",
         "ToolProgress",
         "ToolStarted",
     ),
-    "habitus.agent.turn_door": (
+    "habitus.agent.hosted_turn": (
         "AsyncHostTurn",
         "HostTurn",
         "TurnDoor",

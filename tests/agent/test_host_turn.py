@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from habitus.agent.turn_door import HostTurn
+from habitus.agent.hosted_turn import HostTurn
 from habitus.app import Habitus, read_settings
 from habitus.errors import Invalid, Refused
 from habitus.events import OutcomeKind

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from habitus.agent.turn_door import HostTurn
+from habitus.agent.hosted_turn import HostTurn
 from habitus.app import Habitus, read_settings
 from habitus.app.home_directory import DATABASE
 from habitus.memory.model import Draft, Producer

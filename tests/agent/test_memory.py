@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from habitus.agent.consent import Consent, Question
 from habitus.agent.session import Session
+from habitus.agent.stream import Consent, Question
 from habitus.app import Habitus
 from habitus.llm.model import Returned
 from habitus.llm.scripted import calls, says

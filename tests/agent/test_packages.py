@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from habitus.agent.consent import Consent, Question
+from habitus.agent.stream import Consent, Question
 from habitus.app import Habitus
 from habitus.app.library import packages, trusting
 from habitus.llm.scripted import ScriptedModel, calls, says

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from habitus.agent.consent import Consent, Question
 from habitus.agent.session import Session
+from habitus.agent.stream import Consent, Question
 from habitus.app import Habitus, read_settings
 from habitus.app.conversations.past_sessions import past_session, past_sessions
 from habitus.errors import NotFound, Refused

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from habitus.agent.consent import Consent, Question
-from habitus.agent.stream import Noticed
+from habitus.agent.stream import Consent, Noticed, Question
 from habitus.app import Habitus
 from habitus.app.library import explaining
 from habitus.journal.model import Place

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from habitus.agent.consent import Consent, Question
 from habitus.agent.history import MISSING
 from habitus.agent.session import Session
-from habitus.agent.stream import Done, Noticed, Nudged, Said, ToolFinished, TurnEvent
+from habitus.agent.stream import Consent, Done, Noticed, Nudged, Question, Said, ToolFinished, TurnEvent
 from habitus.agent.turn import MAX_ROUNDS
 from habitus.app import Habitus
 from habitus.events import Event, EventKind, OutcomeKind, TurnEnded

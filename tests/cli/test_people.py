@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from habitus.agent.consent import AskPerson, Consent, Question, nobody
+from habitus.agent.stream import AskPerson, Consent, Question, nobody
 from habitus.app import Habitus, read_settings
 from habitus.app.home_directory import PADS
 from habitus.app.library import explaining, going_back

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from habitus.agent.consent import Consent, Question
-from habitus.agent.stream import Done, TurnEvent
+from habitus.agent.stream import Consent, Done, Question, TurnEvent
 from habitus.app import Habitus, read_settings
 from habitus.llm.roles import Models
 from habitus.llm.scripted import Script, ScriptedModel

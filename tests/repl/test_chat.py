@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from habitus.agent.consent import Consent
-from habitus.agent.stream import Done, Noticed, Said
+from habitus.agent.stream import Consent, Done, Noticed, Said
 from habitus.app import Habitus
 from habitus.app.home_directory import DATABASE
 from habitus.app.library import saving

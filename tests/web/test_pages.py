@@ -11,7 +11,7 @@ from enum import Enum
 import pytest
 from fastapi.testclient import TestClient
 
-from habitus.agent.consent import Consent
+from habitus.agent.stream import Consent
 from habitus.app import Habitus
 from habitus.app.conversations import secrets
 from habitus.events import OK, OutcomeKind, tool_called, tool_returned

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from habitus.agent.background import in_thread
-from habitus.agent.consent import AskPerson, Consent, Question
+from habitus.agent.stream import AskPerson, Consent, Question
 from habitus.agent.view import View
 from habitus.errors import NotFound, Refused
 from habitus.files import Tree

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from habitus.agent import budget
+from habitus.agent import prompt
 from habitus.events import OutcomeKind
 from habitus.journal.journal import Journal, effective, loaded_or_ruled
 from habitus.journal.model import Turn
@@ -31,7 +31,7 @@ def choose(snapshot: Snapshot, request: Request, gates: GateContext, journal: Jo
     )
 
 
-def near(search: Callable[..., Results], on_menu: Collection[str], *, k: int = budget.FITTING) -> list[Hit]:
+def near(search: Callable[..., Results], on_menu: Collection[str], *, k: int = prompt.FITTING) -> list[Hit]:
     """What a search for the request finds on the menu, the nearest first, while something really fits."""
     if not on_menu:
         return []
@@ -40,7 +40,7 @@ def near(search: Callable[..., Results], on_menu: Collection[str], *, k: int = b
         results = search(k=k, among=on_menu)
     if not results.fits:
         return []
-    least = results.hits[0].score * budget.NEARLY_AS_FITTING
+    least = results.hits[0].score * prompt.NEARLY_AS_FITTING
     return [hit for hit in results.hits if hit.score >= least]
 
 

@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from habitus.agent import budget, prompt
-from habitus.agent.budget import Section
+from habitus.agent import prompt
 from habitus.agent.choosing import choose, near, unseen
 from habitus.agent.offers import of_skill
 from habitus.agent.parts import Parts
-from habitus.agent.prompt import Composed, Note, Prompt, Remembered
+from habitus.agent.prompt import Composed, Note, Prompt, Remembered, Section
 from habitus.errors import HabitusError
 from habitus.evidence.assignment import edge
 from habitus.skills import fingerprint, menu
@@ -134,7 +133,7 @@ class Composer:
         loaded = [(skill, choice.reason) for choice in selection.eager if (skill := self._load(choice.name))]
         chosen = [(skill, reason) for skill, reason in loaded if view.offers.takes_text(skill)]
         there = {skill.name for skill, _ in chosen if view.is_in_view(skill.name)}
-        room = int(self._parts.context_tokens * budget.EAGER_SHARE)
+        room = int(self._parts.context_tokens * prompt.EAGER_SHARE)
         section, shown = prompt.eager(
             chosen, room, already=there, unreviewed=view.unreviewed_origin, files=self._parts.files.put
         )
@@ -167,11 +166,11 @@ class Composer:
         """What search finds on the menu, while something really fits."""
         on_menu = {summary.name: summary for summary in selection.menu}
         offers = self._parts.view.offers
-        k = budget.FITTING + offers.lots.are_drawn  # chance may have a say in who is the last
+        k = prompt.FITTING + offers.lots.are_drawn  # chance may have a say in who is the last
         found = near(partial(self._parts.finder.search, request.text, at=self._parts.view.snapshot), on_menu, k=k)
         ranked = [on_menu[hit.id] for hit in found]
         worth = {hit.id: hit.score for hit in found}
-        drawn = edge(offers.lots, ranked, budget.FITTING, item=of_skill, worth=lambda one: worth[one.name])
+        drawn = edge(offers.lots, ranked, prompt.FITTING, item=of_skill, worth=lambda one: worth[one.name])
         if drawn.left is not None:
             offers.takes_line(drawn.left, at_edge=False)
         return [one for one in drawn.taken if offers.takes_line(one, at_edge=(one is drawn.last) or None)]

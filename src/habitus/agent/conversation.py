@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from habitus.agent.background import in_thread
-from habitus.agent.budget import Section
 from habitus.agent.composer import Composer
 from habitus.agent.open_turn import OpenTurn
 from habitus.agent.parts import Parts
+from habitus.agent.prompt import Section
 from habitus.agent.recorder import TurnRecorder
 from habitus.agent.stream import Emit
 from habitus.agent.user_input import Asking, read_input

@@ -12,10 +12,9 @@ from datetime import datetime
 from habitus import tracing
 from habitus.agent.background import in_thread
 from habitus.agent.composer import Composer
-from habitus.agent.outcome import MODEL
 from habitus.agent.parts import Parts
 from habitus.agent.prompt import Composed, Remembered
-from habitus.agent.record import TurnState
+from habitus.agent.record import MODEL, TurnState
 from habitus.agent.recorder import TurnRecorder
 from habitus.agent.stream import Emit, Noticed, Nudged, ToolFinished, ToolProgress, ToolStarted
 from habitus.agent.tools.registry import Registry, Running

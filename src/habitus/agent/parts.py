@@ -9,14 +9,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from habitus.agent.background import Background
-from habitus.agent.consent import TimedPerson, nobody
-from habitus.agent.identity import Identity
 from habitus.agent.memory import SessionMemory
 from habitus.agent.offered_tools import OfferedTools
-from habitus.agent.other_files import OtherFiles
 from habitus.agent.outage import Outage
+from habitus.agent.prompt import Identity
+from habitus.agent.stream import TimedPerson, nobody
 from habitus.agent.transcription import Transcriber
-from habitus.agent.view import View
+from habitus.agent.view import OtherFiles, View
 from habitus.events import TurnObserver
 from habitus.journal.journal import Journal
 from habitus.journal.spool import Spool

@@ -1,20 +1,22 @@
-"""What a model is told: a system prompt that stays the same for a session, and a block beside each request."""
+"""What a model is told: who it is, a system prompt that stays for a session, and a block beside each request."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-from habitus.agent.budget import Section, shorten
 from habitus.llm.model import Text
 from habitus.memory.model import PLAYBOOK
+from habitus.skills import placeholders
 from habitus.skills.fingerprint import News
+from habitus.skills.layers import PROMPT
+from habitus.skills.library import Library
 from habitus.skills.menu import Menu, line
 from habitus.skills.model import Skill, Summary
 from habitus.skills.review import Proposal
-from habitus.text import BLOCK, block, escape_marks, one_line, tokens
+from habitus.text import BLOCK, block, byte_length, escape_marks, one_line, tokens
 
 _NEWS_TOKENS = 300
 _MOST_OPENED = 20  # lines
@@ -186,3 +188,52 @@ def playbook(lines: Sequence[str]) -> Section:
 def is_context(text: str) -> bool:
     """Whether a text is the block that stood beside a request; what others write has its marks escaped."""
     return text.startswith(f"<{BLOCK}>")
+
+
+EAGER_SHARE = 0.2  # of the context, for skills in full
+ATTACHED_SHARE = 0.25  # for the text of attachments
+HISTORY_SHARE = 0.8  # for everything that is sent
+FITTING = 3  # skills named beside a request
+NEARLY_AS_FITTING = 0.75  # of the best one's score
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Section:
+    """One part of a prompt, as the model sees it. `budget` 0 means that it has none of its own."""
+
+    name: str
+    text: str
+    budget: int = 0
+    cut: tuple[str, ...] = ()  # what there was no room for
+
+    @property
+    def tokens(self) -> int:
+        return tokens(self.text)
+
+
+def shorten(text: str, budget: int) -> str:
+    """The beginning of a text within a budget, with a mark that says how much is missing."""
+    room = budget * 4
+    if byte_length(text) <= room:
+        return text
+    kept = text.encode("utf-8", "replace")[: max(room - 60, 0)].decode("utf-8", "ignore")
+    return f"{kept}\n[… {len(text) - len(kept):,} characters left out …]"
+
+
+NAME = "identity"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Identity:
+    library: Library
+    fill: Mapping[str, str]  # what placeholders become
+
+    def text(self) -> str:
+        """As the library last saw it."""
+        return placeholders.fill(identity_skill(self.library, look=False).body, self.fill).strip()
+
+
+def identity_skill(library: Library, *, look: bool = True) -> Skill:
+    """The text as somebody last wrote it, or the one that comes along."""
+    written = library.layer(PROMPT).store.load(NAME, look=look)
+    return written or Skill(name=NAME, description="Who the assistant is and how it speaks.", body=text("identity"))

@@ -1,16 +1,16 @@
-"""A turn so far, and as the journal keeps it: what was asked, shown, said and done, and how it seems to have gone."""
+"""A turn so far, as the journal keeps it, and how it seems to have gone when nobody has said so."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from habitus.agent import outcome
 from habitus.agent.history import pack
 from habitus.agent.prompt import Composed
 from habitus.agent.user_input import UserInput
-from habitus.events import OK, Event, Outcome
+from habitus.events import OK, Event, Outcome, OutcomeKind
 from habitus.journal.model import Exposure, Place, Selected, Turn, TurnOutcome
 from habitus.llm.model import Message, Usage
 from habitus.memory.model import SCRATCHPAD
@@ -88,11 +88,11 @@ def journal_turn(
 
 
 def _went(turn: TurnState) -> TurnOutcome:
-    if turn.judged_by == outcome.MODEL:
-        return outcome.by_itself(turn.outcome)
+    if turn.judged_by == MODEL:
+        return by_itself(turn.outcome)
     if turn.judged_by:
-        return outcome.explicit(turn.outcome.kind, turn.judged_by, turn.outcome.reason)
-    return outcome.judge_end(turn.outcome, capped=turn.is_capped)
+        return explicit(turn.outcome.kind, turn.judged_by, turn.outcome.reason)
+    return judge_end(turn.outcome, capped=turn.is_capped)
 
 
 def _usage(turn: TurnState) -> dict[str, float]:
@@ -138,3 +138,67 @@ def _loaded_skill(skill: Skill, turn: TurnState) -> Selected:
 
 def _placed_skill(skill: Summary, place: Place, reason: str) -> Selected:
     return Selected(name=skill.name, place=place, reason=reason, layer=skill.layer, version=skill.version)
+
+
+SIGNAL = "signal"  # the source of a judgement that nobody spoke
+LATER = "next turn"
+MODEL = "model"  # it judges its own work
+
+_EXPLICIT = 1.0
+_BY_ITSELF = 0.25
+_WEIGHTS = {OutcomeKind.INFRA: 1.0, OutcomeKind.FAILED: 0.3, OutcomeKind.OK: 0.2}
+_CAP = 0.5
+
+
+def by_itself(outcome: Outcome) -> TurnOutcome:
+    """The model's own word on its work."""
+    return TurnOutcome(kind=outcome.kind, weight=_BY_ITSELF, source=MODEL, reason=outcome.reason)
+
+
+def judge_end(outcome: Outcome, *, capped: bool) -> TurnOutcome:
+    """The judgement of a turn by how it ended."""
+    weight = _CAP if capped else _WEIGHTS[outcome.kind]
+    return TurnOutcome(kind=outcome.kind, weight=weight, source=SIGNAL, reason=outcome.reason)
+
+
+def explicit(kind: OutcomeKind, source: str, reason: str = "") -> TurnOutcome:
+    """Somebody who knows has said so: a person, a validator, the program that asked."""
+    return TurnOutcome(kind=kind, weight=_EXPLICIT, source=source, reason=reason)
+
+
+def by_next_request(before: str, now: str) -> TurnOutcome | None:
+    """What the next thing a person says tells of the turn before it."""
+    if is_correction(now):
+        return TurnOutcome(kind=OutcomeKind.FAILED, weight=0.4, source=LATER, reason="the user corrected it")
+    if _is_repetition(before, now):
+        return TurnOutcome(kind=OutcomeKind.FAILED, weight=0.3, source=LATER, reason="the user asked the same again")
+    return None
+
+
+_CORRECTION = re.compile(
+    r"""(?ix) ^\W* (?:
+        no [,.!—-] | nope\b | wrong\b | incorrect\b
+      | (?:that|this|it)(?:['’]s|\s+is|\s+was)? \s+ (?:not\s+(?:what|right|correct|it)|wrong|incorrect)
+      | (?:that|it) \s+ (?:did\s*n['’]?o?t|does\s*n['’]?o?t) \s+ work
+      | you (?:['’]re|\s+are|\s+got|\s+did|\s+have|\s+made) \b .{0,20} \b (?:wrong|mistake|mistaken)
+      | you (?:['’]ve|\s+have)? \s+ (?:misunderstood|forgot|forgotten|missed) \b
+      | i \s+ (?:said|meant|asked\s+for|did\s*n['’]?t\s+ask)
+      | not \s+ what \s+ i
+      | try \s+ again
+      | nein [,.!—-] | falsch\b | das \s+ (?:ist|war) \s+ (?:falsch|nicht) | ich \s+ meinte
+      | non [,.!—-] | c['’]est \s+ faux | ce \s+ n['’]est \s+ pas
+      | está \s+ mal | eso \s+ no | no \s+ es \s+ (?:eso|lo)
+    )"""
+)
+
+
+def is_correction(text: str) -> bool:
+    """Whether a request begins by saying that the last answer was wrong. Only the beginning is looked at."""
+    return _CORRECTION.match(text[:200]) is not None
+
+
+def _is_repetition(before: str, now: str) -> bool:
+    a, b = (set(re.findall(r"\w+", text[:2000].lower())) for text in (before, now))
+    if min(len(a), len(b)) < 3:
+        return before.strip().lower() == now.strip().lower() and bool(now.strip())
+    return len(a & b) / len(a | b) >= 0.8

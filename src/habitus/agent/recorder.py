@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from habitus.agent import outcome
+from habitus.agent import record
 from habitus.agent.memory import SessionMemory
 from habitus.agent.offers import of_skill
 from habitus.agent.parts import Parts
@@ -200,7 +200,7 @@ class TurnRecorder:
     def judge(self, turn: str, kind: OutcomeKind, source: str, reason: str) -> None:
         """Somebody who knows says how a turn went."""
         parts = self._parts
-        said = outcome.explicit(kind, source, reason)
+        said = record.explicit(kind, source, reason)
         judge(parts.journal, parts.finder, parts.memory, turn, said, user=parts.user.name)
 
     def judge_by_next(self, previous: tuple[str, str] | None, request: str) -> None:
@@ -208,7 +208,7 @@ class TurnRecorder:
         if previous is None:
             return
         id, before = previous
-        judged = outcome.by_next_request(before, request)
+        judged = record.by_next_request(before, request)
         if judged is None:
             return
         self.catch_up()

@@ -8,10 +8,10 @@ from contextlib import aclosing
 from pathlib import Path
 
 from habitus.agent.background import CLOSING_S
-from habitus.agent.budget import Section
 from habitus.agent.conversation import Conversation
 from habitus.agent.history import History
 from habitus.agent.open_turn import OpenTurn
+from habitus.agent.prompt import Section
 from habitus.agent.stream import Done, Emit, TurnEvent
 from habitus.agent.turn import run_turn
 from habitus.agent.user_input import Asking

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from habitus.agent.changes import Changes
-from habitus.agent.ladder import Ladder
 from habitus.agent.memory import SessionMemory
-from habitus.agent.other_files import OtherFiles
+from habitus.agent.offered_tools import Ladder
 from habitus.agent.tools.making_tools import making_tools
 from habitus.agent.tools.memory_tools import memory_tools
 from habitus.agent.tools.reading_skills import reading_tools
@@ -16,6 +15,7 @@ from habitus.agent.tools.registry import Tool
 from habitus.agent.tools.scratchpad import scratchpad
 from habitus.agent.tools.turn_tools import turn_tools
 from habitus.agent.tools.writing_skills import writing_tools
+from habitus.agent.view import OtherFiles
 from habitus.sandbox.scratchpads import CellObserver, Scratchpads
 from habitus.skills.finding import Finder
 from habitus.tools.tools import Tools

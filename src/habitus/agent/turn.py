@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from habitus import tracing
-from habitus.agent import budget, prompt
+from habitus.agent import prompt
 from habitus.agent.background import in_thread
 from habitus.agent.history import History
 from habitus.agent.open_turn import OpenTurn
@@ -241,7 +241,7 @@ async def _finish(now: _Now) -> int:
 def _make_room(now: _Now, tools: tuple[ToolSpec, ...]) -> bool:
     """Forget the oldest turns before the model has to refuse; whether any had to go."""
     fixed = tokens(now.turn.system) + sum(tool.tokens for tool in tools)
-    return _shorten(now, max(int(now.context_tokens * budget.HISTORY_SHARE) - fixed, 0))
+    return _shorten(now, max(int(now.context_tokens * prompt.HISTORY_SHARE) - fixed, 0))
 
 
 def _drop_more(now: _Now) -> bool:

@@ -1,17 +1,25 @@
-"""What a person says in a turn, made ready: files read, recordings written down, secrets taken out."""
+"""What a person says in a turn, made ready: files laid out and previewed, speech written down, secrets taken out."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+import errno
+import mimetypes
+import re
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
-from habitus.agent import attachments, budget, prompt
+from habitus.agent import prompt
 from habitus.agent.background import in_thread
 from habitus.agent.parts import Parts
+from habitus.agent.previews.preview import Preview, preview
+from habitus.agent.prompt import shorten
+from habitus.agent.transcription import Transcriber
 from habitus.errors import Invalid
-from habitus.llm.model import Image, Text
+from habitus.llm.model import Asked, Image, Text
 from habitus.redact import CountingRedactor
+from habitus.sandbox.given import Given, GivenFile
 from habitus.skills.model import Skill
 from habitus.skills.selection import Request
 from habitus.text import block, encodable, one_line
@@ -61,12 +69,12 @@ async def read_input(parts: Parts, asking: Asking, *, conversation: str) -> User
         text = content.decode("utf-8", "surrogateescape")
         return redactor.redact(text).text.encode("utf-8", "surrogateescape")
 
-    attached = await attachments.read(
+    attached = await read(
         asking.attach,
         given=parts.given,
         sees_images=asking.sees_images,
         transcribe=parts.transcribe,
-        budget=int(parts.context_tokens * budget.ATTACHED_SHARE),
+        budget=int(parts.context_tokens * prompt.ATTACHED_SHARE),
         sound=sound,
         clean=clean,
     )
@@ -115,3 +123,144 @@ def _redaction_notice(redactor: CountingRedactor) -> list[str]:
         return []
     found = ", ".join(f"{count} × {kind}" for kind, count in sorted(redactor.counts.items()))
     return [f"Secrets were taken out before the model saw them: {found}."]
+
+
+IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+_LARGEST_IMAGE = 20 * 1024 * 1024  # more, no provider takes
+_WHOLE, _PREVIEW = 2_000, 1_000  # tokens of a text that is small enough to stand whole, and of a preview
+
+_AT = ", read-only at "
+_SAID = re.compile(rf"\[Attached (?:file|image|recording) ([^\n]+), [\d.]+ \w+{_AT}")
+
+_READ_IT = "start with --read FOLDER, which copies nothing."
+_MENDS = {
+    errno.EISDIR: f"For a folder, {_READ_IT}",
+    **dict.fromkeys((errno.EFBIG, errno.ENOSPC), f"For a large one, {_READ_IT}"),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attached:
+    names: tuple[str, ...] = ()
+    parts: tuple[Text | Image, ...] = ()
+    heard: tuple[str, ...] = ()  # joins the request before anything is selected
+    notices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _File:
+    """One attached file: as a prompt calls it, where code finds it, and what we read of it."""
+
+    name: str
+    where: str
+    copy: Path
+    size: int
+
+    def __str__(self) -> str:
+        return f"{self.name}, {shown_size(self.size)}{_AT}{self.where}"
+
+
+@dataclass(kw_only=True, slots=True)
+class _Found:
+    parts: list[Text | Image] = field(default_factory=list)
+    heard: list[str] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+
+
+async def read(
+    paths: Sequence[Path],
+    *,
+    given: Given,
+    sees_images: bool,
+    transcribe: Transcriber,
+    budget: int,
+    sound: Callable[[str], str] = lambda text: text,
+    clean: Callable[[bytes], bytes] = bytes,
+) -> Attached:
+    """Lay what is attached where cells run, and say what it is.
+
+    `sound` makes a text fit to be sent, before it is shortened: of a key that was cut in two, no half would be known.
+    `clean` takes keys out of what is laid where code reads it.
+    """
+    found = _Found()
+    for path in paths:
+        file = await in_thread(partial(_lay_file, path, one_line(sound(path.name)), given, clean))
+        kind = mimetypes.guess_type(path.name)[0] or ""
+        if kind.startswith("audio/"):
+            await _recording(path, file, transcribe, sound, found)
+        elif kind in IMAGES:
+            await _image(file, kind, sees_images, found)
+        else:
+            await _preview_file(path, file, budget // len(paths), sound, found)
+    return Attached(
+        names=tuple(one_line(sound(path.name)) for path in paths),
+        parts=tuple(found.parts),
+        heard=tuple(found.heard),
+        notices=tuple(found.notices),
+    )
+
+
+def _lay_file(path: Path, name: str, given: Given, clean: Callable[[bytes], bytes]) -> _File:
+    try:
+        laid: GivenFile = given.put_file(path, clean, name=name)
+        return _File(name=name, where=laid.path, copy=laid.copy, size=laid.size)
+    except OSError as error:
+        mend = _MENDS.get(error.errno or 0, "Check the path.")
+        raise Invalid(f"Can't attach {path}: {error.strerror}.", mend=mend) from None
+
+
+async def _recording(
+    path: Path, file: _File, transcribe: Transcriber, sound: Callable[[str], str], found: _Found
+) -> None:
+    heard = await transcribe(path)
+    if heard.text is None:
+        found.notices.append(f"{file.name} was not written down: {heard.reason}")
+        found.parts.append(Text(text=f"[Attached recording {file}, which could not be written down.]"))
+        return
+    found.heard.append(heard.text)
+    found.parts.append(Text(text=f"[Attached recording {file}; it says: {one_line(sound(heard.text))}]"))
+
+
+async def _image(file: _File, kind: str, sees_images: bool, found: _Found) -> None:
+    if not sees_images:
+        found.notices.append(f"The model can't see images; it is only told that {file.name} is attached.")
+        found.parts.append(Text(text=f"[Attached image {file}, which you can't see.]"))
+    elif file.size > _LARGEST_IMAGE:
+        found.notices.append(f"{file.name} is too large to be shown to the model: {shown_size(file.size)}.")
+        found.parts.append(Text(text=f"[Attached image {file}, too large to be shown.]"))
+    else:
+        data = await in_thread(file.copy.read_bytes)
+        found.parts += [Text(text=f"[Attached image {file}]"), Image(data=data, media_type=kind)]
+
+
+async def _preview_file(path: Path, file: _File, budget: int, sound: Callable[[str], str], found: _Found) -> None:
+    room = min(budget, _WHOLE) * 4
+    try:
+        seen: Preview = await in_thread(lambda: preview(file.copy, ending=path.suffix.lower(), room=room))
+    except OSError as error:
+        raise Invalid(f"Can't attach {path}: {error.strerror}.", mend="Check the path.") from None
+    lines = sound("\n".join(seen.lines))
+    if not seen.is_whole:
+        lines = shorten(lines, min(budget, _PREVIEW))
+        shown = "sees a preview" if lines else f"only knows that it is a {one_line(seen.kind)}"
+        found.notices.append(f"{file}: the model {shown}.")
+    part = [f"[Attached file {file}: {one_line(seen.kind)}]", lines, f"[End of {file.name}]"]
+    found.parts.append(Text(text="\n".join(filter(None, part))))
+
+
+def names_in(message: Asked) -> tuple[str, ...]:
+    """The files that came with a request, as the message to the model calls them."""
+    said = [_SAID.match(part.text) for part in message.parts if isinstance(part, Text)]
+    return tuple(found[1] for found in said if found is not None)
+
+
+def shown_size(size: int) -> str:
+    """A size as people say it: `1.5 MB`."""
+    if size < 1000:
+        return f"{size} bytes"
+    amount = float(size)
+    for unit in ("kB", "MB"):
+        amount /= 1000
+        if amount < 999.5:
+            return f"{amount:.2g} {unit}" if amount < 10 else f"{amount:.0f} {unit}"
+    return f"{amount / 1000:.1f} GB"

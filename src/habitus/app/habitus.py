@@ -8,15 +8,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from habitus.agent.consent import AskPerson, nobody
+from habitus.agent.stream import AskPerson, nobody
 from habitus.app.home import Clock, Home
 from habitus.app.wiring import open_home_as, utc_now
 from habitus.events import TurnObserver
 from habitus.settings import Settings
 
 if TYPE_CHECKING:
+    from habitus.agent.hosted_turn import TurnDoor
     from habitus.agent.session import Session
-    from habitus.agent.turn_door import TurnDoor
     from habitus.app.conversations.hosting import Hosting
     from habitus.learning.observer import Learner
     from habitus.llm.model import Model

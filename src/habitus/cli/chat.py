@@ -16,8 +16,8 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from habitus.agent.consent import AskPerson
 from habitus.agent.session import Session
+from habitus.agent.stream import AskPerson
 from habitus.app import Habitus
 from habitus.app.conversations.models import chosen_by, model_names, refuse_in_chat
 from habitus.app.conversations.past_sessions import PastSession, past_session

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from habitus.agent.tools.profiles import profile_named
+from habitus.agent.tools.registry import profile_named
 from habitus.cli import output
 from habitus.cli.start import greeting
 from habitus.errors import Invalid, NotFound

@@ -12,9 +12,8 @@ from typing import Annotated
 
 import typer
 
-from habitus.agent.consent import Consent, Question
 from habitus.agent.session import Session
-from habitus.agent.stream import Done, Noticed, Nudged, Said, ToolFinished, ToolStarted, TurnEvent
+from habitus.agent.stream import Consent, Done, Noticed, Nudged, Question, Said, ToolFinished, ToolStarted, TurnEvent
 from habitus.app import Habitus, read_settings
 from habitus.app.library import explaining
 from habitus.cli import output

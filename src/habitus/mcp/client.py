@@ -10,9 +10,8 @@ import mcp_types as types
 from mcp.server.session import ServerSession
 
 from habitus.agent.conversation import new_id
-from habitus.agent.hosted_turn import Watch
+from habitus.agent.hosted_turn import AsyncHostTurn, Watch
 from habitus.agent.tools.registry import Tool
-from habitus.agent.turn_door import AsyncHostTurn
 from habitus.agent.user_input import Asking
 from habitus.app.conversations.hosting import Hosting, HostRequest
 from habitus.errors import Refused

@@ -14,7 +14,7 @@ from habitus.memory import gate, past, retention, usage
 from habitus.memory import recall as recalling
 from habitus.memory.gate import LessonEdit
 from habitus.memory.intake import Intake, topic_of
-from habitus.memory.ledger import EngramLedger, Viewer
+from habitus.memory.ledger import EngramLedger, LessonStep, Viewer, back_to, without_change
 from habitus.memory.mirror import InSight, Mirror
 from habitus.memory.model import (
     HIGH,

@@ -16,10 +16,9 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from habitus.agent.consent import Consent, Question
 from habitus.agent.outage import away
 from habitus.agent.session import Session
-from habitus.agent.stream import Done, ToolFinished, ToolStarted, TurnEvent
+from habitus.agent.stream import Consent, Done, Question, ToolFinished, ToolStarted, TurnEvent
 from habitus.app import Habitus
 from habitus.app.conversations.models import chosen_by, models_named, refuse_in_chat
 from habitus.app.conversations.past_sessions import past_session

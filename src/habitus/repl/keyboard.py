@@ -22,7 +22,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.styles import Style
 
-from habitus.agent.consent import Consent
+from habitus.agent.stream import Consent
 from habitus.app.home_directory import CHAT_HISTORY
 from habitus.redact import Redactor
 from habitus.repl.commands import completions

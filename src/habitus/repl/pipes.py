@@ -15,8 +15,19 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from habitus.agent.consent import Consent, Question, nobody
-from habitus.agent.stream import Done, Noticed, Nudged, Said, ToolFinished, ToolProgress, ToolStarted, TurnEvent
+from habitus.agent.stream import (
+    Consent,
+    Done,
+    Noticed,
+    Nudged,
+    Question,
+    Said,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+    TurnEvent,
+    nobody,
+)
 from habitus.events import OutcomeKind
 from habitus.repl import lines
 from habitus.repl.plain import clean

@@ -9,8 +9,7 @@ from typing import Protocol
 
 from rich.console import RenderableType
 
-from habitus.agent.consent import Consent, Question
-from habitus.agent.stream import Done, TurnEvent
+from habitus.agent.stream import Consent, Done, Question, TurnEvent
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

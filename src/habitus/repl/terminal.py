@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.text import Text
 
-from habitus.agent.consent import Consent, Question
-from habitus.agent.stream import Done, TurnEvent
+from habitus.agent.stream import Consent, Done, Question, TurnEvent
 from habitus.repl.chat import Chat
 from habitus.repl.commands import slash_command
 from habitus.repl.display import TurnDisplay

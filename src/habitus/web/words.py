@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from habitus.agent.consent import Consent
 from habitus.agent.explaining import Why
+from habitus.agent.stream import Consent
 from habitus.events import OutcomeKind
 from habitus.evidence.lift import Effect
 from habitus.evidence.plan import Plan

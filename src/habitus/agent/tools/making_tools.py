@@ -9,9 +9,9 @@ from pydantic import Field
 
 from habitus.agent.background import in_thread
 from habitus.agent.changes import Changes
-from habitus.agent.consent import Consent, Question
-from habitus.agent.sandbox_services import sandbox_services
+from habitus.agent.stream import Consent, Question
 from habitus.agent.tools.registry import Arguments, Running, Tool, explain_absence, json_result
+from habitus.agent.view import sandbox_services
 from habitus.errors import Refused, ToolFailed
 from habitus.events import OK, ToolResult, failed
 from habitus.sandbox.services import Services

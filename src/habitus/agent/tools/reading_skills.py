@@ -7,10 +7,9 @@ from collections.abc import Collection
 from pydantic import Field
 
 from habitus.agent import prompt
-from habitus.agent.ladder import Ladder
-from habitus.agent.other_files import OtherFile, OtherFiles
+from habitus.agent.offered_tools import Ladder
 from habitus.agent.tools.registry import Arguments, Reach, Running, Tool, json_result
-from habitus.agent.view import View
+from habitus.agent.view import OtherFile, OtherFiles, View
 from habitus.errors import ToolFailed
 from habitus.events import Image, ToolResult
 from habitus.search.words import content_words

@@ -9,15 +9,14 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from functools import partial
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from habitus.agent.background import in_thread
-from habitus.agent.tools.profiles import Profile, profile_named
-from habitus.errors import HabitusError, ToolFailed, UserError, did_you_mean
+from habitus.errors import HabitusError, Invalid, ToolFailed, UserError, did_you_mean
 from habitus.events import OK, Event, Outcome, ToolCall, ToolResult, failed, infra
 from habitus.evidence.model import Item
 from habitus.llm.model import ToolSpec
@@ -280,3 +279,16 @@ def advise_model(error: HabitusError) -> str:
 def explain_absence(reason: str) -> str:
     """Why something is not to be had, with the command that changes it left to the person."""
     return _POINTER.sub("; only a person can change that, tell them: ", reason)
+
+
+class Profile(StrEnum):
+    DEFAULT = "default"
+    READ = "read"  # what changes nothing
+    ALL = "all"
+
+
+def profile_named(name: str) -> Profile:
+    if name not in set(Profile):
+        mend = did_you_mean(name, Profile) or f"There are: {', '.join(Profile)}."
+        raise Invalid(f"There is no profile '{name}' of tools.", mend=mend)
+    return Profile(name)

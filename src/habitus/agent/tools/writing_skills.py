@@ -9,8 +9,8 @@ from pydantic import Field, create_model
 
 from habitus.agent.background import in_thread
 from habitus.agent.changes import Changes
-from habitus.agent.consent import Question
-from habitus.agent.identity import NAME, identity_skill
+from habitus.agent.prompt import NAME, identity_skill
+from habitus.agent.stream import Question
 from habitus.agent.tools.registry import Arguments, Running, Tool, json_result
 from habitus.errors import NotFound, ToolFailed
 from habitus.events import ToolResult

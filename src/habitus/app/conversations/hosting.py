@@ -8,15 +8,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from habitus.agent.background import Background, in_thread
-from habitus.agent.consent import AskPerson, nobody
+from habitus.agent.background import Background, LoopThread, in_thread
 from habitus.agent.conversation import Conversation, new_id
-from habitus.agent.hosted_turn import HostedTurn
-from habitus.agent.loop_thread import LoopThread
+from habitus.agent.hosted_turn import HostedTurn, TurnDoor
 from habitus.agent.offers import Offers
 from habitus.agent.prompt import Composed
+from habitus.agent.stream import AskPerson, nobody
 from habitus.agent.tools.registry import Tool
-from habitus.agent.turn_door import TurnDoor
 from habitus.agent.user_input import Asking
 from habitus.app.conversations.keeping import Keeper
 from habitus.app.conversations.running_code import open_tools

@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 
 from habitus.agent.background import in_thread
 from habitus.agent.outage import Outage
-from habitus.agent.sandbox_services import sandbox_services
-from habitus.agent.view import View
+from habitus.agent.view import View, sandbox_services
 from habitus.app.home import Home
 from habitus.errors import Invalid
 from habitus.sandbox.given import Given

@@ -9,22 +9,19 @@ from pathlib import Path
 
 from habitus.agent.background import in_thread
 from habitus.agent.changes import Changes
-from habitus.agent.consent import AskPerson, TimedPerson, nobody
 from habitus.agent.conversation import Conversation, new_id
 from habitus.agent.history import History, resume_history
-from habitus.agent.identity import Identity
-from habitus.agent.ladder import Ladder
 from habitus.agent.memory import SessionMemory
-from habitus.agent.offered_tools import OfferedTools
+from habitus.agent.offered_tools import Ladder, OfferedTools
 from habitus.agent.offers import Offers
-from habitus.agent.other_files import OtherFiles
 from habitus.agent.outage import Outage, away
 from habitus.agent.parts import Parts
-from habitus.agent.sandbox_services import sandbox_services
+from habitus.agent.prompt import Identity
 from habitus.agent.session import Session
+from habitus.agent.stream import AskPerson, TimedPerson, nobody
 from habitus.agent.toolbox import standard_tools
 from habitus.agent.transcription import local_transcriber
-from habitus.agent.view import View
+from habitus.agent.view import OtherFiles, View, sandbox_services
 from habitus.app.conversations.calling import SessionCalls
 from habitus.app.conversations.running_code import ENVIRONMENTS, open_given, open_scratchpads, readable
 from habitus.app.growth.curating import tidy

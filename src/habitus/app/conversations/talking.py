@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from habitus.agent.background import in_thread
-from habitus.agent.consent import Consent, Question, nobody
+from habitus.agent.background import LoopThread, in_thread
 from habitus.agent.conversation import new_id
-from habitus.agent.loop_thread import LoopThread
 from habitus.agent.session import Session
-from habitus.agent.stream import Done, TurnEvent
+from habitus.agent.stream import Consent, Done, Question, TurnEvent, nobody
 from habitus.app.conversations.keeping import Keeper
 from habitus.app.conversations.models import model_names, models, refuse_in_chat
 from habitus.app.conversations.running_code import open_tools

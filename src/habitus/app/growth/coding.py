@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from habitus.agent.conversation import new_id
-from habitus.agent.tools.code_tools import code_tools
-from habitus.agent.tools.recipe_tools import last_said, show_run
 from habitus.agent.tools.registry import Reach, Registry, Running, Tool, is_capped
 from habitus.agent.tools.scratchpad import scratchpad
+from habitus.agent.tools.stage_tools import code_tools, last_said, show_recipe_run
 from habitus.app.conversations.running_code import open_scratchpads
 from habitus.app.growth import observing
 from habitus.app.growth.mining import MOST_TURNS
@@ -240,7 +239,7 @@ async def _run_once(home: Home, recipe: SkillRecipe, recorded: Recorded) -> str 
         await pads.close()
         if SCRATCHPAD in recipe.plan.tools:
             await asyncio.to_thread(folders.remove, str(home.place / folder))
-    return last_said(show_run(done)) if done.outcome.is_ok else None
+    return last_said(show_recipe_run(done)) if done.outcome.is_ok else None
 
 
 async def draft_and_try(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from habitus.agent.memory import SessionMemory
-from habitus.agent.outcome import explicit
+from habitus.agent.record import explicit
 from habitus.agent.recorder import judge as keep_judgement
 from habitus.app.home import Home
 from habitus.events import OutcomeKind

@@ -8,7 +8,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from habitus.agent.background import in_thread
-from habitus.agent.consent import AskPerson, Consent, Question
+from habitus.agent.stream import AskPerson, Consent, Question
 from habitus.app.home import Home
 from habitus.skills.trust import PACKAGES
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from habitus.agent.turn_door import TurnDoor
+from habitus.agent.hosted_turn import TurnDoor
 from habitus.app.home import Home
 from habitus.errors import Invalid
 from habitus.events import ToolResult

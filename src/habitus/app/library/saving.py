@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from habitus.agent.consent import Consent
 from habitus.agent.prompt import is_context
+from habitus.agent.stream import Consent
 from habitus.app.home import Home
 from habitus.errors import Refused
 from habitus.learning.budget import Budget

@@ -14,7 +14,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.agent.budget import EAGER_SHARE
+from habitus.agent.prompt import EAGER_SHARE
 from habitus.app.home import Home
 from habitus.app.home_directory import why_read_only
 from habitus.app.library import recipes

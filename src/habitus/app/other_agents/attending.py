@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from habitus.agent.background import Background, in_thread
+from habitus.agent.hosted_turn import AsyncHostTurn
 from habitus.agent.offers import Offers
 from habitus.agent.prompt import Composed
-from habitus.agent.turn_door import AsyncHostTurn
 from habitus.agent.user_input import Asking
 from habitus.app.conversations.hosting import Hosting, HostRequest
 from habitus.app.conversations.keeping import Keeper

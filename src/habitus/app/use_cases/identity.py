@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, replace
 
-from habitus.agent.identity import NAME, identity_skill
+from habitus.agent.prompt import NAME, identity_skill
 from habitus.app.declaring import TEXT, Nothing, option, use_case
 from habitus.app.home import Home
 from habitus.app.library.undoing import of_version, of_written

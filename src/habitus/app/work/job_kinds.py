@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from habitus import sql
-from habitus.agent.loop_thread import LoopThread
+from habitus.agent.background import LoopThread
 from habitus.app import home_directory
 from habitus.app.growth import curating, dreaming, improvable, improving, spool, studying
 from habitus.app.growth.mining import Mining

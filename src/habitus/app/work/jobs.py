@@ -11,8 +11,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.agent.background import in_thread
-from habitus.agent.loop_thread import LoopThread
+from habitus.agent.background import LoopThread, in_thread
 from habitus.app import home_directory
 from habitus.app.home import Home
 from habitus.app.sharing.carrying import serving

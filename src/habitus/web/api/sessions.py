@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query
 from pydantic import Base64Bytes, Field
 from starlette.responses import StreamingResponse
 
-from habitus.agent.consent import Consent
+from habitus.agent.stream import Consent
 from habitus.app import Habitus
 from habitus.app.conversations.talking import Over, Talks
 from habitus.app.growth.judging import Judged, judge

@@ -11,8 +11,7 @@ from fastapi.responses import HTMLResponse, Response
 from starlette.responses import StreamingResponse
 
 from habitus.agent.background import in_thread
-from habitus.agent.consent import Consent
-from habitus.agent.stream import Done, Noticed, Nudged, Said, ToolFinished, ToolProgress, ToolStarted, about
+from habitus.agent.stream import Consent, Done, Noticed, Nudged, Said, ToolFinished, ToolProgress, ToolStarted, about
 from habitus.app import Habitus
 from habitus.app.conversations.past_sessions import past_sessions, shown_turn
 from habitus.app.conversations.talking import Happening, Over, Talks, Wanted
