@@ -8,7 +8,7 @@ import pytest
 
 from habitus.agent.stream import Consent, Question
 from habitus.app import Habitus
-from habitus.app.library import packages, trusting
+from habitus.app.library import trusting
 from habitus.llm.scripted import ScriptedModel, calls, says
 from tests.wheels import write_wheel
 
@@ -67,7 +67,7 @@ async def test_always_for_this_project_is_an_answer_that_can_be_taken_back(
     assert trusting.revoke(habitus.trust, habitus.approvals, trusting.trustable(habitus, "habitus-greeting")) == (
         "habitus-greeting",
     )
-    assert packages.allowed_packages(habitus) == ()
+    assert trusting.allowed_packages(habitus) == ()
     assert "ModuleNotFoundError" in await _printed(habitus, no)
     files = [path for path in habitus.settings.home.rglob("habitus_greeting.py") if "sessions" in path.parts]
     assert len({path.stat().st_ino for path in files}) == 1, "every pad has a link to the cached file"

@@ -13,7 +13,7 @@ import pytest
 from habitus.agent.stream import AskPerson, Consent, Question, nobody
 from habitus.app import Habitus, read_settings
 from habitus.app.home_directory import PADS
-from habitus.app.library import explaining, going_back
+from habitus.app.library import explaining, undoing
 from habitus.app.use_cases import lessons
 from habitus.errors import HabitusError, NotFound, Refused
 from habitus.events import OutcomeKind
@@ -228,7 +228,7 @@ def test_people_on_a_shared_database_keep_to_their_own(direct: Direct, tmp_path:
                 lambda: habitus.memory.remove(shared.id, by="bob"),
                 lambda: habitus.memory.edit(shared.id, by="bob", scope=Scope.USER),
                 lambda: habitus.skills.remove("tea", habitus.person()),
-                lambda: going_back.return_to(habitus, habitus.clock() - timedelta(days=1), "", dry_run=False),
+                lambda: undoing.return_to(habitus, habitus.clock() - timedelta(days=1), "", dry_run=False),
             ):
                 with pytest.raises(HabitusError, match=r"[Oo]nly an admin"):
                     take_away()

@@ -20,8 +20,8 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.app import Habitus, read_settings
 from habitus.app.home_directory import WAITING
-from habitus.app.operation.readiness import ReadyState, readiness
 from habitus.app.sharing import standing_in
+from habitus.app.sharing.reaching import ReadyState, readiness
 from habitus.errors import StorageFailed
 from habitus.journal.spool import Spool
 from habitus.skills.model import Skill, Stage
@@ -35,7 +35,7 @@ TEA = Skill(name="brew-tea", description="Brews tea.", body="1. Boil.")
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a machine that is busy with other tests."""
-    for module in ("habitus.agent.outage", "habitus.app.operation.readiness"):
+    for module in ("habitus.agent.outage", "habitus.app.sharing.reaching"):
         monkeypatch.setattr(f"{module}.ANSWERS_S", 0.5)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from habitus.agent.explaining import Why, explain
 from habitus.app import Habitus
-from habitus.app.library.selecting import select
+from habitus.app.library.explaining import select
 from habitus.errors import Invalid
 from habitus.events import OutcomeKind
 from habitus.files import file_of

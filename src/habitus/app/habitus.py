@@ -120,7 +120,7 @@ class Habitus(Home):
 
     def outcome(self, turn: str, *, ok: bool, reason: str = "", by: str = "host") -> None:
         """Somebody knows how a turn went; it may be over for long. `by` says who: the same source corrects itself."""
-        from habitus.app.growth.judging import judge  # the recorder, for those who judge
+        from habitus.app.growth.learning import judge  # the recorder, for those who judge
 
         judge(self, turn, ok=ok, by=by, reason=reason)
 

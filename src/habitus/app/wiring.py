@@ -14,14 +14,13 @@ import sqlalchemy as sa
 
 from habitus import search, sql
 from habitus.app import home_directory
-from habitus.app.home import AWAY, Clock, Home
+from habitus.app.home import AWAY, Clock, Home, refuse_unless_admin
 from habitus.app.library.content import near_duplicates
 from habitus.app.library.layers import open_library
 from habitus.app.operation.people import is_team
 from habitus.app.operation.tombstones import missing_tombstones
 from habitus.app.sharing import standing_in
 from habitus.app.sharing.carrying import carry_out, catch_up
-from habitus.app.whose import refuse_unless_admin
 from habitus.errors import DatabaseAway
 from habitus.settings import Settings
 from habitus.skills.finding import Finder

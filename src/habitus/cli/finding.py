@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from habitus.app import Habitus, json_of
-from habitus.app.library import evaluating, explaining
+from habitus.app.home import whose
+from habitus.app.library import explaining
 from habitus.app.library.explaining import PastWhy
-from habitus.app.whose import whose
 from habitus.cli import completion, output
 from habitus.cli.opening import open_habitus
 from habitus.cli.options import AllUsers, AsJson, Features, Paths, Resources
@@ -151,8 +151,8 @@ def evaluate(
         if record is not None:
             if name is None:
                 raise typer.BadParameter("--record needs the skill it belongs to.")
-            evaluating.record(habitus, name, EvalCase(query=record, should_trigger=should_trigger))
-        results = evaluating.evaluate(habitus, name)
+            explaining.record(habitus, name, EvalCase(query=record, should_trigger=should_trigger))
+        results = explaining.evaluate(habitus, name)
         _print_cases(results, name, as_json)
         if not all(result.passed for result in results):
             raise typer.Exit(1)

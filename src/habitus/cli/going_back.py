@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from habitus.app.library import going_back as use_case
 from habitus.app.library import undoing
-from habitus.app.library.going_back import WayBack
+from habitus.app.library import undoing as use_case
+from habitus.app.library.undoing import WayBack
 from habitus.cli import moments, output
 from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson, Reason, Yes

@@ -14,7 +14,7 @@ import typer
 from habitus.app import Habitus
 from habitus.app.growth.improvable import Wish, open_ledger, outlook
 from habitus.app.growth.improving import drafter
-from habitus.app.growth.program_solver import describe_powers
+from habitus.app.growth.solving import describe_powers
 from habitus.app.use_cases import improving
 from habitus.app.use_cases.improving import Improvement, Improvements, OneSkill
 from habitus.app.work import job_kinds, jobs

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from habitus.app.growth.judging import judge
+from habitus.app.growth.learning import judge
 from habitus.cli import output
 from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson

@@ -14,8 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from habitus.app import Habitus
 from habitus.app.growth import studying
+from habitus.app.growth.learning import ToldRemedies, apply_decisions
 from habitus.app.growth.mining import Suggestion
-from habitus.app.growth.remedies import ToldRemedies, apply_decisions
 from habitus.app.growth.studying import FileFault, FileLessons, Sending, Study, StudyReport
 from habitus.app.library.undoing import of_lessons
 from habitus.cli import moments, output

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from habitus.app import Habitus, json_of
+from habitus.app.home import memory_of
 from habitus.app.library.undoing import of_lessons
 from habitus.app.use_cases import lessons
 from habitus.app.use_cases.lessons import (
@@ -25,7 +26,6 @@ from habitus.app.use_cases.lessons import (
     Retraction,
     ShownLesson,
 )
-from habitus.app.whose import memory_of
 from habitus.cli import completion, moments, output
 from habitus.cli.declared import finish
 from habitus.cli.editor import edit_in_editor

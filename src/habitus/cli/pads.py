@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from habitus.app.conversations import pads as use_case
-from habitus.app.conversations.pads import RanCell
+from habitus.app.conversations import running_code as use_case
+from habitus.app.conversations.running_code import RanCell
 from habitus.cli import given, output
 from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson, Yes

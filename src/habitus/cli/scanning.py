@@ -10,8 +10,8 @@ import typer
 
 from habitus.app.conversations.models import models as models_of
 from habitus.app.home import Home
-from habitus.app.library import scanning as use_case
-from habitus.app.library.scanning import LookedAgain, ScanReport
+from habitus.app.library import uploading as use_case
+from habitus.app.library.uploading import LookedAgain, ScanReport
 from habitus.cli import output
 from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from habitus.app.conversations import calling
+from habitus.app.conversations import command_lines
 from habitus.cli import given, output
 from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson, SkillName
@@ -28,7 +28,7 @@ def run(
     ends with 0 and reports an error."""
     stdin = given.read_bytes(file) if file else b""
     with open_habitus(context) as habitus, habitus.vault.asking(password):
-        answer = asyncio.run(calling.run(habitus, name, arguments or [], stdin))
+        answer = asyncio.run(command_lines.run(habitus, name, arguments or [], stdin))
     if as_json:
         output.print_json(answer)
     else:

@@ -14,7 +14,7 @@ import typer
 
 from habitus.app import Habitus
 from habitus.app.conversations import secrets
-from habitus.app.library import site, updating
+from habitus.app.library import publishing, updating
 from habitus.app.library.tasks import examination_to_share
 from habitus.app.library.updating import Manner, TakenIn, Updated
 from habitus.cli import output
@@ -154,7 +154,7 @@ def publish(
 ) -> None:
     """Write a static site of chosen skills, which 'habitus skills add https://…' and other tools read."""
     with open_habitus(context) as habitus:
-        made = site.publish(habitus, given_path(folder), names or (), tag=tag, remove=remove)
+        made = publishing.publish(habitus, given_path(folder), names or (), tag=tag, remove=remove)
         back = ["skills", "publish", str(folder), *made.added, "--remove"] if made.added else []
         lines = [f"{output.count_of(len(made.skills), 'skill')} in {folder}: {', '.join(made.skills) or 'none'}."]
         if made.skills:

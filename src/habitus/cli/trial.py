@@ -9,9 +9,8 @@ from typing import Annotated
 import typer
 
 from habitus.app import Habitus, json_of
-from habitus.app.growth import trials
-from habitus.app.growth.rollouts import Rollouts
-from habitus.app.growth.trials import Trial
+from habitus.app.growth import rollouts
+from habitus.app.growth.rollouts import Rollouts, Trial
 from habitus.cli import given, output
 from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson, SkillName, Yes
@@ -33,8 +32,8 @@ def trial(
     """Ask the same with a skill and without it, and keep how both went as evidence; asks before it spends."""
     limits = Limits.parse(budget)
     with open_habitus(context, model=model) as habitus:
-        read = trials.read_cases(given.read_text(str(cases)), about=str(cases)) if cases is not None else ()
-        ready = trials.prepare(habitus, name, read, runs)
+        read = rollouts.read_cases(given.read_text(str(cases)), about=str(cases)) if cases is not None else ()
+        ready = rollouts.prepare(habitus, name, read, runs)
         paid = Budget(limits).model(habitus.models.main)
         (output.complain if as_json else output.say)(
             f"{output.count_of(ready.conversations, 'conversation')} with {paid.name}, half of them without "
@@ -48,7 +47,7 @@ def trial(
 
 async def _run(habitus: Habitus, ready: Trial, model: BudgetedModel, *, is_quiet: bool) -> Rollouts:
     try:
-        async for made in trials.run(habitus, ready, model):
+        async for made in rollouts.run(habitus, ready, model):
             if not is_quiet:
                 output.say(f"{len(made.kept)} of {ready.conversations}: {_arms(made)}", style="dim")
         return made

@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from habitus import tracing
 from habitus.app import Habitus
 from habitus.app.operation.people import open_people
-from habitus.app.work.jobs_beside import jobs_beside
+from habitus.app.work.jobs import jobs_beside
 from habitus.cli import output
 from habitus.cli.opening import open_habitus
 from habitus.cli.secrets import unlock

@@ -16,8 +16,8 @@ from habitus.app import Habitus, read_settings
 from habitus.app.library.layers import revision
 from habitus.app.library.publishing import Publisher
 from habitus.app.operation.people import Person, Role, open_people
-from habitus.app.operation.readiness import Readiness, readiness
 from habitus.app.review.inbox import waiting
+from habitus.app.sharing.reaching import Readiness, readiness
 from habitus.errors import Refused, UserError, did_you_mean
 from habitus.mcp.client import Client
 from habitus.mcp.prompting import blank_of, prompt

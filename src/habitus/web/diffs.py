@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from habitus.app.library.comparing import FileChange
+from habitus.app.library.content import FileChange
 
 _AROUND = 2  # equal lines that are shown beside a change
 _LONGEST = 4000  # lines of a text; a longer one is compared as a whole

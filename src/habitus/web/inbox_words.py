@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from habitus.app.library.comparing import FileChange
+from habitus.app.library.content import FileChange
 from habitus.app.review.inbox import InboxItem
 from habitus.memory.model import Engram
 from habitus.skills.review import Action, Proposal, ProposalState

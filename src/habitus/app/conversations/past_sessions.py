@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from habitus.agent.history import unpack
 from habitus.agent.stream import about
 from habitus.agent.user_input import names_in
-from habitus.app.whose import whose
+from habitus.app.home import whose
 from habitus.errors import NotFound, did_you_mean
 from habitus.events import ToolCall
 from habitus.journal.journal import Journal, effective

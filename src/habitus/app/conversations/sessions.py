@@ -22,13 +22,13 @@ from habitus.agent.stream import AskPerson, TimedPerson, nobody
 from habitus.agent.toolbox import standard_tools
 from habitus.agent.transcription import local_transcriber
 from habitus.agent.view import OtherFiles, View, sandbox_services
-from habitus.app.conversations.calling import SessionCalls
+from habitus.app.conversations.command_lines import SessionCalls
 from habitus.app.conversations.running_code import ENVIRONMENTS, open_given, open_scratchpads, readable
 from habitus.app.growth.curating import tidy
 from habitus.app.growth.learning import open_learner
 from habitus.app.home import AWAY, Home
 from habitus.app.home_directory import PADS, WAITING
-from habitus.app.library import packages
+from habitus.app.library import trusting
 from habitus.app.library.layers import may_have_tools
 from habitus.app.sharing import standing_in
 from habitus.app.sharing.carrying import catch_up
@@ -252,9 +252,9 @@ def _scratchpads(
     return open_scratchpads(
         home,
         f"{PADS}/{session}",
-        packages.asking(home, ask),
+        trusting.asking(home, ask),
         services,
         given,
         read,
-        begin_with=lambda: packages.allowed_packages(home),
+        begin_with=lambda: trusting.allowed_packages(home),
     )

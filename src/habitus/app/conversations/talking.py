@@ -14,7 +14,7 @@ from habitus.agent.background import LoopThread, in_thread
 from habitus.agent.conversation import new_id
 from habitus.agent.session import Session
 from habitus.agent.stream import Consent, Done, Question, TurnEvent, nobody
-from habitus.app.conversations.keeping import Keeper
+from habitus.app.conversations.hosting import Keeper
 from habitus.app.conversations.models import model_names, models, refuse_in_chat
 from habitus.app.conversations.running_code import open_tools
 from habitus.app.conversations.sessions import open_session

@@ -17,7 +17,7 @@ from habitus.agent.tools.registry import Reach, Registry, Running, Tool, is_capp
 from habitus.agent.tools.scratchpad import scratchpad
 from habitus.agent.tools.stage_tools import code_tools, last_said, show_recipe_run
 from habitus.app.conversations.running_code import open_scratchpads
-from habitus.app.growth import observing
+from habitus.app.growth import mining
 from habitus.app.growth.mining import MOST_TURNS
 from habitus.app.home import Home
 from habitus.app.home_directory import PADS
@@ -99,7 +99,7 @@ def of_recipe(home: Home, recipe: SkillRecipe) -> Uses | None:
     calls = [
         (turn, call)
         for turn in _past(home.settings, home.journal)
-        if (seen := observing.observe_turn(turn)).ok
+        if (seen := mining.observe_turn(turn)).ok
         for call in seen.calls
         if call.name == recipe.name and call.success and _can_be_a_case(call)
     ]
@@ -115,7 +115,7 @@ def of_recipe(home: Home, recipe: SkillRecipe) -> Uses | None:
     ]
     return Uses(
         told="\n\n".join(told),
-        evidence=f"its recipe `{recipe.name}` was {observing.when([turn for turn, _ in calls])}",
+        evidence=f"its recipe `{recipe.name}` was {mining.when([turn for turn, _ in calls])}",
         parameters=_as_used(recipe.plan.schema, [call.arguments for _, call in calls]),
         recorded=_recorded_cases(calls),
         recipe=recipe,
@@ -159,17 +159,15 @@ def of_steps(home: Home, skill: Listed) -> Uses:
     """The steps, and the cells that were run where they were followed; there is nothing to compare a draft with."""
     cells: list[tuple[Turn, list[ObservedCall]]] = []
     for turn in _past(home.settings, home.journal):
-        seen = observing.observe_turn(turn)
+        seen = mining.observe_turn(turn)
         ran = [call for call in seen.calls if call.name == SCRATCHPAD and call.success and call.arguments.get("code")]
-        if seen.ok and ran and skill.name in observing.chosen_skills(turn):
+        if seen.ok and ran and skill.name in mining.chosen_skills(turn):
             cells.append((turn, ran))
     told = _procedure(home.skills, f"{skill.name}@{skill.layer}")
     for turn, ran in cells[-_SHOWN_USES:]:
-        told += [f"# A request: {observing.quote_request(turn)}", *(_use(call, call.result) for call in ran)]
+        told += [f"# A request: {mining.quote_request(turn)}", *(_use(call, call.result) for call in ran)]
     turns = [turn for turn, _ in cells]
-    evidence = (
-        f"its steps were followed with code: {observing.when(turns)}" if turns else "nobody followed it with code"
-    )
+    evidence = f"its steps were followed with code: {mining.when(turns)}" if turns else "nobody followed it with code"
     return Uses(told="\n\n".join(told), evidence=evidence)
 
 

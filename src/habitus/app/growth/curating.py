@@ -24,12 +24,25 @@ if TYPE_CHECKING:
     from habitus.app.growth.climbing import Climb
     from habitus.app.growth.verdicts import Due
     from habitus.app.home import Home
-    from habitus.app.library.duplicates import Duplicate
+
+    pass
     from habitus.memory.cortex import Cortex
     from habitus.skills.review import Proposal
     from habitus.tools.model import Regression
     from habitus.tools.tools import Tools
 
+
+import re
+from collections.abc import Iterator
+
+from habitus.app.home import Home
+from habitus.errors import Refused
+from habitus.skills import trees
+from habitus.skills.library import Library
+from habitus.skills.lint import DUPLICATE
+from habitus.skills.listing import Listed
+from habitus.skills.model import Actor, Author, Counters, Source, Stage
+from habitus.skills.review import Action, Change, Proposal, Review
 
 _MOST_RULES = 10_000
 
@@ -72,14 +85,15 @@ async def curate(home: Home, *, apply: bool, model: str = "") -> Curation:
     # The arithmetic of evidence and the reading of the journal, for those who curate.
     from habitus.app.growth import verdicts
     from habitus.app.growth.climbing import Climbing, drafting
-    from habitus.app.growth.recounting import recount
-    from habitus.app.library import duplicates
+    from habitus.app.growth.verdicts import recount
+
+    pass
 
     climbing = Climbing(home)
     if not apply:
         due = verdicts.due(home)
         known = (_verdict_step(one) for one in due if one.transition is not Transition.CLIMB)
-        same = (_merge_step(pair) for pair in duplicates.find_duplicates(home))
+        same = (_merge_step(pair) for pair in find_duplicates(home))
         climbs = map(_climb, climbing.due(due))
         aged = tidy(home.memory, dry_run=True, is_thorough=True)
         tools = _due_tools(home)
@@ -91,10 +105,8 @@ async def curate(home: Home, *, apply: bool, model: str = "") -> Curation:
         due = verdicts.due(home)
         others = [one for one in due if one.transition is not Transition.CLIMB]
         proposed = [_verdict_step(one, proposal) for one, proposal in verdicts.carry_out(home, others)]
-        pairs = duplicates.find_duplicates(home)
-        merged = [
-            _merge_step(pair, made) for pair in pairs if (made := duplicates.propose(home.skills, home.review, pair))
-        ]
+        pairs = find_duplicates(home)
+        merged = [_merge_step(pair, made) for pair in pairs if (made := propose(home.skills, home.review, pair))]
         climbed = [_climb(await climbing.carry_out(one, drafter)) for one in climbing.due(due)]
     aged = tidy(home.memory, is_thorough=True)
     steps = (*looked_at, *_missed_triggers(home), *proposed, *merged, *climbed, *aged)
@@ -103,7 +115,7 @@ async def curate(home: Home, *, apply: bool, model: str = "") -> Curation:
 
 def _missed_triggers(home: Home) -> list[CuratorStep]:
     """Requests that should bring a skill up, as it says itself, and do not."""
-    from habitus.app.library.evaluating import evaluate_skill
+    from habitus.app.library.explaining import evaluate_skill
 
     steps = []
     for item in home.skills.listing():
@@ -224,3 +236,79 @@ def _came_to(name: str, report: Regression) -> str:
         return f"its cases could not be run: {report.results[0].outcome.reason}"
     failed = f"{len(report.failed_cases)} of {len(report.results)} cases fail"
     return f"{failed}, and it is degraded; see 'habitus tools test {name}'"
+
+
+_MARK = re.compile(r"^(?:[-*+]|\d+[.)])\s+")  # of a line in a list
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Duplicate:
+    """`added` are the lines that only the lesser one has."""
+
+    better: Listed
+    lesser: Listed
+    likeness: float
+    added: tuple[str, ...]
+
+    @property
+    def reason(self) -> str:
+        return f"'{self.lesser.name}' says much the same as '{self.better.name}' ({self.likeness:.2f})."
+
+    @property
+    def change(self) -> str:
+        if not self.added:
+            return f"remove {self.lesser.name}, which adds nothing"
+        return f"put what only {self.lesser.name} says into {self.better.name}"
+
+
+def find_duplicates(home: Home) -> Iterator[Duplicate]:
+    """Pairs of the person's own skills; each skill is in one pair at most, and in none while a change of it waits."""
+    seen = home.skills.snapshot()
+    own = {item.name: item for item in seen.listing if _is_own(home.skills, item)}
+    busy = {proposal.change.name for proposal in home.review.list(with_contents=False)}
+    for name, near in home.finder.neighbours(DUPLICATE, at=seen).items():
+        for hit in near:
+            pair = {name, hit.id}
+            if pair <= own.keys() and not pair & busy:
+                busy |= pair
+                better, lesser = sorted((own[one] for one in pair), key=lambda item: _rank(home.skills, item))
+                if lesser.summary is not None and lesser.summary.stages == {Stage.STEPS}:
+                    added = _missing_lines(home.skills, better, lesser)
+                    yield Duplicate(better=better, lesser=lesser, likeness=hit.score, added=added)
+
+
+def _is_own(skills: Library, item: Listed) -> bool:
+    is_ours = item.summary is not None and item.summary.source is not Source.IMPORTED
+    return is_ours and item.state is State.OK and skills.layer(item.layer).can_write
+
+
+def _rank(skills: Library, item: Listed) -> tuple[int, int, str, str]:
+    """More stages first, then what served more often, then the older one."""
+    assert item.summary is not None
+    served = sum(skills.counters(f"{item.name}@{item.layer}").values(), Counters()).succeeded
+    return -len(item.summary.stages), -served, str(item.summary.created_on), item.name
+
+
+def _missing_lines(skills: Library, better: Listed, lesser: Listed) -> tuple[str, ...]:
+    kept, other = (skills.load(f"{item.name}@{item.layer}").body for item in (better, lesser))
+    known = {_plain(line) for line in kept.splitlines()}
+    return tuple(line for line in other.splitlines() if _plain(line) not in known)
+
+
+def _plain(line: str) -> str:
+    return " ".join(_MARK.sub("", line.strip()).casefold().split()).rstrip(".")
+
+
+def propose(skills: Library, review: Review, pair: Duplicate) -> Proposal | None:
+    """Nothing where a person has turned it down."""
+    author = Author(actor=Actor.JOB, name="curator", reason=pair.reason)
+    item = pair.better if pair.added else pair.lesser
+    change = Change(action=Action.REMOVE, name=item.name, layer=item.layer)
+    if pair.added:
+        _, tree, skill = skills.own_copy(item)
+        body = "\n".join([skill.body.rstrip(), "", f"## From {pair.lesser.name}", "", *pair.added, ""])
+        change = replace(change, action=Action.WRITE, tree=trees.with_skill(tree, replace(skill, body=body)))
+    try:
+        return review.propose(change, author, [pair.reason])
+    except Refused:
+        return None

@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 
 from habitus.app.conversations import models
 from habitus.app.growth.improvable import PRACTICE_ROUNDS, Wish, contrasts, open_ledger, open_subject, practice_rollouts
-from habitus.app.growth.program_solver import open_program_solver
 from habitus.app.growth.rollouts import Rollouts, by_turns
-from habitus.app.growth.solving import OwnAgent, Solver, throw_away_home
+from habitus.app.growth.solving import OwnAgent, Solver, open_program_solver, throw_away_home
 from habitus.app.home import Home
 from habitus.errors import HabitusError, Invalid, NotFound, Refused
 from habitus.evidence.gate import GateVerdict

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from habitus.app.growth.evidence import chosen_items, observations
 from habitus.app.growth.improvable import open_ledger
 from habitus.app.home import Home
-from habitus.app.library.selecting import select
+from habitus.app.library.explaining import select
 from habitus.evidence.findings import sums_of
 from habitus.evidence.lift import Effect, estimates
 from habitus.evidence.model import ItemKind

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from habitus.app.growth.remedies import remedy_of
 from habitus.app.home import Clock
 from habitus.errors import NotFound
 from habitus.learning.acc.monitor import Mode
@@ -23,6 +22,32 @@ from habitus.settings import AccMode, MemoryMode
 
 if TYPE_CHECKING:
     from habitus.app.home import Home
+
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import cached_property
+from pathlib import Path
+
+from habitus.agent.memory import SessionMemory
+from habitus.agent.record import explicit
+from habitus.agent.recorder import judge as keep_judgement
+from habitus.app.home import Home
+from habitus.events import OutcomeKind
+from habitus.journal.model import TurnOutcome
+from habitus.learning.remedies import wording
+from habitus.learning.remedies.commands import shell_text
+from habitus.learning.remedies.findings import ENOUGH, Coverage, Findings, Held, ProposedRule, Recurring, findings
+from habitus.learning.remedies.sessions import SessionFacts, SessionReader
+from habitus.learning.remedies.store import Stamp, StudiedFiles, stamp_of
+from habitus.learning.transcripts.ledger import How
+from habitus.learning.transcripts.model import Said, TranscriptTurn
+from habitus.learning.transcripts.study import Studied, Taught
+from habitus.memory.model import Draft, Engram, Kind, Scope, TrustLevel
+from habitus.skills.layers import project_root
+from habitus.text import one_line
 
 
 def open_learner(
@@ -84,3 +109,249 @@ def open_applier(home: Home, keeper: LessonKeeper, redactor: Redactor) -> Applie
 def turn_ledger(shared: sa.Engine, clock: Clock) -> TurnLedger:
     """Which turns of transcripts have been learned from."""
     return TurnLedger(shared, clock=clock)
+
+
+_LATEST = 100  # sessions of our own that a quick look reads
+MOST_FAILURES = 50  # in a report
+JOURNAL = "journal:"  # how our own sessions are named among the files
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToldFailure:
+    """What fails again and again, and what it cost."""
+
+    what: str
+    tool: str
+    project: str
+    sessions: int
+    calls: int
+    minutes: float
+    last: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToldLesson:
+    """A lesson or a rule that could be kept, with what it rests on."""
+
+    text: str
+    kind: str
+    evidence: str
+    project: str
+    sessions: int
+    traces: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToldRemedies:
+    failures: tuple[ToldFailure, ...] = ()
+    lessons: tuple[ToldLesson, ...] = ()
+    candidates: tuple[ToldLesson, ...] = ()
+    rules: tuple[ToldLesson, ...] = ()
+    coverage: Coverage = field(default_factory=Coverage)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Repeated:
+    """A failure that comes again and again, with what helped against it where that is known."""
+
+    failure: ToldFailure
+    remedy: str = ""
+    is_open: bool = False  # nothing like it has worked so far
+
+
+@dataclass
+class Gathering:
+    """The facts of the sessions that are read, and those that earlier runs have kept."""
+
+    home: Home
+    only_new: bool = False  # go on from the last run that kept something
+    _readers: dict[tuple[str, str], SessionReader] = field(default_factory=dict)
+    _stamps: dict[str, Stamp] = field(default_factory=dict)
+    _found: Findings | None = None
+
+    def begin(self, path: Path) -> bool:
+        """Whether the file has something to read."""
+        return self._is_wanted(str(path), stamp_of(path))
+
+    def _is_wanted(self, file: str, stamp: Stamp) -> bool:
+        if self.only_new and self._known_stamps.get(file) == stamp:
+            return False
+        self._stamps[file] = stamp  # as it was before it was read: what is added meanwhile is read the next time
+        return True
+
+    def take(self, studied: Studied) -> None:
+        key = str(studied.file), studied.transcript
+        if key not in self._readers:
+            project = project_of(studied.project)
+            self._readers[key] = SessionReader(session=studied.transcript, project=project, file=studied.file.name)
+        self._readers[key].take(studied.turn)
+
+    def take_journal(self, limit: int = 10_000) -> int:
+        """Our own sessions, and those of other loops that took turns of ours, the latest; how many there are."""
+        user, journal = self.home.settings.user, self.home.journal
+        sessions = journal.sessions(limit=limit, user=user)
+        for kept in sessions:
+            if not self._is_wanted(f"{JOURNAL}{kept.id}", (kept.turns, int(kept.last_turn_on.timestamp() * 1e6))):
+                continue
+            reader = self._readers[f"{JOURNAL}{kept.id}", kept.id] = SessionReader(session=kept.id, file=kept.id)
+            for turn in (one for one in journal.turns_of(kept.id, user=user) if one.is_real):
+                said = Said(words=turn.request, at=turn.started_on.isoformat())
+                reader.take(TranscriptTurn(id=turn.id, events=turn.events, said=(said,)))
+        return len(sessions)
+
+    def findings(self) -> Findings:
+        if self._found is None:
+            earlier = self._store().facts(without=self._stamps)
+            self._found = findings([*earlier, *(reader.facts() for reader in self._readers.values())])
+        return self._found
+
+    def report(self) -> ToldRemedies:
+        found, now = self.findings(), self.home.clock()
+        return ToldRemedies(
+            failures=tuple(map(_failure, found.failures[:MOST_FAILURES])),
+            lessons=tuple(_lesson(held, wording.evidence(held, now)) for held in found.lessons),
+            candidates=tuple(_lesson(held, wording.evidence(held, now)) for held in found.candidates),
+            rules=tuple(_rule(rule, wording.rule_evidence(rule, now)) for rule in found.rules),
+            coverage=found.coverage,
+        )
+
+    def proposals(self) -> list[Taught]:
+        """The lessons that held and the rules that were meant for good, each to be decided once."""
+        found, now, user = self.findings(), self.home.clock(), self.home.settings.user
+        made = [
+            (wording.draft_lesson(each, now=now, user=user, project=each.project), each.traces)
+            for each in found.lessons
+        ]
+        made += [
+            (wording.drafted_rule(each, now=now, user=user, project=each.project), each.traces)
+            for each in found.rules
+            if each.is_lesson
+        ]
+        return [
+            Taught(digests=tuple(_digest(draft, trace) for trace in traces), how=How.REMEDIES, drafts=(draft,))
+            for draft, traces in made
+        ]
+
+    def keep(self) -> None:
+        """Remember what was read, so that the next run goes on from here."""
+        facts: dict[str, list[SessionFacts]] = {file: [] for file in self._stamps}
+        for (file, _), reader in self._readers.items():
+            facts[file].append(reader.facts())
+        for file, of_file in facts.items():
+            self._store().keep(file, self._stamps[file], of_file)
+
+    @cached_property
+    def _known_stamps(self) -> dict[str, Stamp]:
+        return self._store().stamps()
+
+    def _store(self) -> StudiedFiles:
+        kept_for = timedelta(days=self.home.settings.retention.turn_days)
+        return StudiedFiles(self.home.local, clock=self.home.clock, kept_for=kept_for)
+
+
+def repeated_failures(home: Home, most: int = 10) -> tuple[Repeated, ...]:
+    """What cost most in the last sessions here and in all transcripts that were studied. Nothing is kept by looking."""
+    gathering = Gathering(home, only_new=True)
+    gathering.take_journal(_LATEST)
+    found = gathering.findings()
+    again = [each for each in found.failures if each.sessions >= ENOUGH][:most]
+    ways = (*found.lessons, *found.candidates)
+    return tuple(Repeated(failure=_failure(each), remedy=_way(each, ways), is_open=each.is_open) for each in again)
+
+
+def _way(failure: Recurring, ways: Iterable[Held]) -> str:
+    fitting = (way for way in ways if failure.signature in way.signatures and way.project in ("", failure.project))
+    return next((wording.lesson(way) for way in fitting), "")
+
+
+def remedy_for(home: Home, tool: str, arguments: object, error: str, project: str = "") -> str:
+    """What memory knows to help against this failure, in a sentence; empty where it knows nothing.
+
+    `arguments` is what the tool was called with, parsed or as JSON; `project` a directory, the current one by default.
+    """
+    where = project_of(project) if project else home.project
+    return wording.remedy_for(_in_sight(home.memory, where), tool, arguments, error)
+
+
+def remedy_of(memory: Cortex, call: Call, project: str) -> str:
+    """The same for a call of a session that is going on."""
+    return wording.remedy_of(_in_sight(memory, project), call)
+
+
+def _in_sight(memory: Cortex, project: str) -> Iterable[Engram]:
+    lessons = memory.list_lessons("all", limit=100_000, kind=Kind.LESSON)
+    return (lesson for lesson in lessons if lesson.scope is not Scope.PROJECT or lesson.owner == project)
+
+
+def project_of(place: str) -> str:
+    """The project that a directory belongs to, where it is on this machine; else as the transcript has it."""
+    path = Path(place)
+    return str(project_root(path)) if place and path.is_dir() else place
+
+
+def _digest(draft: Draft, trace: str) -> str:
+    return hashlib.sha256(f"{draft.project}\n{draft.text}\n{trace}".encode()).hexdigest()
+
+
+def apply_decisions(taught: Taught, said: Mapping[str, str | None]) -> Taught:
+    """As a person decided about each text: in their words and with their trust, or not at all."""
+    texts = ((draft, said[draft.text]) for draft in taught.drafts)
+    kept = [replace(draft, text=text, trust=TrustLevel.USER) for draft, text in texts if text is not None]
+    return replace(taught, drafts=tuple(kept))
+
+
+def _failure(each: Recurring) -> ToldFailure:
+    return ToldFailure(
+        what=f"{shell_text(each.words[:6])}: {each.signature}" if each.words else each.signature,
+        tool=each.tool,
+        project=each.project,
+        sessions=each.sessions,
+        calls=each.calls,
+        minutes=round(each.seconds / 60, 1),
+        last=each.last,
+    )
+
+
+def _lesson(held: Held, evidence: str) -> ToldLesson:
+    return ToldLesson(
+        text=wording.lesson(held),
+        kind=Kind.LESSON.value,
+        evidence=evidence,
+        project=held.project,
+        sessions=held.sessions,
+        traces=held.traces,
+    )
+
+
+def _rule(rule: ProposedRule, evidence: str) -> ToldLesson:
+    return ToldLesson(
+        text=rule.correction.text,
+        kind=rule.correction.kind.value,
+        evidence=evidence,
+        project=rule.project,
+        sessions=rule.times,
+        traces=rule.traces,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judged:
+    turn: str
+    request: str
+    outcome: TurnOutcome
+
+
+def judge(home: Home, turn: str, *, ok: bool, by: str, reason: str = "") -> Judged:
+    """`turn` is its id, or the one that the caller gave it. An admin may judge everybody's."""
+    home.refuse_if_read_only()
+    user = None if home.settings.is_admin else home.settings.user
+    kind = OutcomeKind.OK if ok else OutcomeKind.FAILED
+    said = explicit(kind, one_line(by), home.redact(one_line(reason)))
+    judged = home.journal.brief(turn, user=user)
+    if judged is None:  # its words may have gone, and still it counts
+        return Judged(turn=home.journal.judge(turn, said, user=user), request="", outcome=said)
+    is_own = judged.user == home.settings.user
+    cortex = home.memory if is_own else home.open_memory(user=judged.user)
+    memory = SessionMemory(cortex=cortex, user=judged.user, project=home.project)
+    keep_judgement(home.journal, home.finder, memory, judged.id, said, user=judged.user)
+    return Judged(turn=judged.id, request=judged.request, outcome=said)

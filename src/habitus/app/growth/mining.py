@@ -9,28 +9,31 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from habitus.agent.history import unpack
-from habitus.app.growth import observing
 from habitus.app.home import Home
 from habitus.app.home_directory import weights_folder
 from habitus.app.library import saving
 from habitus.app.library.content import near_duplicates
 from habitus.errors import HabitusError
+from habitus.events import EventKind, OutcomeKind
 from habitus.files import Tree, file_of
-from habitus.journal.model import Turn
+from habitus.journal.journal import effective
+from habitus.journal.model import Place, Turn
 from habitus.learning.asking import PATIENCE_S
 from habitus.learning.budget import Budget
+from habitus.learning.remedies import calls
 from habitus.learning.requests import alike
 from habitus.learning.transcripts.study import Studied, study
-from habitus.llm.model import Message, Model
+from habitus.llm.model import Answered, Message, Model, Returned
 from habitus.recipes.mining import Mined, as_steps, mine
-from habitus.recipes.observed import ObservedTurn
+from habitus.recipes.observed import ObservedCall, ObservedTurn
 from habitus.recipes.plan import tool_name_of
 from habitus.recipes.sequences import SESSIONS, TURNS
 from habitus.redact import MARKER
@@ -116,7 +119,7 @@ class Mining:
     def take(self, studied: Studied) -> None:
         """A turn of another agent."""
         if len(self._elsewhere) < MOST_TURNS:
-            turn, seen = observing.observed_elsewhere(studied, self._home.clock())
+            turn, seen = observed_elsewhere(studied, self._home.clock())
             self._turns[turn.id], self._elsewhere[turn.id] = turn, seen
 
     def look(self) -> None:
@@ -141,7 +144,7 @@ class Mining:
         recipes = {recipe.name for recipe in self._recipes}
         done: dict[str, ObservedTurn] = {}
         for turn in self._home.journal.past(limit=MOST_TURNS, user=self._home.settings.user):
-            done[turn.id] = observing.observe_turn(turn, without=recipes)
+            done[turn.id] = observe_turn(turn, without=recipes)
             self._turns[turn.id] = replace(turn, messages=(), events=())  # all that was said would fill the memory
         return done
 
@@ -163,13 +166,13 @@ class Mining:
 
     def _of_sequence(self, found: Mined) -> _Draft | None:
         turns = [self._turns[one.turn] for one in found.occurrences]
-        used = Counter(name for turn in turns for name in observing.chosen_skills(turn))
+        used = Counter(name for turn in turns for name in chosen_skills(turn))
         skill = next((name for name, count in used.most_common(1) if count * 2 > len(turns)), "")
-        evidence = (observing.when(turns), *_runs(found))
+        evidence = (when(turns), *_runs(found))
         if not set(found.tools) <= self._ours:
             return None if skill else self._steps(found, turns, evidence)
         name = next(name for name in _names_with_numbers(found.recipe.name) if tool_name_of(name) not in self._taken)
-        recipe = replace(found.recipe, name=name, prose=observing.describe_use(turns))
+        recipe = replace(found.recipe, name=name, prose=describe_use(turns))
         place = self._place(skill) if skill else None
         layer, before = place or (USER, {})
         if place is None:
@@ -213,16 +216,14 @@ class Mining:
         made = {draft.suggestion.skill for draft in self._drafts}
         name = names.unique_name(title, lambda name: name in waiting | made or self._home.skills.is_taken(name))
         described = f"{title[:1].upper()}{title[1:]}, as it was done {len(turns)} times."
-        return Skill(
-            name=name, title=title, description=described, when_to_use=observing.describe_use(turns), body=body
-        )
+        return Skill(name=name, title=title, description=described, when_to_use=describe_use(turns), body=body)
 
     # Requests
 
     def _wishes(self, turns: Sequence[Turn]) -> Iterator[list[Turn]]:
         """Requests for the same that were served well without a skill, often enough."""
         proposed = {turn for one in self._earlier for turn in one.change.details[_MINED].get("turns", ())}
-        without = [turn for turn in turns if turn.request.strip() and not observing.chosen_skills(turn)]
+        without = [turn for turn in turns if turn.request.strip() and not chosen_skills(turn)]
         for group in alike(
             [turn.request for turn in without],
             encoder(self._home.settings.search.encoder, weights_folder(self._home.settings)),
@@ -235,11 +236,11 @@ class Mining:
     def _of_requests(self, turns: Sequence[Turn], done: dict[str, ObservedTurn]) -> _Draft:
         tools = Counter(tuple(dict.fromkeys(call.name for call in done[turn.id].calls)) for turn in turns)
         ((usual, _),) = tools.most_common(1)
-        asked = list(dict.fromkeys(f"- {observing.quote_request(turn)}" for turn in reversed(turns)))[:_LISTED]
+        asked = list(dict.fromkeys(f"- {quote_request(turn)}" for turn in reversed(turns)))[:_LISTED]
         used = [f"{number}. `{tool}`" for number, tool in enumerate(usual, 1)]
         body = "\n".join(["Asked for again and again:", "", *asked, "", "What was called, as a rule:", "", *used, ""])
         title = " ".join(one_line(turns[-1].request).split()[:6])
-        return _of_skill(self._new_skill(title, turns, body), turns, (observing.when(turns), "no skill was used"))
+        return _of_skill(self._new_skill(title, turns, body), turns, (when(turns), "no skill was used"))
 
     # What a person wants done with it
 
@@ -270,7 +271,7 @@ class Mining:
                 continue
             kept = (unpack(message) for message in self._messages_of(draft.suggestion.turns))
             messages: list[Message] = [message for message in kept if message is not None]
-            asked = [observing.quote_request(self._turns[id]) for id in draft.suggestion.turns[-_LISTED:]]
+            asked = [quote_request(self._turns[id]) for id in draft.suggestion.turns[-_LISTED:]]
             hint = f"How to serve requests like these: {'; '.join(asked)}"
             try:
                 skill = await saving.draft(self._home, paid, messages, hint, patience_s=PATIENCE_S)
@@ -346,3 +347,86 @@ def _runs(found: Mined) -> list[str]:
         given = one_line(json.dumps(told, ensure_ascii=False))[:200]
         runs.append(f"turn {one.turn} with {given}" if told else f"turn {one.turn}")
     return [f"it makes the very calls of all {len(found.occurrences)} again, such as {'; '.join(runs)}"]
+
+
+ASIDE = names.BUILT_IN_TOOLS - {"scratchpad"}  # they look at skills or keep them; the work is done by others
+_SAID_ALOUD = ("one_line_description", "estimated_execution_time_seconds")  # what a call says of itself
+_SHOWN_REQUESTS, _LONGEST_REQUEST = 3, 100
+
+
+def observe_turn(turn: Turn, *, without: Collection[str] = ()) -> ObservedTurn:
+    """A turn of the journal as mining looks at it, ours or another's; calls that only look at skills are left out."""
+    messages = [message for kept in turn.messages if (message := unpack(kept)) is not None]
+    results = {message.call: message for message in messages if isinstance(message, Returned)}
+    went_well = {
+        str(event.detail.get("id"))
+        for event in turn.events
+        if event.kind is EventKind.TOOL_RESULT and event.detail.get("success") is True
+    }
+    done = []
+    for call in (call for message in messages if isinstance(message, Answered) for call in message.calls):
+        arguments = _arguments(call.arguments)
+        if arguments is None or call.name in ASIDE or call.name in without:
+            continue
+        came = results.get(call.id)
+        ok, result = (call.id in went_well, came.content) if came is not None else (False, "")
+        done.append(ObservedCall(name=call.name, arguments=arguments, result=result, success=ok))
+    judged = effective(turn.outcomes)
+    is_good = judged is not None and judged.kind is OutcomeKind.OK
+    return ObservedTurn(session=turn.session, turn=turn.id, calls=done, ok=is_good)
+
+
+def observed_elsewhere(studied: Studied, now: datetime) -> tuple[Turn, ObservedTurn]:
+    """A turn of another agent's transcript: as the journal would have it, and as mining looks at it."""
+    turn, made = studied.turn, calls.calls(studied.turn.events, project=studied.project)
+    done = [
+        ObservedCall(
+            name=call.name,
+            arguments={"command": call.command} if call.command else call.whole,
+            success=call.has_worked and not (call.command or call.summary).endswith(calls.CUT),
+        )
+        for call in made
+    ]
+    session, id = f"{studied.file.stem} {studied.transcript}", studied.trace
+    asked = turn.said[0].words if turn.said else ""
+    kept = Turn(id=id, session=session, request=asked, started_on=calls.moment(studied.began) or now)
+    return kept, ObservedTurn(session=session, turn=id, calls=done, ok=bool(done) and done[-1].success is True)
+
+
+def _arguments(text: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict):
+        return None
+    return {key: item for key, item in value.items() if key not in _SAID_ALOUD}
+
+
+def chosen_skills(turn: Turn) -> set[str]:
+    """The skills that a turn used because of what was asked."""
+    return {
+        one.name
+        for one in turn.selected
+        if one.place is Place.LOADED or (one.place is Place.EAGER and one.reason != "always_include")
+    }
+
+
+def when(turns: Sequence[Turn]) -> str:
+    """How often and when, for a person to judge by."""
+    days: list[datetime] = sorted(turn.started_on for turn in turns)
+    first, last = (f"{day:%Y-%m-%d}" for day in (days[0], days[-1]))
+    sessions = len({turn.session for turn in turns})
+    span = f"on {first}" if first == last else f"from {first} to {last}"
+    return f"done in {len(turns)} turns of {sessions} sessions, {span}"
+
+
+def describe_use(turns: Sequence[Turn]) -> str:
+    """When to use it, in the words it was asked for."""
+    said = dict.fromkeys(quote_request(turn) for turn in reversed(turns) if turn.request.strip())
+    return f"Requests such as {'; '.join(list(said)[:_SHOWN_REQUESTS])}." if said else ""
+
+
+def quote_request(turn: Turn) -> str:
+    text = one_line(turn.request)
+    return f"“{text if len(text) <= _LONGEST_REQUEST else text[: _LONGEST_REQUEST - 1] + '…'}”"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from habitus.agent.history import unpack
 from habitus.agent.record import is_correction
-from habitus.app.growth import observing, studying
+from habitus.app.growth import mining, studying
 from habitus.app.growth.mining import MOST_TURNS
 from habitus.app.home import Home
 from habitus.app.home_directory import weights_folder
@@ -103,12 +103,12 @@ def _known_ids(home: Home) -> set[str]:
 
 def _in_journal(home: Home) -> Iterator[_Served]:
     for turn in home.journal.past(limit=MOST_TURNS, user=home.settings.user):
-        done = observing.observe_turn(turn)
+        done = mining.observe_turn(turn)
         if done.ok and turn.request.strip():
             answers = (message for kept in turn.messages if isinstance(message := unpack(kept), Answered))
             reply = next((one.text for one in reversed(list(answers)) if one.text.strip()), "")
             kept = replace(turn, messages=(), events=())  # all that was said would fill the memory
-            yield _Served(turn=kept, done=done, skills=frozenset(observing.chosen_skills(turn)), reply=reply)
+            yield _Served(turn=kept, done=done, skills=frozenset(mining.chosen_skills(turn)), reply=reply)
 
 
 def _in_transcripts(home: Home) -> Iterator[_Served]:
@@ -118,7 +118,7 @@ def _in_transcripts(home: Home) -> Iterator[_Served]:
         study(path, home.redactor, turns.append)
     for one, after in pairwise(turns):
         goes_on = (one.file, one.transcript) == (after.file, after.transcript) and bool(after.turn.said)
-        turn, done = observing.observed_elsewhere(one, home.clock())
+        turn, done = mining.observed_elsewhere(one, home.clock())
         if goes_on and done.ok and turn.request.strip() and not is_correction(after.turn.said[0].words):
             used = frozenset(names.canonical(use.skill) for use in one.skill_uses)
             yield _Served(turn=replace(turn, user=home.settings.user), done=done, skills=used)
@@ -149,7 +149,7 @@ def _task_of_group(home: Home, members: Sequence[_Served], origin: OriginKind) -
     )
     if any(one.id == task.id for one in tasks_of(home, item.name)):
         return None
-    evidence = (observing.when([one.turn for one in members]), f"asked as {observing.quote_request(last.turn)}")
+    evidence = (mining.when([one.turn for one in members]), f"asked as {mining.quote_request(last.turn)}")
     return MinedTask(skill=item.name, task=task, evidence=evidence)
 
 

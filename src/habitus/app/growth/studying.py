@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import glob
+import json
+import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from habitus.app.conversations import models
 from habitus.app.growth import learning
+from habitus.app.growth.learning import Gathering, ToldRemedies
 from habitus.app.growth.mining import Mining, Suggestion
-from habitus.app.growth.remedies import Gathering, ToldRemedies
 from habitus.app.home import Home
-from habitus.errors import Invalid, NotFound, Refused
-from habitus.files import given_path
+from habitus.errors import HabitusError, Invalid, NotFound, Refused
+from habitus.files import given_path, write_whole
+from habitus.hosts.hook import SPOOL
 from habitus.hosts.table import STUDIED
 from habitus.learning.budget import Budget, CapReached
 from habitus.learning.post_mortem import Refusal, cells_as_json, estimate, post_mortem
@@ -26,6 +31,7 @@ from habitus.learning.transcripts.ledger import How
 from habitus.learning.transcripts.study import Applied, Failures, FileRead, Firing, Studied, Taught, firings, study
 from habitus.llm.model import Model, NoUsableAnswer, ProviderFault
 from habitus.llm.roles import Models
+from habitus.locks import try_lock
 from habitus.pause import Pause
 from habitus.redact import CountingRedactor
 from habitus.settings import MemoryMode, Settings
@@ -293,3 +299,86 @@ class Study:
             unchanged=self._unchanged,
             own_sessions=self._own,
         )
+
+
+log = logging.getLogger(__name__)
+
+OpenAt = Callable[[Path], AbstractContextManager[Home]]  # the home as seen from a working directory
+_LOCK = "learning.lock"
+TAKEN = "hooks.learning"  # the spool while it is learned from; what a killed process left is taken up again
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Noted:
+    session: str
+    transcript: Path
+    cwd: Path
+
+
+def learn_from(settings: Settings, open_at: OpenAt, *, live: Collection[str] = ()) -> int:
+    """Learn from the sessions that are over, each seen from its own project; those that go on stay noted. How many
+    transcripts were read; none while another process learns."""
+    with try_lock(settings.home / _LOCK) as held:
+        return 0 if held is None else _learned_from(settings, open_at, live)
+
+
+def _learned_from(settings: Settings, open_at: OpenAt, live: Collection[str]) -> int:
+    noted = {one.session: one for one in map(_parse_note, _take_lines(settings.home)) if one is not None}
+    over = [one for one in noted.values() if one.session not in live]
+    later = [one for one in noted.values() if one.session in live]
+    try:
+        read = sum(_learn_from(settings, open_at, one) for one in over)
+    except Refused as refused:  # nobody learns while that holds
+        log.info("Nothing is learned now: %s", refused)
+        read, later = 0, list(noted.values())
+    _put_back(settings.home, later)
+    return read
+
+
+def _learn_from(settings: Settings, open_at: OpenAt, noted: Noted) -> bool:
+    if not noted.transcript.is_file():
+        return False  # Claude Code removes old ones
+    cwd = noted.cwd if noted.cwd.is_dir() else settings.user_home
+    try:
+        with open_at(cwd) as home:
+            study = Study(home, apply=True, wants_failures=False)
+            study.read(noted.transcript)
+            study.keep()
+    except Refused:
+        raise
+    except (HabitusError, OSError) as error:
+        log.warning("Nothing was learned from %s: %s", noted.transcript, error)
+        return False
+    return True
+
+
+def _take_lines(home: Path) -> list[str]:
+    """Every line, moved out of the way of hooks that go on noting."""
+    spool, taken = home / SPOOL, home / TAKEN
+    left = taken.read_text("utf-8", "replace") if taken.exists() else ""
+    if left:
+        with suppress(FileNotFoundError):
+            left += spool.read_text("utf-8", "replace")
+            spool.unlink()
+        write_whole(taken, left.encode())
+    else:
+        with suppress(FileNotFoundError):
+            spool.replace(taken)
+            left = taken.read_text("utf-8", "replace")
+    return left.splitlines()
+
+
+def _put_back(home: Path, noted: Iterable[Noted]) -> None:
+    lines = [{"session": one.session, "transcript": str(one.transcript), "cwd": str(one.cwd)} for one in noted]
+    if lines:
+        with (home / SPOOL).open("a", encoding="utf-8") as spool:
+            spool.write("".join(f"{json.dumps(line)}\n" for line in lines))
+    (home / TAKEN).unlink(missing_ok=True)
+
+
+def _parse_note(line: str) -> Noted | None:
+    try:
+        told: Mapping[str, Any] = json.loads(line)
+        return Noted(session=str(told["session"]), transcript=Path(told["transcript"]), cwd=Path(told["cwd"] or "/"))
+    except (ValueError, KeyError, TypeError):
+        return None  # cut off by a full disk, or by another version

@@ -6,27 +6,29 @@ The rule, the rank, the budget, the gate, the copy in front. The turn, the comma
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
-from habitus.agent.choosing import near
+from habitus.agent.choosing import choose, near
 from habitus.agent.explaining import Why, explain
 from habitus.agent.session import Session
 from habitus.agent.user_input import inside
 from habitus.app.home import Home
-from habitus.app.library.selecting import select
 from habitus.errors import Invalid
 from habitus.journal.journal import Journal
 from habitus.journal.model import Place, Selected
 from habitus.search import Hit, Results
-from habitus.skills import menu
+from habitus.skills import evals, menu, names
+from habitus.skills.evals import EvalCase, EvalResult
 from habitus.skills.finding import Finder
+from habitus.skills.gates import GateContext, is_barred
 from habitus.skills.library import Library
-from habitus.skills.listing import Listed
+from habitus.skills.listing import Listed, Snapshot
 from habitus.skills.menu import Menu
 from habitus.skills.model import Summary
-from habitus.skills.selection import Request, Selection
+from habitus.skills.selection import Request, Selection, User
+from habitus.tools.tools import Tools
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,3 +141,63 @@ def _why(skills: Library, finder: Finder, item: Listed, text: str, selection: Se
     if item.layer in front.waiting:
         return replace(found, place=Place.LEFT_OUT, reason=f"{item.state.value}: {item.reason}")
     return replace(found, place=Place.LEFT_OUT, reason=f"hidden by {front.name}@{front.layer}")
+
+
+def select(home: Home, request: Request) -> Selection:
+    """With stickiness from the journal, and with the tools that a session has."""
+    snapshot = home.skills.snapshot(user=request.user.name)
+    return choose(snapshot, request, gates_at(home, snapshot, request.user), home.journal)
+
+
+def gates_at(home: Home, snapshot: Snapshot, user: User) -> GateContext:
+    """What is open to somebody who has the tools of a session."""
+    gates = home.gates(user)
+    tools = names.BUILT_IN_TOOLS | _code_tools(home.tools, snapshot, replace(gates, tools=names.BUILT_IN_TOOLS))
+    return replace(gates, tools=tools)
+
+
+def _code_tools(tools: Tools, snapshot: Snapshot, gates: GateContext) -> frozenset[str]:
+    open_here = {item.name for item in snapshot.with_code if item.summary and not is_barred(item.summary, gates)}
+    if not open_here:
+        return frozenset()
+    return frozenset(tool.name for tool in tools.active(at=snapshot) if tool.name in open_here)
+
+
+def record(home: Home, name: str, case: EvalCase) -> None:
+    """Keep a case beside the skill; the same request again corrects the earlier one."""
+    item = home.skills.find(name)
+    content = evals.with_case(home.skills.tree(name), item.name, case)
+    home.skills.edit_file(name, evals.FILE, content, home.person("recorded a case"))
+
+
+def evaluate(home: Home, name: str | None = None) -> tuple[EvalResult, ...]:
+    """Try every case of one skill, or of all."""
+    library = home.skills
+    chosen = [library.find(name)] if name else library.listing()
+    return tuple(result for item in chosen if item.summary is not None for result in evaluate_skill(home, item))
+
+
+def evaluate_skill(home: Home, item: Listed) -> tuple[EvalResult, ...]:
+    """The cases of one skill as it is listed."""
+    tree = home.skills.layer(item.layer).store.tree(item.name) or {}
+    return tuple(_evaluate_case(home, item.name, case) for case in evals.read(item.name, tree))
+
+
+def _evaluate_case(home: Home, name: str, case: EvalCase) -> EvalResult:
+    triggered, detail = _comes_up(home, name, case.query)
+    return EvalResult(name=name, triggered=triggered, detail=detail, **asdict(case))
+
+
+def _comes_up(home: Home, name: str, query: str) -> tuple[bool, str]:
+    """Whether a skill comes up for a request: by a rule, or among the first of what fits."""
+    selection = select(home, request_of(home, query))
+    for choice in selection.eager:
+        if choice.name == name:
+            return True, choice.reason
+    on_menu = {summary.name for summary in selection.menu}
+    results = home.finder.search(query, k=max(evals.OFFERED, 10), among=on_menu)
+    ranked = [hit.id for hit in results.hits]
+    rank = ranked.index(name) + 1 if name in ranked else None
+    first = ranked[0] if ranked else "nothing"
+    detail = f"rank {rank}, first is {first}" if rank else f"not found, first is {first}"
+    return results.fits and rank is not None and rank <= evals.OFFERED, detail

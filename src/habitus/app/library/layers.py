@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 import habitus as package
 from habitus import sql
-from habitus.app.whose import refuse_unless_admin
+from habitus.app.home import refuse_unless_admin
 from habitus.skills.layers import AGENTS, OWN, PROMPT, USER, Layer, project_places
 from habitus.skills.ledger import has_more_than_steps, newest_generation
 from habitus.skills.library import Library

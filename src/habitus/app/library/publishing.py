@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from habitus.agent.view import loadable
 from habitus.app.home import Home
-from habitus.app.library.explaining import request_of
-from habitus.app.library.selecting import select
-from habitus.errors import NotFound
-from habitus.files import File, without_examination
-from habitus.skills.model import Summary
+from habitus.app.library.explaining import request_of, select
+from habitus.app.operation.checking import lint
+from habitus.errors import Invalid, NotFound, Refused
+from habitus.files import File, disk_errors, is_examination, without_examination, write_whole
+from habitus.skills import discovery
+from habitus.skills.model import Severity, Summary
 from habitus.skills.selection import User
 
 
@@ -59,3 +63,90 @@ class Publisher:
             return self._home.redact(content.decode()).encode()
         except UnicodeDecodeError:
             return content
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Site:
+    """A folder to serve at the root of an address, and the skills in it."""
+
+    folder: Path
+    skills: tuple[str, ...]
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+
+
+def publish(home: Home, folder: Path, names: Sequence[str], *, tag: str = "", remove: bool = False) -> Site:
+    """Put skills into the site, or take them out; those that are there already are brought up to date."""
+    before = _published_names(folder)
+    chosen = [*names, *(one.name for one in Publisher(home, home.user()).summaries() if tag and tag in one.tags)]
+    if not chosen and not before:
+        raise NotFound("No skill was chosen.", mend="Name skills, or give --tag; see 'habitus skills list'.")
+    if remove:
+        for name in names:
+            if name not in before:
+                raise NotFound(f"'{name}' is not published there.", mend=f"There are: {', '.join(before) or 'none'}.")
+        wanted = [name for name in before if name not in chosen]
+    else:
+        wanted = sorted({*before, *chosen})
+    files = discovery.index_of([_describe_skill(home, name) for name in wanted])
+    _write(folder, files)
+    return Site(
+        folder=folder,
+        skills=tuple(wanted),
+        added=tuple(name for name in wanted if name not in before),
+        removed=tuple(name for name in before if name not in wanted),
+    )
+
+
+def _published_names(folder: Path) -> list[str]:
+    try:
+        return [str(row["name"]) for row in json.loads((folder / discovery.INDEX).read_bytes())["skills"]]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, KeyError, TypeError):
+        raise Invalid(f"{folder / discovery.INDEX} can't be read.", mend="Remove it, and publish again.") from None
+
+
+def _describe_skill(home: Home, name: str) -> tuple[str, str, bytes | None, bytes]:
+    """Name, description, archive where there is more than SKILL.md, and that; refused where it may not go out."""
+    item = home.skills.find(name)
+    tree = home.skills.layer(item.layer).store.tree(item.name)
+    if item.summary is None or tree is None:
+        raise Invalid(f"'{name}' can't be loaded.", mend="See 'habitus skills lint'.")
+    (linted,) = lint(home, [name]).skills
+    wrong = [one for one in linted.diagnostics if one.severity in (Severity.ERROR, Severity.RISK)]
+    if wrong:
+        raise Refused(f"'{name}' is not published: {wrong[0].what}", mend=f"See 'habitus skills lint {name}'.")
+    files: dict[str, bytes] = {}
+    for path, file in sorted(tree.items()):
+        if is_examination(path):
+            continue
+        if file.content is None:
+            raise Refused(f"'{name}' is not published: {path} is too large.", mend="Take it out of the skill.")
+        _refuse_keys(home, name, path, file.content)
+        files[path] = file.content
+    text = files.get("SKILL.md", b"")
+    archive = discovery.pack(files) if len(files) > 1 else None
+    return item.name, item.summary.description, archive, text
+
+
+def _refuse_keys(home: Home, name: str, path: str, content: bytes) -> None:
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return
+    if home.redact(text) != text:
+        raise Refused(f"'{name}' is not published: {path} holds what looks like a key.", mend="Take it out first.")
+
+
+def _write(folder: Path, files: Mapping[str, bytes]) -> None:
+    """The index last, so that it never names what is not there; then what it no longer names goes."""
+    with disk_errors(folder):
+        for path in sorted(files, key=lambda path: path == discovery.INDEX):
+            place = folder / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(place, files[path], mode=0o644)
+        here = folder / discovery.PLACE
+        for place in [*here.glob("*.tar.gz"), *here.glob("*/SKILL.md")]:
+            if place.relative_to(folder).as_posix() not in files:
+                place.unlink() if place.suffix == ".gz" else shutil.rmtree(place.parent)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from habitus.agent.background import in_thread
+from habitus.agent.stream import AskPerson, Consent, Question
 from habitus.app.home import Home
-from habitus.app.library import packages
 from habitus.errors import NotFound
 from habitus.files import Tree, given_path, tree_hash
 from habitus.skills import trees
@@ -14,7 +18,7 @@ from habitus.skills.layers import AGENTS, Layer
 from habitus.skills.library import Library
 from habitus.skills.model import Source, Stage
 from habitus.skills.powers import brings_code, powers
-from habitus.skills.trust import APPROVED, IMPORTED, Trust, Trusted
+from habitus.skills.trust import APPROVED, IMPORTED, PACKAGES, Trust, Trusted
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,8 +48,8 @@ def trustable(home: Home, target: str | None) -> Trustable:
     if target in AGENTS:
         layer = home.skills.layer(target)
         return Trustable(roots={layer.claims_root: _all(layer)})
-    if target in packages.allowed_packages(home) and not home.skills.is_taken(target):
-        return Trustable(roots={packages.root_of(home.project): {target: {}}}, is_part=True)
+    if target in allowed_packages(home) and not home.skills.is_taken(target):
+        return Trustable(roots={root_of(home.project): {target: {}}}, is_part=True)
     if target is not None and "/" not in target and not given_path(target).is_dir():
         return trustable_skill(home.skills, target)
     there = home.seen_from(given_path(target).resolve() if target else home.settings.cwd)
@@ -133,3 +137,44 @@ def list_trusted(home: Home) -> tuple[Trusted, ...]:
 def _trust_store_of(trust: Trust, approvals: Trust, root: str) -> Trust:
     """Where trust in a root is kept: approved code with the skills it belongs to, all else with this machine."""
     return approvals if root == APPROVED else trust
+
+
+_CHOICES = (Consent.YES, Consent.NO, Consent.ALWAYS)
+
+
+def root_of(project: str) -> str:
+    """The root under which the packages of a project are trusted, one by one."""
+    return f"{PACKAGES}{project}"
+
+
+def allowed_packages(home: Home) -> tuple[str, ...]:
+    """What every new scratchpad of this project begins with."""
+    return home.trust.names(root_of(home.project))
+
+
+def asking(home: Home, ask: AskPerson) -> Callable[[str], Awaitable[bool]]:
+    """Whether a package may be installed: as said before for this project, or as the person who is there says now."""
+
+    async def may_install(package: str) -> bool:
+        name = _name(package)
+        if name in await in_thread(lambda: allowed_packages(home)):
+            return True
+        answer = await ask(Question(text=f"Install the package '{package}'?", choices=_CHOICES))
+        if answer is Consent.ALWAYS:
+            await in_thread(lambda: _allow(home, name))
+        return answer in (Consent.YES, Consent.ALWAYS)
+
+    return may_install
+
+
+def _name(package: str) -> str:
+    """What a word once given for a package goes by; one from an address of its own goes by all of it."""
+    try:
+        wanted = Requirement(package)
+    except InvalidRequirement:
+        return package
+    return package if wanted.url else canonicalize_name(wanted.name)
+
+
+def _allow(home: Home, name: str) -> None:
+    home.trust.trust(root_of(home.project), {name: {}}, home.settings.signature)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 
 from habitus.app.home import Home
@@ -12,11 +13,13 @@ from habitus.errors import Invalid, NotFound, Refused, UserError, no_version
 from habitus.files import is_same
 from habitus.memory.cortex import Cortex
 from habitus.memory.model import Engram
+from habitus.memory.past import LessonStep as LessonStep
 from habitus.skills import merging, trees
 from habitus.skills.layers import Layer
 from habitus.skills.library import Library
 from habitus.skills.model import Author, Switched, Version
 from habitus.skills.stores.base import Changed, Written
+from habitus.skills.stores.base import Step as SkillStep
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -189,3 +192,27 @@ def _was_changed(layer: Layer, name: str, newest: Version) -> Refused:
         f"'{name}' has been changed since (version {newest.number} by {by}).",
         mend=f"To put all of it into the archive: habitus skills remove {name}@{layer.name}.",
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WayBack:
+    """What it takes to have everything as it was at a moment: (layer, step) of skills, and steps of lessons."""
+
+    to: datetime
+    skills: tuple[tuple[str, SkillStep], ...]
+    lessons: tuple[LessonStep, ...]
+    undo: tuple[str, ...] = ()
+
+
+def return_to(home: Home, moment: datetime, reason: str, *, dry_run: bool) -> WayBack:
+    """Return lessons, and the skills of every layer that can be written, to a moment, or only say what that takes."""
+    author = home.person(reason)
+    skills = home.skills.return_to(moment, author, dry_run=True)
+    for layer in {layer for layer, step in skills if step.action == "archive"}:
+        home.skills.layer(layer).allow_removal(author)
+    if not dry_run:
+        skills = home.skills.return_to(moment, author)
+    with home.memory.noting() as changed:
+        lessons = home.memory.return_to(moment, by=author.name, dry_run=dry_run)
+    targets = (*([author.change] if skills else []), *of_lessons(changed))
+    return WayBack(to=moment, skills=tuple(skills), lessons=lessons, undo=("undo", *targets) if targets else ())

@@ -18,7 +18,7 @@ from habitus.agent.prompt import EAGER_SHARE
 from habitus.app.home import Home
 from habitus.app.home_directory import why_read_only
 from habitus.app.library import recipes
-from habitus.app.library.selecting import select
+from habitus.app.library.explaining import select
 from habitus.app.operation import better_encoder
 from habitus.app.operation.check_state import Check, CheckState
 from habitus.app.operation.damage import find_damage

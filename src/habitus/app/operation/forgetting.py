@@ -15,13 +15,12 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.app.conversations.command_lines import FILES
-from habitus.app.growth.spool import TAKEN
+from habitus.app.growth.studying import TAKEN
 from habitus.app.home_directory import BACKUPS, CHAT_HISTORY, DATABASE, PADS, STAND_IN, WAITING
 from habitus.app.library.tasks import keep_tasks, kept_tasks
 from habitus.app.operation import tombstones
 from habitus.app.operation.people import open_people
-from habitus.app.operation.personal import ROWS, Person
-from habitus.app.operation.remains import remains
+from habitus.app.operation.personal import ROWS, Person, remains
 from habitus.app.operation.tombstones import Tombstone
 from habitus.errors import HabitusError, NotFound, Refused
 from habitus.files import Tree, file_of

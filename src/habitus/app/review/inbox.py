@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from habitus.app.home import Home
-from habitus.app.whose import memory_of
+from habitus.app.home import Home, memory_of
 from habitus.errors import NotFound
 from habitus.memory.model import Engram
 from habitus.skills import trees

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary, proxy
 
 from habitus.agent.choosing import near
 from habitus.app.home import Home
-from habitus.app.library.selecting import gates_at
+from habitus.app.library.explaining import gates_at
 from habitus.journal.model import Turn
 from habitus.search.model import Results
 from habitus.skills import menu, trees

@@ -17,10 +17,9 @@ from habitus.app.declaring import (
     use_case,
     version_in,
 )
-from habitus.app.home import Home
+from habitus.app.home import Home, memory_of, whose
 from habitus.app.library.undoing import of_lessons
 from habitus.app.operation.people import Role
-from habitus.app.whose import memory_of, whose
 from habitus.errors import Invalid, NotFound
 from habitus.memory.cortex import Cortex
 from habitus.memory.model import Cause, Engram, Kind, LessonState, Scope, Status

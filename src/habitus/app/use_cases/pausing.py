@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from habitus.app.declaring import Nothing, use_case
-from habitus.app.home import Home
+from habitus.app.home import Home, refuse_unless_admin
 from habitus.app.operation.people import Role
-from habitus.app.whose import refuse_unless_admin
 from habitus.pause import Paused
 
 

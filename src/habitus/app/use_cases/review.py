@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, replace
 
 from habitus.app.declaring import TEXT, after_option, argument, limit_option, option, page_of, use_case
-from habitus.app.home import Home
-from habitus.app.library import comparing, undoing
+from habitus.app.home import Home, memory_of
+from habitus.app.library import content, undoing
 from habitus.app.library.tasks import drop_proposed
 from habitus.app.library.undoing import of_lessons
 from habitus.app.operation.people import Role
@@ -16,7 +16,6 @@ from habitus.app.review.inbox import InboxItem, number_of, of_lesson, of_proposa
 from habitus.app.review.replaying import Replay, replays_of
 from habitus.app.sharing.carrying import where_it_is
 from habitus.app.use_cases.writing import editable
-from habitus.app.whose import memory_of
 from habitus.errors import Invalid, Refused, UserError
 from habitus.files import tree_hash
 from habitus.memory.model import Engram
@@ -71,7 +70,7 @@ class ShownItem:
 def show(home: Home, wanted: OneItem) -> ShownItem:
     """One proposal: who wants what, why it waits, and the text."""
     found = inbox.get(home, wanted.id, all_users=wanted.all_users)
-    alike = list(comparing.twins(home.skills, found.subject)) if isinstance(found.subject, Proposal) else []
+    alike = list(content.twins(home.skills, found.subject)) if isinstance(found.subject, Proposal) else []
     return ShownItem(item=found, diff=_diff(home, found), alike=alike)
 
 

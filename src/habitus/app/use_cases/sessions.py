@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from habitus.app.conversations.past_sessions import past_session
 from habitus.app.declaring import after_option, argument, limit_option, option, page_of, use_case
-from habitus.app.home import Home
+from habitus.app.home import Home, whose
 from habitus.app.operation.people import Role
-from habitus.app.whose import whose
 from habitus.events import OutcomeKind
 from habitus.journal.model import KeptSession, Turn, TurnFilter
 

@@ -7,9 +7,8 @@ from dataclasses import MISSING, dataclass
 from datetime import datetime
 
 from habitus.app.declaring import Nothing, argument, option, use_case
-from habitus.app.home import Home
+from habitus.app.home import Home, refuse_unless_admin
 from habitus.app.operation.people import Role, open_people
-from habitus.app.whose import refuse_unless_admin
 
 _NAME = "What they are called; every change names them."
 

@@ -15,7 +15,7 @@ from typing import Any
 from habitus import sql
 from habitus.agent.background import LoopThread
 from habitus.app import home_directory
-from habitus.app.growth import curating, dreaming, improvable, improving, spool, studying
+from habitus.app.growth import curating, dreaming, improvable, improving, studying
 from habitus.app.growth.mining import Mining
 from habitus.app.home import Home
 from habitus.app.library import updating
@@ -117,7 +117,9 @@ class Learn(_Kind):
 
     def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
         if not part:
-            return {"files": spool.learn_from(self._home.settings, lambda cwd: nullcontext(self._home.seen_from(cwd)))}
+            return {
+                "files": studying.learn_from(self._home.settings, lambda cwd: nullcontext(self._home.seen_from(cwd)))
+            }
         study = studying.Study(self._home, apply=True, wants_failures=False)
         study.read(Path(part))
         study.keep()

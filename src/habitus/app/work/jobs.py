@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import threading
 from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
@@ -23,6 +26,10 @@ from habitus.jobs.model import Job, Limits, Priority
 from habitus.jobs.queue import JobQueue, is_shared
 from habitus.jobs.worker import PATIENCE_S, Hearts, Locks, Manner, Owners, working
 from habitus.settings import Settings
+
+if TYPE_CHECKING:
+    from habitus.app.home import Home
+
 
 _LOOK_S = 0.5  # between two looks at jobs
 _LOOK_SHARED_S = 1.0  # where many look at one database
@@ -136,3 +143,38 @@ def is_idle(settings: Settings, queue: JobQueue, only: Collection[str] = ()) -> 
 
 def _host(settings: Settings, queue: JobQueue) -> str:
     return home_directory.host_of(settings.home) if queue.is_shared else ""
+
+
+log = logging.getLogger(__name__)
+
+_PATIENCE_S = 2.0  # with what runs when somebody stops the server
+
+
+@contextmanager
+def jobs_beside(home: Home) -> Iterator[None]:
+    """Do jobs and start what is due until the block is left; a job in the middle is for the next process then.
+
+    Whoever serves does not wait for it to begin, and goes on where it can't.
+    """
+    if home.is_read_only:
+        log.info("No jobs are done here: the home is read-only.")
+        yield
+        return
+    stopped = threading.Event()
+    thread = threading.Thread(target=_work, args=(home, stopped), name="jobs")
+    thread.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        thread.join()
+
+
+def _work(home: Home, stopped: threading.Event) -> None:
+    try:
+        pass  # the engine, for those who have it
+
+        with at_work(home, open_queue(home, for_worker=True), patience_s=_PATIENCE_S):
+            stopped.wait()
+    except Exception:  # the pages are there all the same
+        log.warning("Jobs can't be done here.", exc_info=True)

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Query
 
 from habitus.agent.explaining import Why
 from habitus.app import declaring, json_of
-from habitus.app.growth import remedies
-from habitus.app.growth.remedies import Repeated
+from habitus.app.growth import learning
+from habitus.app.growth.learning import Repeated
 from habitus.app.library import explaining, faring
 from habitus.app.library.faring import Fared
 from habitus.app.review import today
@@ -90,7 +90,7 @@ def first_look(habitus: Opened) -> Json:
 @router.get("/failing", response_model=answer("Failing", failing=tuple[Repeated, ...]))
 def failing(habitus: Opened) -> Json:
     """What fails again and again in conversations, and what helped against it."""
-    return {"failing": as_json(remedies.repeated_failures(habitus))}
+    return {"failing": as_json(learning.repeated_failures(habitus))}
 
 
 @router.get("/evidence", response_model=page_of("items", Finding, withhold=float, rollbacks=tuple[Rollback, ...]))

@@ -13,7 +13,7 @@ from starlette.responses import StreamingResponse
 from habitus.agent.stream import Consent
 from habitus.app import Habitus
 from habitus.app.conversations.talking import Over, Talks
-from habitus.app.growth.judging import Judged, judge
+from habitus.app.growth.learning import Judged, judge
 from habitus.app.library.uploading import Upload
 from habitus.app.operation.once import once
 from habitus.web.api.answers import answer

@@ -10,9 +10,9 @@ from fastapi.responses import HTMLResponse
 
 from habitus.app import Habitus
 from habitus.app.conversations.past_sessions import past_session, shown_turn
-from habitus.app.growth.judging import judge
+from habitus.app.growth.learning import judge
+from habitus.app.home import whose
 from habitus.app.use_cases.sessions import TurnList, find_turns
-from habitus.app.whose import whose
 from habitus.events import OutcomeKind
 from habitus.web.api.asking import Opened
 from habitus.web.rendering import Said, page

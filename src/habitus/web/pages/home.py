@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from habitus.app import Habitus
 from habitus.app.declaring import Nothing
-from habitus.app.growth.remedies import repeated_failures
+from habitus.app.growth.learning import repeated_failures
 from habitus.app.review.inbox import InboxItem
 from habitus.app.review.today import Today, today
 from habitus.app.use_cases import review

@@ -12,8 +12,8 @@ from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import HTMLResponse
 
 from habitus.app import Habitus
-from habitus.app.library import comparing
-from habitus.app.library.comparing import FileChange
+from habitus.app.library import content
+from habitus.app.library.content import FileChange
 from habitus.app.review import inbox
 from habitus.app.review.inbox import InboxItem
 from habitus.app.use_cases import review
@@ -103,8 +103,8 @@ def _view(habitus: Habitus, item: InboxItem) -> View:
         made_on=subject.made_on,
         conversation=subject.conversation,
         new=new,
-        files=comparing.proposed_changes(habitus.review, subject),
-        twins=tuple(comparing.twins(habitus.skills, subject)),
+        files=content.proposed_changes(habitus.review, subject),
+        twins=tuple(content.twins(habitus.skills, subject)),
         text=editable(change.tree)[1].decode("utf-8", "replace") if change.tree and is_waiting else None,
         trial=subject.trial,
         is_for_somebody_else=habitus.review.is_for_somebody_else(subject),
@@ -153,8 +153,8 @@ def _proposal(habitus: Habitus, id: str) -> Proposal:
 
 def _files(habitus: Habitus, proposal: Proposal, beside: str = "") -> Sequence[FileChange]:
     if beside:
-        return comparing.twins(habitus.skills, proposal).get(beside, ())
-    return comparing.proposed_changes(habitus.review, proposal)
+        return content.twins(habitus.skills, proposal).get(beside, ())
+    return content.proposed_changes(habitus.review, proposal)
 
 
 @router.get("/inbox/effect/{id}")

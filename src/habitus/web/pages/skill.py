@@ -9,9 +9,9 @@ from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse
 
 from habitus.app import Habitus
-from habitus.app.library import comparing, explaining, faring, trusting
+from habitus.app.library import content, explaining, faring, trusting
 from habitus.app.library.browsing import rows_of, with_days
-from habitus.app.library.comparing import FileChange
+from habitus.app.library.content import FileChange
 from habitus.app.library.undoing import of_written
 from habitus.app.use_cases import improving, tasks, writing
 from habitus.app.use_cases.improving import Improvements
@@ -87,10 +87,10 @@ def _history(habitus: Habitus, name: str, old: int, version: int) -> dict[str, A
     versions = habitus.skills.history(name)[::-1]
     made = None
     if version and old:
-        changes = comparing.versions(habitus.skills, name, old, version)
-        made = comparing.VersionChange(before=old, after=version, files=changes)
+        changes = content.versions(habitus.skills, name, old, version)
+        made = content.VersionChange(before=old, after=version, files=changes)
     elif version:
-        made = comparing.made_by(habitus.skills, name, version)
+        made = content.made_by(habitus.skills, name, version)
     return {"versions": versions, "made": made, "drawn": draw_diffs(made.files if made else ())}
 
 
@@ -203,7 +203,7 @@ def _diff_of(habitus: Habitus, name: str, found: Improvements) -> dict[str, tupl
     """What each candidate changes in the version that it began with."""
     kept = {version.number for version in habitus.skills.history(name)}
     return {
-        one.candidate.id: draw_diffs(comparing.candidate(habitus.skills, name, one.candidate.base, one.candidate.text))
+        one.candidate.id: draw_diffs(content.candidate(habitus.skills, name, one.candidate.base, one.candidate.text))
         for one in found.candidates
         if one.candidate.base in kept
     }
