@@ -27,7 +27,7 @@ from habitus.memory.cortex import Cortex
 from habitus.memory.model import Cause, Draft, Engram, Kind, Producer, Scope
 from habitus.memory.recall import FLOOR
 from habitus.memory.sameness import MEANING, is_same
-from habitus.memory.stores.sql import InMemoryEngramStore, SqlEngramStore
+from habitus.memory.store import InMemoryEngramStore, SqlEngramStore
 from habitus.memory.views import ViewFiles
 from habitus.redact import Redactor
 from habitus.search import Index, WordLlama

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from _report import Metrics, progress, show
 from habitus.recipes.alignment import align_occurrences
 from habitus.recipes.mining import Mined, mine
-from habitus.recipes.observed import ObservedCall, ObservedTurn
+from habitus.recipes.sequences import ObservedCall, ObservedTurn
 
 Run = Callable[[random.Random], list[ObservedCall]]  # one run of a procedure, with new values
 Noise = Callable[[random.Random], ObservedCall]

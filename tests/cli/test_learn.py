@@ -17,8 +17,7 @@ from habitus.app import Habitus, read_settings
 from habitus.app.conversations import models
 from habitus.cli import main
 from habitus.learning.transcripts import FORMATS
-from habitus.llm.model import Answered, Ask, ProviderFault
-from habitus.llm.roles import Models
+from habitus.llm.model import Answered, Ask, Models, ProviderFault
 from habitus.llm.scripted import ScriptedModel, says
 from habitus.skills.model import Stage
 from tests.cli.conftest import Direct

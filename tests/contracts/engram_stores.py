@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from habitus import sql
-from habitus.memory.stores.sql import EngramStore, InMemoryEngramStore, SqlEngramStore
+from habitus.memory.store import EngramStore, InMemoryEngramStore, SqlEngramStore
 from tests.homes import migrated
 
 

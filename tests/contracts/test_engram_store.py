@@ -22,7 +22,7 @@ from habitus.memory.model import (
     Scope,
     TrustLevel,
 )
-from habitus.memory.stores.sql import EngramStore
+from habitus.memory.store import EngramStore
 from tests.contracts import postgres
 from tests.contracts.engram_stores import ENGRAM_STORES
 

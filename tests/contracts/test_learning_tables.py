@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from habitus.learning.budget import CapReached, Spending
-from habitus.learning.transcripts.ledger import How, TurnLedger
+from habitus.learning.transcripts.study import How, TurnLedger
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 

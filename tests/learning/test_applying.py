@@ -9,9 +9,17 @@ import pytest
 from habitus import sql
 from habitus.learning.post_mortem import PostMortem
 from habitus.learning.transcripts import SkillUse, pieces, read
-from habitus.learning.transcripts.ledger import TurnLedger
 from habitus.learning.transcripts.model import LONGEST_TURN, PIECE
-from habitus.learning.transcripts.study import MOST_FAILURES, Applied, Applier, Failures, FileRead, Studied, study
+from habitus.learning.transcripts.study import (
+    MOST_FAILURES,
+    Applied,
+    Applier,
+    Failures,
+    FileRead,
+    Studied,
+    TurnLedger,
+    study,
+)
 from habitus.memory.model import HIGH, MEDIUM, Draft, Evidence, Producer
 from habitus.redact import PATTERNS_ONLY
 from tests.learning.keeper import NOW, RecordingKeeper

@@ -9,7 +9,7 @@ import pytest
 
 from habitus.errors import UserError
 from habitus.llm.model import Ask, Asked, ProviderFault, Text, answer
-from habitus.llm.script_file import script_model
+from habitus.llm.scripted import script_model
 
 pytestmark = pytest.mark.req("AG-02")
 

@@ -12,10 +12,10 @@ import pytest
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.memory import tables
+from habitus.memory import store
 from habitus.memory.cortex import Cortex
 from habitus.memory.model import Draft, Kind, Producer, Scope
-from habitus.memory.stores.sql import SqlEngramStore
+from habitus.memory.store import SqlEngramStore
 from habitus.memory.views import ViewFiles
 from habitus.pause import Pause
 from habitus.redact import Redactor
@@ -47,7 +47,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[sa.Engine]:
-    assert tables.engrams.metadata is sql.metadata
+    assert store.engrams.metadata is sql.metadata
     made = sql.open_engine(sql.sqlite_url(migrated(tmp_path / "habitus.db")))
     yield made
     made.dispose()

@@ -10,9 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.errors import Invalid
-from habitus.memory import retention
-from habitus.memory.model import Engram, Kind, LessonCounters, Scope, TrustLevel
-from habitus.memory.retention import over_the_cap, to_drop, to_prune, utility
+from habitus.memory import model
+from habitus.memory.model import (
+    Engram,
+    Kind,
+    LessonCounters,
+    Scope,
+    TrustLevel,
+    over_the_cap,
+    to_drop,
+    to_prune,
+    utility,
+)
 from habitus.settings import RetentionSettings
 
 KEEP = RetentionSettings()
@@ -130,6 +139,6 @@ def test_a_compaction_keeps_by_place_and_never_lets_go_of_what_is_pinned() -> No
 
 def test_without_a_model_the_most_useful_stay() -> None:
     entries = [engram(n, retrievals=9, helpful=n % 9) for n in range(30)]
-    kept = retention.most_useful(entries, 20)
+    kept = model.most_useful(entries, 20)
     assert len(kept) == 20
     assert min(utility(entries[n]) for n in kept) >= max(utility(e) for n, e in enumerate(entries) if n not in kept)

@@ -24,7 +24,7 @@ from habitus.app import Habitus, read_settings
 from habitus.memory import views
 from habitus.memory.cortex import Cortex, Looked
 from habitus.memory.model import Engram, Kind, Scope, TrustLevel
-from habitus.memory.stores.sql import SqlEngramStore
+from habitus.memory.store import SqlEngramStore
 from habitus.memory.views import VIEWS, BadLine, Edits, Line, Page, ViewFiles
 from habitus.redact import Redactor
 from habitus.search import Index, WordLlama

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from habitus.recipes.alignment import align_occurrences, replays
 from habitus.recipes.mining import Mined, as_steps, mine
-from habitus.recipes.observed import ObservedCall, ObservedTurn
+from habitus.recipes.sequences import ObservedCall, ObservedTurn
 from habitus.redact import marker
 
 pytestmark = pytest.mark.req("LA-03")

@@ -13,10 +13,10 @@ from rich.console import Console
 
 from habitus.agent.stream import Consent, Done, Question, TurnEvent
 from habitus.app import Habitus, read_settings
-from habitus.llm.roles import Models
+from habitus.llm.model import Models
 from habitus.llm.scripted import Script, ScriptedModel
 from habitus.repl.chat import Chat
-from habitus.repl.surface import CommandReport
+from habitus.repl.lines import CommandReport
 
 
 @dataclass(kw_only=True, slots=True)

@@ -14,7 +14,7 @@ from rich.console import Console
 from habitus.agent.stream import Done, Noticed, Nudged, Said, ToolFinished, ToolProgress, ToolStarted, TurnEvent
 from habitus.events import OK, Outcome, failed, infra
 from habitus.llm.model import Usage
-from habitus.repl import lines, markdown
+from habitus.repl import display, lines
 from habitus.repl.display import TurnDisplay
 from habitus.repl.pipes import event_json
 from habitus.repl.plain import clean, one_line, shown_seconds
@@ -132,12 +132,12 @@ def test_no_text_can_drive_the_terminal(text: str) -> None:
     ],
 )
 def test_finished_blocks_are_told_from_the_one_being_written(text: str, finished: str, tail: str) -> None:
-    assert markdown.split(text) == (finished, tail)
+    assert display.split(text) == (finished, tail)
 
 
 @given(st.text(alphabet="ab `#*->1.|\n", max_size=80))
 def test_splitting_loses_nothing(text: str) -> None:
-    assert "".join(markdown.split(text)) == text
+    assert "".join(display.split(text)) == text
 
 
 ANSWER = """# Result

@@ -22,7 +22,7 @@ from habitus.errors import Refused
 from habitus.files import Tree
 from habitus.journal.journal import Journal
 from habitus.learning.budget import Spending
-from habitus.memory.tables import waiting_lessons
+from habitus.memory.store import waiting_lessons
 from habitus.pause import Pause
 from habitus.redact import Redactor, secret_values
 from habitus.sandbox.credentials.vault import open_vault
@@ -38,7 +38,7 @@ from habitus.sql.news import Topic, news_of
 
 if TYPE_CHECKING:
     from habitus.app.growth.evidence import Evidence
-    from habitus.llm.roles import Models
+    from habitus.llm.model import Models
     from habitus.memory.cortex import Cortex
     from habitus.recipes.catalogue import RecipeCatalogue
     from habitus.sandbox.machine import Machine
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    pass
     from habitus.memory.cortex import Cortex
     from habitus.skills.model import Author
 

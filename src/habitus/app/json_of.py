@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from habitus.app.review.inbox import InboxItem
-from habitus.memory.model import Engram
-from habitus.memory.retention import utility
+from habitus.memory.model import Engram, utility
 from habitus.plain import plain
 from habitus.skills import entries
 from habitus.skills.review import Proposal

@@ -147,7 +147,7 @@ class _Parts:
 
     def memory(self, home: Home, user: str, all_users: bool) -> Cortex:
         from habitus.memory.cortex import Cortex  # the rules of its gate, for those who remember
-        from habitus.memory.stores.sql import SqlEngramStore
+        from habitus.memory.store import SqlEngramStore
         from habitus.memory.views import ViewFiles
 
         settings = home.settings

@@ -31,9 +31,8 @@ from habitus.files import given_path
 from habitus.repl.chat import Around, Chat
 from habitus.repl.commands import slash_command
 from habitus.repl.keyboard import LineEditor, Names, silent_keyboard
-from habitus.repl.lines import Typed
+from habitus.repl.lines import Surface, Typed
 from habitus.repl.pipes import JsonPipe, TextPipe, typed_lines
-from habitus.repl.surface import Surface
 from habitus.repl.terminal import Terminal, converse
 
 Model = Annotated[

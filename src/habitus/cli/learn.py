@@ -24,7 +24,7 @@ from habitus.cli.options import AsJson
 from habitus.errors import Refused
 from habitus.learning.remedies.findings import Coverage
 from habitus.learning.transcripts.study import Applied, Firing, Taught
-from habitus.llm.roles import Models
+from habitus.llm.model import Models
 from habitus.memory.model import Engram
 
 MOST_SHOWN = 5  # firings of one detector, candidates

@@ -32,8 +32,7 @@ from habitus.cli.editor import edit_in_editor
 from habitus.cli.opening import open_habitus
 from habitus.cli.options import AllUsers, AsJson, Wide
 from habitus.memory.cortex import Looked
-from habitus.memory.model import Engram, Kind, Scope
-from habitus.memory.retention import utility
+from habitus.memory.model import Engram, Kind, Scope, utility
 from habitus.memory.views import FoundPages
 
 

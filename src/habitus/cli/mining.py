@@ -14,7 +14,7 @@ from habitus.cli import output
 from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson
 from habitus.errors import Refused
-from habitus.llm.roles import Models
+from habitus.llm.model import Models
 
 
 def mine(

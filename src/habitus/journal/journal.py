@@ -28,8 +28,17 @@ from habitus.journal.model import (
     TurnOutcome,
     origin_of,
 )
-from habitus.journal.rows import object_of, row_of_selected, turn_of
-from habitus.journal.tables import events, messages, outcomes, seen, selections, turns
+from habitus.journal.tables import (
+    events,
+    messages,
+    object_of,
+    outcomes,
+    row_of_selected,
+    seen,
+    selections,
+    turn_of,
+    turns,
+)
 from habitus.redact import Redactor
 from habitus.text import encodable
 

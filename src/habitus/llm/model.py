@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol, assert_never
+from typing import Protocol, assert_never, runtime_checkable
 
 from habitus.errors import HabitusError
 from habitus.events import Image as Image  # what a person shows, and what a tool does
@@ -180,3 +180,37 @@ async def answer(model: Model, ask: Ask) -> Answer:
         if isinstance(piece, Answer):
             return piece
     raise ProviderFault(f"{model.name} ended its answer without an end.")
+
+
+@runtime_checkable
+class _Connected(Protocol):
+    async def close(self) -> None: ...
+
+
+class Models:
+    """Opened when first asked for; without a name of its own the cheap one is the main one."""
+
+    def __init__(self, main: str, cheap: str = "", *, open_model: Callable[[str], Model]) -> None:
+        self._names = {Role.MAIN: main, Role.CHEAP: cheap or main}
+        self._open = open_model
+        self._opened: dict[str, Model] = {}
+
+    @property
+    def main(self) -> Model:
+        return self[Role.MAIN]
+
+    @property
+    def cheap(self) -> Model:
+        return self[Role.CHEAP]
+
+    def __getitem__(self, role: Role) -> Model:
+        name = self._names[role]
+        if name not in self._opened:
+            self._opened[name] = self._open(name)
+        return self._opened[name]
+
+    async def close(self) -> None:
+        """Lets go of the connections; asking again opens new ones."""
+        for model in self._opened.values():
+            if isinstance(model, _Connected):
+                await model.close()

@@ -11,11 +11,14 @@ import asyncio
 import itertools
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import NoReturn
+from pathlib import Path
+from typing import Any, NoReturn
 
-from habitus.errors import HabitusError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from habitus.errors import HabitusError, Invalid, NotFound
 from habitus.events import ToolCall
 from habitus.llm.model import (
     Answer,
@@ -25,6 +28,7 @@ from habitus.llm.model import (
     CallStarted,
     Image,
     Message,
+    ProviderFault,
     Returned,
     StopReason,
     Streamed,
@@ -187,3 +191,68 @@ def _size(message: Message) -> int:
             return tokens(text) + sum(tokens(each.name + each.arguments) for each in asked)
         case Returned(content=content):
             return tokens(content)
+
+
+PREFIX = "script:"
+
+
+class FileStep(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    say: str = ""
+    call: str = ""
+    arguments: dict[str, Any] = {}
+    answer: Any = None
+    fail: str = ""
+    hang: bool = False
+
+    def step(self) -> Step:
+        if self.fail:
+            return breaks(ProviderFault(self.fail), after=self.say)
+        if self.hang:
+            return hangs(after=self.say)
+        if self.call:
+            return says(self.say, call(self.call, self.arguments))
+        return says(self.say if self.answer is None else json.dumps(self.answer, ensure_ascii=False))
+
+
+class FileScript(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    steps: list[FileStep]
+    pause: float = Field(default=0.0, ge=0, le=60)
+
+
+def script_model(name: str) -> ScriptedModel:
+    """The model that `script:PATH` names; it starts at the first step."""
+    path = Path(name.removeprefix(PREFIX)).expanduser()
+    script = _read(path)
+    return ScriptedModel(_play(script, path), name=name, pause=script.pause)
+
+
+def _play(script: FileScript, path: Path) -> Iterator[Any]:
+    def over(ask: Ask) -> Step:
+        return ProviderFault(f"The script {path.name} is over after {len(script.steps)} steps.")
+
+    return itertools.chain((step.step() for step in script.steps), itertools.repeat(over))
+
+
+def _read(path: Path) -> FileScript:
+    try:
+        read = json.loads(path.read_bytes())
+        return FileScript.model_validate({"steps": read} if isinstance(read, list) else read)
+    except FileNotFoundError:
+        raise NotFound(f"There is no script {path}.", mend="Give the path of a JSON file: script:PATH.") from None
+    except OSError as error:
+        raise Invalid(f"Can't read the script {path}: {error.strerror}.", mend="Check the path.") from None
+    except (ValueError, RecursionError) as error:
+        raise Invalid(
+            f"{path} is no script: {_problem(error)}.", mend='Write a list like [{"say": "Hello."}].'
+        ) from None
+
+
+def _problem(error: Exception) -> str:
+    if not isinstance(error, ValidationError):
+        return str(error) or type(error).__name__
+    problem = error.errors()[0]
+    return ": ".join([*filter(None, [".".join(map(str, problem["loc"]))]), problem["msg"]])

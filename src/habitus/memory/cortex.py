@@ -10,10 +10,9 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from habitus.errors import Invalid, Refused, no_version
-from habitus.memory import gate, past, retention, usage
+from habitus.memory import gate, model, usage
 from habitus.memory import recall as recalling
-from habitus.memory.gate import LessonEdit
-from habitus.memory.intake import Intake, topic_of
+from habitus.memory.gate import Intake, LessonEdit, topic_of
 from habitus.memory.ledger import EngramLedger, LessonStep, Viewer, back_to, without_change
 from habitus.memory.mirror import InSight, Mirror
 from habitus.memory.model import (
@@ -31,7 +30,6 @@ from habitus.memory.model import (
     scope_of,
 )
 from habitus.memory.pages import Looked, Pages
-from habitus.memory.past import LessonStep
 from habitus.memory.recall import (
     LESSON_TOKENS,
     MOST_LESSONS,
@@ -42,7 +40,7 @@ from habitus.memory.recall import (
     Recalled,
 )
 from habitus.memory.sameness import is_same
-from habitus.memory.stores.sql import EngramStore
+from habitus.memory.store import EngramStore
 from habitus.memory.usage import Choose
 from habitus.memory.views import FoundPages, ViewFiles
 from habitus.pause import Pause
@@ -180,7 +178,7 @@ class Cortex:
     ) -> tuple[Recalled, ...]:
         """What the scratchpad tool's description says, the most useful first; it belongs nowhere else."""
         mine = self._in_sight(user, project).scratchpad
-        ranked = sorted(mine, key=lambda engram: (-retention.utility(engram), engram.id))
+        ranked = sorted(mine, key=lambda engram: (-model.utility(engram), engram.id))
         return recalling.within(ranked, tokens)
 
     def has_similar(self, text: str, *, user: str = "", project: str = "") -> bool:
@@ -345,7 +343,7 @@ class Cortex:
         before = versions.get(max((known for known in versions if known < number), default=0))
         if before is None and now.version == number:
             return self.remove(now.id, by=by)
-        back = past.without_change(before, versions[number], now) if before is not None else None
+        back = without_change(before, versions[number], now) if before is not None else None
         if back is None:
             raise Refused(
                 f"Version {number} of '{now.id}' can't be taken back alone: it was changed in the same place since.",
@@ -392,7 +390,7 @@ class Cortex:
             then = ledger.store.at(moment)
             known = self._mirror.engrams.values()
             now = [engram for engram in known if self._viewer.may_turn_back(engram, then.get(engram.id, engram))]
-            changes = past.back_to(moment, then, now)
+            changes = back_to(moment, then, now)
             if not dry_run:
                 ledger.allow()
                 ledger.save([engram for _, engram in changes], by, f"back to {moment:%Y-%m-%d %H:%M} UTC")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from habitus.memory.model import SCRATCHPAD, Engram, Kind, LessonState, Part, Scope, TrustLevel
 from habitus.memory.sameness import MEANING, is_same
-from habitus.memory.stores.sql import EngramStore
+from habitus.memory.store import EngramStore
 from habitus.search import Document, Hit, Results
 from habitus.search.words import content_words, terms
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from habitus.errors import StorageFailed
 from habitus.memory import gate, views
-from habitus.memory.intake import Intake
+from habitus.memory.gate import Intake
 from habitus.memory.model import HIGH, Draft, Engram, LessonState, Producer, Scope, Status, TrustLevel
 from habitus.memory.views import FoundPages, Line, ViewFiles
 

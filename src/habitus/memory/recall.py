@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from habitus.memory.model import TRUST_ORDER, Engram, Kind
-from habitus.memory.retention import utility
+from habitus.memory.model import TRUST_ORDER, Engram, Kind, utility
 from habitus.search.model import Hit, Results
 from habitus.text import tokens
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from habitus.memory import model
 from habitus.memory import recall as recalling
-from habitus.memory import retention
 from habitus.memory.ledger import EngramLedger
 from habitus.memory.model import Engram, LessonState, TrustLevel
 from habitus.search import Results
@@ -36,7 +36,7 @@ def shown_in_prompt(ledger: EngramLedger, ids: Iterable[str], cut: Iterable[str]
 
 def credit_lessons(ledger: EngramLedger, request: str, lessons: Mapping[str, Engram]) -> tuple[str, ...]:
     """The request went well: credit the lessons shown for it in the last minutes, as far as they fit it."""
-    now, recent = ledger.clock(), timedelta(seconds=retention.CREDIT_SECONDS)
+    now, recent = ledger.clock(), timedelta(seconds=model.CREDIT_SECONDS)
     shown = {id for id, engram in lessons.items() if _was_shown_since(engram, now - recent)}
     found = ledger.mirror.search(request, lessons) if shown else Results()
     fitting = [hit.id for hit in found.hits if hit.id in shown and recalling.fits(hit)]
@@ -64,14 +64,14 @@ def aged(ledger: EngramLedger, *, with_twins: bool) -> list[Engram]:
     """Lessons that may go, each with its reason; with twins, also those that another one says."""
     ledger.mirror.sync()
     lessons = list(ledger.mirror.active())
-    gone = retention.to_prune(lessons, ledger.keep, ledger.clock())
+    gone = model.to_prune(lessons, ledger.keep, ledger.clock())
     return [*gone, *_said_twice(ledger, lessons, {engram.id for engram in gone})] if with_twins else gone
 
 
 def _said_twice(ledger: EngramLedger, lessons: Iterable[Engram], gone: set[str]) -> Iterator[Engram]:
     """Of those that say the same, all but the most useful; what a person or a trial stands behind stays."""
     index = ledger.mirror.index()
-    for engram in sorted(lessons, key=lambda engram: (retention.utility(engram), engram.id)):
+    for engram in sorted(lessons, key=lambda engram: (model.utility(engram), engram.id)):
         if engram.is_pinned or engram.id in gone:
             continue
         twin = ledger.mirror.twin(engram, index)
@@ -94,7 +94,7 @@ def left_by(ledger: EngramLedger, choose: Choose | None) -> list[Engram]:
     gone: list[Engram] = []
     for entries in groups.values():
         if len(entries) > most:
-            gone += _let_go(entries, choose or (lambda entries: retention.most_useful(entries, most)))
+            gone += _let_go(entries, choose or (lambda entries: model.most_useful(entries, most)))
     return gone
 
 
@@ -116,7 +116,7 @@ def _was_shown_since(engram: Engram, moment: datetime) -> bool:
 
 def _let_go(entries: Sequence[Engram], choose: Choose) -> list[Engram]:
     try:
-        return retention.to_drop(entries, choose(entries))
+        return model.to_drop(entries, choose(entries))
     except Exception as error:  # the choice is somebody else's; whatever goes wrong with it, memory stays whole
         log.warning("Nothing was compacted: %s", error)
         return []

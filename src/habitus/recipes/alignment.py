@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from habitus.recipes.execution import as_text, fill_references, value_of
-from habitus.recipes.observed import ObservedCall, Path, key_of
 from habitus.recipes.plan import Plan, plan
+from habitus.recipes.sequences import ObservedCall, Path, key_of
 from habitus.redact import MARKER
 from habitus.skills.formats import recipes_md
 from habitus.skills.formats.foreign_values import Notes

@@ -12,8 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from habitus.recipes.observed import ObservedCall, Path
-from habitus.recipes.sequences import Found, Label, is_enough, log_chance, ways_in
+from habitus.recipes.sequences import Found, Label, ObservedCall, Path, is_enough, log_chance, ways_in
 
 _SEEDS, _PAIRED = 16, 6  # features that groups are made around, and occurrences of each that are compared
 _UNSEEN = 10  # calls of other kinds that a small journal would have, were it larger

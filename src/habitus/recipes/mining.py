@@ -17,9 +17,8 @@ from typing import Any
 from habitus.recipes.alignment import Aligned, align_occurrences, replays
 from habitus.recipes.execution import as_text
 from habitus.recipes.grouping import Corpus, Group, groups
-from habitus.recipes.observed import ObservedTurn
 from habitus.recipes.plan import references
-from habitus.recipes.sequences import TURNS, Found, Label, frequent
+from habitus.recipes.sequences import TURNS, Found, Label, ObservedTurn, frequent
 from habitus.skills.formats.recipes_md import Recipe
 
 LONGEST_TURN = 400  # calls that are looked at

@@ -27,10 +27,9 @@ from habitus.errors import HabitusError, Invalid, NotFound, Refused, UserError
 from habitus.events import OutcomeKind
 from habitus.files import given_path
 from habitus.journal.model import Place
-from habitus.llm.model import Usage
-from habitus.llm.roles import Models
+from habitus.llm.model import Models, Usage
 from habitus.memory.model import Status
-from habitus.repl import lines, markdown
+from habitus.repl import display, lines
 from habitus.repl.commands import (
     COMMANDS,
     Attach,
@@ -53,8 +52,8 @@ from habitus.repl.commands import (
     meaning,
     slash_command,
 )
+from habitus.repl.lines import CommandReport, Surface
 from habitus.repl.plain import clean, one_line
-from habitus.repl.surface import CommandReport, Surface
 from habitus.skills import names
 from habitus.skills.fields import EDITABLE, NAMES
 from habitus.skills.model import Skill, State
@@ -402,7 +401,7 @@ def _draft_report(draft: Skill) -> CommandReport:
     heading = Text(draft.name, style="bold")
     data = {name: getattr(draft, name) for name in ("name", *NAMES, "body")}
     return CommandReport(
-        type="draft", shown=Group(heading, facts, Text(), markdown.MarkdownBlock(draft.body)), data=data
+        type="draft", shown=Group(heading, facts, Text(), display.MarkdownBlock(draft.body)), data=data
     )
 
 

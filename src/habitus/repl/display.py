@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import assert_never
+from typing import ClassVar, assert_never
 
-from rich.console import Console, Group, RenderableType
+from markdown_it import MarkdownIt
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
+from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
 from rich.padding import Padding
+from rich.segment import Segment
 from rich.spinner import Spinner
+from rich.syntax import Syntax
 from rich.text import Text
 
 from habitus.agent.stream import Done, Noticed, Nudged, Said, ToolFinished, ToolProgress, ToolStarted, TurnEvent
-from habitus.repl import lines, markdown
+from habitus.repl import lines
 from habitus.repl.commands import slash_command
 from habitus.repl.plain import clean, shown_seconds
 
@@ -124,7 +129,7 @@ class TurnDisplay:
         A long block is looked at less often, so that the work grows with the text and no faster."""
         self._tail += clean(text)
         if "\n" in text and len(self._tail) >= self._look_at:
-            finished, self._tail = markdown.split(self._tail)
+            finished, self._tail = split(self._tail)
             self._look_at = len(self._tail) + len(self._tail) // 20
             self._print_markdown(finished)
 
@@ -134,7 +139,7 @@ class TurnDisplay:
 
     def _print_markdown(self, text: str) -> None:
         if text.strip():
-            self.console.print(*self._gap("block"), markdown.draw_markdown(text, self.console), sep="\n")
+            self.console.print(*self._gap("block"), draw_markdown(text, self.console), sep="\n")
             self._last = "block"
 
     def _print(self, line: RenderableType) -> None:
@@ -178,7 +183,7 @@ class TurnDisplay:
         ]
         if self._tail.strip():
             room = max(self.console.height - _KEPT_FREE - len(calls), 3)
-            return Group(Text(), markdown.draw_markdown(_end(self._tail), self.console, room), *calls)
+            return Group(Text(), draw_markdown(_end(self._tail), self.console, room), *calls)
         if not calls and not self.is_held:
             calls = [self._spun(Text(f"thinking  {shown_seconds(now - self._began)}", style="dim"))]
         return Group(*self._gap("line"), *calls)
@@ -199,3 +204,86 @@ def _end(text: str) -> str:
     first = text.partition("\n")[0]
     opening = f"{first}\n" if first.startswith(("```", "~~~")) else ""
     return opening + text[-_MOST_DRAWN:].partition("\n")[2]
+
+
+WIDEST = 100  # columns of prose; longer lines are hard to read
+_PARSER = MarkdownIt().enable("strikethrough").enable("table")
+
+
+class _Heading(Heading):
+    """Left, bold, without a frame."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        style = "bold underline" if self.tag == "h1" else "bold"
+        self.text.stylize(style)
+        self.text.justify = "left"
+        yield self.text
+
+
+class _Code(CodeBlock):
+    """Indented, in the terminal's own colours."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        code = str(self.text).rstrip()
+        yield Syntax(
+            code, self.lexer_name, theme="ansi_dark", word_wrap=True, padding=(0, 2), background_color="default"
+        )
+
+
+class _Markdown(Markdown):
+    elements: ClassVar[dict[str, type[MarkdownElement]]] = {
+        **Markdown.elements,
+        "heading_open": _Heading,
+        "fence": _Code,
+        "code_block": _Code,
+    }
+
+
+class MarkdownBlock:
+    """Markdown that draws itself wherever it is printed."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield draw_markdown(self._text, console)
+
+
+def split(text: str) -> tuple[str, str]:
+    """The blocks that can't change any more, and the one that is still being written."""
+    *finished, last = _blocks(text)
+    return "".join(finished), last
+
+
+def _blocks(text: str) -> list[str]:
+    """A text cut where its paragraphs, lists, tables and the like begin; one piece at least."""
+    tokens = _PARSER.parse(text)
+    starts = [token.map[0] for token in tokens if token.level == 0 and token.map and token.nesting >= 0]
+    lines = text.split("\n")
+    edges = [0, *starts[1:], len(lines)]
+    pieces = ["\n".join(lines[a:b]) + "\n" for a, b in itertools.pairwise(edges)]
+    return [*pieces[:-1], pieces[-1][:-1]]
+
+
+def draw_markdown(text: str, console: Console, most: int | None = None) -> Text:
+    """A text as it stands on the screen, one blank line between its blocks; of a long one the last `most` lines."""
+    blocks = [lines for block in _blocks(clean(text)) if (lines := _drawn_block(block, console))]
+    lines = [line for block in blocks for line in (*block, Text())][:-1]
+    shown = Text("\n").join(lines[-most:] if most else lines)
+    shown.no_wrap = True
+    return shown
+
+
+def _drawn_block(text: str, console: Console) -> list[Text]:
+    options = console.options.update(width=min(console.width, WIDEST), height=None)
+    # Links show their addresses: what a word leads to is not for a model to hide.
+    source = _Markdown(text, code_theme="ansi_dark", hyperlinks=False)
+    lines = [_line(segments) for segments in console.render_lines(source, options, pad=False)]
+    filled = [at for at, line in enumerate(lines) if line.plain]
+    return lines[filled[0] : filled[-1] + 1] if filled else []
+
+
+def _line(segments: Iterable[Segment]) -> Text:
+    line = Text.assemble(*((part.text, part.style or "") for part in segments), end="")
+    line.rstrip()
+    return line

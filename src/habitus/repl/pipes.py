@@ -30,8 +30,8 @@ from habitus.agent.stream import (
 )
 from habitus.events import OutcomeKind
 from habitus.repl import lines
+from habitus.repl.lines import CommandReport
 from habitus.repl.plain import clean
-from habitus.repl.surface import CommandReport
 
 _TYPES: dict[type[TurnEvent], str] = {
     Said: "text",

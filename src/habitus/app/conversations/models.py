@@ -8,12 +8,10 @@ from collections.abc import Mapping, Sequence
 from habitus.errors import NoModel, Refused
 from habitus.llm.agents import open_agent, program_of, programs_here
 from habitus.llm.agents.program import Program
-from habitus.llm.model import Model
+from habitus.llm.model import Model, Models
 from habitus.llm.providers import open_model
-from habitus.llm.providers.naming import default_models, running_here, telling_keys
-from habitus.llm.providers.patience import Patience
-from habitus.llm.roles import Models
-from habitus.llm.script_file import PREFIX, script_model
+from habitus.llm.providers.naming import Patience, default_models, running_here, telling_keys
+from habitus.llm.scripted import PREFIX, script_model
 from habitus.settings import Settings
 
 

@@ -30,7 +30,7 @@ from habitus.learning.coding import draft_code
 from habitus.memory.model import SCRATCHPAD
 from habitus.recipes.catalogue import SkillRecipe
 from habitus.recipes.execution import execute
-from habitus.recipes.observed import ObservedCall
+from habitus.recipes.sequences import ObservedCall
 from habitus.redact import MARKER
 from habitus.sandbox.inside import folders
 from habitus.settings import Settings

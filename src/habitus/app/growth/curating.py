@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from habitus.app.growth.climbing import Climb
     from habitus.app.growth.verdicts import Due
     from habitus.app.home import Home
-
-    pass
     from habitus.memory.cortex import Cortex
     from habitus.skills.review import Proposal
     from habitus.tools.model import Regression
@@ -86,8 +84,6 @@ async def curate(home: Home, *, apply: bool, model: str = "") -> Curation:
     from habitus.app.growth import verdicts
     from habitus.app.growth.climbing import Climbing, drafting
     from habitus.app.growth.verdicts import recount
-
-    pass
 
     climbing = Climbing(home)
     if not apply:

@@ -21,6 +21,7 @@ from habitus.evidence.gate import GateVerdict
 from habitus.files import Tree, file_of
 from habitus.learning.budget import Budget, BudgetedModel, Limits
 from habitus.learning.improve import candidates as drafting
+from habitus.learning.improve.candidates import shorten
 from habitus.learning.improve.ledger import (
     LOST,
     Candidate,
@@ -30,9 +31,8 @@ from habitus.learning.improve.ledger import (
     pairs,
 )
 from habitus.learning.improve.report import CandidateReport, gate_of, report_on, table_of, tally_of
-from habitus.learning.improve.shortening import shorten
 from habitus.learning.improve.split import Side
-from habitus.llm.roles import Models
+from habitus.llm.model import Models
 from habitus.skills import trees
 from habitus.skills.model import Actor, Author, Skill
 from habitus.skills.proposals import Action, Change, Proposal, ProposalState

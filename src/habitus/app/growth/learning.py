@@ -12,9 +12,8 @@ from habitus.learning.acc.monitor import Mode
 from habitus.learning.cerebellum import Cerebellum
 from habitus.learning.observer import Learner, LessonKeeper, TakesNothing
 from habitus.learning.remedies.calls import Call
-from habitus.learning.transcripts.ledger import TurnLedger
 from habitus.learning.transcripts.model import SkillUse
-from habitus.learning.transcripts.study import Applier
+from habitus.learning.transcripts.study import Applier, TurnLedger
 from habitus.llm.model import Model
 from habitus.memory.cortex import Cortex
 from habitus.redact import Redactor
@@ -42,9 +41,8 @@ from habitus.learning.remedies.commands import shell_text
 from habitus.learning.remedies.findings import ENOUGH, Coverage, Findings, Held, ProposedRule, Recurring, findings
 from habitus.learning.remedies.sessions import SessionFacts, SessionReader
 from habitus.learning.remedies.store import Stamp, StudiedFiles, stamp_of
-from habitus.learning.transcripts.ledger import How
 from habitus.learning.transcripts.model import Said, TranscriptTurn
-from habitus.learning.transcripts.study import Studied, Taught
+from habitus.learning.transcripts.study import How, Studied, Taught
 from habitus.memory.model import Draft, Engram, Kind, Scope, TrustLevel
 from habitus.skills.layers import project_root
 from habitus.text import one_line

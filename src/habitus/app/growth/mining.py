@@ -33,9 +33,8 @@ from habitus.learning.requests import alike
 from habitus.learning.transcripts.study import Studied, study
 from habitus.llm.model import Answered, Message, Model, Returned
 from habitus.recipes.mining import Mined, as_steps, mine
-from habitus.recipes.observed import ObservedCall, ObservedTurn
 from habitus.recipes.plan import tool_name_of
-from habitus.recipes.sequences import SESSIONS, TURNS
+from habitus.recipes.sequences import SESSIONS, TURNS, ObservedCall, ObservedTurn
 from habitus.redact import MARKER
 from habitus.search.encoders import encoder
 from habitus.skills import names, trees

@@ -23,8 +23,7 @@ from habitus.journal.model import Turn
 from habitus.learning.requests import alike
 from habitus.learning.transcripts.study import Studied, study
 from habitus.llm.model import Answered
-from habitus.recipes.observed import ObservedTurn
-from habitus.recipes.sequences import SESSIONS
+from habitus.recipes.sequences import SESSIONS, ObservedTurn
 from habitus.redact import MARKER
 from habitus.search.encoders import encoder
 from habitus.skills import names, trees

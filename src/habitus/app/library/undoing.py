@@ -12,8 +12,8 @@ from habitus.app.home import Home
 from habitus.errors import Invalid, NotFound, Refused, UserError, no_version
 from habitus.files import is_same
 from habitus.memory.cortex import Cortex
+from habitus.memory.ledger import LessonStep as LessonStep
 from habitus.memory.model import Engram
-from habitus.memory.past import LessonStep as LessonStep
 from habitus.skills import merging, trees
 from habitus.skills.layers import Layer
 from habitus.skills.library import Library

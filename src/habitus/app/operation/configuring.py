@@ -17,7 +17,7 @@ from habitus.files import write_whole
 from habitus.hosts.editing import Before, Entry, Format, apply_entries, taken_out
 from habitus.llm.agents import program_of
 from habitus.llm.providers.naming import split_name
-from habitus.llm.script_file import PREFIX
+from habitus.llm.scripted import PREFIX
 from habitus.sandbox.credentials.vault import open_redactor
 from habitus.settings import FILE, Encoder, Settings
 

@@ -30,7 +30,7 @@ from habitus.journal.facts import empty_sums
 from habitus.journal.spool import Spool
 from habitus.journal.tables import exposures, lasting_outcomes, seen, turns
 from habitus.memory.model import Engram, LessonState
-from habitus.memory.stores.sql import SqlEngramStore
+from habitus.memory.store import SqlEngramStore
 from habitus.sandbox.given import harmless
 from habitus.sandbox.inside import folders
 from habitus.search.packed import forget_files

@@ -39,7 +39,7 @@ from habitus.app.sharing.copied_rows import (
 from habitus.errors import Refused, StorageFailed
 from habitus.files import Tree, file_of
 from habitus.journal.facts import empty_sums
-from habitus.memory.stores.sql import next_revision
+from habitus.memory.store import next_revision
 from habitus.search.store import next_of_all as next_learned
 from habitus.skills.layers import USER
 from habitus.skills.ledger import next_generation

@@ -23,7 +23,7 @@ from habitus.app.operation.people import sign_ins
 from habitus.app.sharing.reaching import absence
 from habitus.errors import DatabaseAway
 from habitus.files import put_in_place
-from habitus.memory.tables import memory_revision
+from habitus.memory.store import memory_revision
 from habitus.pause import switches
 from habitus.search.tables import collections
 from habitus.settings import Settings

@@ -172,7 +172,7 @@ def jobs_beside(home: Home) -> Iterator[None]:
 
 def _work(home: Home, stopped: threading.Event) -> None:
     try:
-        pass  # the engine, for those who have it
+        # the engine, for those who have it
 
         with at_work(home, open_queue(home, for_worker=True), patience_s=_PATIENCE_S):
             stopped.wait()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
@@ -19,6 +20,7 @@ from habitus.skills import edits
 from habitus.skills.edits import Edit, Operation
 from habitus.skills.model import Skill
 from habitus.tasks.model import Task
+from habitus.text import tokens
 
 MOST_EDITS = 4
 MOST_LINES = 30  # that a candidate adds or takes away, together
@@ -139,3 +141,167 @@ def _contrast(number: int, one: Contrast) -> str:
 @cache
 def _prompt(name: str) -> str:
     return files("habitus.learning").joinpath("prompts", f"{name}.md").read_text("utf-8").strip()
+
+
+_LEAST_SAVED = 0.02  # of a text's tokens; less is not worth a gate
+_FEWEST_WORDS = 6  # of a sentence that is known again
+_BLOCK = re.compile(r"[ \t]*(```|~~~)[^\n]*\n(?:.*\n)*?[ \t]*\1[^\n]*(?:\n|\Z)|[^\n]*(?:\n|\Z)")
+_WORD = re.compile(r"\w+")
+_SENTENCE = re.compile(r"(?<=[.!?])\s+")
+_MARKER = re.compile(r"\s*(?:(?:[-*+]|\d+[.)])\s+)?")  # of an item in a list
+_LEFT_ALONE = re.compile(r"#|\||>|    |\t|\s*$|[ \t]*(?:```|~~~)")  # headings, tables, quotations, code, empty lines
+_NEEDLESS = re.compile(
+    r"(?i)#+\s*(?:when to use(?: (?:this|the) \w+)?|summary|conclusion|credits|acknowledge?ments|licen[cs]e)\s*$"
+)
+_EXAMPLES = re.compile(r"(?i)#+.*\bexamples\b")
+_POLITE = re.compile(r"(?i)(?:thank you|thanks|good luck|happy \w+ing|have fun|i hope this helps)\b[^.!?]*[.!]?")
+_WORDY = (
+    (re.compile(r"(?i)\b(?:(?:please |it is important to )?note|(?:please )?(?:keep in mind|remember)) that\s+"), ""),
+    (re.compile(r"(?i)\bin order to\b"), "to"),
+    (re.compile(r"(?i)\bdue to the fact that\b"), "because"),
+    (re.compile(r"(?i)\bplease\s+(?=\w)"), ""),
+)
+
+
+def shorten(skill: Skill) -> DraftedCandidate | None:
+    """The few edits that take most away; nothing where there is little to take."""
+    blocks = [found[0] for found in _BLOCK.finditer(skill.body) if found[0]]
+    kept = _without_repetition(blocks, cue=f"{skill.description} {skill.when_to_use}")
+    kept = _tidied(_without_more_examples(_without_needless_sections(kept)))
+
+    def saved(hunk: range) -> int:
+        return tokens(_text(blocks, hunk)) - tokens(_text(kept, hunk))
+
+    chosen: list[range] = []
+    room = MOST_LINES
+    for hunk in sorted(_hunks(blocks, kept), key=saved, reverse=True):
+        changed = len(f"{_text(blocks, hunk)}{_text(kept, hunk)}".splitlines())
+        if changed <= room and len(chosen) < MOST_EDITS:
+            chosen.append(hunk)
+            room -= changed
+    total = sum(map(saved, chosen))
+    if total <= _LEAST_SAVED * tokens(skill.body):
+        return None
+    edits = [_edit(blocks, kept, hunk) for hunk in sorted(chosen, key=lambda one: -one.start)]
+    return DraftedCandidate(why=f"Some {total} tokens say things twice, or what no step needs.", edits=edits)
+
+
+def _text(blocks: Sequence[str], hunk: range) -> str:
+    return "".join(blocks[hunk.start : hunk.stop])
+
+
+def _level(block: str) -> int:
+    """Of a heading; 0 of all else."""
+    return len(block) - len(block.lstrip("#"))
+
+
+def _without_repetition(blocks: Sequence[str], *, cue: str) -> list[str]:
+    said, known = set[str](), set(_WORD.findall(cue.casefold()))
+    found = []
+    for block in blocks:
+        is_code = block.lstrip().startswith(("```", "~~~"))
+        if is_code and block in said:
+            found.append("")
+        else:
+            found.append(block if _LEFT_ALONE.match(block) else _short_line(block, said, known))
+        said.add(block)
+    return found
+
+
+def _short_line(line: str, said: set[str], known: set[str]) -> str:
+    """What was not said before: not in the text, and outside lists not in the cue either."""
+    marker = _MARKER.match(line)
+    assert marker is not None, "it matches nothing, too"
+    sentences, kept = _SENTENCE.split(line[marker.end() :].strip()), []
+    for sentence in sentences:
+        words = _WORD.findall(sentence.casefold())
+        is_long = len(words) >= _FEWEST_WORDS and not _is_announcing(sentence)
+        same = " ".join(words)
+        is_cue = not marker[0].strip() and known.issuperset(words)
+        if not (_POLITE.fullmatch(sentence) or (is_long and (is_cue or same in said))):
+            kept.append(_plain(sentence))
+        said.add(same)
+    if kept == sentences:
+        return line
+    return f"{marker[0]}{' '.join(kept)}{line[len(line.rstrip()) :]}" if kept else ""
+
+
+def _is_announcing(line: str) -> bool:
+    return line.rstrip("* \n").endswith(":")
+
+
+def _plain(sentence: str) -> str:
+    shorter = sentence
+    for pattern, instead in _WORDY:
+        shorter = pattern.sub(instead, shorter)
+    return shorter if shorter == sentence else shorter[:1].upper() + shorter[1:]
+
+
+def _without_needless_sections(blocks: Sequence[str]) -> list[str]:
+    """Whoever reads the text has opened the skill already, and does what its steps say."""
+    found, depth = [], 0
+    for block in blocks:
+        level = _level(block)
+        if level and (not depth or level <= depth):
+            depth = level if _NEEDLESS.match(block) else 0
+        found.append("" if depth else block)
+    return found
+
+
+def _without_more_examples(blocks: Sequence[str]) -> list[str]:
+    """The first piece of code in a section of examples stays, those after it go with the line that announces them."""
+    found, is_example, has_one = [], False, False
+    for block in blocks:
+        if _level(block):
+            is_example, has_one = _EXAMPLES.match(block) is not None, False
+        found.append(block)
+        if is_example and block.lstrip().startswith(("```", "~~~")):
+            if has_one:
+                found[-1] = ""
+                above = next((n for n in range(len(found) - 2, -1, -1) if found[n].strip()), 0)
+                found[above] = "" if _is_announcing(found[above]) else found[above]
+            has_one = True
+    return found
+
+
+def _tidied(kept: list[str]) -> list[str]:
+    """A heading goes with all that stood below it, and an empty line with what it set apart."""
+    found, is_left, went, below = list(kept), False, False, 0
+    for place, block in reversed(list(enumerate(kept))):
+        level = _level(block)
+        if not block or (level and went and not is_left and below <= level):
+            found[place], went = "", True
+        elif level:
+            is_left, went, below = False, False, level
+        else:
+            is_left = is_left or bool(block.strip())
+    last, went = "", False
+    for place, block in enumerate(found):
+        if not block or (went and not block.strip() and not last.strip()):
+            found[place], went = "", True
+        else:
+            last, went = block, False
+    return found
+
+
+def _hunks(blocks: Sequence[str], kept: Sequence[str]) -> Iterator[range]:
+    """Runs of blocks that change."""
+    start = 0
+    for place in range(len(blocks) + 1):
+        if place == len(blocks) or blocks[place] == kept[place]:
+            if start < place:
+                yield range(start, place)
+            start = place + 1
+
+
+def _edit(blocks: Sequence[str], kept: Sequence[str], hunk: range) -> DraftedEdit:
+    """With as much above it as tells its place from one that reads the same."""
+    body, start = "".join(blocks), hunk.start
+    while body.find(_text(blocks, range(start, hunk.stop))) < len(_text(blocks, range(start))):
+        start -= 1
+    above = range(start, hunk.start)
+    return DraftedEdit(
+        operation=Operation.FIND_REPLACE,
+        find=_text(blocks, above) + _text(blocks, hunk),
+        content=_text(blocks, above) + _text(kept, hunk),
+    )

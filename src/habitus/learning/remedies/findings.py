@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from habitus.learning.remedies.alignment import Ending
 from habitus.learning.remedies.calls import Change, Remedy
 from habitus.learning.remedies.commands import is_flag, plain, shell_text
-from habitus.learning.remedies.corrections import Correction, is_again
-from habitus.learning.remedies.sessions import Failure, SessionFacts
+from habitus.learning.remedies.sessions import Correction, Failure, SessionFacts, is_again
 
 ENOUGH = 2  # sessions that make a lesson
 MAJORITY = 0.6  # of the sessions that found a way, those that found this one

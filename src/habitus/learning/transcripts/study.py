@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
 from pathlib import Path
 
+import sqlalchemy as sa
+
+from habitus import sql
 from habitus.events import CallRecord, Event, EventKind
 from habitus.learning import cerebellum, observer
 from habitus.learning.acc.detectors import detect
@@ -17,7 +25,6 @@ from habitus.learning.acc.signatures import signature
 from habitus.learning.observer import LessonKeeper
 from habitus.learning.post_mortem import PostMortem
 from habitus.learning.transcripts.detection import pieces
-from habitus.learning.transcripts.ledger import How, NotSettled, TurnLedger, digest_of
 from habitus.learning.transcripts.model import SkillUse, Transcript, TranscriptTurn
 from habitus.memory.model import Draft, Encoded, Evidence, Status
 from habitus.redact import Redactor
@@ -302,3 +309,71 @@ class Applier:
             self.applied.lessons[LOST] += 1
             self.applied.reasons[f"'{draft.text}' could not be stored ({one_line(str(error))[:200]})"] += 1
             return None
+
+
+learned_turns = sa.Table(
+    "learned_turns",
+    sql.metadata,
+    sa.Column("digest", sa.String(64), primary_key=True),
+    sa.Column("how", sa.String(16), primary_key=True),
+    sa.Column("learned_on", sql.Utc, nullable=False),
+)
+
+
+class How(StrEnum):
+    DETECTORS = "detectors"
+    POST_MORTEM = "post-mortem"
+    REMEDIES = "remedies"
+
+
+class NotSettled(Exception):
+    """Raised inside `first_time` to leave the turns as not learned from."""
+
+
+class TurnLedger:
+    def __init__(self, engine: sa.Engine, *, clock: Callable[[], datetime]) -> None:
+        self._engine = engine
+        self._clock = clock
+
+    def is_new(self, digest: str, how: How) -> bool:
+        with sql.reading(self._engine) as connection:
+            return bool(self._new(connection, [digest], how))
+
+    @contextmanager
+    def first_time(self, digests: Iterable[str], how: How) -> Iterator[list[str]]:
+        """Those of the turns that are new. What is done inside and the note of it are one transaction."""
+        try:
+            with sql.writing(self._engine, lock="memory") as connection:
+                new = self._new(connection, digests, how)
+                yield new
+                rows = [{"digest": digest, "how": how.value, "learned_on": self._clock()} for digest in new]
+                sql.insert_missing(connection, learned_turns, rows)
+        except NotSettled:
+            pass
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """Inside `first_time`: what fails in here leaves no trace, and the rest holds."""
+        with sql.writing(self._engine, lock="memory") as connection, connection.begin_nested():
+            yield
+
+    def _new(self, connection: sa.Connection, digests: Iterable[str], how: How) -> list[str]:
+        known = sa.select(learned_turns.c.digest).where(learned_turns.c.how == how.value)
+        return [
+            digest
+            for digest in dict.fromkeys(digests)
+            if connection.execute(known.where(learned_turns.c.digest == digest)).first() is None
+        ]
+
+
+_NOT_COUNTED = ("at", "cwd", "command", "doubt")  # said besides, so that a turn stays the same when more is read
+
+
+def digest_of(turn: TranscriptTurn) -> str:
+    """By what happened in it: a copy of the file under another name has the same turns."""
+    whole = hashlib.sha256()
+    for event in turn.events:
+        detail = {key: value for key, value in event.detail.items() if key not in _NOT_COUNTED}
+        row = [event.kind.value, detail, event.round_idx]
+        whole.update(json.dumps(row, sort_keys=True, default=str).encode())
+    return whole.hexdigest()

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from habitus.errors import NotFound
 from habitus.events import ToolCall
-from habitus.llm.agents import dialogue
+from habitus.llm.agents import running
 from habitus.llm.agents.program import Program
 from habitus.llm.agents.programs import PROGRAMS
 from habitus.llm.agents.running import run
@@ -83,13 +83,13 @@ class AgentModel:
         yield Answer(message=message, stop=StopReason.CALLS if message.calls else StopReason.END, usage=usage)
 
     async def _ask_program(self, ask: Ask) -> tuple[Answered, Usage]:
-        system, prompt = dialogue.system_of(ask), dialogue.prompt_of(ask)
+        system, prompt = running.system_of(ask), running.prompt_of(ask)
         model = self._name.partition(":")[2]
         said = await run(self._program, model, system, prompt, self._environ, self._patience_s)
         return Answered(text=said.text), said.usage
 
     async def _round(self, ask: Ask) -> tuple[Answered, Usage]:
-        system = dialogue.with_tools(ask.system, ask.tools)
+        system = running.with_tools(ask.system, ask.tools)
         try:
             got = await ask_for(self, _Round, system=system, messages=ask.messages, attempts=_ATTEMPTS)
         except NoUsableAnswer as error:
@@ -112,7 +112,5 @@ class _Round(BaseModel):
 
     @property
     def message(self) -> Answered:
-        calls = tuple(
-            ToolCall(id="", name=each.tool, arguments=dialogue.as_json(each.arguments)) for each in self.calls
-        )
+        calls = tuple(ToolCall(id="", name=each.tool, arguments=running.as_json(each.arguments)) for each in self.calls)
         return Answered(text=self.text, calls=calls)

@@ -11,7 +11,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from habitus.llm.agents.formats import (
+from habitus.llm.agents.program import (
+    Call,
+    Output,
+    Program,
+    Question,
     as_count,
     as_dollars,
     as_table,
@@ -22,7 +26,6 @@ from habitus.llm.agents.formats import (
     toml_value,
     write_text,
 )
-from habitus.llm.agents.program import Call, Output, Program, Question
 from habitus.llm.model import Usage
 
 CLAUDE_QUIET = {

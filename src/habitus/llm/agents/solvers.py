@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from habitus.errors import Invalid, did_you_mean
-from habitus.llm.agents.formats import link, read_json, write_text
-from habitus.llm.agents.program import Call, Program, Question
+from habitus.llm.agents.program import Call, Program, Question, link, read_json, write_text
 from habitus.llm.agents.programs import CLAUDE_QUIET, PROGRAMS, codex_home, copilot_call, gemini_home, opencode_call
 
 

@@ -35,8 +35,7 @@ from habitus.sandbox.isolation import GIVEN
 from habitus.sandbox.made import opened_for, room_in
 from habitus.sandbox.model import Limits, Permissions
 from habitus.sandbox.runtimes.base import check_name
-from habitus.sandbox.runtimes.carried import Carried, Manifest
-from habitus.sandbox.runtimes.remote import read_message
+from habitus.sandbox.runtimes.remote import Carried, Manifest, read_message
 
 log = logging.getLogger(__name__)
 

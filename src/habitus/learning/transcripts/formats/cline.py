@@ -10,9 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from habitus.learning.transcripts.lines import mapping, objects, string, text_of
+from habitus.learning.transcripts.lines import Talk, as_list, mapping, moment, objects, string, text_of
 from habitus.learning.transcripts.model import Transcript
-from habitus.learning.transcripts.talk import Talk, as_list, moment
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "cline"

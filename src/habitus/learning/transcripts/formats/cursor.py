@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from habitus.learning.transcripts.lines import mapping, objects, string, text_of
+from habitus.learning.transcripts.lines import Talk, mapping, objects, string, text_of
 from habitus.learning.transcripts.model import Transcript
-from habitus.learning.transcripts.talk import Talk
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "cursor"

@@ -6,9 +6,18 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from habitus.learning.transcripts.lines import mapping, string, text_of
+from habitus.learning.transcripts.lines import (
+    Talk,
+    as_list,
+    has_tables,
+    mapping,
+    moment,
+    open_database,
+    parse_json,
+    string,
+    text_of,
+)
 from habitus.learning.transcripts.model import Transcript
-from habitus.learning.transcripts.talk import Talk, as_list, has_tables, moment, open_database, parse_json
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "goose"

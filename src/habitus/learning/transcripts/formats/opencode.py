@@ -10,9 +10,8 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from habitus.learning.transcripts.lines import mapping, string
+from habitus.learning.transcripts.lines import Talk, is_database, mapping, moment, open_database, parse_json, string
 from habitus.learning.transcripts.model import Transcript
-from habitus.learning.transcripts.talk import Talk, is_database, moment, open_database, parse_json
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "opencode"

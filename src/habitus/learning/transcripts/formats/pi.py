@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from habitus.learning.transcripts.lines import mapping, objects, string, text_of
+from habitus.learning.transcripts.lines import Talk, as_list, mapping, objects, string, text_of
 from habitus.learning.transcripts.model import Transcript
-from habitus.learning.transcripts.talk import Talk, as_list
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "pi"

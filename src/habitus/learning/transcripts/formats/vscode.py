@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from habitus.learning.transcripts.lines import mapping, objects, string, text_of
+from habitus.learning.transcripts.lines import Talk, as_list, mapping, moment, objects, parse_json, string, text_of
 from habitus.learning.transcripts.model import Transcript
-from habitus.learning.transcripts.talk import Talk, as_list, moment, parse_json
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "vscode"

@@ -8,9 +8,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from habitus.learning.transcripts.lines import mapping, string
+from habitus.learning.transcripts.lines import Talk, as_list, has_tables, mapping, open_database, parse_json, string
 from habitus.learning.transcripts.model import Transcript
-from habitus.learning.transcripts.talk import Talk, as_list, has_tables, open_database, parse_json
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "zed"
