@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from habitus.cli.logs import listening
+from habitus.cli.main import listening
 from habitus.sandbox.credentials.vault import open_vault
 from tests.cli.conftest import Direct
 

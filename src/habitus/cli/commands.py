@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 from typer.core import TyperCommand, TyperGroup
 
 from habitus.cli.completion import lesson_ids, skill_names
-from habitus.cli.examples import EXAMPLES
 from habitus.cli.lazy import DeclaredCommand as Declared
 from habitus.cli.lazy import LazyCommand as Command
 from habitus.cli.lazy import group
@@ -35,31 +35,31 @@ def _exemplify(command: TyperCommand | TyperGroup, words: str) -> None:
 
 def _commands() -> list[TyperCommand | TyperGroup]:
     return [
-        Command("chat", "chat:chat", panel=_USE),
-        Command("ask", "chat:ask", panel=_USE),
-        _OfSkill("why", "finding:why", panel=_USE),
-        _OfSkill("trust", "trust:trust", panel=_DECIDE),
-        Command("identity", "identity:identity", panel=_DECIDE),
-        Command("tour", "tour:tour", panel=_USE),
-        Command("check", "check:check", panel=_USE),
-        Command("learn", "learn:learn", panel=_LEARN),
-        Command("outcome", "judging:outcome", panel=_USE),
-        Command("dream", "dream:dream", panel=_LEARN),
-        Command("curate", "curate:curate", panel=_LEARN),
-        Command("undo", "going_back:undo", panel=_DECIDE),
-        Command("rollback", "going_back:rollback", panel=_DECIDE),
-        Declared("pause", "pausing:pause", panel=_DECIDE),
-        Declared("resume", "pausing:resume", panel=_DECIDE),
-        Command("up", "up:up", panel=_USE),
-        Command("run", "run:run", hidden=True),
-        Command("mcp", "mcp:mcp", panel=_OPERATE),
-        Command("connect", "connecting:connect", panel=_OPERATE),
-        Command("disconnect", "connecting:disconnect", panel=_OPERATE),
-        Command("sync", "syncing:sync", panel=_OPERATE),
-        Command("hooks", "hooks:hooks", panel=_OPERATE, hidden=True),
-        Command("doctor", "checking:doctor", panel=_OPERATE),
-        Command("forget", "forgetting:forget", panel=_OPERATE),
-        Command("worker", "jobs:worker", panel=_OPERATE),
+        Command("chat", "talking.chat:chat", panel=_USE),
+        Command("ask", "talking.chat:ask", panel=_USE),
+        _OfSkill("why", "skills.finding:why", panel=_USE),
+        _OfSkill("trust", "deciding.trust:trust", panel=_DECIDE),
+        Command("identity", "learning.identity:identity", panel=_DECIDE),
+        Command("tour", "talking.tour:tour", panel=_USE),
+        Command("check", "agents.check:check", panel=_USE),
+        Command("learn", "learning.learn:learn", panel=_LEARN),
+        Command("outcome", "learning.evidence:outcome", panel=_USE),
+        Command("dream", "learning.dream:dream", panel=_LEARN),
+        Command("curate", "learning.curate:curate", panel=_LEARN),
+        Command("undo", "deciding.undo:undo", panel=_DECIDE),
+        Command("rollback", "deciding.undo:rollback", panel=_DECIDE),
+        Declared("pause", "deciding.pausing:pause", panel=_DECIDE),
+        Declared("resume", "deciding.pausing:resume", panel=_DECIDE),
+        Command("up", "operating.up:up", panel=_USE),
+        Command("run", "talking.tour:run", hidden=True),
+        Command("mcp", "agents.mcp:mcp", panel=_OPERATE),
+        Command("connect", "agents.connect:connect", panel=_OPERATE),
+        Command("disconnect", "agents.connect:disconnect", panel=_OPERATE),
+        Command("sync", "agents.sync:sync", panel=_OPERATE),
+        Command("hooks", "agents.hooks:hooks", panel=_OPERATE, hidden=True),
+        Command("doctor", "operating.checking:doctor", panel=_OPERATE),
+        Command("forget", "deciding.forget:forget", panel=_OPERATE),
+        Command("worker", "operating.jobs:worker", panel=_OPERATE),
         _backup(),
         _jobs(),
         _config(),
@@ -81,86 +81,86 @@ def _commands() -> list[TyperCommand | TyperGroup]:
 
 def _backup() -> TyperGroup:
     below = [
-        Command("create", "backup:create"),
-        Command("list", "backup:list_backups"),
-        Command("restore", "backup:restore"),
+        Command("create", "operating.backup:create"),
+        Command("list", "operating.backup:list_backups"),
+        Command("restore", "operating.backup:restore"),
     ]
     return group("backup", "The home as one file, and back.", below, panel=_OPERATE)
 
 
 def _jobs() -> TyperGroup:
     below: list[TyperCommand | TyperGroup] = [
-        Declared("add", "jobs:add"),
-        Declared("list", "jobs:list_jobs"),
-        Command("show", "jobs:show"),
-        Declared("cancel", "jobs:cancel"),
-        Declared("retry", "jobs:retry"),
+        Declared("add", "operating.jobs:add"),
+        Declared("list", "operating.jobs:list_jobs"),
+        Command("show", "operating.jobs:show"),
+        Declared("cancel", "operating.jobs:cancel"),
+        Declared("retry", "operating.jobs:retry"),
         group("schedule", "What starts by itself, and when.", _schedule(), otherwise="list"),
     ]
     return group("jobs", "Long work that is left to a worker, and survives one.", below, panel=_OPERATE)
 
 
 def _schedule() -> list[TyperCommand]:
-    return [Declared("list", "jobs:list_scheduled"), Declared("set", "jobs:set_schedule")]
+    return [Declared("list", "operating.jobs:list_scheduled"), Declared("set", "operating.jobs:set_schedule")]
 
 
 def _config() -> TyperGroup:
     below = [
-        Command("list", "config:list_values"),
-        Command("get", "config:get"),
-        Command("set", "config:put"),
-        Command("unset", "config:unset"),
+        Command("list", "operating.config:list_values"),
+        Command("get", "operating.config:get"),
+        Command("set", "operating.config:put"),
+        Command("unset", "operating.config:unset"),
     ]
     return group("config", "Look at the settings, and change them.", below, panel=_OPERATE)
 
 
 def _skills() -> TyperGroup:
     below = [
-        Declared("list", "skills:list_skills"),
-        _OfSkill("show", "skills:show"),
-        Declared("new", "writing:new"),
-        _DeclaredSkill("edit", "writing:edit"),
-        _DeclaredSkill("enable", "writing:enable"),
-        _DeclaredSkill("disable", "writing:disable"),
-        _DeclaredSkill("remove", "writing:remove"),
-        Command("restore", "writing:restore"),
-        _DeclaredSkill("history", "skills:history"),
-        _DeclaredSkill("diff", "skills:diff"),
-        _DeclaredSkill("rollback", "writing:rollback"),
-        _OfSkill("lint", "checking:lint"),
-        Command("scan", "scanning:scan"),
-        _DeclaredSkill("stats", "skills:stats"),
-        Command("import", "sources:import_skills"),
-        Command("add", "sources:add"),
-        _OfSkill("update", "sources:update"),
-        _OfSkill("export", "sources:export"),
-        _OfSkill("publish", "sources:publish"),
-        Command("search", "searching:search"),
-        Command("select", "finding:select"),
-        _OfSkill("eval", "finding:evaluate"),
-        _OfSkill("trial", "trial:trial"),
-        _OfSkill("climb", "climb:skill"),
-        _OfSkill("improve", "improving:improve"),
-        _DeclaredSkill("improvements", "improving:improvements"),
+        Declared("list", "skills.listing:list_skills", group="skills"),
+        _OfSkill("show", "skills.listing:show"),
+        Declared("new", "skills.writing:new"),
+        _DeclaredSkill("edit", "skills.writing:edit"),
+        _DeclaredSkill("enable", "skills.writing:enable"),
+        _DeclaredSkill("disable", "skills.writing:disable"),
+        _DeclaredSkill("remove", "skills.writing:remove"),
+        Command("restore", "skills.writing:restore"),
+        _DeclaredSkill("history", "skills.listing:history", group="skills"),
+        _DeclaredSkill("diff", "skills.listing:diff", group="skills"),
+        _DeclaredSkill("rollback", "skills.writing:rollback"),
+        _OfSkill("lint", "operating.checking:lint"),
+        Command("scan", "skills.scanning:scan"),
+        _DeclaredSkill("stats", "skills.listing:stats", group="skills"),
+        Command("import", "skills.sources:import_skills"),
+        Command("add", "skills.sources:add"),
+        _OfSkill("update", "skills.sources:update"),
+        _OfSkill("export", "skills.sources:export"),
+        _OfSkill("publish", "skills.sources:publish"),
+        Command("search", "skills.searching:search"),
+        Command("select", "skills.finding:select"),
+        _OfSkill("eval", "skills.finding:evaluate"),
+        _OfSkill("trial", "skills.trial:trial"),
+        _OfSkill("climb", "skills.climbing:skill"),
+        _OfSkill("improve", "skills.improving:improve"),
+        _DeclaredSkill("improvements", "skills.improving:improvements"),
     ]
     help = "List, read, write and undo skills. NAME may be 'name' or 'name@layer'."
     return group("skills", help, below, panel=_USE)
 
 
 def _skill() -> TyperGroup:
-    below = [_OfSkill("run", "skill_run:run")]
+    below = [_OfSkill("run", "skills.command_lines:run")]
     return group("skill", "The command line that a skill brings along.", below, panel=_USE)
 
 
 def _tools() -> TyperGroup:
     below = [
-        Command("new", "tools:new"),
-        Command("list", "tools:list_tools"),
-        _OfSkill("show", "tools:show"),
-        _OfSkill("run", "tools:run"),
-        _OfSkill("test", "tools:run_cases"),
-        _OfSkill("remove", "tools:remove"),
-        _OfSkill("restore", "tools:restore"),
+        Command("new", "skills.tools:new"),
+        Command("list", "skills.tools:list_tools"),
+        _OfSkill("show", "skills.tools:show"),
+        _OfSkill("run", "skills.tools:run"),
+        _OfSkill("test", "skills.tools:run_cases"),
+        _OfSkill("remove", "skills.tools:remove"),
+        _OfSkill("restore", "skills.tools:restore"),
     ]
     help = "Make, run and test tools: code that passed its test, in the sandbox."
     return group("tools", help, below, panel=_USE)
@@ -168,12 +168,12 @@ def _tools() -> TyperGroup:
 
 def _tasks() -> TyperGroup:
     below = [
-        _DeclaredSkill("list", "tasks:list_tasks"),
-        _DeclaredSkill("add", "tasks:add"),
-        _DeclaredSkill("edit", "tasks:edit"),
-        _DeclaredSkill("remove", "tasks:remove"),
-        _DeclaredSkill("check", "tasks:check"),
-        Declared("mine", "tasks:mine"),
+        _DeclaredSkill("list", "skills.tasks:list_tasks"),
+        _DeclaredSkill("add", "skills.tasks:add"),
+        _DeclaredSkill("edit", "skills.tasks:edit"),
+        _DeclaredSkill("remove", "skills.tasks:remove"),
+        _DeclaredSkill("check", "skills.tasks:check"),
+        Declared("mine", "skills.tasks:mine"),
     ]
     help = "What skills are examined by: a request, what is laid out, and what says whether it went well."
     return group("tasks", help, below, panel=_LEARN)
@@ -181,11 +181,11 @@ def _tasks() -> TyperGroup:
 
 def _recipes() -> TyperGroup:
     below = [
-        Command("list", "recipes:list_recipes"),
-        Command("show", "recipes:show"),
-        Command("run", "recipes:run"),
-        Command("test", "recipes:check"),
-        Command("mine", "mining:mine"),
+        Command("list", "skills.recipes:list_recipes"),
+        Command("show", "skills.recipes:show"),
+        Command("run", "skills.recipes:run"),
+        Command("test", "skills.recipes:check"),
+        Command("mine", "skills.recipes:mine"),
     ]
     help = "Recipes: named sequences of tool calls that skills bring along."
     return group("recipes", help, below, panel=_USE)
@@ -193,12 +193,12 @@ def _recipes() -> TyperGroup:
 
 def _pads() -> TyperGroup:
     below = [
-        Command("exec", "pads:execute"),
-        Command("list", "pads:list_pads"),
-        Command("view", "pads:view"),
-        Command("reset", "pads:reset"),
-        Command("remove", "pads:remove"),
-        Command("keep", "pads:keep", hidden=True),
+        Command("exec", "talking.pads:execute"),
+        Command("list", "talking.pads:list_pads"),
+        Command("view", "talking.pads:view"),
+        Command("reset", "talking.pads:reset"),
+        Command("remove", "talking.pads:remove"),
+        Command("keep", "talking.pads:keep", hidden=True),
     ]
     help = "Scratchpads: named, isolated Python processes that remember, cell by cell."
     return group("pad", help, below, panel=_USE)
@@ -206,55 +206,55 @@ def _pads() -> TyperGroup:
 
 def _lessons() -> TyperGroup:
     below = [
-        Declared("list", "lessons:list_lessons"),
-        _DeclaredLesson("show", "lessons:show"),
-        Declared("add", "lessons:add"),
-        _OfLesson("edit", "lessons:edit"),
-        _DeclaredLesson("remove", "lessons:remove"),
-        Declared("retract", "lessons:retract"),
-        _DeclaredLesson("restore", "lessons:restore"),
-        _OfLesson("promote", "climb:lesson"),
-        Declared("archive", "lessons:list_archive"),
+        Declared("list", "learning.lessons:list_lessons"),
+        _DeclaredLesson("show", "learning.lessons:show"),
+        Declared("add", "learning.lessons:add"),
+        _OfLesson("edit", "learning.lessons:edit"),
+        _DeclaredLesson("remove", "learning.lessons:remove"),
+        Declared("retract", "learning.lessons:retract"),
+        _DeclaredLesson("restore", "learning.lessons:restore"),
+        _OfLesson("promote", "skills.climbing:lesson"),
+        Declared("archive", "learning.lessons:list_archive"),
     ]
     return group("lessons", "Facts, rules and lessons that reach every fitting prompt.", below, panel=_LEARN)
 
 
 def _sessions() -> TyperGroup:
     below = [
-        Declared("list", "sessions:list_sessions"),
-        Declared("show", "sessions:show"),
-        Command("export", "sessions:export"),
+        Declared("list", "talking.sessions:list_sessions"),
+        Declared("show", "talking.sessions:show"),
+        Command("export", "talking.sessions:export"),
     ]
     return group("sessions", "Look at past conversations, and take them along.", below, panel=_USE)
 
 
 def _review() -> TyperGroup:
     below = [
-        Declared("list", "review:list_waiting"),
-        Declared("show", "review:show"),
-        Declared("diff", "review:diff"),
-        Declared("approve", "review:approve"),
-        Declared("reject", "review:reject"),
-        Declared("reopen", "review:reopen"),
-        Command("edit", "review:edit"),
+        Declared("list", "deciding.review:list_waiting"),
+        Declared("show", "deciding.review:show"),
+        Declared("diff", "deciding.review:diff"),
+        Declared("approve", "deciding.review:approve"),
+        Declared("reject", "deciding.review:reject"),
+        Declared("reopen", "deciding.review:reopen"),
+        Command("edit", "deciding.review:edit"),
     ]
     return group("review", "Decide about changes that wait for you.", below, panel=_DECIDE)
 
 
 def _evidence() -> TyperGroup:
-    below = [_OfSkill("show", "evidence:show"), Command("plan", "evidence:plan")]
+    below = [_OfSkill("show", "learning.evidence:show"), Command("plan", "learning.evidence:plan")]
     help = "What helps, and how sure that is: 'habitus evidence NAME' shows one item."
     return group("evidence", help, below, panel=_LEARN, otherwise="show")
 
 
 def _secrets() -> TyperGroup:
     below = [
-        Command("set", "secrets:set_secret"),
-        Command("list", "secrets:list_secrets"),
-        Command("remove", "secrets:remove"),
-        Command("grant", "secrets:grant"),
-        Command("revoke", "secrets:revoke"),
-        Command("log", "secrets:log"),
+        Command("set", "operating.secrets:set_secret"),
+        Command("list", "operating.secrets:list_secrets"),
+        Command("remove", "operating.secrets:remove"),
+        Command("grant", "operating.secrets:grant"),
+        Command("revoke", "operating.secrets:revoke"),
+        Command("log", "operating.secrets:log"),
     ]
     help = "Values that skills' command lines need: no model sees them, and only what you grant is given."
     return group("secrets", help, below, panel=_OPERATE)
@@ -262,13 +262,115 @@ def _secrets() -> TyperGroup:
 
 def _users() -> TyperGroup:
     below = [
-        Declared("add", "users:add"),
-        Declared("list", "users:list_users"),
-        Declared("remove", "users:remove"),
+        Declared("add", "operating.users:add"),
+        Declared("list", "operating.users:list_users"),
+        Declared("remove", "operating.users:remove"),
     ]
     return group("users", "People who may sign in to the web page besides you.", below, panel=_OPERATE)
 
 
 def _db() -> TyperGroup:
-    below = [Command("status", "db:status"), Command("migrate", "db:migrate"), Command("copy", "db:copy")]
+    below = [
+        Command("status", "operating.db:status"),
+        Command("migrate", "operating.db:migrate"),
+        Command("copy", "operating.db:copy"),
+    ]
     return group("db", "The database: how it stands, bringing it up to date, moving it.", below, panel=_OPERATE)
+
+
+EXAMPLES: Mapping[str, str] = {
+    "chat": "habitus chat --attach sales.csv",
+    "ask": "habitus ask 'What is the revenue per region?' --attach sales.csv",
+    "why": "habitus why csv-summary --request 'total by region'",
+    "trust": "habitus trust ~/work/shop",
+    "identity": "habitus identity --set 'You are brief and kind.'",
+    "tour": "habitus tour",
+    "learn": "habitus learn ~/.claude/projects --apply",
+    "outcome": "habitus outcome d4342a3ce725 --failed --reason 'the south is missing'",
+    "dream": "habitus dream --cycles 8 --budget 30m --domain sql",
+    "curate": "habitus curate --apply",
+    "undo": "habitus undo csv-summary@user:7",
+    "rollback": "habitus rollback --to '2 hours ago' --dry-run",
+    "doctor": "habitus doctor --json",
+    "backup": "habitus backup create",
+    "backup create": "habitus backup create /mnt/safe/habitus.tar.gz",
+    "backup list": "habitus backup list",
+    "backup restore": "habitus backup restore habitus-20260101-120000.tar.gz",
+    "forget": "habitus forget --user ann --dry-run",
+    "check": "habitus check --agent claude-code --html report.html",
+    "mcp": "habitus mcp --user ana",
+    "connect": "habitus connect claude-code --dry-run",
+    "disconnect": "habitus disconnect claude-code",
+    "sync": "habitus sync claude-code codex --only csv-summary",
+    "db": "habitus db status",
+    "db status": "habitus db status --json",
+    "db migrate": "habitus db migrate",
+    "db copy": "habitus db copy home postgresql://habitus@db.example.org/habitus",
+    "worker": "habitus worker --until-idle",
+    "jobs": "habitus jobs list",
+    "jobs show": "habitus jobs show 53b07abe",
+    "jobs schedule": "habitus jobs schedule",
+    "up": "habitus up --port 8080",
+    "secrets": "habitus secrets list",
+    "secrets set": "habitus secrets set smtp.password",
+    "secrets list": "habitus secrets list --json",
+    "secrets remove": "habitus secrets remove smtp.password",
+    "secrets grant": "habitus secrets grant smtp.password pdf-mailer --host smtp.example.org",
+    "secrets revoke": "habitus secrets revoke smtp.password pdf-mailer",
+    "secrets log": "habitus secrets log --since yesterday",
+    "users": "habitus users add ben --role reviewer",
+    "config": "habitus config list",
+    "config list": "habitus config list",
+    "config get": "habitus config get model",
+    "config set": "habitus config set retention.turn_days 60",
+    "config unset": "habitus config unset model",
+    "skills": "habitus skills list --state gated",
+    "skills show": "habitus skills show csv-summary --raw",
+    "skills restore": "habitus skills restore csv-summary --as csv-summary-old",
+    "skills lint": "habitus skills lint csv-summary",
+    "skills scan": "habitus skills scan download.zip",
+    "skills import": "habitus skills import ~/Downloads/skills.zip --skill csv-summary",
+    "skills add": "habitus skills add owner/repo/skills/csv-summary",
+    "skills update": "habitus skills update --check",
+    "skills publish": "habitus skills publish site csv-summary --tag shared",
+    "skills export": "habitus skills export csv-summary --to out",
+    "skills search": "habitus skills search 'total by region' --wide",
+    "skills select": "habitus skills select --request 'total by region'",
+    "skills eval": "habitus skills eval csv-summary --record 'total by region' --should",
+    "skills improve": "habitus skills improve csv-summary --budget $5",
+    "skills trial": "habitus skills trial csv-summary --cases cases.json --runs 3",
+    "skills climb": "habitus skills climb csv-summary --to code --model openai:gpt-5-mini",
+    "skill": "habitus skill run pdf-mailer -- send --to ana@example.org",
+    "skill run": "habitus skill run pdf-mailer -- send --to ana@example.org",
+    "tasks": "habitus tasks list csv-summary",
+    "tools": 'habitus tools run count-words \'{"text": "one two"}\'',
+    "tools new": "habitus tools new count-words -d 'Counts words.' --code t.py -p '{\"text\": \"a\"}' -s schema.json",
+    "tools list": "habitus tools list",
+    "tools show": "habitus tools show count-words",
+    "tools run": 'habitus tools run count-words \'{"text": "one two"}\'',
+    "tools test": "habitus tools test count-words",
+    "tools remove": "habitus tools remove count-words",
+    "tools restore": "habitus tools restore count-words",
+    "recipes": "habitus recipes list",
+    "recipes list": "habitus recipes list --wide",
+    "recipes show": "habitus recipes show monthly-report",
+    "recipes run": 'habitus recipes run monthly-report \'{"month": "2026-10"}\' --dry-run',
+    "recipes test": "habitus recipes test",
+    "recipes mine": "habitus recipes mine --apply",
+    "pad": "habitus pad exec trial 'x = 21'",
+    "pad exec": "habitus pad exec trial 'print(x * 2)'",
+    "pad list": "habitus pad list",
+    "pad view": "habitus pad view trial",
+    "pad reset": "habitus pad reset trial",
+    "pad remove": "habitus pad remove trial",
+    "lessons": "habitus lessons add 'Dates are day-first.'",
+    "lessons edit": "habitus lessons edit b7k2m9qx --text 'Dates are ISO.'",
+    "lessons promote": "habitus lessons promote k3fa9c1d",
+    "sessions": "habitus sessions list",
+    "sessions export": "habitus sessions export 2026-05-04-1 --to talk.md",
+    "evidence": "habitus evidence plan",
+    "evidence show": "habitus evidence show csv-summary",
+    "evidence plan": "habitus evidence plan",
+    "review": "habitus review list",
+    "review edit": "habitus review edit 3",
+}

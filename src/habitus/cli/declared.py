@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
+from types import ModuleType
 from typing import Annotated, Any
 
 import typer
@@ -23,14 +24,13 @@ Render = Callable[..., None]  # context, input and result, in words; more option
 _COMPLETES = {"skills": completion.skill_names, "lessons": completion.lesson_ids}
 
 
-def command_of(group: str, name: str) -> tuple[Callable[..., None], str]:
+def command_of(group: str, module: ModuleType, name: str) -> tuple[Callable[..., None], str]:
     """The function of a command for typer, and an example of its use.
 
-    `cli/GROUP.py` has its words under its name; where a command line does more than the use case, such as starting an
+    The module has its words under its name; where a command line does more than the use case, such as starting an
     editor, `perform_NAME` there does it, and gives the result.
     """
     case: UseCase[Any, Any] = getattr(importlib.import_module(f"habitus.app.use_cases.{group}"), name)
-    module = importlib.import_module(f"habitus.cli.{group}")
     render: Render = getattr(module, name)
     perform: Callable[[Habitus, Any], Any] = getattr(module, f"perform_{name}", case)
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from habitus.cli import output
-from habitus.cli.skill_words import print_found, print_page, print_skill
+from habitus.cli.skills.words import print_found, print_page, print_skill
 from habitus.plain import plain
 from habitus.search.model import results_as_json
 from habitus.skills import names

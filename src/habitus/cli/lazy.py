@@ -55,9 +55,8 @@ class _Command(_FlagsAsFlags, TyperCommand):
 
 
 class LazyCommand(TyperCommand):
-    """`where` is `module:function` below `habitus.cli`. `completes` offers words to the Tab key, which can't wait."""
-
-    _folder = Path(__file__).parent  # where its docstring is read
+    """`where` is `folder.module:function` below `habitus.cli`. `completes` offers words to the Tab key, which can't
+    wait."""
 
     def __init__(
         self,
@@ -75,11 +74,15 @@ class LazyCommand(TyperCommand):
     @property
     def help(self) -> str | None:
         """What a list of commands says of it."""
-        return _docstrings(self._folder / f"{self._module}.py")[self._function]
+        return _docstrings(self._file())[self._function]
 
     @help.setter
     def help(self, given: str | None) -> None:
         """The base class has none to give."""
+
+    def _file(self) -> Path:
+        """Where its docstring is read."""
+        return Path(__file__).parent / f"{self._module.replace('.', '/')}.py"
 
     @functools.cache  # noqa: B019  # the commands live as long as the process
     def load(self) -> TyperCommand:
@@ -109,14 +112,19 @@ class LazyCommand(TyperCommand):
 
 
 class DeclaredCommand(LazyCommand):
-    """One that is made from a declaration: `where` is `group:function` below `habitus.app.use_cases`, and `habitus.cli`
-    has the words of its result under the same name."""
+    """One that is made from a declaration: `where` has the words of its result, and the function of that name in
+    `app/use_cases` does the work, in the group of the module's name or the one that is given."""
 
-    _folder = Path(__file__).parents[1] / "app" / "use_cases"
+    def __init__(self, name: str, where: str, *, group: str = "", **options: Any) -> None:
+        super().__init__(name, where, **options)
+        self._group = group or self._module.rpartition(".")[2]
+
+    def _file(self) -> Path:
+        return Path(__file__).parents[1] / "app" / "use_cases" / f"{self._group}.py"
 
     def _callable(self, module: ModuleType) -> Callable[..., None]:
         declared = importlib.import_module("habitus.cli.declared")
-        function, example = declared.command_of(self._module, self._function)
+        function, example = declared.command_of(self._group, module, self._function)
         self.epilog = f"Example: {example}"
         made: Callable[..., None] = function
         return made

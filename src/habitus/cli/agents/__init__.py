@@ -1,0 +1,1 @@
+"""Commands for agents that people already use: check, connect, sync, MCP, hooks."""

@@ -1,0 +1,272 @@
+"""`habitus learn`: what transcripts of agents teach, ours or others', and teaching it to memory."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from habitus.app import Habitus
+from habitus.app.growth import studying
+from habitus.app.growth.learning import ToldRemedies, apply_decisions
+from habitus.app.growth.mining import Suggestion
+from habitus.app.growth.studying import FileFault, FileLessons, Sending, Study, StudyReport
+from habitus.app.library.undoing import of_lessons
+from habitus.cli import given, output
+from habitus.cli.opening import open_habitus
+from habitus.cli.options import AsJson
+from habitus.errors import Refused
+from habitus.learning.remedies.findings import Coverage
+from habitus.learning.transcripts.study import Applied, Firing, Taught
+from habitus.llm.model import Models
+from habitus.memory.model import Engram
+
+MOST_SHOWN = 5  # firings of one detector, candidates
+MOST_FAILURES = 10
+AGAIN = 2  # sessions from which a failure is one that comes again and again
+LAST = "last"
+
+
+def learn(
+    context: typer.Context,
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(help="Transcripts: files, folders or patterns, such as ~/.claude/projects.", show_default=False),
+    ] = None,
+    apply: Annotated[bool, typer.Option("--apply", help="Keep what they teach; a person is asked about each.")] = False,
+    since: Annotated[
+        str,
+        typer.Option(
+            "--since", help="Only what is newer: 30d, 2026-05-01, or last (what changed since the last --apply)."
+        ),
+    ] = "",
+    model: Annotated[str, typer.Option("--model", help="Also let provider:model look at the failed calls.")] = "",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before sending to the model.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Find what failed in sessions of agents, and what worked next: Claude Code, Codex, Copilot, Cursor and others.
+
+    Without files, those of the agents on this machine (see 'habitus check -h') and our own sessions.
+    """
+    paths = studying.found_files(files or ())
+    with open_habitus(context) as habitus:
+        may_ask = sys.stdin.isatty() and not as_json
+        is_refused = bool(model) and not yes and not may_ask
+        models = studying.open_models(habitus.settings, habitus.pause, model) if model else None
+        study = Study(
+            habitus,
+            apply=apply and not is_refused,
+            wants_failures=bool(model),
+            since=given.parse(since, habitus.clock()) if since not in ("", LAST) else None,
+            only_new=since == LAST,
+        )
+        with _noting(habitus, apply) as made:
+            with _progress(as_json, len(paths)) as (turn_done, file_done):
+                for path in paths:
+                    study.read(path, turn_done)
+                    file_done()
+                if not files:
+                    study.read_own()
+                study.look()
+            if is_refused:
+                raise Refused(
+                    f"{_describe_sending(study.sending)} would go to {model}.",
+                    mend="Nothing was sent or kept. Say --yes to send.",
+                )
+            if not as_json:
+                _print_findings(study.report())
+            if models is not None and study.sending.calls and (yes or _may_send(study.sending, model)):
+                _ask(study, models, is_quiet=as_json)
+            if apply:
+                study.keep(_ask_decisions(study.proposals()) if may_ask else None)
+        if as_json:
+            output.print_json(study.report())
+        else:
+            has_nothing_to_ask = models is not None and not study.sending.calls
+            _print_end(context, study.report(), has_nothing_to_ask=has_nothing_to_ask, made=made)
+
+
+def _ask_decisions(proposals: Sequence[Taught]) -> list[Taught]:
+    """What a person says to each, asked once for the same text: y keeps it, n never asks again, e changes it."""
+    said: dict[str, str | None] = {}
+    for draft in (draft for taught in proposals for draft in taught.drafts):
+        if draft.text not in said:
+            output.say(f"{draft.text} ({draft.evidence.told or draft.evidence.trace})")
+            answer = typer.prompt("Keep it? [y]es, [n]o, [e]dit", default="y").strip().lower()[:1]
+            edited = typer.prompt("Text", default=draft.text) if answer == "e" else draft.text
+            said[draft.text] = edited if answer in ("y", "e") else None
+    return [apply_decisions(taught, said) for taught in proposals]
+
+
+def _noting(habitus: Habitus, apply: bool) -> AbstractContextManager[list[Engram]]:
+    """What is made of lessons inside, where anything is kept."""
+    return habitus.memory.noting() if apply else nullcontext([])
+
+
+@contextmanager
+def _progress(is_quiet: bool, total: int) -> Iterator[tuple[Callable[[], None], Callable[[], None]]]:
+    """A bar on standard error while files are read: to be told of every turn, and of every file."""
+    if is_quiet or not sys.stderr.isatty():
+        yield lambda: None, lambda: None
+        return
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("files"), TextColumn("{task.fields[turns]} turns"))
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("learn", total=total, turns=0)
+
+        def turn_done() -> None:
+            bar.update(task, turns=bar.tasks[task].fields["turns"] + 1)
+
+        yield turn_done, lambda: bar.advance(task)
+
+
+def _describe_sending(sending: Sending) -> str:
+    """What would be sent, in words."""
+    calls, files = output.count_of(sending.calls, "failed call"), output.count_of(sending.files, "file")
+    return f"{calls} of {files}, about {sending.tokens:,} tokens,"
+
+
+def _may_send(sending: Sending, model: str) -> bool:
+    output.say()
+    is_allowed = typer.confirm(f"{_describe_sending(sending)} would go to {model}, without the secrets. Send them?")
+    if not is_allowed:
+        output.say("Nothing was sent.")
+    return is_allowed
+
+
+def _ask(study: Study, models: Models, *, is_quiet: bool) -> None:
+    if not is_quiet:
+        output.say(f"{_describe_sending(study.sending)} go to {models.main.name}.", style="dim")
+
+    async def ask() -> None:
+        try:
+            await study.ask(models.main)
+        finally:
+            await models.close()
+
+    asyncio.run(ask())
+
+
+def _print_findings(report: StudyReport) -> None:
+    _print_remedies(report.remedies)
+    _print_procedures(report.procedures)
+    _print_coverage(report.remedies.coverage)
+    for found in report.detectors:
+        output.say(f"{found.detector}: {output.count_of(found.fired, 'time')}", style="bold")
+        output.say(f"  {found.rule}", style="green")
+        for firing in found.firings[:MOST_SHOWN]:
+            rounds = ("round " if len(firing.rounds) == 1 else "rounds ") + ", ".join(map(str, firing.rounds))
+            guessed = " (success was guessed: this format does not say it)" if firing.is_weak else ""
+            output.say(f"  {firing.file}, {_where(firing)}, {rounds}{guessed}")
+            for line in firing.evidence:
+                output.say(f"    {line}", style="dim")
+        if found.fired > MOST_SHOWN:
+            output.say(f"  and {found.fired - MOST_SHOWN} more", style="dim")
+    if report.skills:
+        used = ", ".join(f"{name} ({counts['uses']})" for name, counts in sorted(report.skills.items()))
+        output.say(f"Skills used: {used}.")
+    turns, events = (sum(getattr(file, what) for file in report.files) for what in ("turns", "events"))
+    unchanged = f" {report.unchanged} unchanged since the last run." if report.unchanged else ""
+    own = f" Own sessions: {report.own_sessions}." if report.own_sessions else ""
+    output.say(
+        f"Read {output.count_of(len(report.files), 'file')}: {output.count_of(turns, 'turn')}, "
+        f"{output.count_of(events, 'event')}.{own}{unchanged}"
+        + ("" if report.detectors else " Nothing went wrong that a detector knows.")
+    )
+    for file in report.files:
+        if file.unread:
+            output.say(f"Not read in {file.path}: {_list_counts(file.unread)}.", style="yellow")
+    if report.redacted:
+        output.say(f"Secrets taken out: {_list_counts(report.redacted)}.", style="yellow")
+
+
+def _print_remedies(told: ToldRemedies) -> None:
+    if again := [failure for failure in told.failures if failure.sessions >= AGAIN][:MOST_FAILURES]:
+        output.say("What fails again and again, the most costly first:", style="bold")
+        for failure in again:
+            lost = f"{output.count_of(failure.calls, 'call')}, {failure.minutes:g} min lost"
+            output.say(f"  {failure.what} ({failure.sessions} sessions, {lost}; {failure.project or 'no project'})")
+    for heading, style, lessons in (
+        ("What worked next:", "green", told.lessons),
+        ("What you said when you stopped it:", "green", told.rules),
+        ("Seen once, so not learned yet:", "dim", told.candidates[:MOST_SHOWN]),
+    ):
+        if lessons:
+            output.say(heading, style="bold")
+            for lesson in lessons:
+                where = f"; {lesson.project}" if lesson.project else ""
+                output.say(f"  {lesson.text} ({lesson.evidence}{where})", style=style)
+
+
+def _print_procedures(found: Sequence[Suggestion]) -> None:
+    if found:
+        output.say("What was done the same way again and again:", style="bold")
+    for one in found[:MOST_SHOWN]:
+        waits = f"; waits as change {one.proposal}" if one.proposal is not None else ""
+        output.say(f"  {one.name} ({one.evidence[0]}{waits})", style="green")
+    if len(found) > MOST_SHOWN:
+        output.say(
+            f"  and {len(found) - MOST_SHOWN} more; 'habitus recipes mine' with these files shows all", style="dim"
+        )
+
+
+def _print_coverage(covered: Coverage) -> None:
+    if covered.failures:
+        output.say(
+            f"{output.count_of(covered.failures, 'failed call')} in {output.count_of(covered.sessions, 'session')}: "
+            f"{covered.failures - covered.teachable} of the work itself or transient, {covered.remedied} with what "
+            f"worked next, {covered.taught} covered by the lessons above."
+        )
+
+
+def _where(firing: Firing) -> str:
+    is_named_after_file = firing.transcript == firing.file.stem
+    return f"turn {firing.turn}" if is_named_after_file else f"{firing.transcript}, turn {firing.turn}"
+
+
+def _list_counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} × {what}" for what, count in sorted(counts.items()))
+
+
+def _print_end(
+    context: typer.Context, report: StudyReport, *, has_nothing_to_ask: bool, made: Sequence[Engram]
+) -> None:
+    for told in report.post_mortems:
+        match told:
+            case FileLessons():
+                for lesson in told.lessons:
+                    output.say(f"{told.file.name}: {lesson}", style="green")
+            case FileFault():
+                output.say(f"{told.file.name}: {told.error}", style="yellow")
+    if has_nothing_to_ask:
+        output.say("There was no failed call to ask the model about.")
+    if report.stopped:
+        output.say(report.stopped, style="yellow")
+    if report.applied is not None:
+        _print_applied(context, report.applied, made)
+    _print_account(report)
+
+
+def _print_account(report: StudyReport) -> None:
+    """What left this machine, what it cost and what was changed; nothing unless it was asked for."""
+    sent = f"{report.spent:,} tokens were spent on a model" if report.spent else "nothing was sent or spent"
+    written = report.applied.count_written if report.applied else 0
+    kept = f"{output.count_of(written, 'lesson')} written" if written else "nothing was written"
+    more = "; --apply keeps what is shown" if report.applied is None and report.teaches else ""
+    output.say(f"In this run {sent}, {kept}{more}.")
+
+
+def _print_applied(context: typer.Context, applied: Applied, made: Sequence[Engram]) -> None:
+    lessons = ", ".join(f"{count} {status}" for status, count in applied.lessons.items()) or "nothing new"
+    output.say(f"Lessons: {lessons}." + (f" Skill uses counted: {applied.skill_uses}." if applied.skill_uses else ""))
+    for reason, count in applied.reasons.items():
+        output.say(f"  {count} ×: {reason}", style="yellow")
+    if made:
+        output.say_undo(context, "undo", *of_lessons(made))
+    if applied.already:
+        output.say(f"Already learned from: {output.count_of(applied.already, 'turn')}.")

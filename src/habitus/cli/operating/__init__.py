@@ -1,0 +1,1 @@
+"""Commands that keep a home running: settings, people, jobs, backups, the page."""

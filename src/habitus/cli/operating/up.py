@@ -1,0 +1,186 @@
+"""`habitus up`: the web page, REST and MCP over HTTP, in one process on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import ipaddress
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import uvicorn
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from habitus import tracing
+from habitus.app import Habitus
+from habitus.app.operation.people import open_people
+from habitus.app.work.jobs import jobs_beside
+from habitus.cli import output
+from habitus.cli.opening import open_habitus
+from habitus.cli.operating.secrets import unlock
+from habitus.cli.operating.users import describe_left
+from habitus.errors import NotFound, Refused
+from habitus.mcp import http as mcp_http
+from habitus.mcp.scope import Scope as McpScope
+from habitus.mcp.server import Behind
+from habitus.skills.discovery import INDEX, PLACE
+from habitus.web.app import make_app
+from habitus.web.desks import Desks
+from habitus.web.metrics import PATH, Measured, Metrics
+from habitus.web.security import keys_of
+from habitus.web.streams import Ending
+
+_CLOSING_S = 30  # for requests that are being answered
+
+
+def up(
+    context: typer.Context,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Where; 0 finds one.")] = 8765,
+    host: Annotated[
+        str, typer.Option("--host", help="Another address of this machine, where people sign in.")
+    ] = "127.0.0.1",
+    name: Annotated[
+        list[str] | None, typer.Option("--name", help="A name it is reached by, as host:port; may be repeated.")
+    ] = None,
+    open_reading: Annotated[
+        bool, typer.Option("--open-reading", help="Whoever reaches it may look without signing in.")
+    ] = False,
+    publish: Annotated[
+        Path | None,
+        typer.Option("--publish", help="A folder of 'skills publish': anyone who reaches this reads it.", exists=True),
+    ] = None,
+    with_jobs: Annotated[bool, typer.Option("--jobs/--no-jobs", help="Do jobs too, and start what is due.")] = True,
+) -> None:
+    """Open the web page: see, edit and review what your agents learned. Ctrl-C stops it."""
+    home: Path | None = context.find_root().obj
+    with open_habitus(context, serves=True) as habitus:
+        unlock(habitus)
+        place = Place(host=host, port=port, names=tuple(name or ()), open_reading=open_reading, site=publish)
+        _refuse_strangers(habitus, place)
+        with jobs_beside(habitus) if with_jobs else nullcontext():
+            asyncio.run(serve(habitus, home, place, output.say))
+    gc.freeze()  # all of it goes with the process; looking through it for rubbish takes longer than stopping
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where to listen; `names` are more names for it, with their port."""
+
+    host: str
+    port: int
+    names: tuple[str, ...] = ()
+    open_reading: bool = False  # whoever reaches it may look at what is not a person's own
+    site: Path | None = None  # of published skills, for whoever reaches it
+
+    @property
+    def is_public(self) -> bool:
+        return not _is_here(self.host)
+
+
+def _refuse_strangers(habitus: Habitus, place: Place) -> None:
+    people = open_people(habitus)
+    if left := people.left_in_file():
+        output.say(describe_left(people.file.path, left))
+    if place.is_public and not people.list():
+        raise Refused(
+            f"Others reach {place.host}, and nobody can sign in there yet.",
+            mend="Run 'habitus users add NAME --role admin' first, or leave --host out.",
+        )
+
+
+def _is_here(host: str) -> bool:
+    """Whether only this machine can reach it."""
+    with suppress(ValueError):
+        address = ipaddress.ip_address(host)
+        return address.is_loopback and address.version == 4
+    return host == "localhost"
+
+
+async def serve(habitus: Habitus, home: Path | None, place: Place, say: Callable[[str], None]) -> None:
+    """Serve until somebody stops it; `say` tells the address and the link that signs in."""
+    keys, scope = keys_of(habitus), McpScope(home=home)
+    metrics = Metrics(habitus) if habitus.settings.web.metrics else None
+    behind, desks = Behind(scope), Desks(habitus)
+    with mcp_http.listening(place.host, place.port) as door:
+        port = door.getsockname()[1]
+        names = [*place.names, *(f"{name}:{port}" for name in dict.fromkeys((place.host, "127.0.0.1", "localhost")))]
+        agents = mcp_http.guarded_app(behind, names, scope, keys.bearer)
+        site = None if place.site is None else _published_site(place.site)
+        both = Both(pages=make_app(desks, keys, names, open_reading=place.open_reading), agents=agents, site=site)
+        say(f"Habitus is at http://{names[0]}")
+        say(f"Sign in with this link, which works once: http://{names[0]}/enter?key={keys.new_link()}")
+        if site is not None:
+            who = "whoever reaches this address" if place.is_public else "everybody on this machine"
+            say(f"Skills are published at http://{names[0]}/{INDEX}, for {who}")
+        say(f"Programs send 'Authorization: Bearer {keys.bearer}'; agents connect to http://{names[0]}{mcp_http.PATH}")
+        watched: ASGIApp = mcp_http.Watched(both, behind)
+        if metrics is not None:
+            watched = Measured(watched, metrics, keys.for_metrics)
+            say(f"Prometheus reads http://{names[0]}{PATH} with 'Authorization: Bearer {keys.for_metrics}'")
+        ending = Ending(watched)
+        config = uvicorn.Config(
+            ending,
+            log_level="warning",
+            lifespan="on",
+            proxy_headers=False,  # where a request comes from is what the socket says
+            timeout_graceful_shutdown=_CLOSING_S,
+        )
+        try:
+            with nullcontext() if metrics is None else tracing.counting(metrics.count):
+                await Server(config, ending).serve(sockets=[door])
+        finally:
+            await behind.close()
+            desks.close()
+
+
+def _published_site(folder: Path) -> ASGIApp:
+    if not (folder / INDEX).is_file():
+        raise NotFound(f"There is no {folder / INDEX}.", mend=f"Write it: habitus skills publish {folder} NAME")
+    return Mount(f"/{PLACE}", StaticFiles(directory=folder / PLACE))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Both:
+    """Two applications at one address, and the site of published skills where there is one."""
+
+    pages: ASGIApp
+    agents: ASGIApp
+    site: ASGIApp | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.site is not None and scope["type"] == "http" and scope["path"].startswith(f"/{PLACE}/"):
+            await self.site(scope, receive, send)
+            return
+        is_agents = scope["type"] == "lifespan" or scope["path"] == mcp_http.PATH
+        await (self.agents if is_agents else self.pages)(scope, receive, send)
+
+
+class Server(uvicorn.Server):
+    """Stops when it is told to, ends what it streams, and leaves it to us to close what is open."""
+
+    def __init__(self, config: uvicorn.Config, ending: Ending) -> None:
+        super().__init__(config)
+        self._ending = ending
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with suppress(NotImplementedError, RuntimeError):  # a thread that is not the main one hears none
+                loop.add_signal_handler(number, self._stop)
+        yield
+
+    def _stop(self) -> None:
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._ending.end()
+        await super().shutdown(sockets)

@@ -1,0 +1,1 @@
+"""Commands about skills: listing, writing, finding, importing, improving, and what they bring along."""

@@ -1,0 +1,115 @@
+"""`habitus skills list | show | history | diff | stats`: their words. `app/use_cases/skills.py` does the work."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from habitus.app import Habitus
+from habitus.app.library.kept import keep_listing
+from habitus.app.use_cases import skills
+from habitus.app.use_cases.skills import (
+    Difference,
+    HistoryOf,
+    OneSkill,
+    SkillHistory,
+    SkillList,
+    SkillStats,
+    StatsOf,
+    TwoVersions,
+)
+from habitus.cli import given, output
+from habitus.cli.declared import finish
+from habitus.cli.opening import open_habitus
+from habitus.cli.options import AsJson, SkillName, Wide
+from habitus.cli.skills.words import NO_SKILLS, print_page, print_skill
+from habitus.errors import Invalid
+from habitus.skills.entries import ShownSkill, SkillPage
+
+
+def perform_list_skills(habitus: Habitus, wanted: SkillList) -> SkillPage:
+    done = skills.list_skills(habitus, wanted)
+    keep_listing(habitus)
+    return done
+
+
+def list_skills(context: typer.Context, wanted: SkillList, done: SkillPage, wide: Wide = False) -> None:
+    is_filtered = any((wanted.q, wanted.tag, wanted.source, wanted.stage, wanted.state, wanted.layer))
+    print_page(done, wide=wide, empty="No skill fits." if is_filtered else NO_SKILLS)
+
+
+def show(
+    context: typer.Context,
+    name: SkillName,
+    version: Annotated[int | None, typer.Option("--version", "-v", help="An earlier version.")] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Print SKILL.md as it is stored.")] = False,
+    file: Annotated[str | None, typer.Option("--file", help="Print one of its other files as it is.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """One skill: its fields, its steps, its files and what is odd about them."""
+    with open_habitus(context) as habitus:
+        if file is not None:
+            output.write_file(skills.file_of(habitus.skills, name, file, version), file)
+            return
+        wanted = OneSkill(name=name, version=version)
+        finish(context, wanted, skills.show(habitus, wanted), partial(_print_shown, raw=raw), as_json=as_json)
+
+
+def _print_shown(context: typer.Context, wanted: OneSkill, done: ShownSkill, raw: bool) -> None:
+    if raw or wanted.version is not None or done.skill is None:
+        _print_main_file(done, wanted.version)
+    else:
+        print_skill(done, done.skill)
+
+
+def _print_main_file(shown: ShownSkill, version: int | None) -> None:
+    for diagnostic in shown.item.diagnostics if version is None else ():
+        output.complain(f"{diagnostic.severity}: {diagnostic}")
+    if shown.text is None:
+        raise Invalid(f"'{shown.item.name}' has no SKILL.md that can be shown.", mend="See 'habitus skills lint'.")
+    output.write(shown.text.decode("utf-8", "replace"))
+
+
+def history(context: typer.Context, wanted: HistoryOf, done: SkillHistory, wide: Wide = False) -> None:
+    entries = [(v.made_on, f"v{v.number}", output.who(v.author), str(len(v.paths))) for v in done.versions]
+    entries += [(s.made_on, s.action.value, output.who(s.author), "") for s in done.switches]
+    entries.sort(key=lambda entry: entry[0], reverse=True)
+    rows = [(what, given.show_moment(when), by, files) for when, what, by, files in entries]
+    output.table(("change", "made", "by", "files"), rows, wide="by", is_cut=not wide)
+    output.say_more(len(done.versions), done.total, done.next)
+
+
+def diff(context: typer.Context, wanted: TwoVersions, done: Difference) -> None:
+    if done.old == done.new and wanted.new is None:
+        output.say("There is only version 1.")
+    elif not done.diff:
+        output.say("There is no difference.")
+    elif sys.stdout.isatty():
+        from rich.syntax import Syntax  # as above
+
+        output.console().print(Syntax(output.clean(done.diff), "diff", background_color="default"))
+    else:
+        output.write(done.diff)
+
+
+def stats(context: typer.Context, wanted: StatsOf, done: SkillStats, wide: Wide = False) -> None:
+    columns = ("name", "layer", "stage", "recommended", "used", "succeeded", "failed", "reliability")
+    rows = [
+        [*(getattr(row, column) for column in columns[:-1]), _describe_reliability(row.reliability)]
+        for row in done.stats
+    ]
+    output.rows_or("Nothing has been counted yet.", columns, rows, wide="name", is_cut=not wide)
+    for row in done.stats:
+        if row.by_presence_until is not None:
+            told = f"Until {row.by_presence_until:%Y-%m-%d} a text that only stood in the prompt counted as used"
+            output.say(f"{row.name} ({row.stage.value}): {told}; 'habitus curate --apply' counts anew what it can.")
+    for arms in done.trials:
+        told = f"{arms.item} v{arms.version}: {arms.offered:,} with it, {arms.withheld:,} without."
+        output.say(f"In trials, which count as no use: {told}")
+
+
+def _describe_reliability(reliability: float | None) -> str:
+    return "not judged yet" if reliability is None else f"{reliability:g}"

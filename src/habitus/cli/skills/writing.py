@@ -1,0 +1,122 @@
+"""`habitus skills new | edit | enable | disable | remove | restore | rollback`: their words, and the editor.
+
+`app/use_cases/writing.py` does the work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+
+from habitus.app import Habitus
+from habitus.app.use_cases import skills, writing
+from habitus.app.use_cases.skills import ArchivePage, SkillArchive
+from habitus.app.use_cases.writing import (
+    ArchivedName,
+    ChangedSkill,
+    EarlierVersion,
+    ManySkills,
+    NewSkill,
+    RemovedSkills,
+    RestoredSkill,
+    SkillDraft,
+    SkillEdit,
+    SkillRemoval,
+    SwitchedSkills,
+)
+from habitus.cli import given, output
+from habitus.cli.declared import finish
+from habitus.cli.editor import edit_in_editor
+from habitus.cli.opening import open_habitus
+from habitus.cli.options import AsJson
+from habitus.skills.model import State
+
+
+def perform_new(habitus: Habitus, wanted: SkillDraft) -> NewSkill:
+    body = None if wanted.body is None else given.read_text(wanted.body)
+    return writing.new(habitus, replace(wanted, body=body))
+
+
+def new(context: typer.Context, wanted: SkillDraft, done: NewSkill) -> None:
+    where = f": {done.directory}/SKILL.md" if done.directory else ""
+    output.say(f"Wrote {done.name} (version {done.version}){where}")
+    if wanted.body is None:
+        output.say(f"Fill in the steps: {output.command(context, 'skills', 'edit', done.name)}")
+    if wanted.cli:
+        output.say(f"Try it: {output.command(context, 'skill', 'run', done.name)} -- greet you")
+
+
+def perform_edit(habitus: Habitus, wanted: SkillEdit) -> ChangedSkill:
+    """Without a change in the options, the whole file in the editor; '-' as a text reads standard input."""
+    if wanted == SkillEdit(name=wanted.name, expect=wanted.expect, reason=wanted.reason):
+        instead = "say what to change, for example --append TEXT"
+        return writing.edit_by_hand(habitus, wanted, partial(edit_in_editor, habitus.settings.editor, instead=instead))
+    texts = ("append", "prepend", "body", "find", "replacement", "delete")
+    piped = next((name for name in texts if getattr(wanted, name) == "-"), "")
+    read: dict[str, Any] = {piped: given.read_text("-")} if piped else {}
+    return writing.edit(habitus, replace(wanted, **read))
+
+
+def edit(context: typer.Context, wanted: SkillEdit, done: ChangedSkill) -> None:
+    if not done.undo:
+        output.say(f"{done.name} is unchanged (version {done.version}).")
+    elif done.hides:
+        output.say(f"Wrote {done.name}@{done.layer}, which now stands in front of {done.name}@{done.hides}.")
+    else:
+        output.say(f"{done.name} is now at version {done.version}.")
+
+
+def enable(context: typer.Context, wanted: ManySkills, done: SwitchedSkills) -> None:
+    for one in done.skills:
+        output.say(f"{one.name} is switched on.")
+        if one.state is not State.OK:
+            output.say(f"It is still {one.state}: {one.reason}")
+
+
+def disable(context: typer.Context, wanted: ManySkills, done: SwitchedSkills) -> None:
+    for one in done.skills:
+        output.say(f"{one.name} is switched off.")
+
+
+def remove(context: typer.Context, wanted: SkillRemoval, done: RemovedSkills) -> None:
+    for one in done.skills:
+        output.say(f"Moved {one.name}@{one.layer} to the archive.")
+        if one.uncovers:
+            output.say(f"{one.name}@{one.uncovers} is in view again.")
+
+
+def restore(
+    context: typer.Context,
+    name: Annotated[str | None, typer.Argument(help="name, name@layer, or #ID from the list.")] = None,
+    new_name: Annotated[str | None, typer.Option("--as", help="Bring it back under this name.")] = None,
+    show_list: Annotated[bool, typer.Option("--list", help="Show what can be brought back.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Bring back a skill from the archive."""
+    with open_habitus(context) as habitus:
+        if show_list or name is None:
+            asked = SkillArchive()
+            finish(context, asked, skills.list_archive(habitus, asked), _print_archive, as_json=as_json)
+        else:
+            wanted = ArchivedName(name=name, new_name=new_name)
+            finish(context, wanted, writing.restore(habitus, wanted), _say_restored, as_json=as_json)
+
+
+def _print_archive(context: typer.Context, wanted: SkillArchive, done: ArchivePage) -> None:
+    rows = [
+        (f"#{a.id}", a.name, a.layer, f"v{a.version}", given.show_moment(a.archived_on), output.who(a.author))
+        for a in done.archived
+    ]
+    columns = ("id", "name", "layer", "version", "archived", "by")
+    output.rows_or("The archive is empty.", columns, rows, wide="by")
+
+
+def _say_restored(context: typer.Context, wanted: ArchivedName, done: RestoredSkill) -> None:
+    output.say(f"{done.name}@{done.layer} is back.")
+
+
+def rollback(context: typer.Context, wanted: EarlierVersion, done: ChangedSkill) -> None:
+    output.say(f"{done.name} is back to version {wanted.to}, as version {done.version}.")

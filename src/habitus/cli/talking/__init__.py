@@ -1,0 +1,1 @@
+"""Commands to talk with an agent: chat, past sessions, scratchpads, the tour."""

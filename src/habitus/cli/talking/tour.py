@@ -1,0 +1,364 @@
+"""`habitus tour`: a short guided run on a throw-away home; everything in it is real but the model."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import signal
+import sys
+import tempfile
+import termios
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from habitus.agent.session import Session
+from habitus.agent.stream import Consent, Done, Noticed, Nudged, Question, Said, ToolFinished, ToolStarted, TurnEvent
+from habitus.app import Habitus, read_settings
+from habitus.app.library import explaining
+from habitus.cli import output
+from habitus.cli.operating.up import Place, serve
+from habitus.cli.options import AsJson
+from habitus.llm.model import Answered
+from habitus.llm.providers.naming import telling_keys
+from habitus.llm.scripted import ScriptedModel, calls, says
+from habitus.sandbox.machine import describe
+from habitus.settings import AccMode
+
+_MARK = "▸ "
+_LINES = 8  # of a result that are shown
+
+
+def tour(
+    context: typer.Context,
+    home: Annotated[Path | None, typer.Option("--home", help="Keep what the tour makes in this home.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """See Habitus at work in a few seconds: no server, no key, no network."""
+    home = home or context.find_root().obj
+    if not as_json:
+        _show(home)
+        return
+    with redirect_stdout(io.StringIO()) as said:
+        _show(home)
+    steps = [step.partition("\n") for step in said.getvalue().split(f"\n{_MARK}")[1:]]
+    output.print_json({"steps": [{"title": title, "output": shown.strip("\n")} for title, _, shown in steps]})
+
+
+def _show(home: Path | None) -> None:
+    with play_tour(home):
+        pass
+    say_what_next()
+
+
+@contextmanager
+def play_tour(home: Path | None) -> Iterator[Habitus]:
+    """The tour, shown from beginning to end; then its home, which goes with the block unless it is the person's."""
+    with tempfile.TemporaryDirectory(prefix="habitus-tour-") as scratch:
+        settings = read_settings(home or Path(scratch) / "home")
+        settings = settings.model_copy(
+            update={"user_home": Path(scratch), "cwd": Path(scratch), "look_every": 0.0, "acc_mode": AccMode.ACTIVE}
+        )
+        output.say("Habitus: skills that an agent learns, proves and keeps.", style="bold")
+        output.say(f"This tour works in {settings.home}" + ("" if home else ", which is removed at the end."))
+        output.say("The model follows a script; what it calls, and what comes back, is real.")
+        with Habitus.open(settings) as habitus:
+            output.say(_isolation(habitus))
+            _make_room(habitus)
+            asyncio.run(_walk(habitus))
+            yield habitus
+
+
+def say_what_next() -> None:
+    output.say()
+    output.say("That was real, all of it but the model. With one of your own:", style="bold")
+    first, *others = telling_keys()
+    output.say(f"  export {first}=…   (or {', '.join(others)}, or HABITUS_MODEL=ollama:…)")
+    output.say("  habitus chat")
+    output.say("Your own home is ~/.habitus; 'habitus --help' shows what else there is.")
+
+
+def _isolation(habitus: Habitus) -> str:
+    protections = describe(habitus.machine)
+    missing = [protection.name for protection in protections if not protection.is_on]
+    if not missing:
+        return f"Code runs isolated: {', '.join(protection.name for protection in protections)}."
+    return f"Code runs isolated, but this machine lacks: {', '.join(missing)}. 'habitus doctor' says how to mend it."
+
+
+def _make_room(habitus: Habitus) -> None:
+    """A second tour in the same home begins like the first."""
+    for name in (SKILL, TOOL):
+        if habitus.skills.is_taken(name):
+            habitus.skills.remove(name, habitus.person("makes room for the tour"))
+
+
+async def _walk(habitus: Habitus) -> None:
+    session, model = _open(habitus)
+    async with session:
+        _step("Somebody asks. A cell fails, the next one is right, and the task is done.")
+        await _play(session, model, WORKED_OUT)
+        _step("The procedure is kept: a standard SKILL.md folder. You are asked first; the tour says yes.")
+        await _play(session, model, KEPT)
+        output.say((habitus.skills.directory(SKILL) or Path()).joinpath("SKILL.md").read_text("utf-8"), style="dim")
+    session, model = _open(habitus)
+    async with session:
+        _step("Another day, another session, other words. The skill is found, loaded and followed.")
+        await _play(session, model, FOUND_AGAIN)
+        _step("Why that skill? Search named it beside the request; every choice is written down with its reason.")
+        for section in session.sections():
+            if section.name == "fitting skills":
+                output.say(section.text, style="dim")
+        _explain(habitus, FOUND_AGAIN.request, SKILL)
+        output.say(f"  In that turn it was {_places(habitus, session, SKILL)}.")
+        _step("Something fails the same way three times. The agent is told at once, and a lesson stays.")
+        await _play(session, model, FAILED)
+        await session.settle()
+    session, model = _open(habitus)
+    async with session:
+        _step("The lesson stands in every prompt from now on. You can read and correct it: habitus lessons.")
+        for lesson in habitus.memory.list_lessons("all"):
+            output.say(f"  {lesson.kind.value}: {lesson.text}  ({lesson.id}, {lesson.evidence.detector})")
+        await _play(session, model, BETTER)
+        _step("What is done all the time becomes a tool: tested in the sandbox before it exists.")
+        await _play(session, model, MADE_A_TOOL)
+    _step("What is known now. Every version is kept, with who made it; nothing is ever lost by a mistake.")
+    for name in (SKILL, TOOL):
+        for version in habitus.skills.history(name):
+            output.say(f"  {name} v{version.number}  {version.author.actor.value}: {version.author.reason}")
+
+
+def _open(habitus: Habitus) -> tuple[Session, ScriptedModel]:
+    model = ScriptedModel([], name="scripted:tour")
+    return habitus.session(model, ask=_yes), model
+
+
+async def _yes(question: Question) -> Consent:
+    output.say(f"  ? {question.text} yes", style="yellow")
+    return Consent.YES
+
+
+async def _play(session: Session, model: ScriptedModel, scene: Scene) -> None:
+    output.say(f"you: {scene.request.splitlines()[0]}", style="bold")
+    model.follow(scene.steps)
+    speaking = ""
+    async for seen in session.turn_stream(scene.request):
+        speaking = _tell(seen, speaking)
+
+
+def _tell(seen: TurnEvent, speaking: str) -> str:
+    """Say what happened; returns what the model has said so far and was not printed yet."""
+    match seen:
+        case Said(text=text):
+            return speaking + text
+        case ToolStarted(tool=tool):
+            if speaking.strip():
+                output.say(f"agent: {speaking.strip()}")
+            output.say(f"  → {tool}", style="cyan")
+        case ToolFinished(outcome=outcome, content=content, seconds=seconds):
+            mark, style = ("ok", "green") if outcome.is_ok else ("failed", "red")
+            for line in _first_lines(content):
+                output.say(f"    {line}", style="dim")
+            output.say(f"    {mark}, {seconds * 1000:.0f} ms", style=style)
+        case Nudged(text=text) | Noticed(text=text):
+            output.say(f"  ! {text}", style="yellow")
+        case Done(reply=reply):
+            output.say(f"agent: {reply}")
+        case _:
+            return speaking
+    return ""
+
+
+def _first_lines(content: str) -> list[str]:
+    lines = [line for line in content.splitlines() if line.strip()]
+    return lines if len(lines) <= _LINES else [*lines[: _LINES - 2], "…", lines[-1]]
+
+
+def _explain(habitus: Habitus, request: str, name: str) -> None:
+    for sentence in explaining.why(habitus, name, explaining.request_of(habitus, request)).sentences():
+        output.say(f"  {sentence}")
+
+
+def _places(habitus: Habitus, session: Session, name: str) -> str:
+    turn = habitus.journal.turns_of(session.id)[-1]
+    found = explaining.why_in_turn(habitus.skills, habitus.journal, name, turn.id, user=turn.user).selected
+    return ", then ".join(f"{entry.place.value} ({entry.reason})" for entry in found)
+
+
+def _step(text: str) -> None:
+    output.say()
+    output.say(f"{_MARK}{text}", style="bold cyan")
+
+
+SKILL = "revenue-by-region"
+TOOL = "read-amount"
+
+EXPORT = """region;amount
+north;1.200,50
+south;830,00
+north;99,50
+west;-120,00
+"""
+
+_READ = '''import csv, io
+from collections import defaultdict
+
+export = """{export}"""
+totals = defaultdict(float)
+for row in csv.DictReader(io.StringIO(export), delimiter=";"):
+    totals[row["region"]] += {amount}
+for region, total in sorted(totals.items()):
+    print(f"{{region}}: {{total:,.2f}}")
+'''
+_NAIVE = 'float(row["amount"])'
+_RIGHT = 'float(row["amount"].replace(".", "").replace(",", "."))'
+
+_PROCEDURE = """1. Look at the first lines of the export: which separator, and which marks in the amounts?
+2. Read it with `csv.DictReader` and that separator.
+3. Amounts like `1.200,50` have a point for thousands and a comma for decimals: remove the points, then make the comma a
+   point, and only then call `float`.
+4. Sum per region, sort by name, print with two decimals.
+5. Say the totals; name a negative one, it is usually a refund."""
+
+_AMOUNT = """import json, sys
+
+written = json.loads(sys.argv[1])["written"]
+print(json.dumps({{"amount": float({mended})}}))
+"""
+_DEFECT, _MENDED = "writen", 'written.replace(".", "").replace(",", ".")'
+
+
+def _cell(amount: str, says_it_does: str) -> dict[str, object]:
+    code = _READ.format(export=EXPORT, amount=amount)
+    return {"action": "exec", "name": "main", "code": code, "one_line_description": says_it_does}
+
+
+def _tool(mended: str) -> dict[str, object]:
+    return {
+        "name": TOOL,
+        "description": "Reads an amount written like 1.200,50 and gives it as a number",
+        "parameters_schema": {
+            "type": "object",
+            "properties": {"written": {"type": "string", "description": "The amount as it is written."}},
+            "required": ["written"],
+        },
+        "python_code": _AMOUNT.format(mended=mended),
+        "test_payload": {"written": "1.200,50"},
+    }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scene:
+    """One request to a session, and what the model answers to it, step by step."""
+
+    request: str
+    steps: tuple[Answered, ...]
+
+
+WORKED_OUT = Scene(
+    request=f"What is the revenue per region in this export?\n{EXPORT}",
+    steps=(
+        calls("scratchpad", _cell(_NAIVE, "sum the amounts per region"), text="I add them up. "),
+        calls("scratchpad", _cell(_RIGHT, "sum, with amounts read as 1.200,50"), text="These use a comma. "),
+        says("north 1,300.00, south 830.00, west -120.00 (a refund)."),
+    ),
+)
+KEPT = Scene(
+    request="Good. Remember how to do this.",
+    steps=(
+        calls(
+            "create_skill",
+            {
+                "name": SKILL,
+                "title": "Revenue by region",
+                "description": "Sums the revenue per region of a semicolon export with amounts like 1.200,50. "
+                "Use when somebody asks what each region sold or earned.",
+                "content": _PROCEDURE,
+                "tags": ["reports", "csv"],
+            },
+        ),
+        says("Saved. Next time I begin with step 1."),
+    ),
+)
+FOUND_AGAIN = Scene(
+    request=f"How much did each area of the country sell?\n{EXPORT}",
+    steps=(
+        calls("recall_skill", {"name": SKILL}, text="There is a skill for that. "),
+        calls("scratchpad", _cell(_RIGHT, "steps 1 to 4 of the skill")),
+        says("north 1,300.00, south 830.00, west -120.00, which is a refund."),
+    ),
+)
+FAILED = Scene(
+    request="Compare it with the figures of last year.",
+    steps=(
+        *(
+            calls(
+                "scratchpad",
+                {
+                    "action": "exec",
+                    "name": "main",
+                    "code": f"print(open('{name}').read())",
+                    "one_line_description": "read",
+                },
+            )
+            for name in ("last-year.csv", "lastyear.csv", "2025.csv")
+        ),
+        says("I have no file of last year. Could you attach it?"),
+    ),
+)
+BETTER = Scene(
+    request="And what about the year before?",
+    steps=(says("I don't have that file either, so I ask first: could you attach it?"),),
+)
+MADE_A_TOOL = Scene(
+    request="I need such amounts read all the time. Make a tool of it, and read 12.345,60.",
+    steps=(
+        calls("create_tool", _tool(_DEFECT), text="I write it down as a program. "),
+        calls("create_tool", _tool(_MENDED), text="A slip of mine; once more. "),
+        calls(TOOL.replace("-", "_"), {"written": "12.345,60"}),
+        says("The tool works: 12.345,60 is 12345.6."),
+    ),
+)
+
+
+_CTRL_C = "\x03"
+
+
+def run() -> None:
+    """Play the tour; at a terminal, stay up with the page of its home until 'q' or Ctrl-C."""
+    with play_tour(None) as habitus:
+        if sys.stdin.isatty() and sys.stdout.isatty():
+            output.say()
+            output.say("What the tour made is on a page to look at; 'q' ends it.", style="bold")
+            asyncio.run(_stay(habitus))
+    say_what_next()
+
+
+async def _stay(habitus: Habitus) -> None:
+    with _key_by_key():
+        asyncio.get_running_loop().add_reader(sys.stdin, _ended_by_key)
+        await serve(habitus, habitus.settings.home, Place(host="127.0.0.1", port=0), output.say)
+
+
+def _ended_by_key() -> None:
+    if sys.stdin.read(1) in ("q", "Q", _CTRL_C, ""):
+        signal.raise_signal(signal.SIGINT)
+
+
+@contextmanager
+def _key_by_key() -> Iterator[None]:
+    """The terminal gives each key at once, and is afterwards as it was; Ctrl-C is a key too, or it would end `make`."""
+    before = termios.tcgetattr(sys.stdin)
+    tty.setcbreak(sys.stdin)
+    now = termios.tcgetattr(sys.stdin)
+    now[6][termios.VINTR] = b"\0"
+    termios.tcsetattr(sys.stdin, termios.TCSANOW, now)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
