@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import ipaddress
 import os
@@ -20,7 +21,7 @@ import pytest
 from hypothesis import settings
 
 from tests.compiled import share_compiled_statements
-from tests.forked import forked_habitus
+from tests.forked import forked_habitus, wait_for_server
 from tests.homes import furnish
 from tests.hurried import wait_for_no_disk
 from tests.one_connection import (
@@ -37,15 +38,27 @@ settings.register_profile("full", deadline=None, print_blob=True, max_examples=2
 settings.load_profile("quick")
 
 HABITUS = Path(sys.executable).with_name("habitus")
+_PROGRAM = pytest.StashKey[Path]()
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     # A shell that runs the tests in the background makes them, and all they start, deaf to Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     share_compiled_statements()
     wait_for_no_disk()
     one_connection_each()
     no_model_in_a_transaction()
+    if getattr(config.option, "numprocesses", None):
+        # One forked command for all workers, begun while they collect.
+        stack = contextlib.ExitStack()
+        folder = stack.enter_context(TemporaryDirectory(prefix="habitus-forked-"))
+        config.stash[_PROGRAM] = stack.enter_context(forked_habitus(Path(folder)))
+        config.add_cleanup(stack.close)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["program"] = str(node.config.stash[_PROGRAM])
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -128,9 +141,15 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def program(pytestconfig: pytest.Config) -> Iterator[Path]:
     """`habitus`, in a process that needs no time to start."""
-    with TemporaryDirectory(prefix="habitus-forked-") as folder, forked_habitus(Path(folder)) as program:
+    with contextlib.ExitStack() as stack:
+        if shared := getattr(pytestconfig, "workerinput", {}).get("program"):
+            program = Path(shared)
+        else:
+            folder = stack.enter_context(TemporaryDirectory(prefix="habitus-forked-"))
+            program = stack.enter_context(forked_habitus(Path(folder)))
+        wait_for_server(program)
         yield program
 
 

@@ -70,17 +70,25 @@ sys.exit(told())
 
 @contextlib.contextmanager
 def forked_habitus(folder: Path) -> Iterator[Path]:
-    """The program, `folder/habitus`; it works as long as the context is open."""
+    """The program, `folder/habitus`; it works as long as the context is open, and once `wait_for_server` returns."""
     address = folder / "socket"
     for program in (folder / "python", folder / "habitus"):
         program.write_text(_CLIENT.format(python=sys.executable, address=str(address)))
         program.chmod(0o755)
     command = [sys.executable, "-P", __file__, str(address)]
     environ = {**os.environ, "PYTHONPATH": str(_PROJECT)}
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ) as server:
-        assert server.stdout is not None
-        assert server.stdout.readline() == b"ready\n"
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env=environ):
         yield program  # leaving closes standard input, and with it the server
+
+
+def wait_for_server(program: Path) -> None:
+    """Returns when it answers. A busy machine takes a while to import everything."""
+    for _ in range(3000):
+        with socket.socket(socket.AF_UNIX) as asking, contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
+            asking.connect(str(program.with_name("socket")))
+            return
+        time.sleep(0.1)
+    raise TimeoutError("No forked command after five minutes.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,8 +108,6 @@ def _serve(address: str) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen()
-        sys.stdout.write("ready\n")
-        sys.stdout.flush()
         commands: list[Running] = []
         while True:
             pipes, sockets = [command.ended for command in commands], [command.asked for command in commands]
@@ -155,7 +161,7 @@ async def _ask(session: Session) -> None:
 def _start(asked: socket.socket, others: Sequence[Running]) -> Running | None:
     """Run what is asked for in a child, unless who asked went before saying it."""
     _, streams, _, _ = socket.recv_fds(asked, 1, 3)
-    with asked.makefile("rb") as lines:
+    with asked.makefile("rb") as lines:  # nothing from who only looked whether we are here
         request = lines.readline()
     if not request.endswith(b"\n"):
         asked.close()

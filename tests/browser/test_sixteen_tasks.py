@@ -68,6 +68,7 @@ class Person:
         expect(self.page.get_by_role("heading", name=name).first).to_be_visible()
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-02")
 def test_what_people_come_for_takes_three_clicks_and_no_terminal(surroundings: Path, page: Page, site: Site) -> None:
     habitus = site.habitus

@@ -11,7 +11,7 @@ from re import _constants, _parser  # type: ignore[attr-defined, unused-ignore] 
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from habitus.files import File, Tree, file_of
@@ -327,14 +327,12 @@ NASTY = st.sampled_from(
 
 @given(st.dictionaries(st.text(min_size=1, max_size=12), st.binary(max_size=400), max_size=3))
 @example({"a.py": b"\xff\xfe\x00", "SKILL.md": b"\xef\xbb\xbf<!--"})
-@settings(max_examples=50)
 def test_no_bytes_make_it_fail(contents: dict[str, bytes]) -> None:
     tree = {path: file_of(content) for path, content in contents.items()}
     assert scan(tree) == scan(dict(reversed(tree.items())))
 
 
 @given(st.lists(NASTY | st.text(max_size=3), max_size=60).map("".join), st.sampled_from(["SKILL.md", "run.py", "a.sh"]))
-@settings(max_examples=50)
 def test_no_text_makes_it_fail(text: str, path: str) -> None:
     for finding in scan({path: file_of(text.encode("utf-8", "replace"))}):
         assert 1 <= finding.line <= text.count("\n") + 1

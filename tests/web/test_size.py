@@ -16,8 +16,13 @@ MOST_BYTES, MOST_NODES = 300_000, 5_000
 
 
 @pytest.mark.req("CL-02")
-@pytest.mark.parametrize(("skills", "waiting"), [(550, 60), pytest.param(2000, 500, marks=pytest.mark.full)])
-def test_no_page_is_large_where_there_is_much(browser: TestClient, habitus: Habitus, skills: int, waiting: int) -> None:
+@pytest.mark.parametrize(
+    ("skills", "waiting", "on_map"), [(140, 55, 100), pytest.param(2000, 500, skill_map.MOST, marks=pytest.mark.full)]
+)
+def test_no_page_is_large_where_there_is_much(
+    browser: TestClient, habitus: Habitus, monkeypatch: pytest.MonkeyPatch, skills: int, waiting: int, on_map: int
+) -> None:
+    monkeypatch.setattr(skill_map, "MOST", on_map)
     furnish_with_life(habitus)
     furnish_with_much(habitus, skills=skills, waiting=waiting, requests=20)
     item = f"/inbox/{habitus.review.list(with_contents=False)[0].id}"
