@@ -1,4 +1,4 @@
-"""The examples of docs/guides/detectors.md run as they stand there."""
+"""The examples about failing work in any agent's log run as they stand in the guide to lessons."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "detectors.md"
-EXAMPLES = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "lessons.md"
+SECTION = GUIDE.read_text().partition("## Find failing work in any agent's log\n")[2]
+EXAMPLES = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
 
 
 @pytest.mark.req("EL-08")
@@ -37,4 +38,4 @@ def test_the_first_example_fits_in_ten_lines() -> None:
 def test_the_guide_names_every_detector() -> None:
     from habitus.learning import acc
 
-    assert re.findall(r"^\| `(\w+)` \|", GUIDE.read_text(), re.MULTILINE) == list(acc.DETECTORS)
+    assert re.findall(r"^\| `(\w+)` \|", SECTION, re.MULTILINE) == list(acc.DETECTORS)

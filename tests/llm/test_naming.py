@@ -96,7 +96,7 @@ def test_who_sees_pictures_is_known_from_the_name(name: str, sees: bool) -> None
 
 def test_opening_a_model_imports_no_provider_s_library() -> None:
     code = (
-        "import sys; from habitus.llm.providers import open_model; from habitus.llm import roles, scripted;"
+        "import sys; from habitus.llm.providers import open_model; from habitus.llm import model, scripted;"
         "open_model('openai:x', {'OPENAI_API_KEY': 'k'}).sees_images;"
         "print(*({'pydantic_ai', 'httpx2', 'openai', 'anthropic', 'google.genai'} & set(sys.modules)))"
     )
