@@ -16,7 +16,7 @@ import pytest
 
 from habitus.errors import Refused
 from habitus.skills import discovery
-from habitus.skills.downloading import Reach, download, public_address
+from habitus.skills.discovery import Reach, download, public_address
 from habitus.skills.fetching import fetch_source
 from tests.cli.conftest import Direct
 from tests.homes import furnish

@@ -7,9 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.evidence.assignment import Edge, Lots, edge
-from habitus.evidence.model import Item, ItemKind
-from habitus.evidence.request_kind import kind_of
-from habitus.evidence.traces import left_trace
+from habitus.evidence.model import Item, ItemKind, kind_of, left_trace
 
 
 def skill(name: str, version: int = 1) -> Item:

@@ -12,8 +12,7 @@ from habitus.evidence.bounds import Bound
 from habitus.evidence.findings import Finding, findings
 from habitus.evidence.lift import Arm, Basis, Effect, Estimate
 from habitus.evidence.model import Observation
-from habitus.evidence.policy import Verdict, judge
-from habitus.evidence.words import sentence
+from habitus.evidence.policy import Verdict, judge, sentence
 from tests.evidence.observed import SKILL, drawn
 
 HELPS = Estimate(

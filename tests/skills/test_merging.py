@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.files import file_of
-from habitus.skills.merging import merged_lines, without_change
+from habitus.skills.edits import merged_lines, without_change
 
 _LINES = st.lists(st.sampled_from("abcdef"), max_size=8)
 

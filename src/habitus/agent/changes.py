@@ -12,7 +12,7 @@ from habitus.agent.view import View
 from habitus.errors import NotFound, Refused
 from habitus.files import Tree
 from habitus.skills import names
-from habitus.skills.diffing import diff_trees
+from habitus.skills.edits import diff_trees
 from habitus.skills.gates import GateContext
 from habitus.skills.listing import Listed
 from habitus.skills.model import Actor, Author

@@ -14,8 +14,7 @@ from habitus.agent.parts import Parts
 from habitus.agent.record import TurnState, journal_turn
 from habitus.errors import NotFound
 from habitus.events import EventKind, OutcomeKind, TurnEnded
-from habitus.evidence.request_kind import kind_of
-from habitus.evidence.traces import left_trace
+from habitus.evidence.model import kind_of, left_trace
 from habitus.journal.journal import Journal
 from habitus.journal.model import Exposure, Origin, Place, Turn, TurnOutcome, origin_of
 from habitus.llm.model import Answered

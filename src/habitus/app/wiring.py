@@ -23,7 +23,7 @@ from habitus.app.sharing import standing_in
 from habitus.app.sharing.carrying import carry_out, catch_up
 from habitus.errors import DatabaseAway
 from habitus.settings import Settings
-from habitus.skills.finding import Finder
+from habitus.skills.finding import Finder, SharedIndex
 from habitus.skills.formats.base import PlaybookLesson
 from habitus.skills.importing import Importer, Result
 from habitus.skills.layers import USER, project_root
@@ -31,7 +31,6 @@ from habitus.skills.library import Library
 from habitus.skills.powers import brings_code
 from habitus.skills.project import project_words
 from habitus.skills.review import Action, Proposal, Review
-from habitus.skills.shared_index import SharedIndex
 
 if TYPE_CHECKING:
     from habitus.memory.cortex import Cortex

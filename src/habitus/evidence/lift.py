@@ -9,8 +9,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from habitus.evidence.drift import present
-from habitus.evidence.fusion import WIDTH, fuse
+from habitus.evidence.drift import WIDTH, fuse, present
 from habitus.evidence.model import Item
 from habitus.evidence.running import Counts, Running
 from habitus.evidence.sums import Period, looks

@@ -19,9 +19,9 @@ from habitus.search.calibration import tier_of
 from habitus.search.corpus import Corpus
 from habitus.search.embedding import Embedder, Vectors
 from habitus.search.entry import encode, meaning_of
-from habitus.search.explain import explain
 from habitus.search.model import Document, Hit, Results
 from habitus.search.postings import Slots
+from habitus.search.ranking import explain
 from habitus.search.words import code
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from habitus.errors import Invalid, NotFound, Refused, StorageFailed
 from habitus.files import given_path
 from habitus.skills import discovery
-from habitus.skills.downloading import Reach, download, public_address
+from habitus.skills.discovery import Reach, download, public_address
 from habitus.skills.lock import without_login
 
 DEFAULT_HOST = "https://github.com/"

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from habitus.errors import HabitusError
 from habitus.files import write_whole
-from habitus.skills import gates, lock, names, npx_lock, records, trees
+from habitus.skills import gates, lock, names, records, trees
 from habitus.skills.entries import ShownSkill, SkillEntry, SkillPage, together, words_of_source
 from habitus.skills.formats import frontmatter
 from habitus.skills.layers import USER, address, project_places
@@ -405,7 +405,7 @@ def _origin(view: View, item: Listed) -> str:
     if item.layer == USER:
         return lock.origin_of(view.home / lock.FILE, item.name)
     folders = {place.root.parents[1] for place in project_places(view.cwd, view.user_home)}
-    files = [npx_lock.global_file(view.user_home, view.environ), *map(npx_lock.project_file, folders)]
+    files = [lock.global_file(view.user_home, view.environ), *map(lock.project_file, folders)]
     if any(file.path.exists() for file in files):
         raise _Doubt  # they say it in more words
     return ""

@@ -1,4 +1,4 @@
-"""Lockfiles for people and version control to read: `habitus-lock.json` says where each added skill came from."""
+"""Lockfiles for people and version control to read: our own `habitus-lock.json`, and those of `npx skills`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,19 @@ from habitus.files import write_whole
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+
+import hashlib
+import os
+import stat
+import time
+import unicodedata
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+from habitus.locks import lock
 
 Kept = TypeVar("Kept", bound="DataclassInstance")
 
@@ -72,3 +85,181 @@ def without_login(address: str) -> str:
     if found is None or (found["login"] == "git" or (found["scheme"] == "ssh://" and ":" not in found["login"])):
         return address
     return (found["scheme"] or "") + address[found.end() :]
+
+
+PROJECT_FILE, PROJECT_VERSION, GLOBAL_VERSION = "skills-lock.json", 1, 3
+
+Entry = dict[str, Any]
+
+_UNREADABLE_S = 1.0  # for which a file may be half written
+_PUNCTUATION = " _-,;:!?.'\"()[]{}@*/\\&#%`^+<=>|~$0123456789"  # in the order of the Unicode collation
+_SKIPPED = (".git", "node_modules")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LockFile:
+    """One of them: where it is, and the version that it must have."""
+
+    path: Path
+    version: int
+
+    @property
+    def is_project(self) -> bool:
+        return self.version == PROJECT_VERSION
+
+    def read(self) -> dict[str, Entry]:
+        """Name → its entry, all fields; nothing where there is no file."""
+        return _entries(self._contents()[1])
+
+    def change(self, change: Callable[[dict[str, Entry]], None]) -> None:
+        """Change entries; everything else in the file stays as it is."""
+        with lock(self.path.parent):
+            while True:
+                before, contents = self._contents()
+                skills = _entries(contents)
+                change(skills)
+                kept = {name: skills[name] for name in sorted(skills)} if self.is_project else skills
+                written = json.dumps({**contents, "skills": kept}, indent=2, ensure_ascii=False)
+                after = (written + "\n" * self.is_project).encode()
+                if after == before:
+                    return
+                try:
+                    write_whole(self.path, after, mode=None if before else 0o644, check=partial(self._check, before))
+                except _ChangedMeanwhile:
+                    continue
+                return
+
+    def _check(self, before: bytes) -> None:
+        if self._bytes() != before:
+            raise _ChangedMeanwhile
+
+    def _contents(self) -> tuple[bytes, dict[str, Any]]:
+        """The file, and what it says; one that is being written is read again."""
+        until = time.monotonic() + _UNREADABLE_S
+        while True:
+            found = self._bytes()
+            try:
+                return found, self._parse(found)
+            except Invalid:
+                if time.monotonic() >= until or found.rstrip().endswith(b"}"):
+                    raise
+                time.sleep(0.01)
+
+    def _bytes(self) -> bytes:
+        try:
+            return self.path.read_bytes()
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            raise StorageFailed(f"Can't read {self.path}: {error.strerror}.", mend="Check its permissions.") from None
+
+    def _parse(self, found: bytes) -> dict[str, Any]:
+        if not found and not self.path.exists():
+            return {"version": self.version, "skills": {}}
+        try:
+            contents = json.loads(found)
+            version, skills = contents["version"], contents["skills"]
+            is_whole = all(isinstance(entry, dict) for entry in skills.values())
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            is_whole, version = False, self.version
+        if not is_whole:
+            raise Invalid(f"{self.path} can't be read.", mend="Restore it from version control, or remove it.")
+        if version != self.version:
+            what = f"{self.path} has version {version!r}; version {self.version} is known here."
+            raise Invalid(what, mend="Use 'npx skills' for what it lists.")
+        return dict(contents)
+
+
+class _ChangedMeanwhile(Exception):
+    """Another program wrote the file between reading and writing."""
+
+
+def _entries(contents: Mapping[str, Any]) -> dict[str, Entry]:
+    return {name: dict(entry) for name, entry in contents["skills"].items()}
+
+
+def global_file(user_home: Path, environ: Mapping[str, str]) -> LockFile:
+    state = environ.get("XDG_STATE_HOME")
+    folder = Path(state) / "skills" if state else user_home / ".agents"
+    return LockFile(path=folder / ".skill-lock.json", version=GLOBAL_VERSION)
+
+
+def project_file(folder: Path) -> LockFile:
+    return LockFile(path=folder / PROJECT_FILE, version=PROJECT_VERSION)
+
+
+def address_of(entry: Entry, folder: Path) -> str:
+    """Where a skill is fetched from, as `skills add` takes it; "" where it comes with a package."""
+    if entry.get("sourceType") == "node_modules":
+        return ""
+    if entry.get("sourceType") == "github":
+        return str(entry.get("source", ""))  # OWNER/REPO
+    address = str(entry.get("sourceBaseUrl") or entry.get("sourceUrl") or entry.get("source") or "")
+    return str((folder / address).resolve()) if entry.get("sourceType") == "local" else without_login(address)
+
+
+def source_of(repository: str, branch: str, folder: Path) -> Entry:
+    """The fields that name a repository, a folder or a site, as `npx skills` fills them in."""
+    at = urlsplit(repository)
+    if at.scheme in ("http", "https") and at.hostname == "github.com":
+        named: Entry = {"source": at.path.strip("/").removesuffix(".git")}
+        kind = "github"
+    elif "://" in repository or "@" in repository:
+        named = {"source": repository, "sourceUrl": repository}
+        kind = "gitlab" if at.hostname == "gitlab.com" else "git"
+    else:
+        relative = Path(os.path.relpath(repository, folder)).as_posix()
+        named = {"source": relative if relative == "." or relative.startswith("..") else f"./{relative}"}
+        kind = "local"
+    return {**named, **({"ref": branch} if branch else {}), "sourceType": kind}
+
+
+def computed_hash(folder: Path) -> str:
+    """SHA-256 over path and content of each file, in the order of JavaScript's localeCompare, links left out."""
+    digest = hashlib.sha256()
+    for path in sorted(_files(folder, folder), key=_collation_key):
+        digest.update(path.encode("utf-8", "surrogateescape"))
+        digest.update((folder / path).read_bytes())
+    return digest.hexdigest()
+
+
+def _files(top: Path, folder: Path) -> Iterator[str]:
+    for entry in os.scandir(folder):
+        if entry.is_dir(follow_symlinks=False):
+            if entry.name not in _SKIPPED:
+                yield from _files(top, Path(entry.path))
+        elif entry.is_file(follow_symlinks=False):
+            yield Path(entry.path).relative_to(top).as_posix()
+
+
+def _collation_key(path: str) -> tuple[list[tuple[int, str]], list[str], list[bool]]:
+    """Letters first, then accents, then small before capital; exact for ASCII, near for other letters."""
+    parts = [char for char in unicodedata.normalize("NFKD", path) if char >= " "]
+    letters = [char for char in parts if not unicodedata.combining(char)]
+    primary = [(_PUNCTUATION.find(char) if char in _PUNCTUATION else 99, char.casefold()) for char in letters]
+    return primary, [char for char in parts if unicodedata.combining(char)], [char.isupper() for char in letters]
+
+
+def git_hash(folder: Path) -> str:
+    """The hash by which git knows a folder, which the global file has for what came from GitHub."""
+    rows = []
+    for entry in os.scandir(folder):
+        mode = entry.stat(follow_symlinks=False).st_mode
+        if entry.name == ".git":
+            continue
+        if entry.is_symlink():
+            rows.append((entry.name, "120000", _blob(os.fsencode(Path(entry.path).readlink()))))
+        elif entry.is_dir():
+            rows.append((f"{entry.name}/", "40000", git_hash(Path(entry.path))))
+        else:
+            kind = "100755" if mode & stat.S_IXUSR else "100644"
+            rows.append((entry.name, kind, _blob(Path(entry.path).read_bytes())))
+    rows.sort(key=lambda row: os.fsencode(row[0]))
+    tree = b"".join(
+        f"{mode} ".encode() + os.fsencode(name.rstrip("/")) + b"\0" + bytes.fromhex(id) for name, mode, id in rows
+    )
+    return hashlib.sha1(b"tree %d\0" % len(tree) + tree, usedforsecurity=False).hexdigest()
+
+
+def _blob(content: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from habitus.errors import Invalid, NotFound, Refused, Stale, StorageFailed, UserError
 from habitus.files import Tree, checked_path, file_of, is_same, tree_hash
 from habitus.skills import names, records, trees
-from habitus.skills.diffing import diff_trees
+from habitus.skills.edits import diff_trees
 from habitus.skills.layers import USER, Layer
 from habitus.skills.library import Library
 from habitus.skills.model import Actor, Author, Skill

@@ -23,7 +23,7 @@ from habitus.app.wiring import open_home
 from habitus.errors import Invalid
 from habitus.events import Outcome, failed, infra
 from habitus.evidence.assignment import Fixed
-from habitus.evidence.traces import left_trace
+from habitus.evidence.model import left_trace
 from habitus.files import Tree, without_examination
 from habitus.journal.model import Place
 from habitus.learning.acc.monitor import Mode

@@ -31,7 +31,7 @@ from habitus.agent.history import unpack
 from habitus.app.growth.mining import ASIDE
 from habitus.app.home import Home
 from habitus.events import OutcomeKind
-from habitus.evidence.traces import left_trace
+from habitus.evidence.model import left_trace
 from habitus.journal.model import Place, Selected, Turn
 from habitus.llm.model import Answered
 from habitus.skills.layers import address

@@ -14,10 +14,10 @@ from habitus.app.home import Home
 from habitus.errors import UserError
 from habitus.files import disk_errors, tree_hash
 from habitus.settings import Settings
-from habitus.skills import lock, names, npx_lock
+from habitus.skills import lock, names
 from habitus.skills.layers import AGENTS, USER, project_places, project_root
 from habitus.skills.listing import Listed
-from habitus.skills.npx_lock import LockFile
+from habitus.skills.lock import LockFile
 
 if TYPE_CHECKING:  # for those who fetch
     from habitus.skills.fetching import Fetched
@@ -75,19 +75,19 @@ def origin_of(settings: Settings, item: Listed) -> str:
 
 def _files(settings: Settings) -> Iterator[tuple[LockFile, Sequence[str]]]:
     """Those of `npx skills` that are seen from here, and the layers that what they list may lie in."""
-    yield npx_lock.global_file(settings.user_home, os.environ), AGENTS
+    yield lock.global_file(settings.user_home, os.environ), AGENTS
     places: dict[Path, list[str]] = {}
     for place in project_places(settings.cwd, settings.user_home):
         places.setdefault(place.root.parents[1], []).append(place.name)
     for folder, layers in places.items():
-        yield npx_lock.project_file(folder), layers
+        yield lock.project_file(folder), layers
 
 
 def _tracked_in(home: Home, file: LockFile, layers: Sequence[str], unread: list[str]) -> Iterator[Tracked]:
     for key, entry in file.read().items():
         name = names.canonical(key)
         layer = next((one for one in layers if home.skills.layer(one).store.is_taken(name)), "")
-        address = npx_lock.address_of(entry, file.path.parent)
+        address = lock.address_of(entry, file.path.parent)
         if layer and address:
             digest = str(entry.get("computedHash" if file.is_project else "skillFolderHash", ""))
             branch = str(entry.get("ref") or "")
@@ -112,7 +112,7 @@ def has_moved(one: Tracked, entry: Incoming, fetched: Fetched) -> bool:
 
 def _hash_like(known: str, folder: Path) -> str:
     """A folder's hash of the kind that an entry has."""
-    return npx_lock.git_hash(folder) if len(known) == 40 else npx_lock.computed_hash(folder)
+    return lock.git_hash(folder) if len(known) == 40 else lock.computed_hash(folder)
 
 
 def record(
@@ -127,7 +127,7 @@ def record(
     there = {entry.name: _place(entry, fetched) for entry in entries}
     now = home.clock().astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
-    def change(skills: dict[str, npx_lock.Entry]) -> None:
+    def change(skills: dict[str, lock.Entry]) -> None:
         for result in results:
             one = by_name.get(result.name)
             if one is None or one.key not in skills or not result.is_here_now:
@@ -169,12 +169,12 @@ def record_in_project(
     if fetched.path.is_file():
         return
     there = {entry.name: _place(entry, fetched) for entry in entries}
-    source = npx_lock.source_of(fetched.repository or fetched.address, fetched.branch, file.path.parent)
+    source = lock.source_of(fetched.repository or fetched.address, fetched.branch, file.path.parent)
     if fetched.digests:
         source = {"source": fetched.path.name.removeprefix("www."), "sourceUrl": fetched.address}
         source["sourceType"] = "well-known"
 
-    def change(skills: dict[str, npx_lock.Entry]) -> None:
+    def change(skills: dict[str, lock.Entry]) -> None:
         for result in results:
             if not result.is_here_now or result.name not in there:
                 continue
@@ -183,7 +183,7 @@ def record_in_project(
             if folder is None:
                 continue
             path = {} if place is None or source["sourceType"] == "local" else _path_of(place, fetched)
-            digest = {"computedHash": npx_lock.computed_hash(folder)}
+            digest = {"computedHash": lock.computed_hash(folder)}
             skills[result.name] = {**source, **path, **digest, **_digest_of(fetched, result.name)}
 
     file.change(change)
@@ -194,7 +194,7 @@ def place_in_project(settings: Settings) -> Path:
     top = project_root(settings.cwd)
     chain = [settings.cwd, *settings.cwd.parents]
     inside = chain[: chain.index(top) + 1]
-    return next((one for one in inside if (one / SHARED).is_dir() or (one / npx_lock.PROJECT_FILE).is_file()), top)
+    return next((one for one in inside if (one / SHARED).is_dir() or (one / lock.PROJECT_FILE).is_file()), top)
 
 
 def _place(entry: Incoming, fetched: Fetched) -> Path | None:

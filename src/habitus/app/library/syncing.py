@@ -15,7 +15,7 @@ from habitus.hosts.connections import lock_folder
 from habitus.hosts.syncing import Manner, Step, Synced, decide_removal, decide_step
 from habitus.hosts.table import Host, Scope, host
 from habitus.skills import lock, trees
-from habitus.skills.diffing import diff_trees
+from habitus.skills.edits import diff_trees
 from habitus.skills.formats import disk
 from habitus.skills.formats.base import CantTake
 from habitus.skills.formats.foreign_values import Notes

@@ -14,7 +14,7 @@ from habitus.files import is_same
 from habitus.memory.cortex import Cortex
 from habitus.memory.ledger import LessonStep as LessonStep
 from habitus.memory.model import Engram
-from habitus.skills import merging, trees
+from habitus.skills import edits, trees
 from habitus.skills.layers import Layer
 from habitus.skills.library import Library
 from habitus.skills.model import Author, Switched, Version
@@ -171,7 +171,7 @@ def _without(skills: Library, layer: Layer, name: str, first: int, last: int, au
         skills.remove(address, replace(author, reason=author.reason or f"{what} taken back"))
         return Undone(what=address, said="is in the archive: there was nothing before it", targets=(author.change,))
     before, after = store.tree(name, earlier[-1]) or {}, store.tree(name, last) or {}
-    merged = merging.without_change(before, after, now)
+    merged = edits.without_change(before, after, now)
     is_loadable = is_same(merged.tree, before) or trees.parse(name, merged.tree).skill is not None
     if merged.conflicts or not is_loadable:
         where = ", ".join(merged.conflicts) or trees.main_file(now) or "SKILL.md"

@@ -19,8 +19,8 @@ from habitus.files import Tree, content_of, disk_errors, without_examination
 from habitus.memory.playbook import land
 from habitus.settings import Settings
 from habitus.skills import fetching, names, trees
-from habitus.skills.diffing import diff_trees
-from habitus.skills.downloading import Reach
+from habitus.skills.discovery import Reach
+from habitus.skills.edits import diff_trees
 from habitus.skills.finding import Finder
 from habitus.skills.formats import carried, detect
 from habitus.skills.formats.base import Entry, Incoming, NotTaken, Outgoing, PlaybookLesson, Written
@@ -28,8 +28,8 @@ from habitus.skills.importing import Choose, Namesake, Result, Verdict, hold
 from habitus.skills.layers import USER
 from habitus.skills.library import Library
 from habitus.skills.listing import Listed
+from habitus.skills.lock import project_file
 from habitus.skills.model import Counters, Diagnostic, Severity, Stage, State
-from habitus.skills.npx_lock import project_file
 
 Progress = Callable[[int], None]  # is told how many are done
 

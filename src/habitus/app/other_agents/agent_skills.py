@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -21,7 +22,6 @@ from habitus.skills.finding import document_of
 from habitus.skills.lint import DUPLICATE
 from habitus.skills.model import Severity, Skill
 from habitus.skills.stores.files import DirectoryShelf
-from habitus.skills.telling_apart import spread_of, telling_words
 
 FITTED = 3  # requests from which a skill that never fired is worth a word
 CLEAR, AHEAD = (
@@ -214,3 +214,29 @@ def clear_match(found: Results, clear: float = CLEAR, ahead: float = AHEAD) -> s
     scores = [hit.score for hit in found.hits] + [0.0, 0.0]
     is_clear = found.fits and scores[0] >= clear and scores[0] - scores[1] >= ahead
     return found.hits[0].id if is_clear else ""
+
+
+_WORD = re.compile(r"[a-z][a-z0-9-]{3,}")
+_COMMON = frozenset(
+    word
+    for line in (
+        "this that with from when what which will your have been into only also then than them they their there",
+        "skill skills uses used using user users asks asked file files make makes create creates work works task tasks",
+        "about after before every each other some such more most very should would could must help helps need needs",
+    )
+    for word in line.split()
+)
+
+
+def words_of(text: str) -> frozenset[str]:
+    return frozenset(_WORD.findall(text.lower())) - _COMMON
+
+
+def telling_words(one: str, other: str, spread: Counter[str], most: int = 3) -> tuple[str, ...]:
+    """Words of the first text that would tell it from the second; those come first that few texts have (`spread`)."""
+    own = words_of(one) - words_of(other)
+    return tuple(sorted(own, key=lambda word: (spread[word], -len(word), word))[:most])
+
+
+def spread_of(texts: Iterable[str]) -> Counter[str]:
+    return Counter(word for text in texts for word in words_of(text))

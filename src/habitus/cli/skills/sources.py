@@ -22,7 +22,7 @@ from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson
 from habitus.errors import Misused
 from habitus.files import Tree, given_path
-from habitus.skills.downloading import Reach
+from habitus.skills.discovery import Reach
 from habitus.skills.formats.detect import FORMATS
 from habitus.skills.importing import Namesake, Result, Verdict, hold
 
