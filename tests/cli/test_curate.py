@@ -274,17 +274,15 @@ def test_lessons_that_say_the_same_after_an_edit_are_one_again(direct: Direct) -
 
 
 @pytest.mark.req("EL-05")
-def test_two_rules_of_one_trouble_that_are_there_from_before_are_merged(direct: Direct) -> None:
+def test_two_rules_that_one_turn_taught_of_one_trouble_are_merged(direct: Direct) -> None:
     rules = {name: RULES_OF_DETECTORS[name] for name in ("kill_loop:silence", "repeated_tool_error", "name_switch")}
     with Habitus.open(read_settings(direct.home, {**direct.cli.environ(), "USER": account_name()})) as habitus:
         for name, (kind, text) in rules.items():
-            evidence = Evidence(detector=name.partition(":")[0].replace("repeated_tool_error", "cap_exhausted"))
+            evidence = Evidence(detector=name.partition(":")[0], trace="t1")
             habitus.memory.encode(Draft(text=text, kind=kind, produced_by=Producer.DETECTOR, evidence=evidence))
-    with closing(sqlite3.connect(direct.home / "habitus.db")) as database, database:  # an older release kept both
-        database.execute("UPDATE engrams SET definition = replace(definition, 'cap_exhausted', 'repeated_tool_error')")
     (step,) = direct.json("curate")["steps"]
     assert (step["action"], step["text"]) == ("prune", rules["repeated_tool_error"][1])
-    assert "is more specific: When a cell is killed only" in step["reason"]
+    assert step["reason"].startswith("the same turn taught what is more specific: When a cell is killed only")
     direct.ok("curate", "--apply")
     left = {each["text"] for each in direct.json("lessons", "list")["lessons"]}
     assert left == {rules[name][1] for name in ("kill_loop:silence", "name_switch")}
