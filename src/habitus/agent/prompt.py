@@ -9,7 +9,7 @@ from importlib import resources
 
 from habitus.llm.model import Text
 from habitus.memory.model import PLAYBOOK
-from habitus.skills import outside
+from habitus.skills import placeholders
 from habitus.skills.fingerprint import News
 from habitus.skills.layers import PROMPT
 from habitus.skills.library import Library
@@ -230,7 +230,7 @@ class Identity:
 
     def text(self) -> str:
         """As the library last saw it."""
-        return outside.fill(identity_skill(self.library, look=False).body, self.fill).strip()
+        return placeholders.fill(identity_skill(self.library, look=False).body, self.fill).strip()
 
 
 def identity_skill(library: Library, *, look: bool = True) -> Skill:

@@ -46,16 +46,10 @@ if TYPE_CHECKING:
     from habitus.skills.finding import Finder
     from habitus.skills.importing import Importer
     from habitus.skills.library import Library
+    from habitus.skills.model import Author
     from habitus.skills.review import Review
     from habitus.skills.stores.versioned import SkillStore
     from habitus.tools.tools import Tools
-
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from habitus.memory.cortex import Cortex
-    from habitus.skills.model import Author
 
 
 AWAY = "The database is away."

@@ -10,7 +10,7 @@ from itertools import chain, groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from habitus.skills import gates, lifecycle, outside
+from habitus.skills import gates, lifecycle, placeholders
 from habitus.skills.by_name import ByName
 from habitus.skills.gates import GateContext
 from habitus.skills.layers import Layer, merge_summaries
@@ -215,16 +215,16 @@ def list_skill(
 
 def fill_copy(layer: Layer, skill: AnySkill, fill: Mapping[str, str]) -> AnySkill:
     """A copy of a skill with its placeholders filled, that of its own directory too."""
-    if not outside.open_texts(skill):
+    if not placeholders.open_texts(skill):
         return skill
-    return outside.fill_placeholders(skill, {**fill, "SKILL_DIR": str(layer.store.directory(skill.name) or "")})
+    return placeholders.fill_placeholders(skill, {**fill, "SKILL_DIR": str(layer.store.directory(skill.name) or "")})
 
 
 def for_reader(item: Listed, user: str) -> Listed:
     """The entry as somebody reads it."""
     if not item.fills or item.summary is None or not user:
         return item
-    summary = outside.fill_placeholders(item.summary, {"USER": user})
+    summary = placeholders.fill_placeholders(item.summary, {"USER": user})
     return item if summary is item.summary else replace(item, summary=summary)
 
 

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
-
-from habitus.errors import Invalid, StorageFailed
-from habitus.files import write_whole
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
-
 import hashlib
+import json
 import os
+import re
 import stat
 import time
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
+from habitus.errors import Invalid, StorageFailed
+from habitus.files import write_whole
 from habitus.locks import lock
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 Kept = TypeVar("Kept", bound="DataclassInstance")
 

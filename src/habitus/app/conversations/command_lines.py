@@ -3,46 +3,35 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from habitus.app.conversations.secrets import open_grants
-from habitus.errors import NotFound, Refused
-from habitus.files import content_of, tree_hash, write_whole
-from habitus.sandbox.credentials.grants import EVERYBODY, Grant, GrantKind, Values, read_env, resolve
-from habitus.sandbox.credentials.model import CommandLine, Granted
-from habitus.sandbox.given import harmless
-from habitus.skills import gates, names
-from habitus.skills.copies import SkillFiles
-from habitus.skills.listing import Listed
-from habitus.skills.model import State
-from habitus.skills.selection import User
-from habitus.skills.trees import CLI_CODE
-from habitus.skills.trust import APPROVED
-from habitus.tools.code_stage import dependencies_of
-
-if TYPE_CHECKING:
-    from habitus.app.home import Home
-
-
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from habitus.agent.background import in_thread
 from habitus.agent.outage import Outage
 from habitus.agent.view import View, loadable
 from habitus.app.conversations.running_code import given_files, open_environments, open_warm
-from habitus.app.conversations.secrets import open_calls
+from habitus.app.conversations.secrets import open_calls, open_grants
+from habitus.errors import NotFound, Refused
+from habitus.files import content_of, tree_hash, write_whole
 from habitus.journal.model import Origin, origin_of
 from habitus.sandbox.credentials.calling import COMMAND, Answer, Caller
+from habitus.sandbox.credentials.grants import EVERYBODY, Grant, GrantKind, Values, read_env, resolve
+from habitus.sandbox.credentials.model import CommandLine, Granted
 from habitus.sandbox.credentials.proxy import Proxy
-from habitus.sandbox.given import COMMANDS, Given
+from habitus.sandbox.given import COMMANDS, Given, harmless
 from habitus.sandbox.services import Services
-from habitus.skills.model import Skill
+from habitus.skills import gates, names
+from habitus.skills.copies import SkillFiles
+from habitus.skills.listing import Listed
+from habitus.skills.model import Skill, State
+from habitus.skills.selection import User
+from habitus.skills.trees import CLI_CODE
+from habitus.skills.trust import APPROVED
+from habitus.tools.code_stage import dependencies_of
 
 if TYPE_CHECKING:
     from habitus.app.home import Home

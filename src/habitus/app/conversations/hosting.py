@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from habitus.agent.background import Background, LoopThread, in_thread
 from habitus.agent.conversation import Conversation, new_id
@@ -27,13 +29,6 @@ from habitus.skills.selection import Request, User
 
 if TYPE_CHECKING:
     from habitus.app.home import Home
-
-
-import asyncio
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable
-from dataclasses import field
-from typing import Generic, TypeVar
 
 MOST_OPEN = 100  # conversations; of those where no turn runs, the one that was silent longest is closed for another
 _UNKNOWN: tuple[str, Sequence[Turn]] = ("", ())

@@ -6,18 +6,26 @@ What goes is in the archive. The end of a session tidies memory as well, without
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from habitus.errors import Invalid
+from habitus.app.home import Home
+from habitus.errors import Invalid, Refused
 from habitus.evidence.model import ItemKind
 from habitus.learning.acc.detectors import DETECTORS
 from habitus.learning.acc.lessons import is_more_specific
 from habitus.memory.model import Engram
+from habitus.skills import trees
+from habitus.skills.library import Library
 from habitus.skills.lifecycle import Transition
-from habitus.skills.model import State
+from habitus.skills.lint import DUPLICATE
+from habitus.skills.listing import Listed
+from habitus.skills.model import Actor, Author, Counters, Source, Stage, State
+from habitus.skills.review import Action, Change, Proposal, Review
 from habitus.tools.model import ToolStatus
 
 if TYPE_CHECKING:
@@ -28,19 +36,6 @@ if TYPE_CHECKING:
     from habitus.skills.review import Proposal
     from habitus.tools.model import Regression
     from habitus.tools.tools import Tools
-
-
-import re
-from collections.abc import Iterator
-
-from habitus.app.home import Home
-from habitus.errors import Refused
-from habitus.skills import trees
-from habitus.skills.library import Library
-from habitus.skills.lint import DUPLICATE
-from habitus.skills.listing import Listed
-from habitus.skills.model import Actor, Author, Counters, Source, Stage
-from habitus.skills.review import Action, Change, Proposal, Review
 
 _MOST_RULES = 10_000
 

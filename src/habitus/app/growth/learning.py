@@ -2,50 +2,44 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import sqlalchemy as sa
-
-from habitus.app.home import Clock
-from habitus.errors import NotFound
-from habitus.learning.acc.monitor import Mode
-from habitus.learning.cerebellum import Cerebellum
-from habitus.learning.observer import Learner, LessonKeeper, TakesNothing
-from habitus.learning.remedies.calls import Call
-from habitus.learning.transcripts.model import SkillUse
-from habitus.learning.transcripts.study import Applier, TurnLedger
-from habitus.llm.model import Model
-from habitus.memory.cortex import Cortex
-from habitus.redact import Redactor
-from habitus.settings import AccMode, MemoryMode
-
-if TYPE_CHECKING:
-    from habitus.app.home import Home
-
-
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
 
 from habitus.agent.memory import SessionMemory
 from habitus.agent.record import explicit
 from habitus.agent.recorder import judge as keep_judgement
-from habitus.app.home import Home
+from habitus.app.home import Clock, Home
+from habitus.errors import NotFound
 from habitus.events import OutcomeKind
 from habitus.journal.model import TurnOutcome
+from habitus.learning.acc.monitor import Mode
+from habitus.learning.cerebellum import Cerebellum
+from habitus.learning.observer import Learner, LessonKeeper, TakesNothing
 from habitus.learning.remedies import wording
+from habitus.learning.remedies.calls import Call
 from habitus.learning.remedies.commands import shell_text
 from habitus.learning.remedies.findings import ENOUGH, Coverage, Findings, Held, ProposedRule, Recurring, findings
 from habitus.learning.remedies.sessions import SessionFacts, SessionReader
 from habitus.learning.remedies.store import Stamp, StudiedFiles, stamp_of
-from habitus.learning.transcripts.model import Said, TranscriptTurn
-from habitus.learning.transcripts.study import How, Studied, Taught
+from habitus.learning.transcripts.model import Said, SkillUse, TranscriptTurn
+from habitus.learning.transcripts.study import Applier, How, Studied, Taught, TurnLedger
+from habitus.llm.model import Model
+from habitus.memory.cortex import Cortex
 from habitus.memory.model import Draft, Engram, Kind, Scope, TrustLevel
+from habitus.redact import Redactor
+from habitus.settings import AccMode, MemoryMode
 from habitus.skills.layers import project_root
 from habitus.text import one_line
+
+if TYPE_CHECKING:
+    from habitus.app.home import Home
 
 
 def open_learner(

@@ -3,18 +3,23 @@ lessons; what has earned its next stage goes to `climbing`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from habitus.agent.history import unpack
+from habitus.app.growth.mining import ASIDE
+from habitus.app.home import Home
 from habitus.errors import HabitusError, Refused
-from habitus.events import Event, EventKind
+from habitus.events import Event, EventKind, OutcomeKind
 from habitus.evidence.findings import Finding
-from habitus.evidence.model import Item, ItemKind
+from habitus.evidence.model import Item, ItemKind, left_trace
 from habitus.evidence.policy import Rollback, Verdict, is_ignored
-from habitus.journal.model import Origin
+from habitus.journal.model import Origin, Place, Selected, Turn
+from habitus.llm.model import Answered
 from habitus.memory.model import Engram
 from habitus.skills import trees
+from habitus.skills.layers import address
 from habitus.skills.library import Library
 from habitus.skills.lifecycle import Transition, Worth, lesson_transition, transition
 from habitus.skills.listing import Listed
@@ -23,18 +28,6 @@ from habitus.skills.review import Action, Change, Proposal
 
 if TYPE_CHECKING:
     from habitus.app.home import Home
-
-
-from collections.abc import Iterable
-
-from habitus.agent.history import unpack
-from habitus.app.growth.mining import ASIDE
-from habitus.app.home import Home
-from habitus.events import OutcomeKind
-from habitus.evidence.model import left_trace
-from habitus.journal.model import Place, Selected, Turn
-from habitus.llm.model import Answered
-from habitus.skills.layers import address
 
 MOST_LESSONS = 10_000
 _LISTED = 5  # turns that a reason names
