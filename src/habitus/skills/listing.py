@@ -15,7 +15,7 @@ from habitus.skills.by_name import ByName
 from habitus.skills.gates import GateContext
 from habitus.skills.layers import Layer, merge_summaries
 from habitus.skills.model import Diagnostic, Manifest, Stage, State, Summary
-from habitus.skills.outside import AnySkill
+from habitus.skills.placeholders import AnySkill
 from habitus.skills.stores.base import NO_CHANGES, Changes, Contents
 
 if TYPE_CHECKING:
