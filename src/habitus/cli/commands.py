@@ -1,4 +1,4 @@
-"""Every command of `habitus`, and where it lives. What a command does is said by its function's docstring."""
+"""Every command of `habitus`, where it lives, and an example of each. Its docstring says what it does."""
 
 from __future__ import annotations
 

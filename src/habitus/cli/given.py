@@ -1,4 +1,4 @@
-"""Input of a command: text from a file, standard input or the line itself, and JSON in it."""
+"""Input of a command: text and JSON from a file, standard input or the line, and moments as people write them."""
 
 from __future__ import annotations
 

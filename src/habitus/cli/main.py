@@ -1,4 +1,4 @@
-"""`habitus`: the entry point, its own options, and what happens when a command goes wrong."""
+"""`habitus`: the entry point, its own options, where it logs, and what happens when a command goes wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts: what the bounds allow to be done with an item, and why, in plain words. Only bounds promote or retire."""
+"""Verdicts: what the bounds allow to be done with an item, and evidence in plain words. Only bounds decide."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of the journal."""
+"""The tables of the journal, and turns as their rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model is asked and what it answers, whoever provides it. Only `providers` knows a provider's library."""
+"""What a model is asked and what it answers, whoever provides it, and the two models of a session."""
 
 from __future__ import annotations
 

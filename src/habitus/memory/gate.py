@@ -1,4 +1,4 @@
-"""The gate in front of every producer: which drafts may come in, which wait for a person, which are refused. Pure."""
+"""The gate in front of every producer: which drafts come in, wait or are refused, and how one becomes a lesson."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing to memory: a change goes into the store, with its cause, and into this process's mirror, or into neither."""
+"""Writing to memory: a change goes into the store and this process's mirror, or into neither; and going back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Engrams (lessons): one sentence of memory each, with where it came from and how far it is to be trusted."""
+"""Engrams (lessons): one sentence of memory each, where it came from, how far it is trusted, how it ages."""
 
 from __future__ import annotations
 

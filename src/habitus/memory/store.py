@@ -1,4 +1,4 @@
-"""The tables of memory. Engrams are shared by every host; what their views last said is kept beside the files."""
+"""The tables of memory, and reading and writing them. Engrams are shared by every host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines of a turn: what each event looks like, made of nothing but the event."""
+"""Lines of a turn: what each event looks like, made of nothing but the event, and where they go."""
 
 from __future__ import annotations
 

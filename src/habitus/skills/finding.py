@@ -1,4 +1,4 @@
-"""Finding skills by what a request says: the search index, kept in step with the library."""
+"""Finding skills by what a request says: the search index, kept in step with the library and its database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Command lines of skills that somebody's session may call: every gate checked, and what was granted looked up."""
+"""Command lines of skills: gates checked, grants looked up, put together for pads, tools and a person's shell."""
 
 from __future__ import annotations
 

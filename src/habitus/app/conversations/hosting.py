@@ -1,4 +1,4 @@
-"""Conversations of loops that are not ours: kept open from turn to turn, on one event loop in a thread of its own."""
+"""Conversations of loops that are not ours, kept open from turn to turn, and the one keeper of open things."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running code put together: scratchpads, and the tools with the workshop that makes and calls them."""
+"""Running code put together: scratchpads, with an agent or without, and the tools with their workshop."""
 
 from __future__ import annotations
 

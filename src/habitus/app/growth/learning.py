@@ -1,4 +1,4 @@
-"""Learning put together: the learner of a session, and what teaches memory from transcripts."""
+"""Learning put together: the learner of a session, remedies of past ones, and somebody's word of how a turn went."""
 
 from __future__ import annotations
 

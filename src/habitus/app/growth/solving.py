@@ -1,4 +1,4 @@
-"""Solving a task: our own agent in the sandbox, with one version of a skill in a home that is thrown away."""
+"""Solving a task with one version of a skill, in a throw-away home: our own agent, or a person's program."""
 
 from __future__ import annotations
 

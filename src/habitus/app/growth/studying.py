@@ -1,4 +1,4 @@
-"""Studying transcripts of agents: find the files, say what they show, ask a model about failures, and teach memory."""
+"""Studying transcripts of agents: find the files, also those hooks noted, say what they show, teach memory."""
 
 from __future__ import annotations
 

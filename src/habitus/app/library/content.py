@@ -1,4 +1,4 @@
-"""New content, as a person should see it first: what a scan finds in it, and which skills say much the same."""
+"""New content, as a person should see it first, and the files that differ between two versions of a skill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Publishing skills to agents that read files: which there are for somebody, and their files as they are served."""
+"""Publishing skills to agents that read files, and as a static site that others discover."""
 
 from __future__ import annotations
 

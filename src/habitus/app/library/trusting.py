@@ -1,4 +1,4 @@
-"""Trusting: let a project's skills, an imported one, or the code of one's own act as they are now, or no longer."""
+"""Trusting a project's skills, an imported one or one's own code as they are now, and packages for a project."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Undoing one change alone, of skills and lessons: what others did before and since stays."""
+"""Undoing one change alone, or going back to a moment, of skills and lessons."""
 
 from __future__ import annotations
 

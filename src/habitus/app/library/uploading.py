@@ -1,4 +1,4 @@
-"""Uploading: files as somebody sends them; skills in one are looked at first, and taken in when they say so."""
+"""Files as somebody sends them: scanned and looked at first, and taken in when they say so."""
 
 from __future__ import annotations
 

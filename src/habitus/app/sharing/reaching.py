@@ -1,4 +1,4 @@
-"""Reaching a database server: whether anybody is there, asked without a connection, and whether it answers in time."""
+"""Reaching a database server: whether it answers in time, and whether a process has all it works with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`habitus evidence [NAME | plan]`: what helps, how sure that is, and how long until it is known."""
+"""`habitus evidence` and `habitus outcome`: what helps, how sure that is, and saying how a turn went."""
 
 from __future__ import annotations
 

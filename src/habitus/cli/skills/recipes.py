@@ -1,4 +1,4 @@
-"""`habitus recipes …`: look at the recipes of skills, run one, check them."""
+"""`habitus recipes …`: look at the recipes of skills, run one, check them, and mine new ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`habitus tour`: a short guided run on a throw-away home; everything in it is real but the model."""
+"""`habitus tour` and `habitus run`: a short guided run on a throw-away home; all is real but the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Candidates: a few edits of a skill's text, drafted by a model from what went well and badly, and what refuses one."""
+"""Candidates: edits of a skill's text by a model, shorter ones by rule, and what refuses one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON from files of any size, compressed or not: line by line, or item by item from one long array."""
+"""JSON from files of any size, line by line or item by item, and the talk of a person and an agent in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The nouns of programs: a request to one, how it is started for that, and what it wrote."""
+"""The nouns of programs, a request, a start and an output, and the small formats they write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run of a program: in an empty folder, with little of the person's environment, and every failure one line."""
+"""One run of a program: a conversation as one text, asked in an empty folder, and every failure one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which provider a name means, with its address and its key: decided without importing anything of a provider."""
+"""Which provider a name means, its address and key, and how long it is waited for; nothing is imported."""
 
 from __future__ import annotations
 
