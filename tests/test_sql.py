@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 import habitus.migrations.versions
 from habitus import app, sql
 from habitus.app import Habitus, read_settings
-from habitus.app.sharing.reaching import absence
+from habitus.app.sharing.availability import absence
 from habitus.errors import StorageFailed
 from habitus.llm.model import Ask, answer
 from habitus.llm.scripted import ScriptedModel, says

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus
-from habitus.cli import kept
+from habitus.cli import cached_answers
 from habitus.settings import load
 from habitus.skills.model import Stage
 from tests.cli.conftest import Direct
@@ -32,7 +32,7 @@ def early(direct: Direct, *words: str) -> str | None:
             patch.setenv(name, value)
         patch.chdir(direct.cli.cwd)
         direct.capture.readouterr()
-        code = kept.answer(words)
+        code = cached_answers.answer(words)
         said = direct.capture.readouterr()
     assert code in (0, None)
     assert said.err == ""

@@ -24,7 +24,7 @@ from habitus.mcp.server import Behind, make_server
 from habitus.skills import trees
 from habitus.skills.model import Actor, Author, Skill
 from habitus.skills.review import Action, Change
-from habitus.sql.news import Topic, news_of
+from habitus.sql.notifications import Topic, news_of
 from habitus.web.app import make_app
 from habitus.web.desks import Desks
 from habitus.web.security import keys_of

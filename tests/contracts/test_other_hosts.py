@@ -14,7 +14,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from habitus.app import Habitus, read_settings
-from habitus.app.sharing.carrying import Serving
+from habitus.app.sharing.approvals import Serving
 from habitus.app.use_cases.review import Reopening, reopen
 from habitus.errors import Invalid, Refused, UserError
 from habitus.llm.scripted import ScriptedModel, says

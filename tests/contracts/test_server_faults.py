@@ -20,8 +20,8 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.app import Habitus, read_settings
 from habitus.app.home_directory import WAITING
-from habitus.app.sharing import standing_in
-from habitus.app.sharing.reaching import ReadyState, readiness
+from habitus.app.sharing import offline_copy
+from habitus.app.sharing.availability import ReadyState, readiness
 from habitus.errors import StorageFailed
 from habitus.journal.spool import Spool
 from habitus.skills.model import Skill, Stage
@@ -35,7 +35,7 @@ TEA = Skill(name="brew-tea", description="Brews tea.", body="1. Boil.")
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a machine that is busy with other tests."""
-    for module in ("habitus.agent.outage", "habitus.app.sharing.reaching"):
+    for module in ("habitus.agent.outage", "habitus.app.sharing.availability"):
         monkeypatch.setattr(f"{module}.ANSWERS_S", 0.5)
 
 
@@ -151,7 +151,7 @@ TURNED_AWAY = (
 def test_who_is_not_let_in_says_so_in_one_line_or_works_from_what_was_seen_last(tmp_path: Path, line: Line) -> None:
     with opened(tmp_path, line.url) as habitus:
         habitus.skills.create(TEA, habitus.person())
-        standing_in.keep(habitus)
+        offline_copy.keep(habitus)
     for *said, told, may_be_over in TURNED_AWAY:
         line.abandon(*said)
         with pytest.raises(StorageFailed) as caught:

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.app import Habitus, read_settings
-from habitus.app.sharing import database, standing_in
+from habitus.app.sharing import database, offline_copy
 from habitus.files import file_of
 from habitus.search import Document, Index, Results, ServerIndex, WordLlama
 from habitus.skills.formats import skill_md
@@ -186,7 +186,7 @@ def test_while_the_database_is_away_a_large_library_is_searched_by_what_was_last
         with opened(tmp_path, line.url) as habitus:
             fill(habitus)
             assert habitus.finder.search("bake a loaf").fits
-            standing_in.keep(habitus)
+            offline_copy.keep(habitus)
             line.cut()
             with habitus.turn("bake a loaf") as turn:
                 turn.done("It is in the oven.")

@@ -16,7 +16,7 @@ from habitus.app import Habitus, read_settings
 from habitus.app.home_directory import STAND_IN
 from habitus.app.operation.forgetting import forget
 from habitus.app.operation.people import Role, open_people
-from habitus.app.sharing import standing_in
+from habitus.app.sharing import offline_copy
 from habitus.errors import Refused, StorageFailed
 from habitus.web.app import make_app
 from habitus.web.desks import Desks
@@ -101,7 +101,7 @@ def test_while_the_database_is_away_people_are_known_and_nobody_new_is_let_in(tm
         invited, late = people.add("ben", Role.VIEWER), people.add("eve", Role.VIEWER)
         token = {"Authorization": f"Bearer {invited.token}"}
         assert page.get("/api/v1/skills", headers=token).status_code == 200
-        standing_in.keep(habitus)
+        offline_copy.keep(habitus)
         assert (habitus.settings.home / STAND_IN).exists()
         line.cut()
         assert page.get("/api/v1/skills", headers=token).status_code == 200

@@ -20,7 +20,7 @@ from habitus.files import file_of
 from habitus.search import Results
 from habitus.skills.formats import skill_md
 from habitus.skills.model import Skill
-from habitus.sql.news import Topic, news_of
+from habitus.sql.notifications import Topic, news_of
 from tests.contracts.lines import Line
 from tests.homes import furnish
 from tests.search.library import PARAPHRASES, SKILLS, UNRELATED, assert_alike

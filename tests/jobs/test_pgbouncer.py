@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from habitus.app import Habitus, read_settings
 from habitus.mcp.http import listening
 from habitus.skills.model import Skill, Stage
-from habitus.sql.news import Topic, news_of
+from habitus.sql.notifications import Topic, news_of
 from tests.contracts.test_two_hosts import LEARN, lists, soon
 from tests.homes import furnish
 from tests.jobs.conftest import Nursed

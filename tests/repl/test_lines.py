@@ -17,7 +17,7 @@ from habitus.llm.model import Usage
 from habitus.repl import display, lines
 from habitus.repl.display import TurnDisplay
 from habitus.repl.pipes import event_json
-from habitus.repl.plain import clean, one_line, shown_seconds
+from habitus.repl.plain_text import clean, one_line, shown_seconds
 
 pytestmark = pytest.mark.req("AG-07")
 

@@ -13,7 +13,7 @@ from habitus.agent.view import View
 from habitus.errors import UserError
 from habitus.evidence.model import Item
 from habitus.recipes.catalogue import RecipeCatalogue, RecipeStatus, SkillRecipe
-from habitus.sandbox.given import Given
+from habitus.sandbox.input_files import Given
 from habitus.sandbox.model import ToolRun
 from habitus.sandbox.services import NO_SERVICES, Services
 from habitus.skills import names

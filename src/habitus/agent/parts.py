@@ -21,7 +21,7 @@ from habitus.journal.journal import Journal
 from habitus.journal.spool import Spool
 from habitus.memory.model import Encoded
 from habitus.redact import Redactor
-from habitus.sandbox.given import Given
+from habitus.sandbox.input_files import Given
 from habitus.skills.finding import Finder
 from habitus.skills.gates import GateContext
 from habitus.skills.review import Review

@@ -18,7 +18,7 @@ from habitus.agent.outage import Outage
 from habitus.errors import Invalid, NotFound, Refused, did_you_mean
 from habitus.files import File, content_of
 from habitus.redact import Redactor
-from habitus.sandbox.given import SKILLS, Given, Placed
+from habitus.sandbox.input_files import SKILLS, Given, Placed
 from habitus.sandbox.model import MIB
 from habitus.skills import names
 from habitus.skills.copies import SkillFiles

@@ -34,7 +34,7 @@ from habitus.skills.layers import project_root
 from habitus.skills.model import Actor, Author
 from habitus.skills.selection import User
 from habitus.skills.trust import Trust
-from habitus.sql.news import Topic, news_of
+from habitus.sql.notifications import Topic, news_of
 
 if TYPE_CHECKING:
     from habitus.app.growth.evidence import Evidence

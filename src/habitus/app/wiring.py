@@ -19,8 +19,8 @@ from habitus.app.library.content import near_duplicates
 from habitus.app.library.layers import open_library
 from habitus.app.operation.people import is_team
 from habitus.app.operation.tombstones import missing_tombstones
-from habitus.app.sharing import standing_in
-from habitus.app.sharing.carrying import carry_out, catch_up
+from habitus.app.sharing import offline_copy
+from habitus.app.sharing.approvals import carry_out, catch_up
 from habitus.errors import DatabaseAway
 from habitus.settings import Settings
 from habitus.skills.finding import Finder, SharedIndex
@@ -64,7 +64,7 @@ def open_home_as(kind: Callable[..., AnyHome], settings: Settings | None, *, clo
         failing.callback(there.leaving.close)
         local = sql.open_engine(sql.sqlite_url(there.place / home_directory.DATABASE))
         failing.callback(local.dispose)
-        shared = standing_in.open_shared(settings, local)
+        shared = offline_copy.open_shared(settings, local)
         if not there.is_read_only:
             home_directory.keep_private(settings.home)
         home = kind(

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from habitus.errors import Invalid, UserError
-from habitus.plain import plain as plain
-from habitus.repl.plain import clean as clean
-from habitus.repl.plain import count_of as count_of
+from habitus.plain_data import plain as plain
+from habitus.repl.plain_text import clean as clean
+from habitus.repl.plain_text import count_of as count_of
 
 if TYPE_CHECKING:
     import typer

@@ -20,7 +20,7 @@ def run() -> None:
     if "mcp" in sys.argv:
         greeting(*sys.argv[1:]).answer_early()
     if {("skills", "list"), ("skills", "show"), ("skills", "search")} & set(itertools.pairwise(sys.argv)):
-        code: int | None = importlib.import_module("habitus.cli.kept").answer(sys.argv[1:])
+        code: int | None = importlib.import_module("habitus.cli.cached_answers").answer(sys.argv[1:])
         if code is not None:
             sys.exit(code)
     importlib.import_module("habitus.cli.main").run()

@@ -26,7 +26,7 @@ from habitus.mcp.scope import Scope
 
 if TYPE_CHECKING:
     from habitus.app.operation.people import Person
-    from habitus.app.sharing.reaching import Readiness
+    from habitus.app.sharing.availability import Readiness
     from habitus.mcp.serving import Serving
 
 SKILLS = "io.modelcontextprotocol/skills"

@@ -17,13 +17,13 @@ from habitus.app.library.layers import revision
 from habitus.app.library.publishing import Publisher
 from habitus.app.operation.people import Person, Role, open_people
 from habitus.app.review.inbox import waiting
-from habitus.app.sharing.reaching import Readiness, readiness
+from habitus.app.sharing.availability import Readiness, readiness
 from habitus.errors import Refused, UserError, did_you_mean
 from habitus.mcp.client import Client
 from habitus.mcp.prompting import blank_of, prompt
+from habitus.mcp.schemas import as_result, as_tool, is_admin, is_offered, only_looks, refusal
 from habitus.mcp.scope import Scope
 from habitus.mcp.skills import SkillResources
-from habitus.mcp.tools import as_result, as_tool, is_admin, is_offered, only_looks, refusal
 from habitus.skills.names import BUILT_IN_TOOLS
 from habitus.text import one_line
 

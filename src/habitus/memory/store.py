@@ -27,7 +27,7 @@ from habitus.memory.model import (
     kind_of,
 )
 from habitus.sql import Utc, metadata
-from habitus.sql.news import Topic, news_of
+from habitus.sql.notifications import Topic, news_of
 
 engrams = sa.Table(
     "engrams",

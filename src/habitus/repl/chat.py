@@ -53,7 +53,7 @@ from habitus.repl.commands import (
     slash_command,
 )
 from habitus.repl.lines import CommandReport, Surface
-from habitus.repl.plain import clean, one_line
+from habitus.repl.plain_text import clean, one_line
 from habitus.skills import names
 from habitus.skills.fields import EDITABLE, NAMES
 from habitus.skills.model import Skill, State

@@ -14,7 +14,7 @@ from habitus.agent.stream import Consent, Done, Noticed, Nudged, Question, ToolF
 from habitus.events import Outcome, OutcomeKind
 from habitus.llm.model import Usage
 from habitus.repl.commands import slash_command
-from habitus.repl.plain import count_of, one_line, shown_seconds
+from habitus.repl.plain_text import count_of, one_line, shown_seconds
 
 INDENT = "  "
 Typed = Callable[..., str]  # how a person types a command of these words

@@ -31,7 +31,7 @@ from habitus.agent.stream import (
 from habitus.events import OutcomeKind
 from habitus.repl import lines
 from habitus.repl.lines import CommandReport
-from habitus.repl.plain import clean
+from habitus.repl.plain_text import clean
 
 _TYPES: dict[type[TurnEvent], str] = {
     Said: "text",

@@ -17,7 +17,7 @@ from habitus.repl.commands import slash_command
 from habitus.repl.display import TurnDisplay
 from habitus.repl.keyboard import LineEditor, silent_keyboard
 from habitus.repl.lines import CommandReport, Typed
-from habitus.repl.plain import clean
+from habitus.repl.plain_text import clean
 
 _MOST_DETAIL = 200  # lines of a change that are shown before its question
 

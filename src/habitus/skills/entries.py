@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from habitus.plain import plain
+from habitus.plain_data import plain
 from habitus.skills.listing import Listed
 from habitus.skills.model import PLAIN_MANIFEST, Counters, Manifest, Skill, Stage, Summary
 

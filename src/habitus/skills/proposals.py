@@ -22,7 +22,7 @@ from habitus.skills.ledger import Ledger
 from habitus.skills.model import Actor, Author
 from habitus.skills.powers import PowerKind, powers
 from habitus.skills.tables import proposals
-from habitus.sql.news import Topic, news_of
+from habitus.sql.notifications import Topic, news_of
 from habitus.text import one_line
 
 TRIAL = "trial"  # where a proposal keeps the table of the trial that its code passed

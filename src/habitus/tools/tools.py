@@ -11,7 +11,7 @@ from typing import Self
 
 from habitus.errors import NotFound, Refused
 from habitus.events import Outcome, OutcomeKind
-from habitus.sandbox.given import Given
+from habitus.sandbox.input_files import Given
 from habitus.sandbox.model import ToolRun
 from habitus.sandbox.services import Services
 from habitus.settings import RetentionSettings

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup, escape
 
-from habitus.app.library.faring import Fared, Uses
+from habitus.app.library.performance import Fared, Uses
 from habitus.app.library.skill_map import Dot, SkillMap
 from habitus.evidence.findings import Finding
 from habitus.evidence.lift import Effect

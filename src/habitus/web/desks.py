@@ -26,8 +26,8 @@ from habitus.app.operation.configuring import Configured
 from habitus.app.operation.people import Person, Role, is_team
 from habitus.app.review import taking_back
 from habitus.app.review.taking_back import TakenBack
-from habitus.app.sharing.carrying import Serving
-from habitus.app.sharing.reaching import absence
+from habitus.app.sharing.approvals import Serving
+from habitus.app.sharing.availability import absence
 from habitus.errors import HabitusError
 
 log = logging.getLogger(__name__)

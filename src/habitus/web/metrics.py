@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from habitus import extras
 from habitus.agent.background import in_thread
 from habitus.app.home import Home
-from habitus.app.sharing.reaching import ReadyState, readiness
+from habitus.app.sharing.availability import ReadyState, readiness
 from habitus.errors import HabitusError
 from habitus.jobs.queue import JobQueue
 

@@ -7,7 +7,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from habitus.plain import height
+from habitus.plain_data import height
 from habitus.skills.formats import frontmatter
 from habitus.skills.formats.frontmatter import FrontMatter
 from habitus.skills.model import Unreadable

@@ -22,7 +22,7 @@ from habitus.sandbox.credentials.calling import COMMAND, Answer, Caller
 from habitus.sandbox.credentials.grants import EVERYBODY, Grant, GrantKind, Values, read_env, resolve
 from habitus.sandbox.credentials.model import CommandLine, Granted
 from habitus.sandbox.credentials.proxy import Proxy
-from habitus.sandbox.given import COMMANDS, Given, harmless
+from habitus.sandbox.input_files import COMMANDS, Given, harmless
 from habitus.sandbox.services import Services
 from habitus.skills import gates, names
 from habitus.skills.copies import SkillFiles

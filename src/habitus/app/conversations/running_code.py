@@ -18,7 +18,7 @@ from habitus.agent.view import View, sandbox_services
 from habitus.app.home import Home
 from habitus.errors import Invalid, NotFound, did_you_mean
 from habitus.sandbox import scratchpads
-from habitus.sandbox.given import Given
+from habitus.sandbox.input_files import Given
 from habitus.sandbox.inside import folders
 from habitus.sandbox.isolation import check_grants, given_at
 from habitus.sandbox.machine import base_python

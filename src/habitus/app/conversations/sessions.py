@@ -30,9 +30,9 @@ from habitus.app.home import AWAY, Home
 from habitus.app.home_directory import PADS, WAITING
 from habitus.app.library import trusting
 from habitus.app.library.layers import may_have_tools
-from habitus.app.sharing import standing_in
-from habitus.app.sharing.carrying import catch_up
-from habitus.app.sharing.reaching import silence
+from habitus.app.sharing import offline_copy
+from habitus.app.sharing.approvals import catch_up
+from habitus.app.sharing.availability import silence
 from habitus.errors import NotFound, Refused
 from habitus.events import TurnObserver
 from habitus.evidence.assignment import Fixed, Lots
@@ -43,7 +43,7 @@ from habitus.learning.observer import Learner, NotingKeeper
 from habitus.llm.model import Model
 from habitus.memory.model import Encoded
 from habitus.sandbox import venvs
-from habitus.sandbox.given import Given
+from habitus.sandbox.input_files import Given
 from habitus.sandbox.inside import folders
 from habitus.sandbox.scratchpads import Scratchpads
 from habitus.sandbox.services import Services
@@ -234,7 +234,7 @@ def let_go_of_the_old(home: Home, user: str) -> None:
         memory = home.open_memory(user=user)  # this is another thread than the session's
         if memory.is_taking():
             tidy(memory)
-        standing_in.keep(home)
+        offline_copy.keep(home)
         home.journal.prune()
         kept = home.journal.session_ids()
         limit = (home.clock() - home.journal.kept_for).timestamp()

@@ -24,7 +24,7 @@ from habitus.skills.stores.files import DirectoryShelf
 from habitus.skills.stores.recording import Inspect
 from habitus.skills.stores.sql import SqlShelf
 from habitus.skills.stores.versioned import SkillStore
-from habitus.sql.news import Topic, news_of
+from habitus.sql.notifications import Topic, news_of
 
 if TYPE_CHECKING:
     from habitus.app.home import Home

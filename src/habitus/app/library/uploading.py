@@ -21,7 +21,7 @@ from habitus.jobs.model import Job
 from habitus.learning.budget import Budget
 from habitus.learning.second_look import Doubt, second_look
 from habitus.llm.model import Model
-from habitus.sandbox.given import harmless
+from habitus.sandbox.input_files import harmless
 from habitus.screening.findings import Finding, Policy, by_kind, is_clean
 from habitus.screening.scanner import scan
 from habitus.skills import names, trees

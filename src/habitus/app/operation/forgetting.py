@@ -31,7 +31,7 @@ from habitus.journal.spool import Spool
 from habitus.journal.tables import exposures, lasting_outcomes, seen, turns
 from habitus.memory.model import Engram, LessonState
 from habitus.memory.store import SqlEngramStore
-from habitus.sandbox.given import harmless
+from habitus.sandbox.input_files import harmless
 from habitus.sandbox.inside import folders
 from habitus.search.packed import forget_files
 from habitus.search.request import own_words
@@ -40,8 +40,8 @@ from habitus.settings import Settings
 from habitus.skills import erasing, trees
 from habitus.skills.finding import Finder
 from habitus.skills.formats.tool_json import recorded_in, without_recorded
-from habitus.skills.kept_listing import forget_listings
 from habitus.skills.listing import Listed
+from habitus.skills.listing_cache import forget_listings
 from habitus.skills.model import Actor, Author
 from habitus.tasks.model import Task
 

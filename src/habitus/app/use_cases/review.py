@@ -14,7 +14,7 @@ from habitus.app.operation.people import Role
 from habitus.app.review import inbox
 from habitus.app.review.inbox import InboxItem, number_of, of_lesson, of_proposal
 from habitus.app.review.replaying import Replay, replays_of
-from habitus.app.sharing.carrying import where_it_is
+from habitus.app.sharing.approvals import where_it_is
 from habitus.app.use_cases.writing import editable
 from habitus.errors import Invalid, Refused, UserError
 from habitus.files import tree_hash

@@ -23,7 +23,7 @@ from habitus.files import given_path
 from habitus.jobs.model import Lanes, Priority, Work
 from habitus.jobs.queue import JobQueue
 from habitus.learning.budget import Limits
-from habitus.plain import plain
+from habitus.plain_data import plain
 from habitus.settings import Settings
 from habitus.skills.formats import detect
 from habitus.skills.formats.base import Incoming

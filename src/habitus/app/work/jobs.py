@@ -17,7 +17,7 @@ from habitus import sql
 from habitus.agent.background import LoopThread, in_thread
 from habitus.app import home_directory
 from habitus.app.home import Home
-from habitus.app.sharing.carrying import serving
+from habitus.app.sharing.approvals import serving
 from habitus.app.work.job_kinds import KINDS, add, kinds
 from habitus.app.work.scheduling import Scheduler, moment
 from habitus.errors import Invalid, NotFound, Refused

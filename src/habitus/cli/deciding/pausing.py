@@ -6,11 +6,11 @@ import typer
 
 from habitus.app.declaring import Nothing
 from habitus.app.use_cases.pausing import PauseState
-from habitus.cli import given, output
+from habitus.cli import inputs, output
 
 
 def pause(context: typer.Context, wanted: Nothing, done: PauseState) -> None:
-    since = "" if done.paused is None else given.show_moment(done.paused.since)
+    since = "" if done.paused is None else inputs.show_moment(done.paused.since)
     output.say(f"Paused since {since}. What people change themselves still works.")
 
 

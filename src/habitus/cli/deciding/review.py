@@ -25,7 +25,7 @@ from habitus.app.use_cases.review import (
     WaitingList,
     WaitingPage,
 )
-from habitus.cli import given, output
+from habitus.cli import inputs, output
 from habitus.cli.declared import finish
 from habitus.cli.editor import edit_in_editor
 from habitus.cli.opening import open_habitus
@@ -48,7 +48,7 @@ def show(context: typer.Context, wanted: OneItem, done: ShownItem) -> None:
         output.say(f"by {item.by} ({subject.source}), {item.state}")
     else:
         output.say(f"Proposal {item.id}: {item.action} {item.what} ({item.state})")
-        output.say(f"by {item.by}, {given.show_moment(subject.made_on)}: {subject.author.reason or 'no reason given'}")
+        output.say(f"by {item.by}, {inputs.show_moment(subject.made_on)}: {subject.author.reason or 'no reason given'}")
         if subject.decided_by:
             output.say(f"{item.state} by {subject.decided_by}: {subject.decision or 'no reason given'}")
     for reason in filter(None, item.reasons):
@@ -103,7 +103,7 @@ def edit(
     with open_habitus(context) as habitus:
         before, name = review.text_of(habitus, item)
         by_hand = edit_in_editor(habitus.settings.editor, before, name, instead="give the text with --file")
-        with by_hand if file is None else nullcontext(given.read_bytes(str(file))) as content:
+        with by_hand if file is None else nullcontext(inputs.read_bytes(str(file))) as content:
             wanted = NewText(id=item, text=content.decode("utf-8", "replace"))
             finish(context, wanted, review.edit(habitus, wanted), _say_mended, as_json=as_json)
 

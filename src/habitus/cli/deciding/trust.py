@@ -11,7 +11,7 @@ import typer
 
 from habitus.app.library import trusting
 from habitus.app.library.trusting import Dangers
-from habitus.cli import completion, given, output
+from habitus.cli import completion, inputs, output
 from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson, Yes
 
@@ -36,7 +36,7 @@ def trust(
     with open_habitus(context) as habitus:
         if show_list:
             known = trusting.list_trusted(habitus)
-            rows = [(t.root, _join_names(t.names), given.show_moment(t.trusted_on), t.trusted_by) for t in known]
+            rows = [(t.root, _join_names(t.names), inputs.show_moment(t.trusted_on), t.trusted_by) for t in known]
             columns, empty = ("root", "what", "since", "by"), "Nothing is trusted yet."
             output.say_list(as_json, {"trusted": known}, columns, rows, wide="root", empty=empty)
             return

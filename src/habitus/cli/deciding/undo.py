@@ -11,7 +11,7 @@ import typer
 from habitus.app.library import undoing
 from habitus.app.library import undoing as use_case
 from habitus.app.library.undoing import WayBack
-from habitus.cli import given, output
+from habitus.cli import inputs, output
 from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson, Reason, Yes
 from habitus.skills.layers import USER
@@ -27,28 +27,28 @@ def rollback(
     """Return your lessons, and your skills in every layer you can write, to a moment; nothing is lost by it."""
     with open_habitus(context) as habitus:
         now = habitus.clock()
-        moment = given.parse(to, now)
+        moment = inputs.parse(to, now)
         if moment > now:
             raise typer.BadParameter(f"{to} lies in the future.", param_hint="--to")
-        reason = f"back to {given.show_moment(moment)}"
+        reason = f"back to {inputs.show_moment(moment)}"
         way = use_case.return_to(habitus, moment, reason, dry_run=True)
         what = _count_steps(way)
         if not as_json:
             _print_steps(way)
         is_asked = not (dry_run or yes or as_json) and bool(what) and sys.stdin.isatty()
-        if is_asked and not typer.confirm(f"Return {what} to {given.show_moment(moment)}?"):
+        if is_asked and not typer.confirm(f"Return {what} to {inputs.show_moment(moment)}?"):
             raise typer.Abort
         if not dry_run:
             way = use_case.return_to(habitus, moment, reason, dry_run=False)
         told = [{"layer": layer, **dataclasses.asdict(step)} for layer, step in way.skills]
         data = {"to": moment, "dry_run": dry_run, "steps": told, "lessons": way.lessons}
         if not what:
-            output.say_done(context, as_json, data, f"Nothing has changed since {given.show_moment(moment)}.")
+            output.say_done(context, as_json, data, f"Nothing has changed since {inputs.show_moment(moment)}.")
         elif dry_run:
             output.say_done(context, as_json, data)
         else:
             are = "is as it was" if what in ("1 skill", "1 lesson") else "are as they were"
-            output.say_done(context, as_json, data, f"{what} {are} at {given.show_moment(moment)}.", undo=way.undo)
+            output.say_done(context, as_json, data, f"{what} {are} at {inputs.show_moment(moment)}.", undo=way.undo)
 
 
 def _print_steps(way: WayBack) -> None:

@@ -18,7 +18,7 @@ from habitus.app.growth.learning import ToldRemedies, apply_decisions
 from habitus.app.growth.mining import Suggestion
 from habitus.app.growth.studying import FileFault, FileLessons, Sending, Study, StudyReport
 from habitus.app.library.undoing import of_lessons
-from habitus.cli import given, output
+from habitus.cli import inputs, output
 from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson
 from habitus.errors import Refused
@@ -63,7 +63,7 @@ def learn(
             habitus,
             apply=apply and not is_refused,
             wants_failures=bool(model),
-            since=given.parse(since, habitus.clock()) if since not in ("", LAST) else None,
+            since=inputs.parse(since, habitus.clock()) if since not in ("", LAST) else None,
             only_new=since == LAST,
         )
         with _noting(habitus, apply) as made:

@@ -26,7 +26,7 @@ from habitus.app.use_cases.lessons import (
     Retraction,
     ShownLesson,
 )
-from habitus.cli import completion, given, output
+from habitus.cli import completion, inputs, output
 from habitus.cli.declared import finish
 from habitus.cli.editor import edit_in_editor
 from habitus.cli.opening import open_habitus
@@ -68,7 +68,7 @@ def show(context: typer.Context, wanted: OneLesson, done: ShownLesson) -> None:
     output.say()
     for version in done.history:
         cause = version.cause
-        output.say(f"version {version.number}  {given.show_moment(cause.at)}  {cause.by}: {cause.reason}", style="dim")
+        output.say(f"version {version.number}  {inputs.show_moment(cause.at)}  {cause.by}: {cause.reason}", style="dim")
 
 
 def _facts(engram: Engram) -> list[tuple[str, str]]:
@@ -118,7 +118,7 @@ def edit(
 ) -> None:
     """Change one lesson, or without an id all of them in your editor; what was understood is shown first."""
     with open_habitus(context) as habitus:
-        is_given = any(given is not None for given in (text, kind, scope, topic))
+        is_given = any(inputs is not None for inputs in (text, kind, scope, topic))
         if id is None:
             if is_given:
                 raise typer.BadParameter("Say which lesson: habitus lessons edit ID --text …")

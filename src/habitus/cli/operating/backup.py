@@ -12,7 +12,7 @@ import typer
 from habitus.app import read_settings
 from habitus.app.home_directory import BACKUPS
 from habitus.app.operation import backing_up
-from habitus.cli import given, output
+from habitus.cli import inputs, output
 from habitus.cli.options import AsJson, Yes
 from habitus.errors import Refused
 
@@ -31,7 +31,7 @@ def create(
 def list_backups(context: typer.Context, as_json: AsJson = False) -> None:
     """The backups that lie in the home."""
     found = backing_up.list_backups(read_settings(context.find_root().obj))
-    rows = [(one.file.name, given.show_moment(one.made_on), one.files, f"{one.size / 1e6:.1f} MB") for one in found]
+    rows = [(one.file.name, inputs.show_moment(one.made_on), one.files, f"{one.size / 1e6:.1f} MB") for one in found]
     columns = ("file", "made", "files", "size")
     output.say_list(as_json, {"backups": found}, columns, rows, empty="None yet. Make one: habitus backup create")
 
@@ -50,9 +50,9 @@ def restore(
     if not yes:
         if as_json or not sys.stdin.isatty():
             raise Refused(f"{settings.home} would be replaced.", mend="Give --yes.")
-        if not typer.confirm(f"Replace {settings.home} by what it was at {given.show_moment(found.made_on)}?"):
+        if not typer.confirm(f"Replace {settings.home} by what it was at {inputs.show_moment(found.made_on)}?"):
             raise typer.Abort
     done = backing_up.restore(settings, file, now=datetime.now(UTC))
-    said = f"The home is as it was at {given.show_moment(found.made_on)}."
+    said = f"The home is as it was at {inputs.show_moment(found.made_on)}."
     said = f"{said} {done.note}".strip()
     output.say_done(context, as_json, done, said, undo=("backup", "restore", str(done.before.file), "--yes"))

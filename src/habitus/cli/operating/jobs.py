@@ -15,7 +15,7 @@ from habitus.app.use_cases import jobs as cases
 from habitus.app.use_cases.jobs import JobList, JobPage, NewJob, NewTimes, OneJob, Rescheduled, ScheduledJobs
 from habitus.app.work import jobs
 from habitus.app.work.job_kinds import KINDS
-from habitus.cli import given, output
+from habitus.cli import inputs, output
 from habitus.cli.declared import finish
 from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson
@@ -65,7 +65,7 @@ async def _follow(context: typer.Context, habitus: Habitus, wanted: OneJob, as_j
 
 
 def list_scheduled(context: typer.Context, wanted: Nothing, done: ScheduledJobs) -> None:
-    rows = [(each.kind, each.when, given.show_moment(each.next_on), _last(each.last)) for each in done.schedule]
+    rows = [(each.kind, each.when, inputs.show_moment(each.next_on), _last(each.last)) for each in done.schedule]
     output.table(("kind", "when", "next", "last"), rows)
 
 
@@ -113,4 +113,4 @@ def _last(job: Job | None) -> str:
 
 
 def _added_at(job: Job) -> str:
-    return given.show_moment(job.added_on) if job.added_on else ""
+    return inputs.show_moment(job.added_on) if job.added_on else ""

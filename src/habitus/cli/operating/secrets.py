@@ -9,7 +9,7 @@ import typer
 
 from habitus.app import Habitus
 from habitus.app.conversations import secrets
-from habitus.cli import completion, given, output
+from habitus.cli import completion, inputs, output
 from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson, Yes
 from habitus.errors import Invalid
@@ -125,11 +125,11 @@ def log(
 ) -> None:
     """Command lines of skills that were called or refused: who, what, when, with which secrets."""
     with open_habitus(context) as habitus:
-        moment = given.parse(since, habitus.clock()) if since else None
+        moment = inputs.parse(since, habitus.clock()) if since else None
         found = secrets.calls(habitus, since=moment)
         rows = [
             (
-                given.show_moment(call.when),
+                inputs.show_moment(call.when),
                 call.who,
                 " ".join([call.skill, *call.arguments]),
                 ", ".join(call.secrets),

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from habitus.app.conversations import command_lines
-from habitus.cli import given, output
+from habitus.cli import inputs, output
 from habitus.cli.opening import open_habitus
 from habitus.cli.operating.secrets import password
 from habitus.cli.options import AsJson, SkillName
@@ -26,7 +26,7 @@ def run(
 ) -> None:
     """Call a skill's command line with what you granted it. Its exit code is ours: 126 when it may not run, 1 when it
     ends with 0 and reports an error."""
-    stdin = given.read_bytes(file) if file else b""
+    stdin = inputs.read_bytes(file) if file else b""
     with open_habitus(context) as habitus, habitus.vault.asking(password):
         answer = asyncio.run(command_lines.run(habitus, name, arguments or [], stdin))
     if as_json:

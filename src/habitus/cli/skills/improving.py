@@ -18,7 +18,7 @@ from habitus.app.growth.solving import describe_powers
 from habitus.app.use_cases import improving
 from habitus.app.use_cases.improving import Improvement, Improvements, OneSkill
 from habitus.app.work import job_kinds, jobs
-from habitus.cli import declared, given, output
+from habitus.cli import declared, inputs, output
 from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson, Yes
 from habitus.errors import Invalid
@@ -45,7 +45,7 @@ def improve(
 
     What was interrupted, the same command or 'habitus worker' goes on with: nothing measured is measured again.
     """
-    text = given.read_text(wanted.text) if wanted.text else ""
+    text = inputs.read_text(wanted.text) if wanted.text else ""
     wish = replace(wanted, text=text).wish
     powers = [describe_powers(wish.solver)] if wish.solver else []
     with open_habitus(context) as habitus:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from habitus.app import Habitus
-from habitus.app.library.kept import keep_listing
+from habitus.app.library.listing_cache import keep_listing
 from habitus.app.use_cases import skills
 from habitus.app.use_cases.skills import (
     Difference,
@@ -21,7 +21,7 @@ from habitus.app.use_cases.skills import (
     StatsOf,
     TwoVersions,
 )
-from habitus.cli import given, output
+from habitus.cli import inputs, output
 from habitus.cli.declared import finish
 from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson, SkillName, Wide
@@ -77,7 +77,7 @@ def history(context: typer.Context, wanted: HistoryOf, done: SkillHistory, wide:
     entries = [(v.made_on, f"v{v.number}", output.who(v.author), str(len(v.paths))) for v in done.versions]
     entries += [(s.made_on, s.action.value, output.who(s.author), "") for s in done.switches]
     entries.sort(key=lambda entry: entry[0], reverse=True)
-    rows = [(what, given.show_moment(when), by, files) for when, what, by, files in entries]
+    rows = [(what, inputs.show_moment(when), by, files) for when, what, by, files in entries]
     output.table(("change", "made", "by", "files"), rows, wide="by", is_cut=not wide)
     output.say_more(len(done.versions), done.total, done.next)
 

@@ -12,7 +12,7 @@ import typer
 from habitus.app.growth import studying
 from habitus.app.growth.mining import Mining, MiningReport
 from habitus.app.library import recipes
-from habitus.cli import given, output
+from habitus.cli import inputs, output
 from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson, Wide
 from habitus.errors import Invalid, Refused
@@ -53,7 +53,7 @@ def show(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
             what = step.tool or f"branch {step.branch}"
             arguments = json.dumps(step.params, ensure_ascii=False, default=str) if step.params else ""
             output.say(f"  {number}. {what} {arguments}".rstrip())
-        last = f", last {given.show_moment(recipe.counts.last_used)}" if recipe.counts.last_used else ""
+        last = f", last {inputs.show_moment(recipe.counts.last_used)}" if recipe.counts.last_used else ""
         output.say(f"Used: {_describe_uses(recipe)}{last}")
 
 
@@ -67,7 +67,7 @@ def run(
     """Run a recipe through the tools of a session. Exit code 1 when it fails."""
     with open_habitus(context) as habitus:
         habitus.recipes.get(name)  # a wrong name is said before wrong parameters
-        values = given.read_json(params, "parameters")
+        values = inputs.read_json(params, "parameters")
         if not isinstance(values, dict):
             raise Invalid("The parameters are no JSON object.", mend='Write {"name": value, …}.')
         if dry_run:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from habitus.app.library.kept import keep_listing
+from habitus.app.library.listing_cache import keep_listing
 from habitus.cli import output
 from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson, Wide

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from habitus.app import Habitus
-from habitus.cli import completion, given, output
+from habitus.cli import completion, inputs, output
 from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson, Wide
 from habitus.redact import taken_out
@@ -47,8 +47,8 @@ def new(
     as_json: AsJson = False,
 ) -> None:
     """Make a tool: its code is run in the sandbox on the payload, and kept when it works."""
-    parameters, example = given.read_json(schema, "schema"), given.read_json(payload, "payload")
-    text = given.read_text(code)
+    parameters, example = inputs.read_json(schema, "schema"), inputs.read_json(payload, "payload")
+    text = inputs.read_text(code)
     wanted = Permissions(
         network=network,
         read=tuple(path.absolute() for path in read or ()),
@@ -146,7 +146,7 @@ def _print_facts(tool: CodeTool, calls: str) -> None:
 
 
 def _cases(tool: CodeTool) -> str:
-    passed = f"passed {given.show_moment(tool.proved_on)}" if tool.proved_on else "stale"
+    passed = f"passed {inputs.show_moment(tool.proved_on)}" if tool.proved_on else "stale"
     by_shape = f"; {tool.by_shape} by shape only" if tool.by_shape else ""
     return f"{tool.cases}, {passed}{by_shape}{'' if tool.is_compared else '; compared with nothing'}"
 
@@ -160,7 +160,7 @@ def run(
     """Call a tool and print what it prints. Exit code 1 when it fails."""
     with open_habitus(context) as habitus:
         habitus.tools.get(name)  # a wrong name is said before a wrong payload
-        arguments = given.read_json(payload, "payload")
+        arguments = inputs.read_json(payload, "payload")
         done = _run(habitus, lambda: habitus.tools.run(name, arguments))
         if as_json:
             output.print_json(done)

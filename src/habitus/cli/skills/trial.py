@@ -11,7 +11,7 @@ import typer
 from habitus.app import Habitus, json_of
 from habitus.app.growth import rollouts
 from habitus.app.growth.rollouts import Rollouts, Trial
-from habitus.cli import given, output
+from habitus.cli import inputs, output
 from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson, SkillName, Yes
 from habitus.learning.budget import Budget, BudgetedModel, Limits
@@ -32,7 +32,7 @@ def trial(
     """Ask the same with a skill and without it, and keep how both went as evidence; asks before it spends."""
     limits = Limits.parse(budget)
     with open_habitus(context, model=model) as habitus:
-        read = rollouts.read_cases(given.read_text(str(cases)), about=str(cases)) if cases is not None else ()
+        read = rollouts.read_cases(inputs.read_text(str(cases)), about=str(cases)) if cases is not None else ()
         ready = rollouts.prepare(habitus, name, read, runs)
         paid = Budget(limits).model(habitus.models.main)
         (output.complain if as_json else output.say)(

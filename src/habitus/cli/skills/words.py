@@ -1,11 +1,11 @@
-"""Listings and skills in words. Nothing heavy is imported: `cli/kept.py` says them before the commands are loaded."""
+"""Listings and skills in words. Nothing heavy is imported: `cli/cached_answers.py` says them before commands load."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
 
-from habitus.cli import given, output
+from habitus.cli import inputs, output
 from habitus.search import Results
 from habitus.skills.entries import ShownSkill, SkillPage
 from habitus.skills.fields import EDITABLE
@@ -50,7 +50,7 @@ def print_page(page: SkillPage, *, wide: bool, empty: str = NO_SKILLS) -> None:
             "used": [each.used for each in counters],
             "succeeded": [each.succeeded for each in counters],
             "failed": [each.failed for each in counters],
-            "last used": [given.show_moment(each.last_used) if each.last_used else "" for each in counters],
+            "last used": [inputs.show_moment(each.last_used) if each.last_used else "" for each in counters],
         }
     elif any(each.used for each in counters):
         columns["used"] = [each.used or "" for each in counters]
@@ -78,7 +78,7 @@ def print_skill(shown: ShownSkill, skill: Skill) -> None:
         ("triggers", ", ".join(skill.manifest.triggers)),
         ("source", skill.source.value),
         ("from", shown.origin),
-        ("version", f"{skill.version} of {given.show_moment(skill.modified_on)}"),
+        ("version", f"{skill.version} of {inputs.show_moment(skill.modified_on)}"),
         ("stages", ", ".join(sorted(skill.stages))),
         ("files", ", ".join(files)),
         ("waits", ", ".join(f"{skill.name}@{layer} (see 'habitus trust')" for layer in item.waiting)),
@@ -108,6 +108,6 @@ def _fared(counters: Counters) -> str:
     """How a skill has fared, in words."""
     if counters == Counters():
         return ""
-    last = f", last {given.show_moment(counters.last_used)}" if counters.last_used else ""
+    last = f", last {inputs.show_moment(counters.last_used)}" if counters.last_used else ""
     judged = f"succeeded {counters.succeeded}, failed {counters.failed}" if is_judged(counters) else "not judged yet"
     return f"shown {output.count_of(counters.recommended, 'time')}, used {counters.used}: {judged}{last}"

@@ -27,7 +27,7 @@ from habitus.app.use_cases.writing import (
     SkillRemoval,
     SwitchedSkills,
 )
-from habitus.cli import given, output
+from habitus.cli import inputs, output
 from habitus.cli.declared import finish
 from habitus.cli.editor import edit_in_editor
 from habitus.cli.opening import open_habitus
@@ -36,7 +36,7 @@ from habitus.skills.model import State
 
 
 def perform_new(habitus: Habitus, wanted: SkillDraft) -> NewSkill:
-    body = None if wanted.body is None else given.read_text(wanted.body)
+    body = None if wanted.body is None else inputs.read_text(wanted.body)
     return writing.new(habitus, replace(wanted, body=body))
 
 
@@ -56,7 +56,7 @@ def perform_edit(habitus: Habitus, wanted: SkillEdit) -> ChangedSkill:
         return writing.edit_by_hand(habitus, wanted, partial(edit_in_editor, habitus.settings.editor, instead=instead))
     texts = ("append", "prepend", "body", "find", "replacement", "delete")
     piped = next((name for name in texts if getattr(wanted, name) == "-"), "")
-    read: dict[str, Any] = {piped: given.read_text("-")} if piped else {}
+    read: dict[str, Any] = {piped: inputs.read_text("-")} if piped else {}
     return writing.edit(habitus, replace(wanted, **read))
 
 
@@ -107,7 +107,7 @@ def restore(
 
 def _print_archive(context: typer.Context, wanted: SkillArchive, done: ArchivePage) -> None:
     rows = [
-        (f"#{a.id}", a.name, a.layer, f"v{a.version}", given.show_moment(a.archived_on), output.who(a.author))
+        (f"#{a.id}", a.name, a.layer, f"v{a.version}", inputs.show_moment(a.archived_on), output.who(a.author))
         for a in done.archived
     ]
     columns = ("id", "name", "layer", "version", "archived", "by")

@@ -10,7 +10,7 @@ import typer
 
 from habitus.app.conversations import running_code as use_case
 from habitus.app.conversations.running_code import RanCell
-from habitus.cli import given, output
+from habitus.cli import inputs, output
 from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson, Yes
 from habitus.redact import taken_out
@@ -32,7 +32,7 @@ def execute(
     """Run a cell. Variables stay until the pad is reset, removed, or idle for half an hour."""
     if (code is None) == (file is None):
         raise typer.BadParameter("Give the code, or a file with --file, or '-' for standard input.")
-    text = given.read_text(file) if file is not None else given.read_text("-") if code == "-" else str(code)
+    text = inputs.read_text(file) if file is not None else inputs.read_text("-") if code == "-" else str(code)
     said = (lambda text: None) if as_json else (lambda text: output.write(output.clean(text)))
     with open_habitus(context) as habitus:
         cell = use_case.execute(

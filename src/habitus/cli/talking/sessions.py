@@ -10,7 +10,7 @@ import typer
 from habitus.agent.history import unpack
 from habitus.app.conversations.past_sessions import PastSession, past_session
 from habitus.app.use_cases.sessions import OneSession, SessionList, SessionPage, SessionTurns
-from habitus.cli import given, output
+from habitus.cli import inputs, output
 from habitus.cli.opening import open_habitus
 from habitus.cli.options import AllUsers, AsJson, Wide
 from habitus.errors import StorageFailed, did_you_mean
@@ -23,7 +23,7 @@ FORMATS = ("markdown", "json")
 
 
 def list_sessions(context: typer.Context, wanted: SessionList, done: SessionPage, wide: Wide = False) -> None:
-    rows = [(s.id, given.show_moment(s.last_turn_on), s.turns, s.user, s.title) for s in done.sessions]
+    rows = [(s.id, inputs.show_moment(s.last_turn_on), s.turns, s.user, s.title) for s in done.sessions]
     columns = ("id", "last turn", "turns", "user", "began with")
     empty = "There are no sessions yet. Begin one: habitus chat"
     output.rows_or(empty, columns, rows, wide="began with", is_cut=not wide)
@@ -69,7 +69,7 @@ def export(
 def _as_markdown(found: PastSession | SessionTurns) -> str:
     parts = [f"# Session {found.session}"]
     for number, turn in enumerate(found.turns, 1):
-        parts += [f"## Turn {number}, {given.show_moment(turn.started_on)}, {turn.id}", _quote(turn.request)]
+        parts += [f"## Turn {number}, {inputs.show_moment(turn.started_on)}, {turn.id}", _quote(turn.request)]
         parts += [said for message in turn.messages[1:] if (said := _describe_message(message))]
         parts.append(f"*{_how_it_went(turn)}*")
     return "\n\n".join(parts)

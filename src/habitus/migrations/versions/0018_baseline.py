@@ -374,7 +374,7 @@ def _tools() -> None:
 
 
 def _tell_of_changes() -> None:
-    """Word of every change to the hosts that share the database (`sql/news.py`)."""
+    """Word of every change to the hosts that share the database (`sql/notifications.py`)."""
     op.execute(
         "CREATE OR REPLACE FUNCTION habitus_tell() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
         "PERFORM pg_notify('habitus_' || md5(TG_TABLE_SCHEMA), TG_TABLE_NAME); RETURN NULL; END $$"

@@ -17,8 +17,8 @@ from habitus.sandbox.guard import Guard
 from habitus.sandbox.inside import folders
 from habitus.sandbox.isolation import Jail, launch, this_interpreter
 from habitus.sandbox.machine import Machine
-from habitus.sandbox.made import Made
 from habitus.sandbox.model import MIB, Limits, Permissions
+from habitus.sandbox.output_files import Made
 from habitus.sandbox.runtimes.base import check_name
 from habitus.sandbox.venvs import Environments
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from habitus.plain import MAX_DEPTH, height
+from habitus.plain_data import MAX_DEPTH, height
 from habitus.skills import names
 from habitus.skills.fields import EDITABLE, NAMES
 from habitus.skills.formats.frontmatter import Fields

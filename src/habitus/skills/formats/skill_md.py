@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from habitus.errors import Invalid
-from habitus.plain import MAX_DEPTH, height
+from habitus.plain_data import MAX_DEPTH, height
 from habitus.skills import names
 from habitus.skills.fields import EDITABLE
 from habitus.skills.formats import bare, frontmatter, in_place

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from habitus.plain import MAX_DEPTH, height
+from habitus.plain_data import MAX_DEPTH, height
 from habitus.skills.model import Diagnostic, Severity, Unreadable
 
 

@@ -35,8 +35,8 @@ from habitus.skills.stores.base import (
     read_only,
     refuse_stale,
 )
-from habitus.skills.stores.known import CHUNK, KnownLayer
 from habitus.skills.stores.recording import Inspect, Intent, Recorder, pending
+from habitus.skills.stores.row_index import CHUNK, KnownLayer
 
 MakeTree = Callable[[str, Tree], Tree]  # from the folder and its files
 

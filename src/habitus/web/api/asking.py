@@ -11,7 +11,7 @@ from habitus.app import Habitus
 from habitus.app.conversations.talking import Talks
 from habitus.app.declaring import version_in
 from habitus.app.library.uploading import Upload
-from habitus.plain import plain
+from habitus.plain_data import plain
 from habitus.text import encodable_value
 from habitus.web.desks import habitus_of, talks_of
 from habitus.web.problems import PreconditionRequired

@@ -20,7 +20,7 @@ from habitus.app import Habitus, json_of
 from habitus.app.declaring import InputField, UseCase, all_declared, tag_of
 from habitus.app.operation.once import Attempt, once
 from habitus.app.operation.people import Role
-from habitus.plain import plain
+from habitus.plain_data import plain
 from habitus.text import encodable
 from habitus.web.api.answers import SHAPES
 from habitus.web.api.asking import IfMatch, OnceKey

@@ -10,8 +10,8 @@ from habitus.agent.explaining import Why
 from habitus.app import declaring, json_of
 from habitus.app.growth import learning
 from habitus.app.growth.learning import Repeated
-from habitus.app.library import explaining, faring
-from habitus.app.library.faring import Fared
+from habitus.app.library import explaining, performance
+from habitus.app.library.performance import Fared
 from habitus.app.review import today
 from habitus.evidence.findings import Finding
 from habitus.evidence.policy import Rollback
@@ -112,7 +112,7 @@ def _which(finding: Finding) -> str:
 )
 def evidence_of(habitus: Opened, name: str) -> Json:
     """The same of each version of one skill, the newest first, and its uses version by version and week by week."""
-    found = faring.record_of(habitus, habitus.skills.find(name))
+    found = performance.record_of(habitus, habitus.skills.find(name))
     return {"items": as_json(found.findings), "versions": as_json(found.versions), "weeks": as_json(found.weeks)}
 
 

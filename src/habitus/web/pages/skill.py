@@ -9,7 +9,7 @@ from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse
 
 from habitus.app import Habitus
-from habitus.app.library import content, explaining, faring, trusting
+from habitus.app.library import content, explaining, performance, trusting
 from habitus.app.library.browsing import rows_of, with_days
 from habitus.app.library.content import FileChange
 from habitus.app.library.undoing import of_written
@@ -127,7 +127,7 @@ def _of_tab(habitus: Habitus, shown: ShownSkill, tab: str, text: str, file: str)
         case "files":
             return {"file": file, "text": _text(habitus, shown, file) if file else None}
         case "fared":
-            found = faring.record_of(habitus, shown.item)
+            found = performance.record_of(habitus, shown.item)
             effects = charts.of_findings(found.findings)
             return {"charts": charts.of_uses(found), "findings": found.findings, "effects": effects}
         case "improve":

@@ -15,15 +15,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from habitus.app.sharing import standing_in
+from habitus.app.sharing import offline_copy
 from habitus.errors import DatabaseAway, HabitusError, UserError
 from habitus.locks import lock
 from habitus.settings import CLAIMED
 from habitus.skills.review import Proposal, ProposalState
-from habitus.sql.news import Topic, news_of
+from habitus.sql.notifications import Topic, news_of
 
 if TYPE_CHECKING:
     from habitus.app.home import Home
+
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +116,7 @@ class Serving:
     def _keep_copy(self) -> None:
         began = time.monotonic()
         if began >= self._copy_at:
-            standing_in.keep(self._home)
+            offline_copy.keep(self._home)
             now = time.monotonic()
             self._copy_at = now + max(_COPY_EVERY_S, 20 * (now - began))  # a large one less often
 

@@ -10,8 +10,8 @@ from habitus.app.home_directory import read_settings
 from habitus.app.use_cases.skills import manifest_of, waiting_skills
 from habitus.settings import Settings
 from habitus.skills.finding import mark
-from habitus.skills.kept_listing import KeptItem, KeptShelf, View, Viewer, answers_of, keep
 from habitus.skills.ledger import Row
+from habitus.skills.listing_cache import KeptItem, KeptShelf, View, Viewer, answers_of, keep
 from habitus.skills.stores.files import DirectoryShelf
 
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from habitus.sandbox.given import free_name, harmless
+from habitus.sandbox.input_files import free_name, harmless
 from habitus.sandbox.inside import folders
 from habitus.sandbox.model import MIB
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from habitus.search import Results
-from habitus.skills.kept_listing import ODD, KeptListing, View, digest_marks, opened
 from habitus.skills.layers import project_root
+from habitus.skills.listing_cache import ODD, KeptListing, View, digest_marks, opened
 from habitus.skills.project import project_words
 
 _INDEXED = "SELECT name, tree_hash FROM indexed_skills"
@@ -27,7 +27,7 @@ def read_found(view: View, query: str, k: int) -> FoundSkills | None:
         with opened(view) as kept:
             if not _is_in_step(kept) or not all(shelf.is_same() for shelf in kept.shelves.values()):
                 return None
-            from habitus.search.kept import open_kept  # numpy, where there is something to search
+            from habitus.search.index_file import open_kept  # numpy, where there is something to search
 
             index = open_kept(kept.connection, view.home / "cache", "skills")
             if index is None:

@@ -20,7 +20,7 @@ from habitus.agent.outage import ANSWERS_S
 from habitus.app import home_directory
 from habitus.app.home import AWAY, Home
 from habitus.app.operation.people import sign_ins
-from habitus.app.sharing.reaching import absence
+from habitus.app.sharing.availability import absence
 from habitus.errors import DatabaseAway
 from habitus.files import put_in_place
 from habitus.memory.store import memory_revision
