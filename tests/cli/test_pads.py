@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
+import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -117,6 +120,35 @@ def test_a_killed_keeper_is_replaced(pad: Direct) -> None:
     _wait(lambda: _keepers(pad.home) == [])
     ran = pad("pad", "exec", "one", "print(2)")
     assert ran.out == "2\n", ran
+
+
+@pytest.mark.req("SB-12")
+def test_a_keeper_that_is_killed_before_it_reads_a_cell_is_replaced(pad: Direct) -> None:
+    pad.ok("pad", "exec", "one", "x = 1")
+    [keeper] = _keepers(pad.home)
+    os.kill(keeper, signal.SIGKILL)
+    _wait(lambda: _keepers(pad.home) == [])
+    [address] = pad.home.rglob("keeper.socket")
+    address.unlink()
+    folder = os.open(address.parent, os.O_DIRECTORY)  # a short way to a long path
+    with socket.socket(socket.AF_UNIX) as dying:
+        dying.bind(f"/proc/self/fd/{folder}/{address.name}")
+        dying.listen()
+
+        def die() -> None:
+            looks, _ = dying.accept()  # whether anybody is there
+            asks, _ = dying.accept()
+            select.select([asks], [], [])
+            dying.close()
+            looks.close()
+            asks.close()
+
+        thread = threading.Thread(target=die)
+        thread.start()
+        ran = pad("pad", "exec", "one", "print(2)")
+        assert (ran.code, ran.out) == (0, "2\n"), ran
+        thread.join()
+    os.close(folder)
 
 
 @pytest.mark.full

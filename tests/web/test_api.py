@@ -268,7 +268,7 @@ def test_turns_are_read_and_judged_later_and_requests_are_explained(api: TestCli
     assert api.get(f"{API}/today").json()["new_skills"] == ["brew-tea"]
     ranks = api.get(f"{API}/select", params={"request": "how is tea brewed"}).json()["ranks"]
     assert ranks[0]["id"] == "brew-tea"
-    assert api.get(f"{API}/tools").json() == {"tools": [], "next": None, "total": 0}
+    assert api.get(f"{API}/tools").json() == {"tools": [], "retired": [], "next": None, "total": 0}
     assert api.put(f"{API}/pause").json()["paused"]["by"] == "ann"
     assert api.get(f"{API}/pause").json()["paused"]["by"] == "ann"
     assert api.delete(f"{API}/pause").json() == {"paused": None, "undo": ["pause"]}

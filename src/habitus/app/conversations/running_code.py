@@ -223,9 +223,14 @@ def execute(
     home.refuse_if_read_only()
     folder = _folder(home.settings, name)
     habitus_at_home = [sys.executable, "-m", "habitus", "--home", str(home.settings.home)]
-    scratchpads.ensure_running(folder, [*habitus_at_home, "pad", "keep", folder.name, "--idle", str(idle_s)])
+    keep_it = [*habitus_at_home, "pad", "keep", folder.name, "--idle", str(idle_s)]
     request = {"exec": code, "description": description, "estimated_s": estimated_s}
-    answer = scratchpads.ask(folder, request, said=said)
+    scratchpads.ensure_running(folder, keep_it)
+    try:
+        answer = scratchpads.ask(folder, request, said=said)
+    except ConnectionError:  # it was killed before it read the cell
+        scratchpads.ensure_running(folder, keep_it)
+        answer = scratchpads.ask(folder, request, said=said)
     if "cell" not in answer:
         raise Invalid(str(answer.get("error", "The cell did not run.")), mend="")
     cell: RanCell = answer["cell"]
