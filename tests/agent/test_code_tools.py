@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from habitus.agent.offered_tools import CODE_TOOLS
 from habitus.agent.session import Session
 from habitus.agent.stream import Consent, Question
+from habitus.agent.tools.offered_tools import CODE_TOOLS
 from habitus.app import Habitus
 from habitus.app.use_cases import review
 from habitus.errors import Invalid

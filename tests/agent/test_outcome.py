@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from habitus.agent.record import by_next_request
+from habitus.agent.recorder import by_next_request
 
 BEFORE = "sum the numbers of the second column"
 

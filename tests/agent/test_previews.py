@@ -9,9 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from habitus.agent.previews import encoding
-from habitus.agent.previews.preview import preview
-from habitus.agent.previews.tables import json_table, table
+from habitus.agent import previews
+from habitus.agent.previews import json_table, preview, table
 
 pytestmark = pytest.mark.req("AG-11")
 
@@ -41,7 +40,7 @@ def test_utf_8_is_known_wherever_it_is_cut(text: str) -> None:
     clean = not any(byte < 32 and byte not in b"\t\n\r\f\x1b" for byte in data)
     for end in range(len(data), max(len(data) - 4, 0), -1):
         if clean and not data.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
-            assert encoding.guess_encoding(data[:end], is_all=False) == "utf-8"
+            assert previews.guess_encoding(data[:end], is_all=False) == "utf-8"
 
 
 @pytest.mark.parametrize(
@@ -58,7 +57,7 @@ def test_utf_8_is_known_wherever_it_is_cut(text: str) -> None:
     ],
 )
 def test_encodings_are_guessed(text: str, encoded: str, guessed: str) -> None:
-    assert encoding.guess_encoding(f"{text}\n{text}\n".encode(encoded), is_all=True) == guessed
+    assert previews.guess_encoding(f"{text}\n{text}\n".encode(encoded), is_all=True) == guessed
 
 
 @given(st.lists(st.lists(st.none() | st.text() | st.floats(), max_size=5), max_size=5), st.integers(0, 5))

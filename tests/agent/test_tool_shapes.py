@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from habitus.agent.offered_tools import Ladder
 from habitus.agent.outage import Outage
 from habitus.agent.session import Session
 from habitus.agent.stream import Consent, Question
+from habitus.agent.tools.offered_tools import Ladder
 from habitus.agent.tools.reading_skills import recall_skill
 from habitus.agent.tools.registry import Arguments, Registry, Running, Tool, cap_result
 from habitus.agent.view import OtherFiles, View

@@ -37,7 +37,7 @@ _ADDED = {  # file → what stands there, and what is put in front of it
         'cheap="small", address="http://127.0.0.1:9/v1"),\n',
     ),
     # A tool is declared in the list of its subject; its name is kept from the code of skills.
-    "agent/tools/turn_tools.py": (
+    "agent/tools/builtin_tools.py": (
         "    return [report_outcome(), ",
         "    greet = Tool(name='greet', description='Greets.', arguments=Arguments, reach=Reach.NOTHING, "
         "is_default=True, run=lambda given, running: ToolResult(content='hello'))\n",
@@ -228,9 +228,9 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "app/work/job_kinds.py": ('    "curate": Curate,', '    "nap": Nap,\n    "curate": Curate,'),
     }.items():
         (copy / name).write_text((copy / name).read_text().replace(before, after, 1))
-    for name, tool in (("turn_tools", "greet"), ("memory_tools", "wipe")):
+    for name, first, tool in (("builtin_tools", "report_outcome", "greet"), ("memory_tools", "memorize", "wipe")):
         listed = copy / "agent" / "tools" / f"{name}.py"
-        listed.write_text(listed.read_text().replace("    return [", f"    return [{tool}, ", 1))
+        listed.write_text(listed.read_text().replace(f"    return [{first}", f"    return [{tool}, {first}", 1))
     environ = {
         "PATH": os.environ["PATH"],
         "HOME": str(place),

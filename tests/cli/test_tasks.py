@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from habitus.agent.history import pack
-from habitus.agent.record import explicit
+from habitus.agent.recorder import explicit
 from habitus.app import Habitus, read_settings
 from habitus.app.operation.forgetting import forget
 from habitus.events import OutcomeKind

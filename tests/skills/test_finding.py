@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from habitus.agent.explaining import Why, explain
+from habitus.agent.choosing import Why, explain
 from habitus.app import Habitus
 from habitus.app.library.explaining import select
 from habitus.errors import Invalid

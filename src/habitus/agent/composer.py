@@ -1,24 +1,40 @@
-"""The prompts of a conversation: what stays the same from turn to turn, and what is chosen for one request."""
+"""The parts of a conversation, and its prompts: what stays from turn to turn, and what is chosen for one request."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import partial
 
 from habitus.agent import prompt
+from habitus.agent.background import Background
 from habitus.agent.choosing import choose, near, unseen
-from habitus.agent.offers import of_skill
-from habitus.agent.parts import Parts
-from habitus.agent.prompt import Composed, Note, Prompt, Remembered, Section
+from habitus.agent.offers import SessionMemory, of_skill
+from habitus.agent.outage import Outage
+from habitus.agent.prompt import Composed, Identity, Note, Prompt, Remembered, Section
+from habitus.agent.stream import TimedPerson, nobody
+from habitus.agent.tools.offered_tools import OfferedTools
+from habitus.agent.transcription import Transcriber
+from habitus.agent.view import OtherFiles, View
 from habitus.errors import HabitusError
+from habitus.events import TurnObserver
 from habitus.evidence.assignment import edge
+from habitus.journal.journal import Journal
+from habitus.journal.spool import Spool
+from habitus.memory.model import Encoded
+from habitus.redact import Redactor
+from habitus.sandbox.input_files import Given
 from habitus.skills import fingerprint, menu
+from habitus.skills.finding import Finder
+from habitus.skills.gates import GateContext
 from habitus.skills.listing import Snapshot
 from habitus.skills.model import Counters, Skill, Stage, Summary
-from habitus.skills.review import Proposal
-from habitus.skills.selection import INTERACTIVE, Request, Selection
+from habitus.skills.review import Proposal, Review
+from habitus.skills.selection import INTERACTIVE, Request, Selection, User
 from habitus.text import one_line
 
 log = logging.getLogger(__name__)
@@ -260,3 +276,37 @@ def _compare_snapshots(before: Snapshot, now: Snapshot) -> tuple[list[str], list
     changed = [name for name in {*a, *b} if a.get(name) != b.get(name)]
     switched = [name for name in changed if name in a and name in b and a[name][0] == b[name][0]]
     return [name for name in changed if name not in switched], switched
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parts:
+    view: View
+    files: OtherFiles
+    finder: Finder
+    review: Review
+    journal: Journal
+    spool: Spool
+    memory: SessionMemory
+    identity: Identity
+    tools: OfferedTools
+    observers: Sequence[TurnObserver]
+    transcribe: Transcriber
+    outage: Outage
+    redactor: Redactor
+    clock: Callable[[], datetime]
+    context_tokens: int
+    user: User
+    given: Given  # where what is attached is laid for the code that runs
+    person: TimedPerson = field(default_factory=lambda: TimedPerson(nobody))
+    learned: Callable[[], tuple[Encoded, ...]] = tuple  # what is new in memory since it was last asked for
+    project: str = ""
+    source_type: str = "repl"
+    background: Background = field(default_factory=Background)
+    before_turn: Callable[[], None] = lambda: None  # what others have left to be done here between two turns
+    ready: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0)  # what code needs besides, before a call runs any
+    closing: AsyncExitStack = field(default_factory=AsyncExitStack)  # what else ends with the conversation
+
+    @property
+    def gates(self) -> GateContext:
+        """Those of the user, with the tools that are there."""
+        return self.tools.gates

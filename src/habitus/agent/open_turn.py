@@ -11,11 +11,9 @@ from datetime import datetime
 
 from habitus import tracing
 from habitus.agent.background import in_thread
-from habitus.agent.composer import Composer
-from habitus.agent.parts import Parts
+from habitus.agent.composer import Composer, Parts
 from habitus.agent.prompt import Composed, Remembered
-from habitus.agent.record import MODEL, TurnState
-from habitus.agent.recorder import TurnRecorder
+from habitus.agent.recorder import MODEL, TurnRecorder, TurnState
 from habitus.agent.stream import Emit, Noticed, Nudged, ToolFinished, ToolProgress, ToolStarted
 from habitus.agent.tools.registry import Registry, Running
 from habitus.agent.user_input import UserInput

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from habitus.agent import prompt
 from habitus.agent.background import in_thread
-from habitus.agent.parts import Parts
-from habitus.agent.previews.preview import Preview, preview
+from habitus.agent.composer import Parts
+from habitus.agent.previews import Preview, preview
 from habitus.agent.prompt import shorten
 from habitus.agent.transcription import Transcriber
 from habitus.errors import Invalid

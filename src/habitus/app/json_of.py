@@ -14,7 +14,7 @@ from habitus.tasks.files import row_of_task
 from habitus.tasks.model import Task
 
 if TYPE_CHECKING:
-    from habitus.agent.explaining import Why  # the whole agent, which a listing has no use for
+    from habitus.agent.choosing import Why  # the whole agent, which a listing has no use for
     from habitus.app.library.explaining import Prospect
     from habitus.search.model import Results
 

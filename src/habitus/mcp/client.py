@@ -9,8 +9,8 @@ from typing import get_args
 import mcp_types as types
 from mcp.server.session import ServerSession
 
-from habitus.agent.conversation import new_id
 from habitus.agent.hosted_turn import AsyncHostTurn, Watch
+from habitus.agent.session import new_id
 from habitus.agent.tools.registry import Tool
 from habitus.agent.user_input import Asking
 from habitus.app.conversations.hosting import Hosting, HostRequest

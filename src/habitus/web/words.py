@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from habitus.agent.explaining import Why
+from habitus.agent.choosing import Why
 from habitus.agent.stream import Consent
 from habitus.events import OutcomeKind
 from habitus.evidence.findings import Plan

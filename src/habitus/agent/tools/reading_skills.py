@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pydantic import Field
 
 from habitus.agent import prompt
-from habitus.agent.offered_tools import Ladder
+from habitus.agent.tools.offered_tools import Ladder
 from habitus.agent.tools.registry import Arguments, Reach, Running, Tool, json_result
 from habitus.agent.view import OtherFile, OtherFiles, View
 from habitus.errors import ToolFailed

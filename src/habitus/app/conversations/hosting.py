@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from habitus.agent.background import Background, LoopThread, in_thread
-from habitus.agent.conversation import Conversation, new_id
 from habitus.agent.hosted_turn import HostedTurn, TurnDoor
 from habitus.agent.offers import Offers
 from habitus.agent.prompt import Composed
+from habitus.agent.session import Conversation, new_id
 from habitus.agent.stream import AskPerson, nobody
 from habitus.agent.tools.registry import Tool
 from habitus.agent.user_input import Asking

@@ -8,18 +8,16 @@ from functools import partial
 from pathlib import Path
 
 from habitus.agent.background import in_thread
-from habitus.agent.changes import Changes
-from habitus.agent.conversation import Conversation, new_id
+from habitus.agent.composer import Parts
 from habitus.agent.history import History, resume_history
-from habitus.agent.memory import SessionMemory
-from habitus.agent.offered_tools import Ladder, OfferedTools
-from habitus.agent.offers import Offers
+from habitus.agent.offers import Offers, SessionMemory
 from habitus.agent.outage import Outage, away
-from habitus.agent.parts import Parts
 from habitus.agent.prompt import Identity
-from habitus.agent.session import Session
+from habitus.agent.session import Conversation, Session, new_id
 from habitus.agent.stream import AskPerson, TimedPerson, nobody
-from habitus.agent.toolbox import standard_tools
+from habitus.agent.tools.builtin_tools import standard_tools
+from habitus.agent.tools.offered_tools import Ladder, OfferedTools
+from habitus.agent.tools.writing_skills import Changes
 from habitus.agent.transcription import local_transcriber
 from habitus.agent.view import OtherFiles, View, sandbox_services
 from habitus.app.conversations.command_lines import SessionCalls

@@ -11,8 +11,7 @@ from functools import partial
 from typing import Any
 
 from habitus.agent.background import LoopThread, in_thread
-from habitus.agent.conversation import new_id
-from habitus.agent.session import Session
+from habitus.agent.session import Session, new_id
 from habitus.agent.stream import Consent, Done, Question, TurnEvent, nobody
 from habitus.app.conversations.hosting import Keeper
 from habitus.app.conversations.models import model_names, models, refuse_in_chat

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from habitus.agent.conversation import new_id
+from habitus.agent.session import new_id
 from habitus.agent.stream import Done, ToolFinished, ToolStarted, TurnEvent
 from habitus.app.conversations.running_code import open_scratchpads, readable
 from habitus.app.home import Home

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from habitus.agent.conversation import new_id
+from habitus.agent.session import new_id
 from habitus.agent.tools.registry import Reach, Registry, Running, Tool, is_capped
 from habitus.agent.tools.scratchpad import scratchpad
 from habitus.agent.tools.stage_tools import code_tools, last_said, show_recipe_run

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from habitus.agent.conversation import new_id
+from habitus.agent.session import new_id
 from habitus.app.conversations import models
 from habitus.app.growth.arena import Soundness, check_task
 from habitus.app.growth.improvable import open_ledger

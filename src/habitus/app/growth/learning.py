@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from habitus.agent.memory import SessionMemory
-from habitus.agent.record import explicit
+from habitus.agent.offers import SessionMemory
+from habitus.agent.recorder import explicit
 from habitus.agent.recorder import judge as keep_judgement
 from habitus.app.home import Clock, Home
 from habitus.errors import NotFound

@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from habitus.agent.history import unpack
-from habitus.agent.record import is_correction
+from habitus.agent.recorder import is_correction
 from habitus.app.growth import mining, studying
 from habitus.app.growth.mining import MOST_TURNS
 from habitus.app.home import Home

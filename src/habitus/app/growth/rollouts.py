@@ -8,8 +8,8 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from habitus.agent.conversation import new_id
 from habitus.agent.offers import of_skill
+from habitus.agent.session import new_id
 from habitus.app.growth.improvable import Subject, likely_tokens, open_ledger, open_subject
 from habitus.app.growth.solving import TRIAL, OwnAgent, Solved, Solver
 from habitus.app.home import Home

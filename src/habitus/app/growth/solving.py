@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from habitus.agent.conversation import new_id
+from habitus.agent.session import new_id
 from habitus.app.conversations.sessions import open_session
 from habitus.app.growth import mining
 from habitus.app.growth.arena import ABOUT_PLACE, follow, laid_out, programs

@@ -10,8 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
-from habitus.agent.choosing import choose, near
-from habitus.agent.explaining import Why, explain
+from habitus.agent.choosing import Why, choose, explain, near
 from habitus.agent.session import Session
 from habitus.agent.user_input import inside
 from habitus.app.home import Home

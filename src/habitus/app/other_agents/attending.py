@@ -17,8 +17,7 @@ from habitus.agent import prompt
 from habitus.agent.background import Background, in_thread
 from habitus.agent.choosing import choose, near, unseen
 from habitus.agent.hosted_turn import AsyncHostTurn
-from habitus.agent.memory import SessionMemory
-from habitus.agent.offers import Offers
+from habitus.agent.offers import Offers, SessionMemory
 from habitus.agent.outage import Outage
 from habitus.agent.prompt import Composed, Note, Prompt
 from habitus.agent.user_input import Asking

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from habitus.agent.explaining import Why
+from habitus.agent.choosing import Why
 from habitus.app import declaring, json_of
 from habitus.app.growth import learning
 from habitus.app.growth.learning import Repeated

@@ -1,17 +1,56 @@
-"""Tools about the turn itself, for loops that are not ours: how it went, and why it was shown what it was."""
+"""The tools every session has, put together from what they need; and those about the turn itself, for loops that are
+not ours: how it went, and why it was shown what it was.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from pydantic import Field
 
-from habitus.agent.explaining import explain
+from habitus.agent.choosing import explain
+from habitus.agent.offers import SessionMemory
+from habitus.agent.tools.making_tools import making_tools
+from habitus.agent.tools.memory_tools import memory_tools
+from habitus.agent.tools.offered_tools import Ladder
+from habitus.agent.tools.reading_skills import reading_tools
 from habitus.agent.tools.registry import Arguments, Reach, Running, Tool, json_result
-from habitus.agent.view import View
+from habitus.agent.tools.scratchpad import scratchpad
+from habitus.agent.tools.writing_skills import Changes, writing_tools
+from habitus.agent.view import OtherFiles, View
 from habitus.errors import ToolFailed
 from habitus.events import OK, ToolResult, failed
+from habitus.sandbox.scratchpads import CellObserver, Scratchpads
 from habitus.skills import names
 from habitus.skills.finding import Finder
 from habitus.text import one_line
+from habitus.tools.tools import Tools
+
+
+def standard_tools(
+    changes: Changes,
+    *,
+    files: OtherFiles,
+    ladder: Ladder,
+    finder: Finder,
+    pads: Scratchpads,
+    cell_observers: Sequence[CellObserver] = (),
+    tools: Tools,
+    memory: SessionMemory,
+    readable: Sequence[Path] = (),
+    is_hosted: bool = False,
+) -> list[Tool]:
+    """Built-in tools of a conversation, some more where the loop is not ours; skills' code is offered beside them."""
+    view = changes.view
+    return [
+        scratchpad(pads, cell_observers, [note.text for note in memory.in_scratchpad], readable),
+        *reading_tools(view, files, ladder, finder),
+        *writing_tools(changes),
+        *memory_tools(memory, conversation=view.conversation, ask=changes.ask),
+        *making_tools(tools, changes),
+        *(turn_tools(view, finder) if is_hosted else ()),
+    ]
 
 
 def turn_tools(view: View, finder: Finder) -> list[Tool]:

@@ -1,0 +1,402 @@
+"""Files in few words: their kind, what they hold and how they begin, read from the head and never whole if large.
+
+Tables are shown by columns and first rows; PDF and sheets are read in a bounded process, so that a file made to hang
+or to swell ends only that.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import json
+import logging
+import re
+import resource
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO
+
+from habitus.text import byte_length, one_line
+
+_HEAD_CHARS, _HEAD_LINES = 1_500, 30
+_WHOLE_JSON = 8 * 1024 * 1024
+_MAGIC = {
+    b"\x89PNG\r\n": "PNG image",
+    b"\xff\xd8\xff": "JPEG image",
+    b"GIF8": "GIF image",
+    b"PAR1": "Parquet table, which the package pyarrow reads",
+    b"ARROW1": "Arrow table, which the package pyarrow reads",
+    b"\x89HDF": "HDF5 file, which the package h5py reads",
+    b"SQLite format 3\0": "SQLite database",
+    b"PK\x03\x04": "ZIP archive",
+    b"\x1f\x8b": "gzip archive",
+    b"BZh": "bzip2 archive",
+    b"\xfd7zXZ": "xz archive",
+    b"7z\xbc\xaf": "7z archive",
+    b"\x7fELF": "program",
+    b"\xd0\xcf\x11\xe0": "Microsoft Office document of the old kind",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Preview:
+    """`kind` fits into a line; `lines` follow it. A whole preview leaves nothing of the file out."""
+
+    kind: str
+    lines: tuple[str, ...] = ()
+    is_whole: bool = False
+
+
+def preview(path: Path, *, ending: str, room: int) -> Preview:
+    """Look at a file. `ending` is that of its name, like `.csv`; a text of up to `room` bytes stands whole."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        head = file.read(max(HEAD, room))
+        if head.startswith(b"%PDF-"):
+            return Preview(kind="PDF", lines=tuple(look_into(path, "pdf")))
+        if ending in SHEETS and head.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
+            return Preview(kind="spreadsheet", lines=tuple(look_into(path, "sheets")))
+        is_all = len(head) >= size
+        name = guess_encoding(head[:HEAD], is_all=is_all and size <= HEAD)
+        text = decode_head(head, name, is_all=is_all) if name else None
+        if name is None or text is None:
+            return Preview(kind=_binary(head))
+        lines = count_lines(file, name, size)
+    if size == 0:
+        return Preview(kind="empty file", is_whole=True)
+    whole = text if is_all and byte_length(text) <= room else None
+    return _of_text(path, text if is_all else text.rpartition("\n")[0], f"{name}, {lines}", ending, size, whole)
+
+
+def _binary(head: bytes) -> str:
+    return next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), "binary file")
+
+
+def _of_text(path: Path, text: str, facts: str, ending: str, size: int, whole: str | None) -> Preview:
+    match ending:
+        case ".csv" | ".tsv" | ".tab":
+            kind, described, shown = _csv(text, is_tabbed=ending != ".csv")
+        case ".jsonl" | ".ndjson":
+            kind, described, shown = _json_lines(text)
+        case ".json" if size <= _WHOLE_JSON:
+            kind, described, shown = _preview_json(path, facts.partition(",")[0])
+        case _:
+            kind, described, shown = "text", [], []
+    if whole is not None:
+        described, shown = [*described, "All of it:"], [whole]
+    return Preview(
+        kind=f"{kind}, {facts}", lines=(*described, *(shown or _beginning(text))), is_whole=whole is not None
+    )
+
+
+def _beginning(text: str) -> list[str]:
+    lines = text[:_HEAD_CHARS].splitlines()[:_HEAD_LINES]
+    return ["It begins:", *lines, "…"]
+
+
+def _csv(text: str, *, is_tabbed: bool) -> tuple[str, list[str], list[str]]:
+    delimiter = delimiter_of(text, is_tabbed=is_tabbed)
+    found = csv_table(text, delimiter=delimiter)
+    said = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "bars"}[delimiter]
+    if found is None:
+        return "text that is no table", [], []
+    return f"table with {said}", found.describe(), found.first_rows()
+
+
+def _json_lines(text: str) -> tuple[str, list[str], list[str]]:
+    values = []
+    for line in text.splitlines()[:200]:
+        try:
+            values.append(json.loads(line))
+        except (ValueError, RecursionError):
+            continue
+    found = json_table(values)
+    return ("JSON lines", found.describe(), found.first_rows(3)) if found else ("JSON lines", [], [])
+
+
+def _preview_json(path: Path, name: str) -> tuple[str, list[str], list[str]]:
+    try:
+        value = json.loads(path.read_bytes().decode(name))
+    except (ValueError, RecursionError):
+        return "JSON that does not parse", [], []
+    if isinstance(value, list):
+        found = json_table(value)
+        return f"JSON, a {json_type(value)}", *((found.describe(), found.first_rows(3)) if found else ([], []))
+    if isinstance(value, dict):
+        keys = [f"{one_line(str(key)[:60])} ({json_type(item)})" for key, item in value.items()]
+        return f"JSON, an {json_type(value)}", [f"Keys: {up_to(keys)}"], []
+    return f"JSON, {json_type(value)}", [], []
+
+
+HEAD = 64 * 1024  # bytes that are looked at
+_COUNTED = 64 * 1024 * 1024  # bytes whose lines are counted; beyond, their number is estimated
+_CHUNK = 1024 * 1024
+# The longer mark first: that of UTF-32 begins like that of UTF-16.
+_MARKS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+_WIDE = ("utf_16_le", "utf_16_be", "utf_32_le", "utf_32_be")
+# What programs of today write; of a short text, a guess among all there ever were would be an odd one.
+_COMMON = (
+    *("cp1250", "cp1251", "cp1252", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp1258", "cp874"),
+    *("koi8_r", "cp932", "euc_jp", "gb18030", "big5", "cp949"),
+)
+_WESTERN, _AS_GOOD = "cp1252", 0.05  # of about equally likely guesses the most common
+_CONTROL = {*range(32)} - {*b"\t\n\r\f\x1b"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lines:
+    count: int
+    is_exact: bool
+
+    def __str__(self) -> str:
+        counted = f"{self.count:,} {'line' if self.count == 1 else 'lines'}"
+        return counted if self.is_exact else f"about {counted}"
+
+
+def guess_encoding(head: bytes, *, is_all: bool) -> str | None:
+    """The name Python has for the encoding of a file that begins so; None for what is no text."""
+    for mark, name in _MARKS.items():
+        if head.startswith(mark):
+            return name
+    if not _has_controls(head) and decode_head(head, "utf-8", is_all=is_all) is not None:
+        return "utf-8"
+    return _by_its_letters(head)
+
+
+def _has_controls(head: bytes) -> bool:
+    return 0 in head or sum(map(head.count, _CONTROL)) * 100 > len(head)
+
+
+def _by_its_letters(head: bytes) -> str | None:
+    from charset_normalizer import from_bytes  # only for what is not UTF-8
+
+    has_controls = _has_controls(head)
+    sample = head[: len(head) - len(head) % 4] if has_controls else head  # of wide ones, whole characters
+    found = list(from_bytes(sample, cp_isolation=[*(_WIDE if has_controls else _COMMON)])) if sample else []
+    if not found:
+        return None
+    best = found[0]
+    is_western = any(
+        _WESTERN in match.could_be_from_charset
+        and match.chaos <= best.chaos + _AS_GOOD
+        and match.coherence >= best.coherence - _AS_GOOD
+        for match in found
+    )
+    return _WESTERN if is_western else best.encoding
+
+
+def decode_head(head: bytes, encoding: str, *, is_all: bool) -> str | None:
+    """The text; a character that is cut in two at the end of a part is left out."""
+    try:
+        return codecs.getincrementaldecoder(encoding)().decode(head, final=is_all)
+    except UnicodeDecodeError:
+        return None
+
+
+def count_lines(file: BinaryIO, encoding: str, size: int) -> Lines:
+    """Read on from the start, up to a bound."""
+    file.seek(0)
+    count, read, last = 0, 0, b""
+    while read < _COUNTED and (chunk := file.read(_CHUNK)):
+        count += chunk.count(b"\n")
+        read += len(chunk)
+        last = chunk
+    if read < size:
+        return Lines(count=count * size // read, is_exact=False)
+    is_wide = encoding.startswith(("utf-16", "utf-32", "utf_16", "utf_32"))  # where other characters have such a byte
+    last = last.rstrip(b"\0")
+    return Lines(count=count + (bool(last) and not last.endswith(b"\n")), is_exact=not is_wide)
+
+
+_SECONDS, _MEMORY = 5, 2 * 1024**3
+_MOST_SHEETS, _MOST_PAGES, _PDF_TEXT = 8, 5, 1_500
+SHEETS = frozenset({".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"})
+_PROGRAM = "import sys; from habitus.agent.previews import main; main(*sys.argv[1:])"
+
+
+def look_into(path: Path, kind: str) -> list[str]:
+    """The preview of a document, a line each; one line that says why there is none."""
+    command = [sys.executable, "-I", "-c", _PROGRAM, kind, str(path)]
+    try:
+        done = subprocess.run(command, env={}, stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS + 5)
+        lines = json.loads(done.stdout)
+    except (subprocess.TimeoutExpired, ValueError):
+        return [f"It takes more than {_SECONDS} s or {_MEMORY >> 30} GB to look into it, so there is no preview."]
+    return [str(line) for line in lines]
+
+
+def main(kind: str, path: str) -> None:
+    """The process itself."""
+    for what, most in ((resource.RLIMIT_CPU, _SECONDS), (resource.RLIMIT_AS, _MEMORY), (resource.RLIMIT_FSIZE, 0)):
+        with suppress(ValueError, OSError):  # a system that has no such limit
+            resource.setrlimit(what, (most, most))
+    warnings.simplefilter("ignore")
+    logging.disable()
+    try:
+        lines = _pdf(path) if kind == "pdf" else _sheets(path)
+    except Exception as error:  # whatever a library makes of a broken file
+        lines = [f"It could not be looked into: {' '.join(str(error).split())[:200] or type(error).__name__}"]
+    sys.stdout.write(json.dumps(lines))
+
+
+def _pdf(path: str) -> list[str]:
+    from pypdf import PdfReader  # 0.5 s, which only who attaches a PDF waits for
+
+    reader = PdfReader(path)
+    if reader.is_encrypted and not reader.decrypt(""):
+        return ["It is encrypted: a password is needed to read it."]
+    pages = len(reader.pages)
+    said = [f"{pages:,} {'page' if pages == 1 else 'pages'}"]
+    left = _PDF_TEXT
+    for number in range(min(pages, _MOST_PAGES)):
+        text = "\n".join(line for line in (reader.pages[number].extract_text() or "").splitlines() if line.strip())
+        if text:
+            said += [f"Page {number + 1}{' begins' if len(text) > left else ''}:", text[:left]]
+            left -= len(text)
+        if left <= 0:
+            break
+    return said if len(said) > 1 else [*said, f"No text on the first {_MOST_PAGES} pages; it may be scanned."]
+
+
+def _sheets(path: str) -> list[str]:
+    from python_calamine import CalamineWorkbook
+
+    workbook = CalamineWorkbook.from_path(path)
+    names = workbook.sheet_names
+    said = [f"{len(names)} {'sheet' if len(names) == 1 else 'sheets'}"]
+    for name in names[:_MOST_SHEETS]:
+        sheet = workbook.get_sheet_by_name(name)
+        said.append(f"Sheet '{name}': {sheet.height:,} rows × {sheet.width:,} columns")
+        rows = sheet.to_python(nrows=LOOKED_AT + 1)
+        if rows:
+            found = table(rows[0], rows[1:])
+            said += [*found.describe(), *found.first_rows(3)]
+    return [*said, f"… {len(names) - _MOST_SHEETS} more sheets"] if len(names) > _MOST_SHEETS else said
+
+
+_MOST_COLUMNS, _LONGEST_CELL, _LONGEST_ROW, _SHOWN_ROWS = 40, 60, 300, 5
+LOOKED_AT = 200  # rows whose values say what type a column has
+_TYPES = {
+    "integer": re.compile(r"[+-]?\d{1,18}"),
+    "number": re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"),
+    "number with a decimal comma": re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+"),
+    "date": re.compile(r"\d{4}-\d\d-\d\d|\d{4}/\d\d/\d\d|\d\d?[./]\d\d?[./]\d{4}"),
+    "time": re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d.*|\d\d?:\d\d(:\d\d)?"),
+    "boolean": re.compile(r"true|false|yes|no", re.IGNORECASE),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """What is known of a table from its first rows; `rows` are texts, the header is not among them."""
+
+    columns: tuple[str, ...]
+    types: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def describe(self) -> list[str]:
+        listed = [f"{name} ({kind})" for name, kind in zip(self.columns, self.types, strict=True)]
+        return [f"{len(listed):,} columns: {up_to(listed)}"]
+
+    def first_rows(self, rows: int = _SHOWN_ROWS) -> list[str]:
+        shown = [_short(" | ".join(row), _LONGEST_ROW) for row in self.rows[:rows]]
+        return ["First rows:", *shown] if shown else []
+
+
+def table(header: Iterable[object], rows: Iterable[Sequence[object]]) -> Table:
+    """The first of the rows as a table; short rows are filled up, what is beyond the header is left out."""
+    columns = tuple(_cell(name) or f"column {number}" for number, name in enumerate(header, 1))
+    kept = [[_cell(value) for value in row[: len(columns)]] for row in islice(rows, LOOKED_AT)]
+    full = [(*row, *[""] * (len(columns) - len(row))) for row in kept]
+    types = tuple(_type([row[index] for row in full]) for index in range(len(columns)))
+    return Table(columns=columns, types=types, rows=tuple(full))
+
+
+def csv_table(text: str, *, delimiter: str) -> Table | None:
+    """The table at the beginning of a file, whose last line may be cut off and is not in `text`."""
+    try:
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+        rows = [row for row in islice(reader, LOOKED_AT + 1) if row]
+    except csv.Error:
+        return None
+    return table(rows[0], rows[1:]) if rows else None
+
+
+def delimiter_of(text: str, *, is_tabbed: bool) -> str:
+    """By the first line that tells: the sign that stands in it most often."""
+    if is_tabbed:
+        return "\t"
+    first = next((line for line in text.splitlines() if line.strip()), "")
+    return max(",;\t|", key=first.count)
+
+
+def json_table(values: Sequence[object]) -> Table | None:
+    """Objects as rows, with a column for every key in the order they come."""
+    objects = [value for value in islice(values, LOOKED_AT) if isinstance(value, dict)]
+    if not objects:
+        return None
+    columns = list(dict.fromkeys(str(key) for value in objects for key in value))
+    found = table(columns, [[_json(value.get(key)) for key in columns] for value in objects])
+    types = tuple(_json_type([value.get(key) for value in objects]) for key in columns)
+    return Table(columns=found.columns, types=types, rows=found.rows)
+
+
+def json_type(value: object) -> str:
+    match value:
+        case dict():
+            return f"object of {len(value):,}"
+        case list():
+            return f"list of {len(value):,}"
+        case bool():
+            return "boolean"
+        case int():
+            return "integer"
+        case float():
+            return "number"
+        case None:
+            return "null"
+        case _:
+            return "text"
+
+
+def _json_type(values: Iterable[object]) -> str:
+    found = {json_type(value).partition(" ")[0] for value in values if value is not None}
+    return " or ".join(sorted(found)) or "empty"
+
+
+def _json(value: object) -> str:
+    return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def _type(values: Iterable[str]) -> str:
+    given = [value for value in values if value]
+    if not given:
+        return "empty"
+    return next((name for name, shape in _TYPES.items() if all(map(shape.fullmatch, given))), "text")
+
+
+def _cell(value: object) -> str:
+    return _short(one_line("" if value is None else str(value)[: _LONGEST_CELL * 4]), _LONGEST_CELL)
+
+
+def _short(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def up_to(items: Sequence[str]) -> str:
+    """A list of columns that ends where it would be too long."""
+    more = [f"… {len(items) - _MOST_COLUMNS:,} more"] if len(items) > _MOST_COLUMNS else []
+    return ", ".join([*items[:_MOST_COLUMNS], *more])
