@@ -6,11 +6,12 @@ import importlib
 import json
 import os
 import shutil
+import socket
 import sqlite3
 import sys
 from contextlib import closing
 from pathlib import Path
-from subprocess import run
+from subprocess import PIPE, Popen, run
 
 import pytest
 
@@ -20,6 +21,10 @@ from habitus.app.operation.checking import doctor
 from habitus.hosts.hook import SOCKET, SPOOL
 from habitus.sandbox.machine import Machine
 from tests.cli.conftest import Direct
+from tests.conftest import Cli
+from tests.contracts import postgres
+from tests.jobs.counting import until
+from tests.web.test_up import program as asked_by_program
 
 AWAY = {"HABITUS_DATABASE": "postgresql://ann:hunter2@127.0.0.1:9/none"}
 
@@ -100,6 +105,45 @@ def test_the_examples_of_operation_name_commands_that_there_are(direct: Direct) 
     for words in ran:
         assert direct(*words[:1], "--help").code == 0
     assert all(service.get("read_only") for name, service in compose["services"].items() if name != "database")
+
+
+@pytest.mark.full
+@pytest.mark.req("OP-01")
+def test_the_compose_file_of_a_team_works_as_it_is_written(run_cli: Cli, postgres_server: str) -> None:
+    """Every service is started with its own words, environment and health check, in a home of its own; no container."""
+    yaml = importlib.import_module("yaml")
+    services = yaml.safe_load((EXAMPLES / "compose.yaml").read_text())["services"]
+    database = postgres.new_schema(postgres_server)
+    homes = {name: run_cli.cwd / name for name in services}
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+
+    def start(name: str) -> Popen[str]:
+        environ = {**services[name]["environment"], "HABITUS_HOME": str(homes[name]), "HABITUS_DATABASE": database}
+        words = [
+            word.replace("${PUBLIC_NAME:-localhost:8765}", f"127.0.0.1:{port}") for word in services[name]["command"]
+        ]
+        words = ["127.0.0.1" if word == "0.0.0.0" else port if word == "8765" else word for word in words]
+        return Popen([*run_cli.program, *words], cwd=run_cli.cwd, env=run_cli.environ(environ), stdout=PIPE, text=True)
+
+    with start("migrate") as migrate:
+        assert migrate.wait() == 0
+    with start("web") as web, start("worker") as worker:
+        try:
+            assert web.stdout is not None
+            said = [web.stdout.readline().strip() for _ in range(3)]
+            with asked_by_program(said) as http:
+                check = services["web"]["healthcheck"]["test"][1:]
+                healthy = [word.replace("8765", port) for word in check[1:]]
+                assert run([sys.executable, *healthy], check=False).returncode == 0
+                job = http.post("/api/v1/jobs", json={"kind": "index", "words": []}).json()
+                until(lambda: http.get(f"/api/v1/jobs/{job['id']}").json()["state"] == "done")
+        finally:
+            for process in (web, worker):
+                process.terminate()
+            worker.communicate()  # what it says last is read
+    assert (web.returncode, worker.returncode) == (0, 0)
 
 
 @pytest.mark.full
