@@ -31,6 +31,7 @@ print(skills.run("fill").stdout.strip())
 """
 
 
+@pytest.mark.full
 async def test_files_go_there_and_pictures_come_back(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,6 +66,7 @@ async def test_a_table_of_1_5_megabytes_is_opened_by_a_cell_and_costs_a_preview(
     assert tokens(str(model.asked[2].messages)) < 1_500, "the file costs nothing on later turns"
 
 
+@pytest.mark.some(1)
 @pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("name", "content", "preview", "code", "printed"),

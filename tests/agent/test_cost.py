@@ -62,6 +62,7 @@ def is_learning() -> bool:
     return any(frame.function in ("credit", "look_ahead", "learn") for frame in inspect.stack(0))
 
 
+@pytest.mark.full
 @pytest.mark.req("PF-04")
 @pytest.mark.parametrize("size", [pytest.param(5, marks=pytest.mark.full), LOOKED_AT_ONCE + 1])
 async def test_a_turn_asks_the_database_no_more_in_a_large_library(talk: Talk, habitus: Habitus, size: int) -> None:
@@ -117,6 +118,7 @@ async def test_no_statement_of_a_turn_runs_on_the_event_loop(talk: Talk, habitus
     ]
 
 
+@pytest.mark.full
 @pytest.mark.req("PF-04", "SK-13")
 async def test_a_change_made_by_hand_shows_at_the_latest_one_turn_later(talk: Talk, habitus: Habitus) -> None:
     fill(habitus, LOOKED_AT_ONCE + 1)

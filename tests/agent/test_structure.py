@@ -118,6 +118,7 @@ def _as_read(line: str) -> str:
 _READ = tuple(_as_read(mark) for mark in MARKS)
 
 
+@pytest.mark.full
 @pytest.mark.req("SC-03")
 @settings(max_examples=1, phases=[Phase.explicit, Phase.generate])
 @example("x" + "".join(f"\n{mark}" for mark in (*MARKS, *LOOKALIKES)))

@@ -100,6 +100,7 @@ def test_practice_is_no_use_and_helps_nobody(habitus: Habitus) -> None:
     assert counted.helpful <= 1  # the credit of the real one may still be on its way
 
 
+@pytest.mark.full
 @pytest.mark.req("LA-03", "LA-05")
 async def test_tools_and_recipes_called_in_practice_are_not_used_and_nothing_is_mined_of_it(habitus: Habitus) -> None:
     habitus.skills.create(Skill(name="add-up", description="Adds.", body="1. Add them up."), habitus.person())

@@ -111,28 +111,13 @@ def test_there_are_examples_of_every_kind() -> None:
     assert {example.language for page in WITH_EXAMPLES for example in _examples(page)} == {"python", "sh", "console"}
 
 
-# Pages with many commands that other tests run too: read in full where there is time.
-LONG = (
-    "adding-a-skill",
-    "analyst",
-    "chat",
-    "finding-the-right-skill",
-    "jobs",
-    "layers",
-    "lessons",
-    "rest",
-    "review-and-trust",
-    "sessions",
-    "shared-database",
-    "skills-from-elsewhere",
-    "tools",
-    "undo",
-)
+# Whose examples run in `make test` too; the commands of the other pages are run by other tests as well.
+FIRST_READ = ("README", "first-skills", "models", "evidence")
 
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, marks=pytest.mark.full if page.stem in LONG else ()) for page in WITH_EXAMPLES],
+    [pytest.param(page, marks=() if page.stem in FIRST_READ else pytest.mark.full) for page in WITH_EXAMPLES],
     ids=_name,
 )
 def test_examples_run_and_print_what_is_shown(page: Path, tmp_path: Path, program: Path, python: str) -> None:

@@ -255,6 +255,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.full
 def test_a_new_kind_of_lesson_reaches_page_prompt_tool_and_help(said: dict[str, Any]) -> None:
     assert str(said["add"]).startswith("Stored: ")
     assert "## Caution\n\n- Mind the gap." in str(said["page"])

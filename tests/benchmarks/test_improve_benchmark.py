@@ -12,6 +12,7 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "improve.py"
 
 
+@pytest.mark.full
 @pytest.mark.req("IM-03")
 def test_twenty_placebos_hardly_ever_pass_and_a_real_help_does() -> None:
     done = subprocess.run([sys.executable, str(SCRIPT), "--runs", "60"], capture_output=True, text=True, check=True)

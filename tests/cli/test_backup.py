@@ -99,6 +99,7 @@ def _seen(home: Path) -> Sequence[object]:
         return [*texts, *(engram.text for engram in habitus.memory.list_lessons()), habitus.settings.bot_name]
 
 
+@pytest.mark.full
 @pytest.mark.req("OP-04", "SC-02")
 def test_a_kill_at_any_step_of_a_restore_leaves_the_home_as_it_was_or_restored(
     stocked: Direct, tmp_path: Path, is_thorough: bool

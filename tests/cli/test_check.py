@@ -103,6 +103,7 @@ def listed(*entries: str) -> dict[str, Any]:
     return {"type": "attachment", "attachment": told}
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-08")
 def test_the_listing_is_computed_as_the_agent_computes_it_and_the_mend_mends_it(direct: Direct, person: Path) -> None:
     skills = person / ".claude" / "skills"
@@ -145,6 +146,7 @@ def test_copies_come_first_and_putting_one_aside_mends_it(direct: Direct, person
     assert [each for each in direct.json("check")["agents"][0]["remarks"] if each["topic"] == "copy"] == []
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-08")
 def test_every_mend_can_be_run_and_does_what_it_says(direct: Direct, person: Path) -> None:
     """As a person would: the line as it stands, in a shell."""

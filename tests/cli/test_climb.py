@@ -251,6 +251,7 @@ def test_a_draft_that_gives_other_values_is_refused_and_the_reviewer_sees_the_ta
     ]
 
 
+@pytest.mark.full
 @pytest.mark.some(1)
 @pytest.mark.parametrize("reach", [(), ("--network", "--yes")])
 def test_what_changes_from_run_to_run_decides_nothing_and_is_listed(direct: Direct, reach: tuple[str, ...]) -> None:

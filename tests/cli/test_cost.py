@@ -86,6 +86,7 @@ def test_a_skill_that_was_just_put_there_by_hand_is_shown(direct: Direct) -> Non
     assert "Did you mean 'water-1'?" in direct("skills", "show", "watr-1").err
 
 
+@pytest.mark.full
 @pytest.mark.req("PF-04")
 def test_listing_loads_nothing_that_it_has_no_use_for(installed_cli: Cli) -> None:
     _write(installed_cli.home, range(2))

@@ -62,6 +62,7 @@ TEXTS = {
 }
 
 
+@pytest.mark.some(1)
 @pytest.mark.req("OP-02")
 @pytest.mark.parametrize("altered", TEXTS)
 def test_a_text_that_was_altered_is_named_by_whoever_reads_it_and_by_the_doctor(

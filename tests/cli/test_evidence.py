@@ -71,6 +71,7 @@ def tea(direct: Direct, judged: Path) -> Direct:
     return direct
 
 
+@pytest.mark.full
 @pytest.mark.req("LA-05", "SK-11", "LA-04")
 def test_a_version_that_does_worse_is_rolled_back_by_a_proposal(tea: Direct) -> None:
     first, second = sorted(tea.json("evidence", "brew-tea")["items"], key=lambda one: int(one["item"]["version"]))

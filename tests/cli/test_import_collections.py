@@ -205,6 +205,7 @@ def test_a_skill_of_another_origin_is_never_replaced_in_silence(direct: Direct, 
     assert verdicts(direct, tmp_path / "second-vendor") == {"tea": "updated"}, "the same origin goes on being updated"
 
 
+@pytest.mark.full
 def test_at_a_terminal_a_person_is_asked_before_another_origins_skill_is_replaced(run_cli: Cli, tmp_path: Path) -> None:
     put(tmp_path / "first-vendor", "tea")
     put(tmp_path / "second-vendor", "tea", SKILL.format("tea") + "2. With milk.\n")

@@ -83,6 +83,7 @@ def test_the_three_commands_of_the_guide_lead_to_a_proved_change(
     assert "Small letters fail." in direct.ok("skills", "improvements", "name-a-town")
 
 
+@pytest.mark.full
 @pytest.mark.req("IM-04")
 def test_a_run_is_left_to_a_worker(direct: Direct, tmp_path: Path) -> None:
     _furnished(direct, 4)
@@ -97,6 +98,7 @@ def test_a_run_is_left_to_a_worker(direct: Direct, tmp_path: Path) -> None:
     assert (job["state"], job["result"]["rollouts"], job["result"]["proposals"]) == ("done", 4, [])
 
 
+@pytest.mark.full
 @pytest.mark.req("IM-04")
 def test_a_shorter_version_needs_nobody_who_drafts(direct: Direct, tmp_path: Path) -> None:
     _furnished(direct, 4)
@@ -120,6 +122,7 @@ def test_what_can_t_be_run_is_said_in_one_line(direct: Direct, tmp_path: Path) -
     assert "'much' is no budget" in wrong.err
 
 
+@pytest.mark.full
 @pytest.mark.req("IM-04")
 def test_a_skills_own_tool_works_in_a_rollout(direct: Direct, tmp_path: Path) -> None:
     """The throw-away home has the whole skill, and its code is approved there as it is here."""

@@ -72,6 +72,7 @@ _TRANSCRIPT = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.req("IM-04")
 def test_a_program_solves_in_a_home_with_only_this_version_and_its_transcript_is_read_back(direct: Direct) -> None:
     command = furnish(direct)
@@ -115,6 +116,7 @@ pwd >> "$cd_seen/places"
     assert not [place for place in places if Path(place).exists() or Path(place).is_relative_to(direct.home)]
 
 
+@pytest.mark.full
 @pytest.mark.req("IM-04")
 def test_what_goes_wrong_with_a_solver_is_said_in_a_line_and_counts_for_nothing(direct: Direct) -> None:
     command = furnish(direct)

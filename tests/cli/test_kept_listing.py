@@ -101,6 +101,7 @@ def changes(direct: Direct) -> dict[str, Callable[[], object]]:
     }
 
 
+@pytest.mark.full
 @pytest.mark.req("PF-04")
 def test_no_change_from_anywhere_is_hidden_by_the_listing_that_is_kept(stocked: Direct) -> None:
     for said, change in changes(stocked).items():

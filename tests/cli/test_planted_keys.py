@@ -35,6 +35,7 @@ def written(way: str) -> str:
     return "\n\n".join(WAYS[way](key) for key in KEYS.values())
 
 
+@pytest.mark.some(1)
 @pytest.mark.req("SB-14")
 @pytest.mark.parametrize(
     "way", [pytest.param(way, marks=() if way in ("plain", "base64", "json") else pytest.mark.full) for way in WAYS]

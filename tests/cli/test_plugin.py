@@ -37,6 +37,7 @@ def run_hook(event: str, home: Path, *, path: str) -> subprocess.CompletedProces
     )
 
 
+@pytest.mark.full
 def test_a_session_finds_habitus_once_and_its_hooks_use_what_was_noted(tmp_path: Path) -> None:
     ours = tmp_path / "bin"
     ours.mkdir()

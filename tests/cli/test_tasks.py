@@ -218,6 +218,7 @@ def _asked_elsewhere(direct: Direct, then: str) -> None:
         write(direct.cli.user_home / ".claude" / "projects" / "x" / f"s{number}.jsonl", lines)
 
 
+@pytest.mark.full
 @pytest.mark.req("IM-02")
 def test_tasks_are_mined_from_other_agents_transcripts_and_decided_in_the_chat(stocked: Direct) -> None:
     (stocked.cli.cwd / "sales.csv").write_text("amount\n100\n23.45\n")

@@ -114,6 +114,7 @@ def test_a_turn_of_another_loop_is_traced_as_one_of_ours(direct: Direct, monkeyp
     assert b"zeppelin" not in found.raw
 
 
+@pytest.mark.full
 @pytest.mark.req("OP-02", "OP-03")
 def test_a_collector_that_is_away_takes_nothing_down_and_none_imports_nothing(
     direct: Direct, ask: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -155,6 +155,7 @@ def through_mcp(home: Path, ids: Ids) -> set[str]:
     return asyncio.run(ask())
 
 
+@pytest.mark.full
 @pytest.mark.req("OP-01", "SC-04")
 def test_ids_of_one_workspace_do_not_exist_in_another_through_any_door(
     direct: Direct, server: str, tmp_path: Path

@@ -55,6 +55,7 @@ OTHER_CHANGING: dict[str, Given] = {
 LAST: dict[str, Given] = {"report_outcome": lambda who: {"ok": True, "reason": f"{who} ate it."}}
 
 
+@pytest.mark.full
 @pytest.mark.req("OP-05")
 @pytest.mark.parametrize(
     ("kind", "profile"),

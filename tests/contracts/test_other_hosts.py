@@ -118,6 +118,7 @@ def test_what_another_host_approves_is_done_where_the_directory_is(hosts: Hosts,
     assert not hosts.file("here").exists()
 
 
+@pytest.mark.full
 @pytest.mark.req("OP-01", "SK-21")
 async def test_a_chat_does_between_two_turns_what_another_host_approved_meanwhile(hosts: Hosts) -> None:
     here, there = hosts.open("here"), hosts.open("there")
@@ -260,6 +261,7 @@ def test_of_many_who_decide_at_once_the_first_has_decided(hosts: Hosts) -> None:
     assert deciders[0].review.get(number).decided_by == f"user-{winner}"
 
 
+@pytest.mark.full
 @pytest.mark.req("OP-01", "CL-02")
 def test_the_page_says_which_host_it_is_about_and_takes_an_approval_back_until_that_has_heard(hosts: Hosts) -> None:
     here = hosts.open("here")

@@ -224,6 +224,7 @@ def test_a_server_that_lets_nobody_write_loses_no_turn(tmp_path: Path, url: str)
         assert kept(habitus) == (wanted, 0)
 
 
+@pytest.mark.full
 @pytest.mark.req("OP-03")
 def test_behind_a_pooler_whose_server_is_slow_turns_go_on_and_nothing_is_lost(tmp_path: Path, line: Line) -> None:
     with opened(tmp_path, line.url) as habitus:

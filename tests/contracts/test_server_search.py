@@ -66,6 +66,7 @@ def without_pgvector(postgres_server: str) -> str:
     return address
 
 
+@pytest.mark.full
 @pytest.mark.req("OP-01")
 def test_the_server_gives_the_same_hits_as_memory(tmp_path: Path, url: str, without_pgvector: str) -> None:
     with opened(tmp_path / "alone") as habitus:

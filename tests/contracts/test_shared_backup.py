@@ -104,6 +104,7 @@ def test_a_backup_of_a_shared_database_restores_everything_but_who_was_forgotten
     assert ("under the mat" in texts, "in the shed" in texts) == (False, True)
 
 
+@pytest.mark.full
 @pytest.mark.req("OP-06", "SC-04")
 def test_who_is_no_admin_backs_up_the_home_alone(tmp_path: Path) -> None:
     settings = settings_of(tmp_path / "home", f"sqlite:///{tmp_path / 'old.db'}")

@@ -75,6 +75,7 @@ def test_the_owner_of_one_host_is_not_that_of_another(hosts: tuple[Habitus, Habi
     assert (one.by_token(one.bearer), two.by_token(one.bearer)) == (OWNER, None)
 
 
+@pytest.mark.some(1)
 @pytest.mark.req("CL-04", "OP-04")
 def test_the_first_hosts_file_is_taken_over_and_the_others_names_are_listed(hosts: tuple[Habitus, Habitus]) -> None:
     one, two = hosts
@@ -94,6 +95,7 @@ def test_the_first_hosts_file_is_taken_over_and_the_others_names_are_listed(host
         open_people(two)
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-04", "OP-03")
 def test_while_the_database_is_away_people_are_known_and_nobody_new_is_let_in(tmp_path: Path, line: Line) -> None:
     with open_host(tmp_path / "one", line.url) as habitus, page_of(habitus) as page:

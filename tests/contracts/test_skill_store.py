@@ -289,6 +289,7 @@ def test_a_change_sees_the_skill_as_it_is_at_that_moment(store: SkillStore) -> N
     assert (loaded.body, loaded.version) == ("abcd", 4)
 
 
+@pytest.mark.some(1)
 @pytest.mark.req("SK-22")
 def test_returning_to_a_moment_rewrites_restores_and_archives(store: SkillStore, clock: Ticking) -> None:
     saved(store, "changed-later", "before")
@@ -346,6 +347,7 @@ def test_what_breaks_the_standard_is_refused_and_changes_nothing(store: SkillSto
     assert [version.number for version in store.history("csv-summary")] == [1]
 
 
+@pytest.mark.some(1)
 @pytest.mark.req("SK-18")
 def test_many_skills_are_saved_at_once_and_only_what_changed_is_a_version(store: SkillStore) -> None:
     saved(store, "there", "old")

@@ -119,6 +119,7 @@ def test_a_change_by_sql_is_noticed_and_becomes_a_version(store: SkillStore) -> 
     assert [item.name for item in store.list_archived()] == ["csv-summary"]
 
 
+@pytest.mark.some(1)
 @pytest.mark.req("SK-08")
 @pytest.mark.parametrize(
     "values",
@@ -214,6 +215,7 @@ def test_many_hosts_on_one_database_lose_nothing(tmp_path: Path, url: str) -> No
     store._engine.dispose()
 
 
+@pytest.mark.some(1)
 @pytest.mark.req("SK-08", "OP-01")
 def test_every_host_with_the_address_has_the_same_skills_and_the_same_pause(tmp_path: Path, url: str) -> None:
     address = url or f"sqlite:///{tmp_path}/shared.db"
@@ -237,6 +239,7 @@ def test_every_host_with_the_address_has_the_same_skills_and_the_same_pause(tmp_
         assert directory.is_relative_to(tmp_path / "one")
 
 
+@pytest.mark.some(1)
 @pytest.mark.req("SK-08", "OP-01")
 def test_many_skills_are_taken_in_with_few_statements(tmp_path: Path, url: str) -> None:
     """A server is a round trip away: with a statement or more for every skill it is that which takes the time."""

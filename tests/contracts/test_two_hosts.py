@@ -75,6 +75,7 @@ def lists(habitus: Habitus, name: str) -> Callable[[], bool]:
     return asked
 
 
+@pytest.mark.full
 @pytest.mark.req("OP-01")
 def test_what_one_host_learns_the_other_recalls_at_once_over_two_connections(
     tmp_path: Path, url: str, python: str
@@ -99,6 +100,7 @@ def _connections(url: str) -> int:
         return int(count)
 
 
+@pytest.mark.full
 @pytest.mark.req("OP-01")
 def test_whoever_writes_and_whoever_searches_do_not_wait_for_each_other(tmp_path: Path, url: str) -> None:
     """On the one connection that listening leaves them: who writes has it, and looks for something similar first."""
@@ -134,6 +136,7 @@ def test_who_is_told_of_changes_does_not_ask(tmp_path: Path, url: str) -> None:
         sa.event.remove(habitus.shared, "before_cursor_execute", note)
 
 
+@pytest.mark.full
 @pytest.mark.req("OP-01", "OP-03")
 def test_behind_a_pooler_that_swallows_what_is_told_the_host_asks_instead(
     tmp_path: Path, url: str, line: Line, python: str

@@ -95,6 +95,7 @@ def test_only_drawn_and_explicit_exposures_of_the_version_itself_count() -> None
     assert astuple(bound_of([*noise, *rows])) == pytest.approx(astuple(bound_of(rows)), abs=1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.req("LA-05")
 @given(st.lists(st.integers(0, 400), max_size=4))
 def test_sums_that_are_kept_and_added_to_are_those_of_one_pass(ends: list[int]) -> None:

@@ -279,6 +279,7 @@ async def test_environment_and_descriptors_of_the_host_do_not_leak(
         os.close(leak)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("noise", [b"\xff" * 9, b"\0\0\0\2[]", b"\0\0\0\1{", b"\0\0", b'\0\0\0\x0b{"ask": {}}'])
 async def test_noise_on_the_line_for_questions_harms_nobody(warm: Warm, noise: bytes) -> None:
     run = await warm.run(Program(code=f"import os; os.write(3, {noise!r}); print('still here')"))

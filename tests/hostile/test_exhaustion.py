@@ -170,6 +170,7 @@ while True:
     assert await still_works(warm)
 
 
+@pytest.mark.some(1)
 async def test_a_flood_of_output_costs_us_nothing(warm: Warm) -> None:
     code = "import os\nblock = b'x' * (1 << 20)\nfor _ in range(256):\n    os.write(1, block)\n"
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -89,6 +89,7 @@ def say(data):
 """
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     "forged",
     [
@@ -255,6 +256,7 @@ async def _pads_with(machine: Machine, tmp_path: Path, code: str) -> str | None:
 FULL = "Cell killed: its process ended (its folder grew beyond 8 MiB); earlier variables are gone."
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("way", WAYS)
 async def test_every_file_counts(machine: Machine, tmp_path: Path, venv: Path, way: str) -> None:
     if machine.landlock_abi < 3 and machine.bubblewrap is None:

@@ -88,6 +88,7 @@ async def test_no_approval_opens_the_whole_machine(habitus: Habitus, grant: str)
     assert f"Can't grant '{grant}'" in run.outcome.reason
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     "content",
     [b"", b"[]", b"\xff\xfe", b"{" * 100_000, b'{"a":' * 100_000, b'{"parameters": ' + b'{"not":' * 5_000 + b"1"],

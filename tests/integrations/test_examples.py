@@ -66,10 +66,11 @@ def provider(monkeypatch: pytest.MonkeyPatch, home: Path, tmp_path: Path) -> Ite
         yield server
 
 
+@pytest.mark.some(1)
 @pytest.mark.req("CL-07")
 @pytest.mark.parametrize(
     ("example", "answer"),
-    [("anthropic_loop", by_anthropic), ("openai_loop", by_openai), ("pydantic_ai_agent", by_openai)],
+    [("pydantic_ai_agent", by_openai), ("anthropic_loop", by_anthropic), ("openai_loop", by_openai)],
 )
 def test_an_example_runs_and_its_turn_is_journalled(
     example: str,

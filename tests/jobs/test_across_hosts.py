@@ -114,6 +114,7 @@ def test_a_worker_has_three_connections_however_many_jobs_it_does_at_a_time(
     assert 1 <= most <= 2 + 1
 
 
+@pytest.mark.full
 @pytest.mark.req("OP-01", "SC-04")
 def test_a_job_is_done_in_the_name_of_its_user_and_where_its_files_are(tmp_path: Path, shared: str) -> None:
     def opened(user: str) -> Habitus:

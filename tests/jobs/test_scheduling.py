@@ -106,6 +106,7 @@ def test_a_time_zone_that_does_not_exist_is_said_in_a_line(habitus: Habitus, que
         Scheduler(opened, queue)
 
 
+@pytest.mark.full
 @pytest.mark.req("IM-04", "OP-01")
 def test_skills_are_improved_at_night_within_the_tokens_of_the_day_and_not_while_paused(
     home: Path, tmp_path: Path, clock: Clock

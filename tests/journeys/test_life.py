@@ -204,4 +204,4 @@ class Life(RuleBasedStateMachine):
 
 
 Life.TestCase.settings = hypothesis_settings(stateful_step_count=8)
-TestLife = pytest.mark.timeout(1200)(pytest.mark.req("LA-04", "SK-12")(Life.TestCase))
+TestLife = pytest.mark.full(pytest.mark.timeout(1200)(pytest.mark.req("LA-04", "SK-12")(Life.TestCase)))

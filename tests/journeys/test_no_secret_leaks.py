@@ -152,6 +152,7 @@ def _on_pages(habitus: Habitus) -> Iterator[str]:
     desks.close()
 
 
+@pytest.mark.full
 @pytest.mark.req("SB-10", "SB-11", "SB-14")
 async def test_a_secret_that_is_used_everywhere_is_found_nowhere(shop: Cli, tmp_path: Path) -> None:
     with Habitus.open(read_settings()) as habitus:

@@ -206,6 +206,7 @@ def test_asking_for_a_skill_that_is_not_there_names_those_that_are(person: Perso
     assert "alpha, beta" in said
 
 
+@pytest.mark.some(1)
 @pytest.mark.req("SK-19")
 @pytest.mark.parametrize(
     "form", ["skill", "table", *(pytest.param(form, marks=pytest.mark.full) for form in ("anton", "istota"))]

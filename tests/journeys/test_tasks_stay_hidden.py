@@ -101,6 +101,7 @@ def _look_once(ask: Ask, look: Step) -> Step:
     return look if len(ask.messages) == 1 else says("I don't know.")
 
 
+@pytest.mark.full
 def test_who_only_reads_over_rest_or_gets_the_practice_reads_no_answer(habitus: Habitus) -> None:
     token = open_people(habitus).add("eve", Role.VIEWER).token
     desks = Desks(habitus)

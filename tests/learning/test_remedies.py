@@ -109,6 +109,7 @@ def test_what_is_no_remedy_never_becomes_one(case: str) -> None:
     assert (told.lessons, told.candidates) == ((), ())
 
 
+@pytest.mark.full
 @pytest.mark.req("EL-10")
 def test_remedies_of_kinds_that_the_rules_were_not_written_for_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -41,6 +41,7 @@ async def test_words_come_as_they_are_made(model: ProviderModel) -> None:
     assert last.usage.cost is None
 
 
+@pytest.mark.full
 async def test_an_answer_without_room_for_its_end_says_so(model: ProviderModel) -> None:
     got = await answer(model, question("Tell me a long story.", max_tokens=4))
     assert (got.stop, got.usage.output_tokens) == (StopReason.LENGTH, 4)
@@ -52,6 +53,7 @@ class Draft(BaseModel):
     is_safe: bool
 
 
+@pytest.mark.full
 @pytest.mark.req("AG-03")
 async def test_even_a_model_that_understands_nothing_gives_the_shape(model: ProviderModel) -> None:
     """It does not know what a skill is; the server holds it to the schema while it writes."""

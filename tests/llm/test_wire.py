@@ -270,6 +270,7 @@ def dialect(request: pytest.FixtureRequest) -> Dialect:
     return DIALECTS[request.param]
 
 
+@pytest.mark.some(1)
 async def test_a_stream_becomes_words_calls_and_one_answer(dialect: Dialect, provider: FakeProvider) -> None:
     provider.gives(dialect.reply)
     async with opened(dialect, provider) as model:
@@ -421,6 +422,7 @@ ODD = [
 ]
 
 
+@pytest.mark.some(1)
 async def test_an_odd_event_is_a_fault_and_asked_again(dialect: Dialect, provider: FakeProvider) -> None:
     for number, event in enumerate(ODD, 1):
         body = b"event: content_block_delta\ndata: " + event + b"\n\n"

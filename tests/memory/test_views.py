@@ -371,6 +371,7 @@ def _encode_and_be_killed(make: Make, at: int, steps: Any) -> None:
     steps.value = killer.steps
 
 
+@pytest.mark.full
 @pytest.mark.req("SC-02", "ME-02")
 def test_killed_at_any_step_the_next_look_heals(
     make: Make, tmp_path: Path, embedder: WordLlama, is_thorough: bool

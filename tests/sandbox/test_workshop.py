@@ -66,6 +66,7 @@ async def test_schema_and_payload_may_come_as_json_text(workshop: Workshop) -> N
     assert tool.parameters == NUMBERS
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("change", "cause"),
     [

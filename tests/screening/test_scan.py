@@ -325,6 +325,7 @@ NASTY = st.sampled_from(
 )
 
 
+@pytest.mark.full
 @given(st.dictionaries(st.text(min_size=1, max_size=12), st.binary(max_size=400), max_size=3))
 @example({"a.py": b"\xff\xfe\x00", "SKILL.md": b"\xef\xbb\xbf<!--"})
 def test_no_bytes_make_it_fail(contents: dict[str, bytes]) -> None:

@@ -179,6 +179,7 @@ def test_what_is_supposed_is_found_as_if_it_were_so_and_nothing_of_it_is_kept(
         assert_alike(found, index.search(text))
 
 
+@pytest.mark.full
 def test_an_index_in_a_file_answers_as_the_rows_do(tmp_path: Path, counting: CountingEmbedder) -> None:
     engine = sql.create_engine(sql.sqlite_url(tmp_path / "search.db"))
     sql.metadata.create_all(engine)

@@ -145,6 +145,7 @@ LISTS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-03")
 def test_every_list_comes_in_pages_alike(api: TestClient, habitus: Habitus) -> None:
     furnish_with_life(habitus)

@@ -25,6 +25,7 @@ def packed(files: Iterable[tuple[str, str]]) -> dict[str, tuple[str, bytes]]:
     return {"file": ("many.zip", sent.getvalue())}
 
 
+@pytest.mark.some(1)
 @pytest.mark.req("SC-01", "SK-18")
 @pytest.mark.parametrize("path", ["f{0}.txt", "s/{0}/notes.txt", "s{0}/SKILL.md", "skill/f{0}.txt"])
 def test_too_many_files_are_refused_before_any_is_unpacked(

@@ -138,6 +138,7 @@ CHECKS = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-03", "SC-01")
 def test_no_request_that_fits_is_a_failure_of_the_server(
     app: ASGIApp, keys: Keys, habitus: Habitus, off_the_loop: None

@@ -15,6 +15,7 @@ from tests.web.test_pages import PAGES
 MOST_BYTES, MOST_NODES = 300_000, 5_000
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-02")
 @pytest.mark.parametrize(
     ("skills", "waiting", "on_map"), [(140, 55, 100), pytest.param(2000, 500, skill_map.MOST, marks=pytest.mark.full)]

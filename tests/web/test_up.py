@@ -99,6 +99,7 @@ async def test_the_link_signs_in_once_and_a_restart_signs_nobody_out(run_cli: Cl
         assert switched["skills"][0]["state"] == "disabled"
 
 
+@pytest.mark.full
 @pytest.mark.req("OP-01")
 def test_it_does_jobs_beside_the_page_unless_it_is_told_not_to(run_cli: Cli) -> None:
     id = json.loads(run_cli("jobs", "add", "index", "--json").out)["id"]
@@ -187,6 +188,7 @@ def test_it_stops_while_a_job_waits_for_a_model_and_the_next_one_does_it(
             assert list(events(stream.iter_lines()))[-1][0] == "done"
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-03")
 def test_a_request_that_a_kill_cut_off_is_done_once_when_it_is_sent_again(run_cli: Cli) -> None:
     assert run_cli("jobs", "add", "curate").code == 0
