@@ -2,7 +2,7 @@
 
 A fenced block below a line `<!-- run -->` is run: `python` and `sh` must exit with 0; in `console` every line after
 `$ ` is a command (`> ` continues it), and what follows must be its output. There a line `…` stands for any lines.
-The blocks of one page run in order, in one home.
+The blocks of one page run in order, in one home; `<!-- run in a new home -->` begins another.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ ROOT = Path(__file__).parents[2]
 _FENCE = re.compile(r"^( *)(`{3,}|~{3,})(.*?)^\1\2`*[ \t]*$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
-_MARKED = re.compile(r"^<!-- run -->\n```(?P<language>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+_MARKED = re.compile(
+    r"^<!-- run(?P<anew> in a new home)? -->\n```(?P<language>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+)
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?([+-]\d\d:\d\d)?")
 _CHANGE = re.compile(r"(?<=Undo: habitus undo )[0-9a-f]{8}\b|(?<=@user)#\d+\b")  # ids of changes, and in the archive
 
@@ -45,11 +47,12 @@ class Example:
 
     language: str
     text: str
+    is_anew: bool
 
 
 def _examples(page: Path) -> list[Example]:
     found = _MARKED.finditer(page.read_text(encoding="utf-8"))
-    return [Example(language=block["language"], text=block["text"]) for block in found]
+    return [Example(language=one["language"], text=one["text"], is_anew=bool(one["anew"])) for one in found]
 
 
 PAGES = _pages()
@@ -121,9 +124,9 @@ FIRST_READ = ("README", "first-skills", "models", "evidence")
     ids=_name,
 )
 def test_examples_run_and_print_what_is_shown(page: Path, tmp_path: Path, program: Path, python: str) -> None:
-    desk = Desk(person=tmp_path / "ana", program=program)
-    furnish(desk.person / ".habitus")
-    for example in _examples(page):
+    desk = _new_desk(tmp_path, program)
+    for number, example in enumerate(_examples(page)):
+        desk = _new_desk(tmp_path / str(number), program) if example.is_anew else desk
         match example.language:
             case "python":
                 desk.run([python, "-c", example.text])
@@ -133,6 +136,12 @@ def test_examples_run_and_print_what_is_shown(page: Path, tmp_path: Path, progra
                 _follow(desk, example.text)
             case unknown:
                 pytest.fail(f"Nobody knows how to run a block of {unknown}.")
+
+
+def _new_desk(folder: Path, program: Path) -> Desk:
+    desk = Desk(person=folder / "ana", program=program)
+    furnish(desk.person / ".habitus")
+    return desk
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -37,7 +37,7 @@ def test_the_types_of_the_public_names_are_those_of_the_code() -> None:
 @pytest.mark.full
 @pytest.mark.req("CL-07")
 def test_a_strict_check_of_the_example_of_a_loop_reads_no_more_than_the_public_types(tmp_path: Path) -> None:
-    guide = (ROOT / "docs" / "guides" / "own-loop.md").read_text(encoding="utf-8")
+    guide = (ROOT / "docs" / "guides" / "agents.md").read_text(encoding="utf-8")
     (example, *_) = re.findall(r"^<!-- run -->\n```python\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)
     (tmp_path / "loop.py").write_text(example, encoding="utf-8")
     options = ["--strict", "--config-file=", "--cache-dir", str(tmp_path), "--verbose", "loop.py"]

@@ -50,7 +50,8 @@ def _script(path: Path, tasks: int, rounds: int) -> str:
 
 def _commands() -> list[list[str]]:
     """The three of the guide, as a person would type them."""
-    guide = (Path(__file__).parents[2] / "docs" / "guides" / "improving.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "skills.md").read_text()
+    guide = page.partition("## Making a skill better")[2]
     found = [line.removeprefix("$ habitus ").split() for line in guide.splitlines() if line.startswith("$ habitus ")]
     assert [words[:2] for words in found] == [["skills", "improve"], ["skills", "improve"], ["review", "approve"]]
     return found

@@ -35,7 +35,7 @@ from tests.homes import furnish
 from tests.web.conftest import standing
 
 HOST = "127.0.0.1:8765"
-_PAGE = Path(__file__).parents[2] / "docs" / "guides" / "shared-database.md"
+_PAGE = Path(__file__).parents[2] / "docs" / "guides" / "operations.md"
 GUIDE = _PAGE.read_text("utf-8").partition("```sql\n")[2].partition("```")[0]
 
 

@@ -29,7 +29,7 @@ from tests.fake_provider import FakeProvider, Reply, fake_provider
 from tests.mcp.test_real_clients import answers
 
 ROOT = Path(__file__).parents[2]
-GUIDE = (ROOT / "docs" / "guides" / "own-loop.md").read_text(encoding="utf-8")
+GUIDE = (ROOT / "docs" / "guides" / "agents.md").read_text(encoding="utf-8")
 QUESTION = "What time is it, in tea time?"
 MOST_LINES = 12
 
@@ -120,7 +120,7 @@ options = ClaudeAgentOptions(model="claude-sonnet-4-5", permission_mode="bypassP
 
 def example(heading: str) -> str:
     """The code of a section of the guide."""
-    (section,) = re.findall(rf"^### {re.escape(heading)}\n(.*?)(?=^##)", GUIDE, re.MULTILINE | re.DOTALL)
+    (section,) = re.findall(rf"^#### {re.escape(heading)}\n(.*?)(?=^##)", GUIDE, re.MULTILINE | re.DOTALL)
     (code,) = re.findall(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
     return str(code)
 
