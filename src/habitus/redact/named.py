@@ -8,16 +8,19 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from habitus.redact.shapes import MARKER, is_sample, marker
+from habitus.redact.shapes import MARKER, ascii_letters, is_sample, marker
 
 _PASSWORDS = ("password", "passwd", "passphrase", "pwd")
 _TOKENS = ("secret", "token", "credential", "apikey", "api_key", "api-key", "api key")
 _KEYS = ("key", "auth", "session_id", "sessionid", "cookie")
 # Without the first letter where that may be a capital: finding twenty words is much faster than one pattern for them.
-_STEMS = (
-    *("assw", "ASSW", "assphrase", "ASSPHRASE", "wd", "WD", "ecret", "ECRET", "oken", "OKEN", "redential", "REDENTIAL"),
-    *("key", "Key", "KEY", "uth", "UTH", "ession", "ESSION", "ookie", "OOKIE"),
-)
+_STEMS = {
+    **{
+        small: frozenset({small, small.upper()})
+        for small in ("assw", "assphrase", "wd", "ecret", "oken", "redential", "uth", "ession", "ookie")
+    },
+    "key": frozenset({"key", "Key", "KEY"}),
+}
 # Quotes may be escaped, more than once; YAML may begin the value on the next line; a list may name it before it.
 _ASSIGNED = re.compile(
     r"(?P<end>[A-Za-z0-9_]{0,24})(?:\\{0,7}[\"'\])`]){0,2}"
@@ -116,11 +119,14 @@ def _closing(text: str, start: int, slashes: int, quote: str) -> int:
 
 
 def _stems(text: str, since: int) -> Iterator[tuple[str, int]]:
-    for stem in _STEMS:
-        start = text.find(stem, since)
+    lowered = ascii_letters(text).lower()  # in which each letter has its place
+    for small, spellings in _STEMS.items():
+        start = lowered.find(small, since)
         while start >= 0:
-            yield stem, start
-            start = text.find(stem, start + len(stem))
+            stem = text[start : start + len(small)]
+            if stem in spellings:
+                yield stem, start
+            start = lowered.find(small, start + len(small))
 
 
 def _name_start(text: str, position: int) -> int:

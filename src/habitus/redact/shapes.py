@@ -19,12 +19,36 @@ def marker(kind: str) -> str:
 
 
 def without_shapes(text: str, counts: Counter[str]) -> str:
-    for shape in _SHAPES:
+    plain = ascii_letters(text)
+    words = _long_words(plain)
+    for shape in _SHAPES if words else _LONGER_SHAPES:
+        where = words if shape.is_one_word else plain
         for literal in shape.literals:
-            if literal in text:
-                text = shape.taken_out(text, counts)
+            if literal in where:
+                clean = shape.taken_out(text, counts, words)
+                if clean is not text:
+                    text, plain = clean, ascii_letters(clean)
+                    words = _long_words(plain)
                 break
     return text
+
+
+def ascii_letters(text: str) -> str:
+    """The text with a question mark for every letter beyond ASCII, which is searched much faster for what has none."""
+    return text if text.isascii() else text.encode("ascii", "replace").decode("ascii")
+
+
+def _long_words(plain: str) -> str:
+    """The words that are long enough for a key, without what stands between them: a small part of most texts."""
+    marked = plain.encode("ascii").translate(_IN_WORDS)
+    found = []
+    start = marked.find(_LONG)
+    while start >= 0:
+        end = marked.find(b" ", start)
+        end = len(plain) if end < 0 else end
+        found.append(plain[start:end])
+        start = marked.find(_LONG, end)
+    return " ".join(found)
 
 
 _SAMPLE_WORDS = re.compile(r"(?i)example|placeholder|your[_-]|changeme")
@@ -45,9 +69,12 @@ class _Shape:
     kind: str
     literals: tuple[str, ...]  # one of them must be in the text: a fast way to say no
     pattern: str  # a group, if it has one, is what stays
+    is_one_word: bool = False  # all that it matches, and looks back at, is in one of the long words
 
-    def taken_out(self, text: str, counts: Counter[str]) -> str:
+    def taken_out(self, text: str, counts: Counter[str], words: str) -> str:
         pattern = _compiled(self.pattern)
+        if self.is_one_word and not pattern.search(words):
+            return text
 
         def replacement(found: re.Match[str]) -> str:
             kept = found[1] if pattern.groups else ""
@@ -58,6 +85,14 @@ class _Shape:
 
         return pattern.sub(replacement, text)
 
+
+def _table_letters(more: str) -> bytes:
+    """A table that leaves `x` where a letter, a digit or one of these stands, and a space elsewhere."""
+    return bytes(120 if byte < 128 and (chr(byte).isalnum() or chr(byte) in more) else 32 for byte in range(256))
+
+
+_IN_WORDS = _table_letters("_-.+/=%:\\~")
+_LONG = b"x" * 15  # the shortest key: `xapp-` and ten more
 
 _compiled = functools.cache(re.compile)  # most texts need none of them, and no process all
 
@@ -73,9 +108,10 @@ def _key(kind: str, prefix: str, rest: str) -> _Shape:
     """
     literal, prefix = prefix, re.escape(prefix)
     if literal.startswith("gh") or (len(literal) > 4 and not literal.isalnum()):
-        return _Shape(kind, (literal,), prefix + rest)
+        return _Shape(kind, (literal,), prefix + rest, is_one_word=True)
     escaped = "".join(f"|(?<={escape}{prefix})" for escape in _ESCAPES)
-    return _Shape(kind, (literal,), rf"{prefix}(?:(?<![A-Za-z0-9_-]{prefix}){escaped}){rest}")
+    whole = rf"{prefix}(?:(?<![A-Za-z0-9_-]{prefix}){escaped}){rest}"
+    return _Shape(kind, (literal,), whole, is_one_word=True)
 
 
 def _after(kind: str, words: tuple[str, ...], pattern: str) -> _Shape:
@@ -157,3 +193,4 @@ _SHAPES = (
         "basic", ("curl ",), r"(curl [^\n]{0,200}?-u ?['\"]?[A-Za-z0-9_.@-]{1,64}:)(?![0-9]{1,8}\b)[^\s'\"\[]{4,128}"
     ),
 )
+_LONGER_SHAPES = tuple(shape for shape in _SHAPES if not shape.is_one_word)

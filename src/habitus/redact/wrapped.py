@@ -18,10 +18,12 @@ Redact = Callable[[str], tuple[str, Counter[str]]]  # the text without secrets, 
 _PERCENT = re.compile(r"%[0-9A-Fa-f]{2}")
 _NOT_IN_URLS = re.compile(r"[\s\"'<>\\`]")
 _ESCAPE = re.compile(r"\\{1,7}(?:u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2})|&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[a-z]{2,8});")
+_FIRST_ESCAPES = {"\\": re.compile(r"\\[ux][0-9A-Fa-f]{2}"), "&": re.compile(r"&(?:#[0-9xX]|[a-z]{2,8};)")}
 _NOT_IN_WORDS = re.compile(r"[\s\"'<>`]")
 _HEX = re.compile(r"(?<![0-9A-Za-z])(?:[0-9A-Fa-f]{2}){16,}+(?![0-9A-Za-z])")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{16,}+(?:(?:\r?\n|\\{1,7}n)[A-Za-z0-9+/_-]{16,}+)*+={0,2}")
 _ASCII_FIRST = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdef")  # of four letters, where the first byte is ASCII
+_SIXTEEN = b"x" * 16
 _BREAKS = re.compile(r"(\r?\n|\\{1,7}n)")
 _LOGIN = re.compile(r"[A-Za-z0-9._@+-]{0,64}:(?!/)(?=[!-~]*[0-9])(?=[!-~]*[A-Za-z])[!-~]{6,256}\s?")
 
@@ -51,7 +53,7 @@ def without_percents(text: str, counts: Counter[str], redact: Redact) -> str:
 
 def without_escapes(text: str, counts: Counter[str], redact: Redact) -> str:
     """Of a word with escapes in it only the part that holds the secret goes, so that JSON stays JSON."""
-    if ("\\" not in text and "&" not in text) or not _ESCAPE.search(text):
+    if not any(first in text and escape.search(text) for first, escape in _FIRST_ESCAPES.items()):
         return text
     pieces: list[str] = []
     done = 0
@@ -137,16 +139,21 @@ def without_base64(text: str, counts: Counter[str], redact: Redact) -> str:
         return marker(kind) if kind else part
 
     marked, pieces, done = _marked(text, _IN_BASE64), list[str](), 0
-    start = marked.find(b"x" * 16)
+    start = marked.find(_SIXTEEN)
     while start >= 0:
         found = _BASE64.match(text, start)
         assert found is not None  # it begins with so many of its letters
-        clean = replacement(found[0])
+        clean = replacement(found[0]) if _may_be_text(found[0]) else found[0]
         if clean != found[0]:
             pieces += [text[done:start], clean]
             done = found.end()
-        start = marked.find(b"x" * 16, found.end())
+        start = marked.find(_SIXTEEN, found.end())
     return "".join([*pieces, text[done:]]) if pieces else text
+
+
+def _may_be_text(encoded: str) -> bool:
+    """Whether it may hold a text by its first letters, or has lines, each of which may."""
+    return _ASCII_FIRST.issuperset(encoded[:16:4]) or "\n" in encoded or "\\" in encoded
 
 
 def _kind_inside(encoded: str, redact: Redact) -> str:

@@ -19,6 +19,7 @@ from habitus.search.weights import Unavailable
 Vectors = NDArray[np.float32]
 
 ALL_WORDS = 10_000  # more than any request has
+_KNOWN_AT_MOST = 40_000
 
 log = logging.getLogger(__name__)
 
@@ -74,8 +75,7 @@ class WordLlama:
         where = directory or _find_wordllama()
         self._tokens = _tokenizer(where / "tokenizers" / "l2_supercat_tokenizer_config.json")
         self._table = _table(where / "weights" / "l2_supercat_256.safetensors")
-        marked = self._tokens.get_vocab().items()
-        self._whole_words = {token[1:]: id for token, id in marked if token.startswith("▁") and len(token) > 1}
+        self._known = {" ": [self._tokens.token_to_id("▁")]}  # words with a space before them, as tokens
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         return unit(self.words([readable(text) for text in texts]))
@@ -86,23 +86,28 @@ class WordLlama:
         # A few hundred texts at a time keep the gathered token vectors small.
         for start in range(0, len(found), 256):
             batch = found[start : start + 256]
-            rows = [row for row, ids in enumerate(batch, start) if ids]
-            if rows:
-                lengths = np.array([len(found[row]) for row in rows])
-                tokens = self._table[np.concatenate([found[row] for row in rows])].astype(np.float32)
-                vectors[rows] = np.add.reduceat(tokens, np.cumsum(lengths) - lengths, axis=0)
+            different, back = np.unique(np.array([id for ids in batch for id in ids], np.int32), return_inverse=True)
+            tokens = self._table[different].astype(np.float32)[back]
+            end = 0
+            for row, ids in enumerate(batch, start):
+                begin, end = end, end + len(ids)
+                np.add.reduce(tokens[begin:end], axis=0, out=vectors[row])
         return vectors
 
     def _token_ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """Most single words are one token, and looking that up is ten times faster than tokenizing."""
-        known = [self._whole_words.get(text) for text in texts]
-        rest = [text for text, id in zip(texts, known, strict=True) if id is None]
+        """No token reaches over the end of a word, so that a word is tokenized once, however many texts have it."""
+        if len(self._known) >= _KNOWN_AT_MOST:
+            self._known = {" ": self._known[" "]}
+        spaced = [f" {text}".replace("▁", " ") if text else "" for text in texts]  # the tokenizer's spelling of a space
+        known, cut = self._known, [_WORDS.findall(text) for text in spaced]
+        new = list({word for words in cut for word in words}.difference(known))
         # Waking the library's threads costs more than a few texts do.
-        if len(rest) <= 64:
-            encoded = iter([self._tokens.encode(text, add_special_tokens=False) for text in rest])
+        if len(new) <= 64:
+            encoded = [self._tokens.encode(word[1:], add_special_tokens=False) for word in new]
         else:
-            encoded = iter(self._tokens.encode_batch(rest, add_special_tokens=False))
-        return [next(encoded).ids if id is None else [id] for id in known]
+            encoded = self._tokens.encode_batch([word[1:] for word in new], add_special_tokens=False)
+        known |= {word: found.ids for word, found in zip(new, encoded, strict=True)}
+        return [[id for word in words for id in known[word]] for words in cut]
 
 
 def unit(vectors: Vectors) -> Vectors:
@@ -125,6 +130,7 @@ def static_embedder() -> WordLlama:
     return WordLlama()
 
 
+_WORDS = re.compile(r" +[^ ]*")  # each with the spaces before it, of which the tokenizer adds the first itself
 _SEPARATORS = re.compile(r"[_\-./:]+")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 

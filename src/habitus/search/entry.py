@@ -35,10 +35,12 @@ _EXCLUDES = re.compile(
     re.I,
 )
 _EXCLUDES_BELOW = re.compile(
-    r"^#{1,4}[ \t]*(?:(?:do not|don['’]t) use|when not to|not (?:for|when)|out of scope)[^\n]*\n"
+    r"#(?<=^#)#{0,3}[ \t]*(?:(?:do not|don['’]t) use|when not to|not (?:for|when)|out of scope)[^\n]*\n"
     r"((?:(?!#{1,4}[ \t])[^\n]*\n)*)",
     re.I | re.M,
 )
+
+_EXCLUDING = ("not", "don", "never", "skip", "不")
 
 Codes = NDArray[np.uint32]
 Vector = NDArray[np.float32]
@@ -64,7 +66,8 @@ class IndexEntry:
         return self.codes[len(self.codes) - self.lengths[-1] :]
 
 
-def encode(document: Document) -> IndexEntry:
+def encode(document: Document, content_digest: str = "") -> IndexEntry:
+    """`content_digest` is the document's, where it is known already."""
     tags = " , ".join(document.tags)
     texts = (document.name, document.cue, tags, document.description, document.body[:_LONGEST_BODY])
     fields = [codes(text) for text in texts]
@@ -73,7 +76,7 @@ def encode(document: Document) -> IndexEntry:
     others = [word for word in content_words(" ".join(texts[1:4])) if word not in of_name]
     return IndexEntry(
         id=document.id,
-        digest=digest(document),
+        digest=content_digest or digest(document),
         meaning=text_digest(meaning_of(document)),
         codes=np.frombuffer(b"".join(fields), dtype=np.uint32),
         lengths=tuple(len(field) // 4 for field in fields),
@@ -90,12 +93,20 @@ def _intern_words(words: tuple[str, ...]) -> tuple[str, ...]:
 
 def _excluded_terms(document: Document, texts: tuple[str, ...]) -> list[bytes]:
     """The terms of each kind of exclusion that name, cue, tags and the rest of the description do not have."""
-    excluded = " ".join(found[0] for found in _EXCLUDES.finditer(document.description))
+    described = document.description
+    excluded = " ".join(found[0] for found in _EXCLUDES.finditer(described)) if _may_exclude(described) else ""
     below = " ".join(found[1] for found in _EXCLUDES_BELOW.finditer(texts[4]))
     if not excluded and not below:
         return [b"", b""]
     kept = _different(" ".join([*texts[:3], _EXCLUDES.sub(" ", document.description)]))
     return [np.setdiff1d(_different(text), kept).tobytes() for text in (excluded, below)]
+
+
+def _may_exclude(description: str) -> bool:
+    """Whether a word is there without which nothing is excluded: most descriptions have none, and a pattern is slow."""
+    said = description.lower()
+    is_sent_elsewhere = "for " in said and "-" in said and (" see " in said or " use " in said)
+    return is_sent_elsewhere or any(word in said for word in _EXCLUDING)
 
 
 def _different(text: str) -> Codes:

@@ -8,7 +8,7 @@ file with the same content, which is mapped instead of building it from the rows
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -98,16 +98,17 @@ class Index(Searcher):
         """
         newest = {document.id: document for document in documents}
         with self._hold_lock(look=look, mend=False):
-            changed = [document for id, document in newest.items() if self._corpus.digest(id) != digest(document)]
+            digests = {id: digest(document) for id, document in newest.items()}
+            changed = [newest[id] for id, now in digests.items() if self._corpus.digest(id) != now]
         for start in range(0, len(changed), _AT_A_TIME):
-            self._write(changed[start : start + _AT_A_TIME])
+            self._write(changed[start : start + _AT_A_TIME], digests)
         if look:
             forget_codes()
             self._look(mend=False)
         return len(changed)
 
-    def _write(self, documents: Sequence[Document]) -> None:
-        items = [(document, encode(document)) for document in documents]
+    def _write(self, documents: Sequence[Document], digests: Mapping[str, str]) -> None:
+        items = [(document, encode(document, digests.get(document.id, ""))) for document in documents]
         vectors = self._new_vectors({entry.meaning: meaning_of(document) for document, entry in items})
         with sql.writing(self._engine) as connection:
             generation = store.next_generation(connection, self._space.collection)
@@ -262,7 +263,7 @@ class Index(Searcher):
         with sql.reading(self._engine) as connection:
             documents = store.read_documents(connection, self._space.collection, ids)
         for start in range(0, len(documents), _AT_A_TIME):
-            self._write(documents[start : start + _AT_A_TIME])
+            self._write(documents[start : start + _AT_A_TIME], {})
         vectors = self._new_vectors({past.digest: past.text for past in requests})
         with sql.writing(self._engine) as connection:
             generation = store.next_generation(connection, self._space.collection)

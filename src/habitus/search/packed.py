@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from habitus.files import put_in_place
+from habitus.files import ASIDE, put_in_place
 from habitus.search import calibration
 from habitus.search.embedding import Embedder, Vectors
 from habitus.search.entry import FIELDS, Codes, IndexEntry
@@ -33,6 +33,7 @@ WordIds = NDArray[np.int32]
 _FORMAT = 1
 _HEAD, _ALIGNED, _PIECE = 64, 64, 1 << 20
 _AT_A_TIME = 500
+_LONGEST_WRITE = 3600  # seconds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -164,6 +165,14 @@ def write_packed(path: Path, packed: Packed, embedder: Embedder) -> None:
         path.parent.mkdir(exist_ok=True, mode=0o700)
         with put_in_place(path, durable=False) as aside:
             _write(aside, packed, embedder)
+        _drop_leftovers(path)
+
+
+def _drop_leftovers(path: Path) -> None:
+    """Let go of what those left who were killed while they wrote; a younger one may still be at it."""
+    for left in path.parent.glob(f"{ASIDE}*"):
+        if left.stat().st_mtime < path.stat().st_mtime - _LONGEST_WRITE:
+            left.unlink(missing_ok=True)
 
 
 def _write(aside: Path, packed: Packed, embedder: Embedder) -> None:
