@@ -85,7 +85,7 @@ class Notebook(Format):
 _DIARY = '''
 from habitus.learning.transcripts.model import TranscriptDraft
 from habitus.learning.transcripts.lines import objects
-from habitus.learning.transcripts.results import came_to
+from habitus.learning.transcripts.model import came_to
 from collections import Counter
 
 SOURCE = "diary"

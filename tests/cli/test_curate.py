@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.learning.acc.lessons import RULES as RULES_OF_DETECTORS
+from habitus.learning.detectors.rules import RULES as RULES_OF_DETECTORS
 from habitus.llm.model import Returned
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.memory.model import Draft, Evidence, Kind, Producer, Scope

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from habitus.app.growth.improvable import open_ledger
-from habitus.learning.improve.ledger import KeptRollout
-from habitus.learning.improve.split import Side
+from habitus.learning.improve_ledger import KeptRollout, Side
 from habitus.skills.trees import TASKS_FILE
 from habitus.tasks.checks import Called, Matches, Validator
 from habitus.tasks.files import write_tasks

@@ -14,7 +14,7 @@ import pytest
 
 from habitus.errors import ToolFailed
 from habitus.files import file_of
-from habitus.learning.acc.signatures import signature
+from habitus.learning.detectors.error_signatures import signature
 from habitus.learning.transcripts import detection
 from habitus.redact import Redactor
 from habitus.screening.admission import objection

@@ -11,8 +11,7 @@ import pytest
 
 from habitus.app import Habitus, read_settings
 from habitus.app.growth.improvable import open_ledger
-from habitus.learning.improve.ledger import LOST, KeptRollout
-from habitus.learning.improve.split import Side
+from habitus.learning.improve_ledger import LOST, KeptRollout, Side
 from habitus.skills.trees import TASKS_FILE
 from habitus.tasks.checks import Matches
 from habitus.tasks.files import write_tasks

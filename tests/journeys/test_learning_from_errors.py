@@ -15,7 +15,7 @@ from habitus.agent.stream import Nudged
 from habitus.app import Habitus, read_settings
 from habitus.app.growth.learning import open_learner
 from habitus.events import OutcomeKind
-from habitus.learning.acc.lessons import RULES
+from habitus.learning.detectors.rules import RULES
 from habitus.llm.model import Asked, Text
 from habitus.llm.scripted import Script, ScriptedModel, calls, hangs, says
 from habitus.memory.model import Producer

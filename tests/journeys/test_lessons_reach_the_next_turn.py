@@ -11,7 +11,7 @@ import pytest
 
 from habitus.agent.stream import Nudged
 from habitus.app import Habitus, read_settings
-from habitus.learning.acc.lessons import RULES
+from habitus.learning.detectors.rules import RULES
 from habitus.llm.model import Ask
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.memory.model import Kind, Producer, Scope

@@ -16,7 +16,7 @@ from habitus.app.growth.solving import solve, throw_away_home
 from habitus.app.library.tasks import keep_tasks
 from habitus.app.operation.people import Role, open_people
 from habitus.files import file_of
-from habitus.learning.improve.split import Side
+from habitus.learning.improve_ledger import Side
 from habitus.llm.model import Ask
 from habitus.llm.scripted import ScriptedModel, Step, calls, says
 from habitus.skills.model import Skill

@@ -10,8 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.learning.budget import Spending
-from habitus.learning.cerebellum import MOST_TRIES, Cerebellum
-from habitus.learning.post_mortem import LONGEST, MOST_CELLS, MOST_LESSONS, cells_as_json, check_lessons
+from habitus.learning.post_mortem import (
+    LONGEST,
+    MOST_CELLS,
+    MOST_LESSONS,
+    MOST_TRIES,
+    Cerebellum,
+    cells_as_json,
+    check_lessons,
+)
 from habitus.llm.model import Ask, Asked, ProviderFault, Text
 from habitus.llm.scripted import Script, ScriptedModel, hangs, says
 from habitus.memory.model import MEDIUM, Draft, Evidence, Producer

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.events import Event, EventKind, event, tool_called, tool_returned
-from habitus.learning.acc import DETECTORS, detect
-from habitus.learning.acc.lessons import RULES
+from habitus.learning.detectors import DETECTORS, detect
+from habitus.learning.detectors.rules import RULES
 from habitus.memory.model import Kind
 
 SOURCE_ORDER = [

@@ -36,6 +36,6 @@ def test_the_first_example_fits_in_ten_lines() -> None:
 
 
 def test_the_guide_names_every_detector() -> None:
-    from habitus.learning import acc
+    from habitus.learning import detectors
 
-    assert re.findall(r"^\| `(\w+)` \|", SECTION, re.MULTILINE) == list(acc.DETECTORS)
+    assert re.findall(r"^\| `(\w+)` \|", SECTION, re.MULTILINE) == list(detectors.DETECTORS)

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from habitus.learning.acc import ACC, DETECTORS, EventKind, Mode, detect, tool_called, tool_returned
-from habitus.learning.acc.lessons import PRECEDENCE, RULES
+from habitus.learning.detectors import ACC, DETECTORS, EventKind, Mode, detect, tool_called, tool_returned
+from habitus.learning.detectors.rules import PRECEDENCE, RULES
 
 
 def fail(acc: ACC, tool: str = "save", error: str = "disk full") -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from habitus.events import OK, Event, EventKind, TurnEnded, event, tool_called, tool_returned
-from habitus.learning.acc.lessons import RULES
-from habitus.learning.cerebellum import Cerebellum
+from habitus.learning.detectors.rules import RULES
 from habitus.learning.observer import Learner
+from habitus.learning.post_mortem import Cerebellum
 from habitus.llm.model import ProviderFault
 from habitus.llm.scripted import Script, ScriptedModel, hangs, says
 from habitus.memory.model import HIGH, Draft, Evidence, Producer

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from habitus.events import tool_called, tool_returned
 from habitus.learning.remedies import wording
 from habitus.learning.remedies.alignment import Ending, align_failure
-from habitus.learning.remedies.calls import Call
-from habitus.learning.remedies.commands import commands
+from habitus.learning.remedies.calls import Call, commands
 from habitus.learning.remedies.findings import Findings, findings
 from habitus.learning.remedies.sessions import SessionReader
 from habitus.learning.transcripts.model import Said, Stop, TranscriptTurn

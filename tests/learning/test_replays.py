@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from habitus.learning import acc
+from habitus.learning import detectors
 
 OURS = sorted((Path(__file__).parent.parent / "replays").glob("*.json"))
 BENCH_DATA = os.environ.get("HABITUS_BENCH_DATA", "")
@@ -21,10 +21,10 @@ PUBLIC = {
 }
 
 
-def load(rows: list[dict[str, object]]) -> list[acc.Event]:
+def load(rows: list[dict[str, object]]) -> list[detectors.Event]:
     return [
-        acc.Event(
-            kind=acc.EventKind(str(row["kind"])),
+        detectors.Event(
+            kind=detectors.EventKind(str(row["kind"])),
             detail=row["detail"],  # type: ignore[arg-type]  # JSON objects
             severity=int(str(row["severity"])),
             round_idx=int(str(row["round_idx"])),
@@ -37,7 +37,7 @@ def load(rows: list[dict[str, object]]) -> list[acc.Event]:
 @pytest.mark.parametrize("path", OURS, ids=lambda path: path.stem)
 def test_recorded_turn_gives_exactly_its_lessons(path: Path) -> None:
     recording = json.loads(path.read_text())
-    lessons = acc.detect(load(recording["events"]))
+    lessons = detectors.detect(load(recording["events"]))
     assert [
         {"detector": lesson.detector, "kind": lesson.kind.value, "rule": lesson.rule} for lesson in lessons
     ] == recording["expected"]
@@ -47,7 +47,7 @@ def test_recorded_turn_gives_exactly_its_lessons(path: Path) -> None:
 
 @pytest.mark.req("EL-09")
 def test_every_detector_has_a_recording() -> None:
-    assert {path.stem.split(".")[0] for path in OURS} == {*acc.DETECTORS, "clean"}
+    assert {path.stem.split(".")[0] for path in OURS} == {*detectors.DETECTORS, "clean"}
 
 
 @pytest.mark.req("EL-09")
@@ -55,16 +55,16 @@ def test_every_detector_has_a_recording() -> None:
 @pytest.mark.parametrize("name", PUBLIC)
 def test_public_recording_fires_its_detectors(name: str) -> None:
     recording = json.loads((Path(BENCH_DATA) / "acc_replays" / f"{name}.json").read_text())
-    assert [lesson.detector for lesson in acc.detect(load(recording))] == PUBLIC[name]
+    assert [lesson.detector for lesson in detectors.detect(load(recording))] == PUBLIC[name]
 
 
 @pytest.mark.req("EL-02")
-@pytest.mark.parametrize("kind", acc.EventKind)
-def test_every_kind_is_read_by_a_detector(kind: acc.EventKind) -> None:
+@pytest.mark.parametrize("kind", detectors.EventKind)
+def test_every_kind_is_read_by_a_detector(kind: detectors.EventKind) -> None:
     """Leaving out the events of a kind changes what some recording teaches."""
     streams = [load(json.loads(path.read_text())["events"]) for path in OURS]
     assert any(
-        [lesson.detector for lesson in acc.detect(stream)]
-        != [lesson.detector for lesson in acc.detect([event for event in stream if event.kind is not kind])]
+        [lesson.detector for lesson in detectors.detect(stream)]
+        != [lesson.detector for lesson in detectors.detect([event for event in stream if event.kind is not kind])]
         for stream in streams
     )

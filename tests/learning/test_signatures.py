@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.learning.acc import signature
+from habitus.learning.detectors import signature
 
 GOLDEN = [
     # numbers

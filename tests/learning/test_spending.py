@@ -12,7 +12,7 @@ import pytest
 
 from habitus import sql
 from habitus.learning.budget import CapReached, Spending, Spent
-from habitus.learning.cerebellum import Cerebellum
+from habitus.learning.post_mortem import Cerebellum
 from habitus.llm.model import Answer, Answered, ProviderFault, StopReason, Usage
 from habitus.llm.scripted import ScriptedModel, hangs, says
 from habitus.redact import PATTERNS_ONLY

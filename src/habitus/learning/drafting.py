@@ -1,10 +1,13 @@
-"""Drafting a skill from the work of a conversation: the recent cells and messages in, one skill out."""
+"""Drafting a skill from the work of a conversation, or the code of one from its procedure and its recorded uses:
+material in, one skill or one program out that a trial decides about.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from pydantic import BaseModel, Field
 
@@ -55,7 +58,9 @@ async def draft_skill(
         raise Invalid("There is nothing to save yet.", mend="Do some work first, then save how it is done.")
     if hint.strip():
         material += f"\n\n# What the person wants kept\n\n{redactor.redact(hint.strip()).text}"
-    draft = await ask_within(model, SkillDraft, system=_prompt(), record=material, room=_ROOM, patience_s=patience_s)
+    draft = await ask_within(
+        model, SkillDraft, system=_skill_prompt(), record=material, room=_ROOM, patience_s=patience_s
+    )
     return _skill(draft, is_taken, redactor)
 
 
@@ -128,5 +133,33 @@ def _shorten(text: str) -> str:
 
 
 @cache
-def _prompt() -> str:
+def _skill_prompt() -> str:
     return files("habitus.learning").joinpath("prompts", "draft-skill.md").read_text("utf-8").strip()
+
+
+class CodeDraft(BaseModel):
+    """What a model is asked for; the descriptions are its instructions."""
+
+    description: str = Field(default="", description="What it does and when to call it, in one sentence.")
+    parameters: dict[str, Any] = Field(
+        default_factory=lambda: {"type": "object"}, description="JSON Schema (type object) of its arguments."
+    )
+    code: str = Field(default="", description="The whole Python program; empty if no program can do it alone.")
+    payload: dict[str, Any] = Field(
+        default_factory=dict, description="Arguments of one recorded use, which the program is tried with."
+    )
+    dependencies: list[str] = Field(
+        default_factory=list, description="Packages it needs beside the standard library; none is best."
+    )
+
+
+async def draft_code(model: BudgetedModel, material: str, *, refused: str = "", redactor: Redactor) -> CodeDraft:
+    """`refused` says why an earlier draft did not pass its trial. Faults of the model and the cap go through."""
+    again = f"\n\n# An earlier draft was not accepted\n\n{refused}" if refused else ""
+    record = redactor.redact(f"{material}{again}").text
+    return await ask_within(model, CodeDraft, system=_code_prompt(), record=record, room=_ROOM)
+
+
+@cache
+def _code_prompt() -> str:
+    return files("habitus.learning").joinpath("prompts", "draft-code.md").read_text("utf-8").strip()

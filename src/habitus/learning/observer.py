@@ -8,11 +8,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from habitus.events import Event, EventKind, TurnEnded
-from habitus.learning.acc.detectors import detect
-from habitus.learning.acc.lessons import Lesson, collapse
-from habitus.learning.acc.monitor import ACC, Mode
-from habitus.learning.acc.signatures import signature
-from habitus.learning.cerebellum import CONSOLIDATION, Cerebellum, Waiting
+from habitus.learning.detectors.error_signatures import signature
+from habitus.learning.detectors.monitor import ACC, Mode
+from habitus.learning.detectors.rules import Lesson, collapse, detect
+from habitus.learning.post_mortem import CONSOLIDATION, Cerebellum, Waiting
 from habitus.learning.remedies.calls import Call, calls
 from habitus.memory.model import HIGH, Draft, Encoded, Evidence, Producer, Scope, Status
 from habitus.redact import PATTERNS_ONLY, Redactor

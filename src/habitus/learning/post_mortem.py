@@ -1,25 +1,32 @@
-"""The post-mortem: what a model has to say about cells that went otherwise than their authors declared."""
+"""The Cerebellum and its post-mortem: learns from single cells and calls, by comparing what was declared with what
+happened, and from what a model has to say about those that went otherwise.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 
 from pydantic import BaseModel, Field
 
+from habitus.events import Event, EventKind
 from habitus.learning.asking import PATIENCE_S, ask_within
-from habitus.learning.budget import BudgetedModel
+from habitus.learning.budget import Budget, BudgetedModel, CapReached, Spending
+from habitus.learning.detectors.error_signatures import signature
+from habitus.llm.model import Model, NoUsableAnswer, ProviderFault
+from habitus.memory.model import SCRATCHPAD, Draft, Encoded, Evidence, Kind, Producer, Scope
 from habitus.redact import MARKER, Redactor
-from habitus.sandbox.model import Cell
+from habitus.sandbox.model import Cell, Stop
 from habitus.text import tokens
 
 log = logging.getLogger(__name__)
-
 MOST_LESSONS = 3
 MOST_CELLS = 12  # in one call
 ROOM = 800  # tokens of an answer; three sentences need a fifth of that
@@ -148,3 +155,173 @@ def _objection(text: str, said: set[tuple[str, ...]]) -> str:
 def _runs(text: str) -> set[tuple[str, ...]]:
     words = re.findall(r"\w+", text.lower())
     return {tuple(words[at : at + COPIED_WORDS]) for at in range(len(words) - COPIED_WORDS + 1)}
+
+
+CONSOLIDATION = "consolidation"  # the source of what is learned from errors
+MOST_TRIES = 3  # a cell that three calls made nothing of is let go
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Waiting:
+    """A cell that waits for its post-mortem; a failed call of another tool is one, too, under that tool's name."""
+
+    cell: Cell
+    topic: str = SCRATCHPAD
+    tries: int = 0
+
+
+class Cerebellum:
+    """Watches the cells of one session. A clean cell costs nothing; the others are looked at once, after the turn.
+
+    Without a model it learns nothing. A cell that a person stopped teaches nothing either.
+    """
+
+    def __init__(
+        self,
+        model: Model | None,
+        encode: Callable[[Draft], Encoded],
+        *,
+        spending: Spending,
+        redactor: Redactor,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self._model = model
+        self._encode = encode
+        self._spending = spending
+        self._redactor = redactor
+        self._patience_s = patience_s
+        self._turn: deque[Waiting] = deque(maxlen=MOST_CELLS)
+        self._earlier: deque[Waiting] = deque(maxlen=MOST_CELLS)  # whose call failed
+        self._unstored: deque[Draft] = deque(maxlen=MOST_CELLS)
+        self._calls: dict[str, Cell] = {}  # that have not returned, as cells, by their ids
+        self.executed_count = 0
+
+    def on_pre_execute(self, cell: Cell) -> None:
+        self.executed_count += 1
+
+    def on_post_execute(self, cell: Cell) -> None:
+        if self._model is not None and _teaches(cell):
+            self._turn.append(Waiting(cell=cell))
+
+    def on_event(self, event: Event) -> None:
+        """A call of any tool: what it was meant to do is what was declared, or its name with its arguments."""
+        detail = {key: str(value) for key, value in event.detail.items()}
+        id, name = detail.get("id", ""), detail.get("name", "")
+        if not id or name == SCRATCHPAD or self._model is None:
+            return
+        if event.kind is EventKind.TOOL_CALL:
+            written = f"{name}({detail.get('args_summary', '')})"
+            self._calls[id] = Cell(code=written, description=detail.get("intent", "") or written)
+        elif event.kind is EventKind.TOOL_RESULT:
+            cell = self._calls.pop(id, None)
+            if cell is not None and event.detail.get("success") is False:
+                self._turn.append(Waiting(cell=replace(cell, error=detail.get("error", "")), topic=name))
+
+    @property
+    def buffered_count(self) -> int:
+        return len(self._turn) + len(self._earlier)
+
+    @property
+    def is_turn_clean(self) -> bool:
+        return not self._turn
+
+    def reset(self) -> None:
+        """The turn was cancelled: its cells teach nothing. Those of earlier turns still wait."""
+        self._turn.clear()
+        self._calls.clear()
+
+    def take(self) -> tuple[Waiting, ...]:
+        """Everything that waits; what comes from now on is the next turn's."""
+        taken = (*self._earlier, *self._turn)
+        self._turn, self._earlier = deque(maxlen=MOST_CELLS), deque(maxlen=MOST_CELLS)
+        self._calls.clear()
+        return taken
+
+    async def flush(self) -> tuple[Draft, ...]:
+        """Look at everything that waits, in one call, and encode what it teaches."""
+        return await self.study(self.take())
+
+    async def study(
+        self, taken: Sequence[Waiting], *, trace: str = "", session: str = "", user: str = "", project: str = ""
+    ) -> tuple[Draft, ...]:
+        """The post-mortem of what was taken, a call to the model for each tool. When it fails, the cells wait."""
+        if self._model is None or not taken:
+            return ()
+        about: dict[str, list[Waiting]] = {}
+        for waiting in taken[-MOST_CELLS:]:
+            about.setdefault(waiting.topic, []).append(waiting)
+        evidence = Evidence(trace=trace, session=session)
+        found = [await self._study(each, evidence, topic, user, project) for topic, each in about.items()]
+        return tuple(draft for drafts in found for draft in drafts)
+
+    async def _study(
+        self, taken: Sequence[Waiting], evidence: Evidence, topic: str, user: str, project: str
+    ) -> tuple[Draft, ...]:
+        assert self._model is not None
+        cells = [waiting.cell for waiting in taken]
+        try:
+            found = await post_mortem(
+                cells,
+                model=Budget(day=self._spending).model(self._model),
+                redactor=self._redactor,
+                patience_s=self._patience_s,
+            )
+        except CapReached as reached:
+            self._put_back(taken, counts=False)
+            if await asyncio.to_thread(self._spending.is_first_to_tell):
+                log.warning("%s", reached)
+            return ()
+        except (ProviderFault, NoUsableAnswer, TimeoutError) as fault:
+            self._put_back(taken)
+            log.warning("Learning from what failed has to wait: %s", str(fault) or type(fault).__name__)
+            return ()
+        except BaseException:
+            self._put_back(taken)
+            raise
+        error = self._redactor.redact(main_signature(cells)).text
+        evidence = replace(evidence, error_signature=error)
+        drafts = tuple(
+            draft_lesson(text, evidence=evidence, topic=topic, user=user, project=project) for text in found.lessons
+        )
+        await asyncio.to_thread(self._store, drafts)
+        return drafts
+
+    def _store(self, drafts: Sequence[Draft]) -> None:
+        """What can't be stored waits for the next time; the others are no worse for it."""
+        waiting = (*self._unstored, *drafts)
+        self._unstored.clear()
+        for draft in waiting:
+            try:
+                self._encode(draft)
+            except Exception:
+                log.warning("A lesson of the post-mortem could not be stored; it waits.", exc_info=True)
+                self._unstored.append(draft)
+
+    def _put_back(self, taken: Sequence[Waiting], *, counts: bool = True) -> None:
+        again = [replace(waiting, tries=waiting.tries + counts) for waiting in taken]
+        self._earlier.extend(waiting for waiting in again if waiting.tries < MOST_TRIES)
+
+
+def draft_lesson(text: str, *, evidence: Evidence, topic: str, user: str = "", project: str = "") -> Draft:
+    """A lesson of the post-mortem as memory takes it."""
+    return Draft(
+        text=text,
+        kind=Kind.LESSON,
+        scope=Scope.PROJECT,
+        produced_by=Producer.CEREBELLUM,
+        topic=topic,
+        source=CONSOLIDATION,
+        evidence=evidence,
+        user=user,
+        project=project,
+    )
+
+
+def main_signature(cells: Sequence[Cell]) -> str:
+    """The signature of the last error; of the last warning where nothing failed."""
+    errors = [cell.error for cell in cells if cell.error] or [cell.stderr for cell in cells]
+    return signature(errors[-1]) if errors else ""
+
+
+def _teaches(cell: Cell) -> bool:
+    return not cell.is_clean and cell.stopped is not Stop.CANCELLED

@@ -12,7 +12,7 @@ from habitus.app.library.skill_map import Dot, SkillMap
 from habitus.evidence.findings import Finding
 from habitus.evidence.lift import Effect
 from habitus.journal.days import Day
-from habitus.learning.improve.report import CandidateReport
+from habitus.learning.improve_report import CandidateReport
 
 _WIDTH, _HEIGHT, _FOOT, _HEAD = 54, 136, 22, 20
 _LONG, _LINE = 420, 34  # of the lines: from a hundred fewer to a hundred more

@@ -13,7 +13,7 @@ from habitus.app import Habitus, read_settings
 from habitus.app.conversations.running_code import open_scratchpads, readable
 from habitus.app.growth.arena import check_task
 from habitus.errors import Invalid
-from habitus.learning.dream.exercises import DOMAINS, exercise_of, read, starters
+from habitus.learning.dreaming import DOMAINS, exercise_of, read, starters
 from habitus.tasks.checks import Validator
 from habitus.tasks.files import write_task
 from habitus.tasks.model import Solution, Task

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.events import OK, Outcome, OutcomeKind, failed, infra
-from habitus.learning.dream.cycle import Attempt, Dreamt, DreamVerdict, Extracted, cycle
-from habitus.learning.dream.guard import objection
+from habitus.learning.dreaming import Attempt, Dreamt, DreamVerdict, Extracted, cycle, objection
 from habitus.memory.model import PLAYBOOK, LessonBody
 from habitus.tasks.checks import Validator
 from habitus.tasks.model import Task

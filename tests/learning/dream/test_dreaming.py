@@ -12,8 +12,7 @@ from habitus.app.growth import dreaming
 from habitus.app.growth.arena import PAD
 from habitus.app.growth.improvable import open_ledger
 from habitus.learning.budget import Budget
-from habitus.learning.dream.cycle import DreamVerdict
-from habitus.learning.dream.exercises import exercise_of
+from habitus.learning.dreaming import DreamVerdict, exercise_of
 from habitus.llm.model import Ask, Asked, Text
 from habitus.llm.providers import open_model
 from habitus.llm.scripted import ScriptedModel, Step, calls, says

@@ -23,8 +23,7 @@ from habitus.events import OK, Outcome, failed, infra
 from habitus.evidence.gate import error_left
 from habitus.files import Tree, file_of
 from habitus.learning.budget import Budget, Limits
-from habitus.learning.improve.ledger import LOST, CandidateState
-from habitus.learning.improve.split import Side, split
+from habitus.learning.improve_ledger import LOST, CandidateState, Side, split
 from habitus.llm.model import Ask, Asked, Usage
 from habitus.llm.scripted import ScriptedModel, Step, calls, says
 from habitus.skills.trees import TASKS_FILE

@@ -13,7 +13,7 @@ from habitus.app.growth.improvable import Wish
 from habitus.app.growth.improving import Improving
 from habitus.app.growth.solving import Solved
 from habitus.files import Tree, file_of
-from habitus.learning.improve.ledger import CandidateState
+from habitus.learning.improve_ledger import CandidateState
 from habitus.llm.model import Ask, Asked, Model, Text, Usage, answer
 from habitus.llm.providers import open_model
 from habitus.skills import trees

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.files import file_of
-from habitus.learning.improve.candidates import MOST_EDITS, apply_draft, objection, shorten
+from habitus.learning.improve_candidates import MOST_EDITS, apply_draft, objection, shorten
 from habitus.skills import trees
 from habitus.skills.model import Skill
 from habitus.text import tokens

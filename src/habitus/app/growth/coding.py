@@ -26,7 +26,7 @@ from habitus.events import ToolCall, ToolResult
 from habitus.journal.journal import Journal
 from habitus.journal.model import Turn
 from habitus.learning.budget import BudgetedModel
-from habitus.learning.coding import draft_code
+from habitus.learning.drafting import draft_code
 from habitus.memory.model import SCRATCHPAD
 from habitus.recipes.catalogue import SkillRecipe
 from habitus.recipes.execution import execute

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 from habitus.app.home import Home
 from habitus.errors import Invalid, Refused
 from habitus.evidence.model import ItemKind
-from habitus.learning.acc.detectors import DETECTORS
-from habitus.learning.acc.lessons import is_more_specific
+from habitus.learning.detectors.rules import DETECTORS, is_more_specific
 from habitus.memory.model import Engram
 from habitus.skills import trees
 from habitus.skills.library import Library

@@ -17,10 +17,19 @@ from habitus.app.growth.solving import Solved, solve
 from habitus.app.home import Home
 from habitus.events import OK, failed
 from habitus.learning.budget import Budget, BudgetedModel, Limits
-from habitus.learning.dream.cycle import Attempt, Dreamt, DreamVerdict, Solver, cycle, extract, verify_lesson
-from habitus.learning.dream.exercises import propose, read, starters
-from habitus.learning.improve.ledger import KeptRollout
-from habitus.learning.improve.split import Side
+from habitus.learning.dreaming import (
+    Attempt,
+    Dreamt,
+    DreamVerdict,
+    Solver,
+    cycle,
+    extract,
+    propose,
+    read,
+    starters,
+    verify_lesson,
+)
+from habitus.learning.improve_ledger import KeptRollout, Side
 from habitus.llm.model import Model, NoUsableAnswer, ProviderFault
 from habitus.memory.model import Draft, Evidence, Kind, Producer, Scope, Status
 from habitus.settings import Settings

@@ -10,9 +10,8 @@ from habitus.app.library.tasks import tasks_of
 from habitus.errors import Invalid
 from habitus.evidence.gate import FEWEST_TASKS, MOST_ROUNDS, Claim, Gate, error_left
 from habitus.files import Tree
-from habitus.learning.improve.candidates import Contrast, material
-from habitus.learning.improve.ledger import CandidateState, ImproveLedger, KeptRollout
-from habitus.learning.improve.split import Side, split
+from habitus.learning.improve_candidates import Contrast, material
+from habitus.learning.improve_ledger import CandidateState, ImproveLedger, KeptRollout, Side, split
 from habitus.skills.listing import Listed
 from habitus.skills.model import Skill, State
 from habitus.tasks.model import Task

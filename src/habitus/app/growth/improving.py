@@ -19,19 +19,11 @@ from habitus.app.home import Home
 from habitus.errors import HabitusError, Invalid, NotFound, Refused
 from habitus.evidence.gate import GateVerdict
 from habitus.files import Tree, file_of
+from habitus.learning import improve_candidates as drafting
 from habitus.learning.budget import Budget, BudgetedModel, Limits
-from habitus.learning.improve import candidates as drafting
-from habitus.learning.improve.candidates import shorten
-from habitus.learning.improve.ledger import (
-    LOST,
-    Candidate,
-    CandidateState,
-    KeptRollout,
-    new_candidate,
-    pairs,
-)
-from habitus.learning.improve.report import CandidateReport, gate_of, report_on, table_of, tally_of
-from habitus.learning.improve.split import Side
+from habitus.learning.improve_candidates import shorten
+from habitus.learning.improve_ledger import LOST, Candidate, CandidateState, KeptRollout, Side, new_candidate, pairs
+from habitus.learning.improve_report import CandidateReport, gate_of, report_on, table_of, tally_of
 from habitus.llm.model import Models
 from habitus.skills import trees
 from habitus.skills.model import Actor, Author, Skill

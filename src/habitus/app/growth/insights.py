@@ -13,7 +13,7 @@ from habitus.app.library.explaining import select
 from habitus.evidence.findings import sums_of
 from habitus.evidence.lift import Effect, estimates
 from habitus.evidence.model import ItemKind
-from habitus.learning.improve.report import report_on, summary_of
+from habitus.learning.improve_report import report_on, summary_of
 from habitus.skills import menu
 from habitus.skills.model import Counters, State
 from habitus.skills.selection import Request

@@ -19,15 +19,13 @@ from habitus.app.home import Clock, Home
 from habitus.errors import NotFound
 from habitus.events import OutcomeKind
 from habitus.journal.model import TurnOutcome
-from habitus.learning.acc.monitor import Mode
-from habitus.learning.cerebellum import Cerebellum
+from habitus.learning.detectors.monitor import Mode
 from habitus.learning.observer import Learner, LessonKeeper, TakesNothing
+from habitus.learning.post_mortem import Cerebellum
 from habitus.learning.remedies import wording
-from habitus.learning.remedies.calls import Call
-from habitus.learning.remedies.commands import shell_text
+from habitus.learning.remedies.calls import Call, shell_text
 from habitus.learning.remedies.findings import ENOUGH, Coverage, Findings, Held, ProposedRule, Recurring, findings
-from habitus.learning.remedies.sessions import SessionFacts, SessionReader
-from habitus.learning.remedies.store import Stamp, StudiedFiles, stamp_of
+from habitus.learning.remedies.sessions import SessionFacts, SessionReader, Stamp, StudiedFiles, stamp_of
 from habitus.learning.transcripts.model import Said, SkillUse, TranscriptTurn
 from habitus.learning.transcripts.study import Applier, How, Studied, Taught, TurnLedger
 from habitus.llm.model import Model

@@ -29,10 +29,9 @@ from habitus.journal.model import Place, Turn
 from habitus.learning.asking import PATIENCE_S
 from habitus.learning.budget import Budget
 from habitus.learning.remedies import calls
-from habitus.learning.requests import alike
 from habitus.learning.transcripts.study import Studied, study
 from habitus.llm.model import Answered, Message, Model, Returned
-from habitus.recipes.mining import Mined, as_steps, mine
+from habitus.recipes.mining import Mined, alike, as_steps, mine
 from habitus.recipes.plan import tool_name_of
 from habitus.recipes.sequences import SESSIONS, TURNS, ObservedCall, ObservedTurn
 from habitus.redact import MARKER

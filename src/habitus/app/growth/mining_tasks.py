@@ -20,9 +20,9 @@ from habitus.app.home_directory import weights_folder
 from habitus.app.library.tasks import tasks_of
 from habitus.files import file_of
 from habitus.journal.model import Turn
-from habitus.learning.requests import alike
 from habitus.learning.transcripts.study import Studied, study
 from habitus.llm.model import Answered
+from habitus.recipes.mining import alike
 from habitus.recipes.sequences import SESSIONS, ObservedTurn
 from habitus.redact import MARKER
 from habitus.search.encoders import encoder

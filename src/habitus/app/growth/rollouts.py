@@ -17,8 +17,7 @@ from habitus.errors import Invalid
 from habitus.events import Outcome, OutcomeKind
 from habitus.evidence.model import ItemKind
 from habitus.learning.budget import Budget, BudgetedModel
-from habitus.learning.improve.ledger import ImproveLedger, KeptRollout
-from habitus.learning.improve.split import Side
+from habitus.learning.improve_ledger import ImproveLedger, KeptRollout, Side
 from habitus.tasks.files import read_tasks, rows_of_json, task_of
 from habitus.tasks.model import Task
 

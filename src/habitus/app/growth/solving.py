@@ -26,11 +26,11 @@ from habitus.evidence.assignment import Fixed
 from habitus.evidence.model import left_trace
 from habitus.files import Tree, without_examination
 from habitus.journal.model import Place
-from habitus.learning.acc.monitor import Mode
 from habitus.learning.asking import judge_rubric
 from habitus.learning.budget import Budget, BudgetedModel
-from habitus.learning.cerebellum import Cerebellum
+from habitus.learning.detectors.monitor import Mode
 from habitus.learning.observer import Learner
+from habitus.learning.post_mortem import Cerebellum
 from habitus.learning.transcripts.study import Studied, describe_event, study
 from habitus.llm.agents.program import Call as PreparedCall
 from habitus.llm.agents.program import Question

@@ -1,4 +1,7 @@
-"""Files as somebody sends them: scanned and looked at first, and taken in when they say so."""
+"""Files as somebody sends them: scanned and looked at first, and taken in when they say so.
+
+A second look is a model's, which quotes lines that rules can't judge and decides nothing alone.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,12 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
 from itertools import islice
 from pathlib import Path
+
+from pydantic import BaseModel, Field
 
 from habitus.app.home import Home
 from habitus.app.library.updating import Manner, TakenIn, take_in
@@ -18,9 +25,10 @@ from habitus.app.work.jobs import open_queue
 from habitus.errors import Invalid, Refused
 from habitus.files import Tree, disk_errors, file_of, given_path
 from habitus.jobs.model import Job
-from habitus.learning.budget import Budget
-from habitus.learning.second_look import Doubt, second_look
+from habitus.learning.asking import ask_within
+from habitus.learning.budget import Budget, BudgetedModel
 from habitus.llm.model import Model
+from habitus.redact import Redactor
 from habitus.sandbox.input_files import harmless
 from habitus.screening.findings import Finding, Policy, by_kind, is_clean
 from habitus.screening.scanner import scan
@@ -141,6 +149,17 @@ class ScanReport:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Doubt:
+    """A line that a model doubts, as it stands in the file; the verdict is that model's and nobody else's."""
+
+    path: str
+    line: int
+    quote: str
+    why: str
+    model: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LookedAgain:
     """The lines of a skill that a model doubts."""
 
@@ -203,3 +222,47 @@ def _tree(top: Path) -> Tree:
         for path in paths
         if path.is_file() and not path.is_symlink() and path.stat().st_size <= _MOST_BYTES and ".git" not in path.parts
     }
+
+
+_ROOM = 1_500  # tokens of an answer
+_MOST = 40_000  # characters of a skill that are shown; what says most comes first
+
+
+class _Doubt(BaseModel):
+    path: str = Field(description="The file.")
+    quote: str = Field(description="The line, copied letter by letter.")
+    why: str = Field(description="What it would do to the person, in one sentence.")
+
+
+class _Doubts(BaseModel):
+    doubts: list[_Doubt] = Field(default_factory=list, description="At most ten; none is a good answer.")
+
+
+async def second_look(model: BudgetedModel, tree: Tree, *, redactor: Redactor) -> tuple[Doubt, ...]:
+    """The lines that a model doubts; what it quotes and is not there is left out. Its faults and the cap go through."""
+    texts = dict(_texts(tree))
+    shown = "\n\n".join(f"# {path}\n\n{text}" for path, text in texts.items())[:_MOST]
+    record = redactor.redact(shown).text
+    asked = await ask_within(model, _Doubts, system=_prompt(), record=record, room=_ROOM)
+    return tuple(_place_doubts(texts, asked.doubts, model.name))
+
+
+def _texts(tree: Tree) -> Iterator[tuple[str, str]]:
+    """What is read or run, the main file first."""
+    for path, file in sorted(tree.items(), key=lambda item: (not item[0].lower().endswith("skill.md"), item[0])):
+        if file.content is not None and b"\0" not in file.content:
+            yield path, file.content.decode("utf-8", "replace")
+
+
+def _place_doubts(texts: dict[str, str], doubts: list[_Doubt], model: str) -> Iterator[Doubt]:
+    for doubt in doubts:
+        quote = doubt.quote.strip()
+        lines = texts.get(doubt.path, "").split("\n")
+        line = next((number for number, text in enumerate(lines, 1) if quote and quote in text), 0)
+        if line:
+            yield Doubt(path=doubt.path, line=line, quote=quote, why=" ".join(doubt.why.split()), model=model)
+
+
+@cache
+def _prompt() -> str:
+    return files("habitus.learning").joinpath("prompts", "second-look.md").read_text("utf-8").strip()

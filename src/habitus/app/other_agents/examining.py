@@ -29,8 +29,7 @@ from habitus.app.other_agents.agent_skills import (
 from habitus.errors import NotFound, did_you_mean
 from habitus.hosts.table import STUDIED, Host, Scope
 from habitus.learning.remedies import wording
-from habitus.learning.remedies.calls import moment
-from habitus.learning.remedies.commands import shell_text
+from habitus.learning.remedies.calls import moment, shell_text
 from habitus.learning.remedies.findings import ENOUGH, Findings, findings
 from habitus.learning.remedies.sessions import SessionReader
 from habitus.learning.transcripts import pieces

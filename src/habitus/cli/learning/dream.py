@@ -24,7 +24,7 @@ from habitus.errors import Invalid, NotFound
 from habitus.jobs.model import JobState
 from habitus.jobs.queue import JobQueue
 from habitus.learning.budget import Limits
-from habitus.learning.dream.exercises import DOMAINS
+from habitus.learning.dreaming import DOMAINS
 from habitus.tasks.files import row_of_task
 
 

@@ -25,9 +25,8 @@ from habitus.errors import Invalid
 from habitus.evidence.gate import Claim
 from habitus.jobs.model import Job, JobState
 from habitus.jobs.queue import JobQueue
-from habitus.learning.improve.ledger import CandidateState, ImproveLedger
-from habitus.learning.improve.report import CandidateReport, Compared, report_on
-from habitus.learning.improve.split import Side
+from habitus.learning.improve_ledger import CandidateState, ImproveLedger, Side
+from habitus.learning.improve_report import CandidateReport, Compared, report_on
 
 _PATIENCE_S = 1.0  # for what is under way when somebody presses Ctrl-C
 

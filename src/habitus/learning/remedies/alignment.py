@@ -10,9 +10,21 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from enum import StrEnum
 
-from habitus.learning.remedies.calls import CUT, Call, Change, Remedy, looking_flags
-from habitus.learning.remedies.commands import Command, commands, is_flag, plain, shell_text, word_set
-from habitus.learning.remedies.troubles import Cause, Trouble, trouble
+from habitus.learning.detectors.error_signatures import Cause, Trouble, trouble
+from habitus.learning.remedies.calls import (
+    CUT,
+    SUBCOMMAND,
+    Call,
+    Change,
+    Command,
+    Remedy,
+    commands,
+    is_flag,
+    looking_flags,
+    plain,
+    shell_text,
+    word_set,
+)
 
 WINDOW = 40  # calls after a failure within which its remedy is looked for
 
@@ -167,11 +179,11 @@ def _other_command(failed: Command, later: Command, about: Trouble, *, is_next: 
         return _other_words(failed, later, about, is_next=is_next)
     if not is_next and about.cause is Cause.OTHER:
         return None
-    base = _base(later)
+    base = later.base
     match differing[0]:
         case "before" if later.before[: len(failed.before)] == failed.before:
             steps = _join_steps(later.before[len(failed.before) :])
-            return _remedy(Change.INSTEAD, about, _base(failed), (*steps, *base))
+            return _remedy(Change.INSTEAD, about, failed.base, (*steps, *base))
         case "place":
             return _remedy(
                 Change.PLACE, about, (*_change_directory(failed.place), *base), ("cd", later.place or ".", "&&", *base)
@@ -213,7 +225,7 @@ def _other_program(failed: Command, later: Command, about: Trouble) -> Remedy | 
 def _other_words(failed: Command, later: Command, about: Trouble, *, is_next: bool) -> Remedy | None:
     gone, new = _without(failed.args, later.args), _without(later.args, failed.args)
     lost, came = _loose(failed.args, gone), _loose(later.args, new)
-    base = _base(later)
+    base = later.base
     kept = tuple(word for word in later.args if "://" in word and word not in (*base, *new))
     if not lost and not came:
         is_told = about.about in gone or about.names((*gone, *new))
@@ -222,7 +234,7 @@ def _other_words(failed: Command, later: Command, about: Trouble, *, is_next: bo
         return _other_name(failed, later, lost[0], came[0], about)
     if len(came) == 1 and not gone and new == tuple(came) and (subcommand := _with_subcommand(failed, later, came[0])):
         is_told = about.names(came) or (is_next and about.cause is Cause.OPTION)
-        return _remedy(Change.INSTEAD, about, _base(failed), subcommand) if is_told else None
+        return _remedy(Change.INSTEAD, about, failed.base, subcommand) if is_told else None
     if came and not lost and about.names(new):
         added = (word for word in new if word not in base)
         return _remedy(Change.FLAGS, about, (*base, *gone, *kept), (*base, *added, *kept))
@@ -231,10 +243,10 @@ def _other_words(failed: Command, later: Command, about: Trouble, *, is_next: bo
 
 def _with_subcommand(failed: Command, later: Command, came: str) -> tuple[str, ...]:
     """The command as far as its base reached before, with the word that came; nothing where that is a target."""
-    base = _base(failed)
+    base = failed.base
     at = later.args.index(came)
     reach = len(base) - len(failed.head) + 1
-    return later.words[: len(later.head) + reach] if at < reach and _SUBCOMMAND.fullmatch(came) else ()
+    return later.words[: len(later.head) + reach] if at < reach and SUBCOMMAND.fullmatch(came) else ()
 
 
 def _other_name(failed: Command, later: Command, lost: str, came: str, about: Trouble) -> Remedy | None:
@@ -335,7 +347,7 @@ def _task(command: Command) -> tuple[str, ...]:
 
 def _first(failed: Call, chosen: Sequence[Call], about: Trouble) -> Remedy | Ending:
     wanted = focus(failed, about)
-    wrong = _base(wanted) if wanted else ()
+    wrong = wanted.base if wanted else ()
     tool = "" if wanted else failed.name
     last = chosen[-1]
     if not last.command:
@@ -398,19 +410,6 @@ def _remedy(change: Change, about: Trouble, wrong: Sequence[str], right: Sequenc
     if tuple(wrong) == tuple(right):
         return None
     return Remedy(change=change, cause=about.cause, about=about.about, wrong=tuple(wrong), right=tuple(right))
-
-
-_SUBCOMMAND = re.compile(r"[a-z][\w:-]*(?:\.\w{1,4})?")
-
-
-def _base(command: Command) -> tuple[str, ...]:
-    """The program and its subcommands: what stays when the arguments vary."""
-    base = list(command.head)
-    for word in command.args[:2]:
-        if not _SUBCOMMAND.fullmatch(word):
-            break
-        base.append(word)
-    return tuple(base)
 
 
 def _up_to(command: Command, word: str) -> tuple[str, ...]:

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from habitus.learning.remedies.alignment import Ending
-from habitus.learning.remedies.calls import Change, Remedy
-from habitus.learning.remedies.commands import is_flag, plain, shell_text
+from habitus.learning.remedies.calls import Change, Remedy, is_flag, plain, shell_text
 from habitus.learning.remedies.sessions import Correction, Failure, SessionFacts, is_again
 
 ENOUGH = 2  # sessions that make a lesson

@@ -8,11 +8,10 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from habitus.events import tool_called, tool_returned
+from habitus.learning.detectors.error_signatures import Cause, Trouble, trouble
 from habitus.learning.remedies.alignment import focus
-from habitus.learning.remedies.calls import Call, Change, Remedy, calls, moment
-from habitus.learning.remedies.commands import Command, commands, is_flag, shell_text
+from habitus.learning.remedies.calls import Call, Change, Command, Remedy, calls, commands, is_flag, moment, shell_text
 from habitus.learning.remedies.findings import VARIES, Held, ProposedRule
-from habitus.learning.remedies.troubles import Cause, Trouble, trouble
 from habitus.memory.model import HIGH, MEDIUM, Draft, Engram, Evidence, Kind, LessonBody, Producer, Scope
 
 _PLAIN = re.compile(r"[\w@./+:=-]{1,60}")  # a name from an error that can say nothing but a name

@@ -14,8 +14,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, cast
 
-from habitus.learning.transcripts.model import Stop, Transcript, TranscriptDraft
-from habitus.learning.transcripts.results import came_to, said_no
+from habitus.learning.transcripts.model import Stop, Transcript, TranscriptDraft, came_to, said_no
 from habitus.redact import Redactor
 
 LONGEST_LINE = 64 * 1024 * 1024

@@ -1,14 +1,17 @@
-"""What a reader gives: a transcript of turns, and what in it could not be read."""
+"""Transcripts as readers give them: turns with their calls, what became of each call (it worked, it failed, or
+nobody knows), and what could not be read.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from habitus.events import Event, tool_called, tool_returned
-from habitus.learning.transcripts.results import Reading
+from habitus.events import Event, shell_text, tool_called, tool_returned
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 
@@ -214,3 +217,220 @@ def join_pieces(pieces: Sequence[Transcript]) -> Transcript:
         is_weak=any(piece.is_weak for piece in pieces),
         project=next((piece.project for piece in pieces if piece.project), ""),
     )
+
+
+_SPOKEN = re.compile(
+    r"(?:<tool_use_error>|error:|\s)*(?:"
+    r"the user doesn'?t want to (?:proceed with this tool use|take this action)"
+    r"|user rejected tool use|the user rejected permission to use this specific tool call"
+    r"|permission (?:to use|for this)|claude requested permissions|this command requires approval"
+    r"|\w+:\w+ hook error|[\w ]{0,40}blocked by pretooluse hook"
+    r"|\[request interrupted by user"
+    r"|[\w ]{0,40}\b(?:rejected|aborted|cancelled|declined) by (?:the )?user|user (?:rejected|cancelled) mcp"
+    r"|<turn_aborted>|tool execution aborted"
+    r")",
+    re.IGNORECASE,
+)
+_DENIAL_FIELDS = ("toolDenialKind", "tool_denial_kind", "denialKind")
+_STATUSES = frozenset({"cancelled", "canceled", "declined", "denied", "rejected", "aborted"})
+
+
+def was_refused(*fields: Mapping[str, object], texts: Iterable[str]) -> bool:
+    """Whether a person, a rule or a hook kept the call from running or stopped it; it says nothing about the tool."""
+    for given in fields:
+        status = given.get("status")
+        is_denied = any(given.get(key) for key in _DENIAL_FIELDS) or given.get("interrupted") is True
+        if is_denied or (isinstance(status, str) and status.lower() in _STATUSES):
+            return True
+    return any(_SPOKEN.match(text.replace("’", "'")) for text in texts)
+
+
+_BY_PERSON = frozenset({"user-rejected", "interrupted"})
+_PERSON = re.compile(
+    r"(?:<tool_use_error>|error:|\s)*(?:the user doesn'?t want to|user rejected|the user rejected"
+    r"|[\w ]{0,40}\b(?:rejected|declined) by (?:the )?user|user (?:rejected|cancelled) mcp)",
+    re.IGNORECASE,
+)
+_THEIR_WORDS = re.compile(r"the user said:\s*(.+)", re.IGNORECASE | re.DOTALL)
+
+
+def said_no(*fields: Mapping[str, object], texts: Iterable[str]) -> tuple[bool, str]:
+    """Whether it was a person who refused, and what they said with it; rules and hooks are nobody's word."""
+    kinds = [str(given[key]) for given in fields for key in _DENIAL_FIELDS if given.get(key)]
+    spoken = [text.replace("’", "'") for text in texts]
+    is_person = any(kind in _BY_PERSON for kind in kinds) if kinds else any(map(_PERSON.match, spoken))
+    words = next((found[1] for text in spoken if (found := _THEIR_WORDS.search(text))), "") if is_person else ""
+    return is_person, words.removesuffix("</tool_use_error>").strip()
+
+
+_LOOK = frozenset(
+    [
+        "grep",
+        "egrep",
+        "fgrep",
+        "zgrep",
+        "rg",
+        "ag",
+        "ack",
+        "pgrep",
+        "find",
+        "fd",
+        "test",
+        "[",
+        "[[",
+        "which",
+        "type",
+        "command",
+        "diff",
+        "cmp",
+    ]
+)
+_COMPARE = frozenset(("diff", "cmp"))
+_BEFORE_A_COMMAND = re.compile(r"\s*(?:[A-Za-z_]\w*=\S*\s+|(?:sudo|time|env|xargs|git)\s+|[({!]\s*)*")
+
+
+def found_nothing(args: object, code: int, output: str) -> bool:
+    """Whether a command that looks for something ended with 1 and said nothing; a comparison may say what differs."""
+    if code != 1:
+        return False
+    programs = {_program(part) for part in _could_have_ended(shell_text(args))}
+    return bool(programs & (_COMPARE if output else _LOOK))
+
+
+def _could_have_ended(command: str) -> list[str]:
+    """The parts whose exit code the whole may have: the last one, and those before it that `&&` joins to it."""
+    last = re.split(r";|\n|\|\|", command.strip().rstrip(";"))[-1]
+    return [part.rpartition("|")[2] for part in last.split("&&")]
+
+
+def _program(part: str) -> str:
+    rest = _BEFORE_A_COMMAND.sub("", part, count=1).split()
+    return rest[0].rpartition("/")[2] if rest else ""
+
+
+_LEADING_ERROR = re.compile(r"(?:Traceback \(most recent call last\):|(?:[A-Za-z_][\w.]{0,80})?(?:Error|Exception): )")
+_FAILED_STATUS = frozenset({"error", "failed", "failure"})
+_EXIT_CODES = ("exit_code", "exitCode", "returncode", "return_code")
+_EXIT_LINE = re.compile(r"(?:error:\s*)?(?:process exited with|exit) code:? (-?\d{1,10})", re.IGNORECASE)
+_LONGEST_HEAD = 10  # lines that an agent puts before what a command printed
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reading:
+    """Whether a call worked; None where it was refused or stopped, which says nothing about the tool."""
+
+    success: bool | None
+    error: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Ended:
+    """A command that ended: its exit code, and what it printed."""
+
+    code: int
+    output: str
+
+
+def came_to(
+    args: object,
+    text: str,
+    *,
+    fields: Sequence[object] = (),
+    has_failed: bool | None = None,
+    spoken: Sequence[str] = (),
+) -> Reading:
+    """What a result says of its call. `text` is what came back, `has_failed` the flag of a format that has one;
+    `fields` are objects that stand beside it, `spoken` other texts in which a refusal may stand."""
+    objects = [given for given in fields if isinstance(given, Mapping)]
+    ended = _find_end(text, objects)
+    said = () if has_failed is False else (text, ended.output if ended and ended.code else "")
+    if was_refused(*objects, texts=(*said, *spoken)):
+        return Reading(success=None)
+    reading = _read(text, objects, has_failed, ended)
+    if not reading.success and ended and found_nothing(args, ended.code, ended.output):
+        return Reading(success=True)
+    return reading
+
+
+def _read(text: str, objects: Sequence[Mapping[str, object]], has_failed: bool | None, ended: _Ended | None) -> Reading:
+    if has_failed:
+        return Reading(success=False, error=text)
+    for given in (*objects, *_parse_objects(text, has_failed)):
+        if reading := _from_fields(given):
+            return reading
+    if has_failed is False:
+        return Reading(success=True)
+    if ended is not None:
+        return Reading(success=not ended.code, error=(ended.output or f"exit code {ended.code}") if ended.code else "")
+    # A text that talks about errors further down is a success: a log file was read, a search found errors.
+    is_error = _LEADING_ERROR.match(text.lstrip()) is not None
+    return Reading(success=not is_error, error=text.lstrip() if is_error else "")
+
+
+def _from_fields(fields: Mapping[str, object]) -> Reading | None:
+    """What the fields of a structured result say; none when they say nothing about success."""
+    for key in ("is_error", "isError"):
+        if fields.get(key) is True:
+            return Reading(success=False, error=_error_text(fields))
+    for key in ("success", "ok"):
+        if isinstance(said := fields.get(key), bool):
+            return Reading(success=said, error="" if said else _error_text(fields))
+    code = _exit_code(fields)
+    if code is not None:
+        return Reading(success=code == 0, error=_error_text(fields) or f"exit code {code}" if code else "")
+    if fields.get("error"):
+        return Reading(success=False, error=_error_text(fields))
+    status = fields.get("status")
+    if isinstance(status, str) and status.lower() in _FAILED_STATUS:
+        return Reading(success=False, error=_error_text(fields) or status)
+    return None
+
+
+def _find_end(text: str, objects: Sequence[Mapping[str, object]]) -> _Ended | None:
+    """How a command ended: by a field, or by a line that agents put before its output."""
+    for fields in (*objects, *_parse_objects(text, None)):
+        code = _exit_code(fields)
+        if code is not None:
+            printed = (fields.get(key) for key in ("output", "stdout", "stderr"))
+            return _Ended(
+                code=code, output="\n".join(part.strip() for part in printed if isinstance(part, str)).strip()
+            )
+    head, mark, output = text.strip().partition("\nOutput:")
+    if not mark or head.count("\n") >= _LONGEST_HEAD:
+        head, _, output = text.strip().partition("\n")
+    for line in head.splitlines():
+        if said := _EXIT_LINE.fullmatch(line.strip()):
+            return _Ended(code=int(said[1]), output=output.strip())
+    return None
+
+
+def _parse_objects(text: str, has_failed: bool | None) -> list[Mapping[str, object]]:
+    """The JSON object that a result is, in a format that says nothing itself."""
+    stripped = text.lstrip()
+    if has_failed is not None or not stripped.startswith("{"):
+        return []
+    try:
+        fields = json.loads(stripped)
+    except (ValueError, RecursionError):
+        return []
+    return [fields] if isinstance(fields, dict) else []
+
+
+def _exit_code(fields: Mapping[str, object]) -> int | None:
+    inner = fields.get("metadata")
+    for place in (fields, inner if isinstance(inner, Mapping) else {}):
+        for key in _EXIT_CODES:
+            code = place.get(key)
+            if isinstance(code, int) and not isinstance(code, bool):
+                return code
+    return None
+
+
+def _error_text(fields: Mapping[str, object]) -> str:
+    for key in ("error", "message", "stderr", "detail", "output", "stdout"):
+        value = fields.get(key)
+        if isinstance(value, str) and value.strip():
+            return value.strip()
+        if isinstance(value, Mapping):
+            return json.dumps(value, default=str)
+    return ""

@@ -18,10 +18,9 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.events import CallRecord, Event, EventKind
-from habitus.learning import cerebellum, observer
-from habitus.learning.acc.detectors import detect
-from habitus.learning.acc.lessons import Lesson, collapse
-from habitus.learning.acc.signatures import signature
+from habitus.learning import observer, post_mortem
+from habitus.learning.detectors.error_signatures import signature
+from habitus.learning.detectors.rules import Lesson, collapse, detect
 from habitus.learning.observer import LessonKeeper
 from habitus.learning.post_mortem import PostMortem
 from habitus.learning.transcripts.detection import pieces
@@ -280,11 +279,11 @@ class Applier:
 
     def apply_post_mortem(self, failures: Failures, found: PostMortem) -> None:
         cells = list(failures.cells.values())
-        error = self._redactor.redact(cerebellum.main_signature(cells)).text
+        error = self._redactor.redact(post_mortem.main_signature(cells)).text
         evidence = Evidence(error_signature=error, trace=failures.file.name)
         project = failures.project or self._project
         told = [
-            cerebellum.draft_lesson(text, evidence=evidence, topic=TOOLS, user=self._user, project=project)
+            post_mortem.draft_lesson(text, evidence=evidence, topic=TOOLS, user=self._user, project=project)
             for text in found.lessons
         ]
         with self._ledger.first_time(failures.turns, How.POST_MORTEM) as new:

@@ -11,8 +11,16 @@ from pathlib import Path
 
 from habitus.events import EventKind, event
 from habitus.learning.transcripts.lines import objects, string, text_of
-from habitus.learning.transcripts.model import OpenCall, SkillUse, Stop, Transcript, TranscriptDraft, TurnDraft
-from habitus.learning.transcripts.results import came_to, said_no
+from habitus.learning.transcripts.model import (
+    OpenCall,
+    SkillUse,
+    Stop,
+    Transcript,
+    TranscriptDraft,
+    TurnDraft,
+    came_to,
+    said_no,
+)
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "claude_code"

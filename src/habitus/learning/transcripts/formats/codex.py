@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from habitus.learning.transcripts.lines import mapping, objects, string, text_of
-from habitus.learning.transcripts.model import Stop, Transcript, TranscriptDraft
-from habitus.learning.transcripts.results import came_to, said_no
+from habitus.learning.transcripts.model import Stop, Transcript, TranscriptDraft, came_to, said_no
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "codex"

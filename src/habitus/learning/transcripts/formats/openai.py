@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from habitus.learning.transcripts.lines import objects
-from habitus.learning.transcripts.model import OpenCall, Transcript, TranscriptDraft
-from habitus.learning.transcripts.results import came_to
+from habitus.learning.transcripts.model import OpenCall, Transcript, TranscriptDraft, came_to
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "openai"

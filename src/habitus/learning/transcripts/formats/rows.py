@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from habitus.learning.transcripts.lines import objects
-from habitus.learning.transcripts.model import Transcript, TranscriptDraft
-from habitus.learning.transcripts.results import Reading, came_to
+from habitus.learning.transcripts.model import Reading, Transcript, TranscriptDraft, came_to
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "rows"

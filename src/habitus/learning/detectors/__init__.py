@@ -2,17 +2,16 @@
 
 Pure rules, no model, no storage:
 
-    for lesson in acc.detect(events):
+    for lesson in detectors.detect(events):
         print(lesson.detector, lesson.rule)
 """
 
 from __future__ import annotations
 
 from habitus.events import Event, EventKind, event, tool_called, tool_returned
-from habitus.learning.acc.detectors import DETECTORS, Detector, detect
-from habitus.learning.acc.lessons import Lesson
-from habitus.learning.acc.monitor import ACC, Mode, Nudge
-from habitus.learning.acc.signatures import signature
+from habitus.learning.detectors.error_signatures import signature
+from habitus.learning.detectors.monitor import ACC, Mode, Nudge
+from habitus.learning.detectors.rules import DETECTORS, Detector, Lesson, detect
 
 __all__ = [
     "ACC",

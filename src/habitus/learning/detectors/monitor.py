@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from habitus.events import Event, EventKind, severity_of
-from habitus.learning.acc.detectors import DETECTORS, detect
-from habitus.learning.acc.lessons import Lesson, by_precedence, collapse
+from habitus.learning.detectors.rules import DETECTORS, Lesson, by_precedence, collapse, detect
 
 log = logging.getLogger(__name__)
 

@@ -1,13 +1,15 @@
-"""The ledger of `skills improve`: which side each task is on, every candidate ever gated, and every rollout.
+"""The ledger of `skills improve`: every candidate ever gated, every rollout, and which side each task is on.
 
-Nothing is ever taken out of it but what somebody said: error that was spent stays spent, and a run that was killed goes
-on without repeating a rollout that is here.
+A task gets one side once, practice, gate or exam; near-copies of one task get the same.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import secrets
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -20,8 +22,8 @@ from habitus import sql
 from habitus.errors import NotFound
 from habitus.events import OutcomeKind
 from habitus.evidence.gate import Claim
-from habitus.learning.improve.split import Side
 from habitus.sql import Utc, metadata
+from habitus.tasks.model import Task
 
 improve_tasks = sa.Table(
     "improve_tasks",
@@ -100,6 +102,12 @@ class Candidate:
     solver: str = ""  # a program of the person's; else our own agent
     user: str = ""
     made_on: datetime | None = None
+
+
+class Side(StrEnum):
+    PRACTICE = "practice"  # failures are read by who drafts
+    GATE = "gate"  # only scores come back
+    EXAM = "exam"  # asked once for each accepted change
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -276,3 +284,35 @@ def _candidate(row: Any) -> Candidate:
 def _rollout(row: Any) -> KeptRollout:
     kept = {key: value for key, value in row._mapping.items() if key != "at"}
     return KeptRollout(**{**kept, "side": Side(row.side)})
+
+
+_COPY = 0.85  # of the words of two tasks with the same checks, so many in common
+_WORD = re.compile(r"\w+")
+SHARES: Mapping[Side, float] = {Side.PRACTICE: 0.25, Side.GATE: 0.5, Side.EXAM: 0.25}
+
+
+def split(tasks: Sequence[Task], known: Mapping[str, Side], *, seed: str = "") -> dict[str, Side]:
+    """The sides of those that have none yet, so that all sides together come as near to their shares as they can."""
+    by_id = {task.id: task for task in tasks}
+    sides = {task.id: known[task.id] for task in tasks if task.id in known}
+    counts, total = Counter(sides.values()), len(tasks)
+    found: dict[str, Side] = {}
+    for task in sorted(tasks, key=lambda one: hashlib.sha256(f"{seed}\0{one.id}".encode()).digest()):
+        if task.id in sides:
+            continue
+        copied = next((other for other in sides if _is_copy(task, by_id[other])), None)
+        side = sides[copied] if copied else max(Side, key=lambda one: SHARES[one] * total - counts[one])
+        sides[task.id] = found[task.id] = side
+        counts[side] += 1
+    return found
+
+
+def _words(task: Task) -> frozenset[str]:
+    whole = "\n".join((task.request, task.setup, *task.files.values()))
+    return frozenset(_WORD.findall(whole.casefold()))
+
+
+def _is_copy(one: Task, other: Task) -> bool:
+    """One task in other words has the same checks; the same words with other values have others, and are no copy."""
+    ours, theirs = _words(one), _words(other)
+    return ours == theirs or (one.checks == other.checks and len(ours & theirs) >= _COPY * len(ours | theirs))

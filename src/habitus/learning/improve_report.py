@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from habitus.evidence.gate import Claim, Gate, Interval, Tally, exam_interval
-from habitus.learning.improve.ledger import Candidate, KeptRollout, pairs
-from habitus.learning.improve.split import Side
+from habitus.learning.improve_ledger import Candidate, KeptRollout, Side, pairs
 
 _REGRESSION = 0.3  # a task that passes less often by so much is named
 

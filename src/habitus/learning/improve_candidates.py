@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from habitus.errors import Invalid
 from habitus.learning.asking import PATIENCE_S, ask_within
 from habitus.learning.budget import BudgetedModel
-from habitus.learning.dream.guard import copied_from
+from habitus.learning.dreaming import copied_from
 from habitus.redact import Redactor
 from habitus.skills import edits
 from habitus.skills.edits import Edit, Operation

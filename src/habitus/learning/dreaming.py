@@ -1,0 +1,348 @@
+"""Self-play: exercises with a right and a wrong solution each, solved; a lesson is drawn, guarded, and kept where it
+helps. A lesson that only restates its exercise teaches nothing, and is turned away.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Protocol
+
+from pydantic import BaseModel, Field
+
+from habitus.errors import Invalid, NotFound
+from habitus.events import Outcome, OutcomeKind
+from habitus.learning.asking import ask_within
+from habitus.learning.budget import BudgetedModel
+from habitus.memory.model import PLAYBOOK, LessonBody
+from habitus.redact import Redactor
+from habitus.skills import names
+from habitus.tasks.checks import Contains, Equals, FileEquals, TableEquals
+from habitus.tasks.files import parse_toml, task_of
+from habitus.tasks.model import Origin, OriginKind, Task
+
+_LESSON_ROOM = 800  # tokens of an answer
+_ATTEMPT_CHARS = 3_000
+_LESSON_PATIENCE_S = 120.0
+
+
+class LessonAnswer(BaseModel):
+    """What a model is asked for; the prompt says what each field is."""
+
+    trigger: str = ""
+    anti_pattern: str = ""
+    correct_pattern: str = ""
+    domains: list[str] = Field(default_factory=list)
+    confidence: float = Field(default=0.5, ge=0, le=1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Extracted:
+    lesson: LessonBody
+    confidence: float
+
+
+async def extract(challenge: Task, attempts: Sequence[str], *, model: BudgetedModel, redactor: Redactor) -> Extracted:
+    """`attempts` say what was done and what came of it. Faults of the model and the cap go through."""
+    record = json.dumps(
+        {"task": challenge.request, "domain": challenge.domain, "attempts": [_short(each) for each in attempts]},
+        ensure_ascii=False,
+    )
+    said = await ask_within(
+        model,
+        LessonAnswer,
+        system=_lesson_prompt(),
+        record=redactor.redact(record).text,
+        room=_LESSON_ROOM,
+        patience_s=_LESSON_PATIENCE_S,
+    )
+    lesson = LessonBody(
+        trigger=_line(said.trigger),
+        anti_pattern=_line(said.anti_pattern),
+        correct_pattern=_line(said.correct_pattern),
+        domains=tuple(dict.fromkeys(said.domains)),
+        source_challenge_hash=challenge.hash,
+    )
+    return Extracted(lesson=lesson, confidence=said.confidence)
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _ATTEMPT_CHARS else f"… {text[-_ATTEMPT_CHARS:]}"
+
+
+@cache
+def _lesson_prompt() -> str:
+    return files("habitus.learning").joinpath("prompts", "extract-lesson.md").read_text("utf-8")
+
+
+ATTEMPTS = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attempt:
+    """One try of a solver, judged by the validator. `infra` is nobody's failure."""
+
+    outcome: Outcome
+    record: str = ""  # what was done and what came of it
+
+
+class Solver(Protocol):
+    """Somebody who solves. Each call begins in a place that is laid out anew."""
+
+    async def solve(self, challenge: Task, *, playbook: str = "", feedback: str = "") -> Attempt: ...
+
+
+class DreamVerdict(StrEnum):
+    NOTHING = "nothing to learn"  # solved at once
+    REJECTED = "rejected"  # by the guard, or there was no lesson
+    VERIFIED = "verified"  # it went better with the lesson, and not without
+    CANDIDATE = "candidate"  # it may be true; nothing has shown it
+    INFRA = "could not be tried"
+    UNSOUND = "no good exercise"  # its validator passes what it should not, or not what it should
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Dreamt:
+    challenge: str
+    verdict: DreamVerdict
+    reason: str = ""
+    lesson: LessonBody | None = None
+    confidence: float = 0.0
+    attempts: int = 0  # until it passed, or all of them
+    passed: bool = False
+    tokens: int = 0
+    requests: int = 0
+    dollars: float = 0.0
+    is_spent: bool = False  # a request was not made for lack of budget
+
+    @property
+    def is_kept(self) -> bool:
+        return self.verdict in (DreamVerdict.VERIFIED, DreamVerdict.CANDIDATE)
+
+
+Extract = Callable[[Task, Sequence[str]], Awaitable[Extracted]]
+
+
+async def cycle(challenge: Task, solver: Solver, extract: Extract) -> Dreamt:
+    """One challenge to its end; what is to be kept is for the caller to keep."""
+    tried = await _attempt(challenge, solver)
+    last = tried[-1].outcome
+    dreamt = Dreamt(
+        challenge=challenge.id,
+        verdict=DreamVerdict.NOTHING,
+        reason="it was solved at once",
+        attempts=len(tried),
+        passed=last.is_ok,
+    )
+    if last.kind is OutcomeKind.INFRA:
+        return replace(dreamt, verdict=DreamVerdict.INFRA, reason=last.reason)
+    if last.is_ok and len(tried) == 1:
+        return dreamt
+    drawn = await extract(challenge, [each.record for each in tried])
+    dreamt = replace(dreamt, lesson=drawn.lesson, confidence=drawn.confidence)
+    if reason := objection(drawn.lesson, challenge):
+        return replace(dreamt, verdict=DreamVerdict.REJECTED, reason=reason)
+    return await verify_lesson(challenge, solver, drawn.lesson, dreamt)
+
+
+async def _attempt(challenge: Task, solver: Solver) -> list[Attempt]:
+    tried: list[Attempt] = []
+    while len(tried) < ATTEMPTS:
+        feedback = tried[-1].outcome.reason if tried else ""
+        tried.append(await solver.solve(challenge, feedback=feedback))
+        if tried[-1].outcome.kind is not OutcomeKind.FAILED:
+            break
+    return tried
+
+
+async def verify_lesson(challenge: Task, solver: Solver, lesson: LessonBody, dreamt: Dreamt) -> Dreamt:
+    """Once with the lesson, and once without: what passes anyway was luck."""
+    with_it = await solver.solve(challenge, playbook=f"{PLAYBOOK}\n- {lesson.text}")
+    candidate = replace(dreamt, verdict=DreamVerdict.CANDIDATE)
+    if with_it.outcome.kind is OutcomeKind.INFRA:
+        return replace(candidate, reason=f"it could not be tried: {with_it.outcome.reason}")
+    if not with_it.outcome.is_ok:
+        return replace(candidate, reason="it went no better with it")
+    control = await solver.solve(challenge)
+    if control.outcome.kind is OutcomeKind.INFRA:
+        return replace(candidate, reason=f"there is no control: {control.outcome.reason}")
+    if control.outcome.is_ok:
+        return replace(candidate, reason="it went as well without it")
+    was = f"passed at attempt {dreamt.attempts}" if dreamt.passed else "failed"
+    why = f"{was} before, passed at once with it, and failed without it"
+    return replace(candidate, verdict=DreamVerdict.VERIFIED, reason=why)
+
+
+DOMAINS = (
+    "data_analysis",
+    "regex_parse",
+    "sql",
+    "concurrency",
+    "algo",
+    "bash",
+    "python_general",
+    "web_automation",
+)
+
+
+def exercise_of(row: Mapping[str, Any], *, name: str, where: str, origin: OriginKind = OriginKind.FILE) -> Task:
+    """The task that a file or a model says, with all that self-play needs."""
+    task = task_of(row, where, origin=Origin(kind=origin), id=name)
+    solutions = {"reference": task.reference, "wrong": task.wrong}
+    for key, value in {"request": task.request, "domain": task.domain, **solutions}.items():
+        if not value:
+            raise Invalid(f"{where}: '{key}' is missing, empty or no text.", mend="Write it.")
+    if task.domain not in DOMAINS:
+        raise Invalid(f"{where}: '{task.domain}' is no domain.", mend=f"There are: {', '.join(DOMAINS)}.")
+    return task
+
+
+def read(path: Path) -> tuple[Task, ...]:
+    """The exercises of a .toml file, or of all that lie in a folder."""
+    if not path.exists():
+        raise NotFound(f"There is no {path}.", mend="Name a .toml file with a challenge, or a folder of them.")
+    found = sorted(path.glob("*.toml")) if path.is_dir() else [path]
+    return tuple(_parse_exercise(each.read_text("utf-8", errors="replace"), each.stem, str(each)) for each in found)
+
+
+@cache
+def starters() -> tuple[Task, ...]:
+    """Those that come with Habitus."""
+    folder = files("habitus.learning").joinpath("challenges")
+    found = sorted((each for each in folder.iterdir() if each.name.endswith(".toml")), key=lambda each: each.name)
+    return tuple(
+        _parse_exercise(each.read_text("utf-8"), each.name.removesuffix(".toml"), each.name, OriginKind.BUNDLED)
+        for each in found
+    )
+
+
+def _parse_exercise(text: str, name: str, where: str, origin: OriginKind = OriginKind.FILE) -> Task:
+    return exercise_of(parse_toml(text, about=where), name=name, where=where, origin=origin)
+
+
+_EXERCISE_ROOM = 3_000
+_EXERCISE_PATIENCE_S = 180.0
+_RECORD_CHARS = 4_000
+
+
+class ChallengeAnswer(BaseModel):
+    """What a model is asked for; the prompt says what each field is."""
+
+    name: str
+    domain: str
+    task: str
+    setup: str = ""
+    validator: str
+    reference: str
+    wrong: str
+
+
+async def propose(about: Sequence[str], *, model: BudgetedModel, redactor: Redactor) -> Task:
+    """A challenge that nobody has checked yet; `about` are errors and lessons."""
+    record = redactor.redact("\n".join(about)).text[:_RECORD_CHARS] or "(nothing yet: choose a common mistake)"
+    answer = await ask_within(
+        model,
+        ChallengeAnswer,
+        system=_exercise_prompt(),
+        record=record,
+        room=_EXERCISE_ROOM,
+        patience_s=_EXERCISE_PATIENCE_S,
+    )
+    values = answer.model_dump()
+    name = names.slugify(values["name"])  # it becomes that of a file
+    row = {key: value for key, value in values.items() if key != "name"}
+    where = f"the challenge of {model.name}"
+    return exercise_of(row, name=name, where=where, origin=OriginKind.SELF_PLAY)
+
+
+@cache
+def _exercise_prompt() -> str:
+    return files("habitus.learning").joinpath("prompts", "propose-challenge.md").read_text("utf-8")
+
+
+MOST_SHARED = 6  # so many words in a row that the exercise has, too, are a copy
+_WORD = re.compile(r"[^\W_]+")
+_PIECE = re.compile(r"[^\s,;:|'\"()\[\]{}<>=]+")
+
+
+def objection(lesson: LessonBody, challenge: Task) -> str:
+    """Why a lesson is not to be believed; nothing where there is no reason."""
+    if not lesson.trigger.strip():
+        return "it does not say when it holds"
+    if not lesson.correct_pattern.strip():
+        return "it does not say what to do"
+    if not lesson.domains:
+        return "it names no domain"
+    for domain in lesson.domains:
+        if domain not in DOMAINS:
+            return f"'{domain}' is no domain"
+    said = "\n".join((lesson.trigger, lesson.correct_pattern, lesson.anti_pattern))
+    quoted = copied_from(said, challenge)
+    how = "repeats the exercise:" if " " in quoted else "copies"
+    return f"it {how} '{quoted}'" if quoted else ""
+
+
+def copied_from(said: str, task: Task, known: str = "") -> str:
+    """Words of a task that somebody has copied, some in a row or a literal; not those that are known anyway."""
+    exercise = "\n".join((task.request, task.setup, task.validator, *task.files.values(), *_answers(task)))
+    given = set(_runs(exercise)) - set(_runs(known))
+    if run := next((run for line in said.splitlines() for run in _runs(line) if run in given), None):
+        return " ".join(run)
+    pieces = set(_PIECE.findall(said))
+    pieces |= {piece.strip(".!?") for piece in pieces}
+    return next((literal for literal in _literals(task) if literal in pieces and literal not in known), "")
+
+
+def _answers(task: Task) -> Iterator[str]:
+    for check in task.checks:
+        match check:
+            case Contains(text=text) | FileEquals(content=text) | TableEquals(table=text):
+                yield text
+            case Equals(value=str(text)):
+                yield text
+
+
+def _runs(text: str) -> Iterator[tuple[str, ...]]:
+    words = [word.casefold() for word in _WORD.findall(text)]
+    return zip(*(words[start:] for start in range(MOST_SHARED)), strict=False)
+
+
+def _literals(challenge: Task) -> Iterator[str]:
+    """What can only come from this exercise: longer numbers, and texts that are no plain words."""
+    for code in (challenge.setup, challenge.validator):
+        for node in ast.walk(_tree(code)):
+            if not isinstance(node, ast.Constant):
+                continue
+            if isinstance(node.value, (int, float)) and not isinstance(node.value, bool):
+                if len(str(abs(node.value)).replace(".", "")) >= 3:
+                    yield str(node.value)
+            elif isinstance(node.value, str):
+                yield from _odd_pieces(node.value)
+    for text in (*challenge.files.values(), *_answers(challenge)):
+        yield from _odd_pieces(text)
+
+
+def _odd_pieces(text: str) -> Iterator[str]:
+    return (piece for piece in _PIECE.findall(text) if _is_odd(piece))
+
+
+def _is_odd(piece: str) -> bool:
+    return bool(re.search(r"\d{3}", piece)) or (len(piece) >= 6 and not re.fullmatch(r"[^\W\d_]+[.!?]?", piece))
+
+
+def _tree(code: str) -> ast.AST:
+    try:
+        return ast.parse(code)
+    except (SyntaxError, ValueError):
+        return ast.Module(body=[], type_ignores=[])
