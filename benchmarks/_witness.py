@@ -11,7 +11,7 @@ from habitus.evidence.bounds import ERROR, Game, Plays, expect
 from habitus.evidence.findings import sums_of
 from habitus.evidence.model import Item, Observation
 from habitus.evidence.running import NO_GAME, Running
-from habitus.evidence.table import Floats, Table
+from habitus.evidence.sums import Floats, Table
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

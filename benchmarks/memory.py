@@ -23,7 +23,7 @@ from typing import Any
 import _report
 from habitus import sql
 from habitus.memory import views
-from habitus.memory.cortex import Cortex
+from habitus.memory.memory import Cortex
 from habitus.memory.model import Cause, Draft, Engram, Kind, Producer, Scope
 from habitus.memory.recall import FLOOR
 from habitus.memory.sameness import MEANING, is_same

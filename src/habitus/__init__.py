@@ -30,14 +30,13 @@ if TYPE_CHECKING:
     from habitus.app.growth.evidence import Evidence
     from habitus.errors import HabitusError, Invalid, NotFound, Refused, Stale, StorageFailed, ToolFailed, UserError
     from habitus.events import Outcome, OutcomeKind, ToolResult
-    from habitus.evidence.findings import Finding, Findings
+    from habitus.evidence.findings import Finding, Findings, Verdict
     from habitus.evidence.lift import Effect, Estimate
     from habitus.evidence.model import Item, ItemKind
-    from habitus.evidence.policy import Verdict
     from habitus.journal.model import Turn, TurnOutcome
     from habitus.llm.model import Image
     from habitus.llm.scripted import ScriptedModel, calls, says
-    from habitus.memory.cortex import Cortex
+    from habitus.memory.memory import Cortex
     from habitus.memory.model import Draft, Encoded, Engram, Producer
     from habitus.settings import Settings
     from habitus.skills.library import Library
@@ -142,6 +141,7 @@ _HOMES = {
     "habitus.evidence.findings": (
         "Finding",
         "Findings",
+        "Verdict",
     ),
     "habitus.evidence.lift": (
         "Effect",
@@ -151,7 +151,6 @@ _HOMES = {
         "Item",
         "ItemKind",
     ),
-    "habitus.evidence.policy": ("Verdict",),
     "habitus.journal.model": (
         "Turn",
         "TurnOutcome",
@@ -162,7 +161,7 @@ _HOMES = {
         "calls",
         "says",
     ),
-    "habitus.memory.cortex": ("Cortex",),
+    "habitus.memory.memory": ("Cortex",),
     "habitus.memory.model": (
         "Draft",
         "Encoded",

@@ -1,10 +1,12 @@
 """Files as data: one file with its hash, a directory as a mapping from relative path to file, one hash over all; and
-files written whole."""
+files written whole or not at all, of which a small private one is JSON.
+"""
 
 from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
 import re
 import secrets
@@ -13,9 +15,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from habitus.errors import Invalid, StorageFailed
+from habitus.locks import lock
 
 # Larger files are known by their hash, kept where they lie, and not copied into the history.
 KEEP_BYTES = 1024 * 1024
@@ -33,7 +36,6 @@ class File:
 
 
 Tree = Mapping[str, File]
-
 _LONGEST_PATH, _LONGEST_PART = 4095, 255  # what Linux and macOS take
 _PLAIN_PATH = re.compile(r"(?:[A-Za-z0-9_-][\w.-]*/)*[A-Za-z0-9_-][\w.-]*")
 
@@ -213,3 +215,32 @@ def disk_errors(place: Path) -> Iterator[None]:
             raise StorageFailed(f"No space left to write {where}.", mend="Free some space and retry.") from None
         what = f"Can't write {where}: {error.strerror or error}."
         raise StorageFailed(what, mend="Check its permissions; nothing was changed.") from None
+
+
+class PrivateJson:
+    """An object of names and values; every look sees what another process has written."""
+
+    def __init__(self, path: Path, *, mend: str = "Mend it, or move it away.") -> None:
+        self.path = path
+        self._mend = mend
+
+    def read(self) -> dict[str, Any]:
+        try:
+            found = json.loads(self.path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, RecursionError) as error:
+            raise StorageFailed(f"{self.path} can't be read: {error}.", mend=self._mend) from None
+        if not isinstance(found, dict):
+            raise StorageFailed(f"{self.path} can't be read: it is no object.", mend=self._mend)
+        return found
+
+    @contextmanager
+    def changing(self) -> Iterator[dict[str, Any]]:
+        """What it holds, to be changed in place. An error inside leaves the file as it was."""
+        with lock(self.path.with_suffix(".lock")):
+            kept = self.read()
+            before = json.dumps(kept)
+            yield kept
+            if json.dumps(kept) != before:
+                write_whole(self.path, json.dumps(kept, indent=2).encode(), mode=0o600)

@@ -9,8 +9,7 @@ import pytest
 
 from habitus.agent.session import Session
 from habitus.app import Habitus
-from habitus.evidence.assignment import Lots
-from habitus.evidence.model import Item, ItemKind
+from habitus.evidence.model import Item, ItemKind, Lots
 from habitus.journal.model import Exposure, Place
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.memory.model import Draft, Producer

@@ -15,8 +15,7 @@ from habitus.app import Habitus, read_settings
 from habitus.app.library.browsing import browse
 from habitus.app.use_cases.skills import SkillList
 from habitus.events import OutcomeKind
-from habitus.evidence.assignment import Lots
-from habitus.evidence.model import Item, ItemKind
+from habitus.evidence.model import Item, ItemKind, Lots
 from habitus.journal.model import Exposure, Turn, TurnOutcome
 from habitus.memory.model import Draft, Producer, Scope
 from habitus.settings import Settings, account_name

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.app import Habitus, read_settings
-from habitus.hosts.syncing import Manner, Step, Synced, decide_step
+from habitus.app.library.syncing import Manner, Step, Synced, decide_step
 from habitus.hosts.table import HOSTS
 from habitus.settings import account_name
 from habitus.skills.model import Actor, Author, Skill

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.evidence.assignment import Edge, Lots, edge
-from habitus.evidence.model import Item, ItemKind, kind_of, left_trace
+from habitus.evidence.model import Edge, Item, ItemKind, Lots, edge, kind_of, left_trace
 
 
 def skill(name: str, version: int = 1) -> Item:

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from habitus.evidence.bounds import ERROR, Bound, Game, Plays, expect, find_bound, is_worse
 from habitus.evidence.findings import NOTHING, findings, sums_of
 from habitus.evidence.model import Observation
-from habitus.evidence.packing import pack, unpack
-from habitus.evidence.running import NO_GAME, Running
-from habitus.evidence.table import Floats, Table
+from habitus.evidence.running import NO_GAME, Running, pack, unpack
+from habitus.evidence.sums import Floats, Table
 from tests.evidence.observed import SKILL, drawn
 
 ENOUGH = math.log(2 / ERROR)

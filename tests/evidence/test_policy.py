@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.evidence.bounds import Bound
-from habitus.evidence.findings import Finding, findings
+from habitus.evidence.findings import Finding, Verdict, findings, judge, sentence
 from habitus.evidence.lift import Arm, Basis, Effect, Estimate
 from habitus.evidence.model import Observation
-from habitus.evidence.policy import Verdict, judge, sentence
 from tests.evidence.observed import SKILL, drawn
 
 HELPS = Estimate(

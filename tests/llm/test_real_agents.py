@@ -13,8 +13,7 @@ import pytest
 from habitus.learning.transcripts.detection import read
 from habitus.llm.agents import open_agent
 from habitus.llm.agents.program import Question
-from habitus.llm.agents.running import start
-from habitus.llm.agents.solvers import solver_named
+from habitus.llm.agents.running import solver_named, start
 from habitus.llm.model import Ask, Asked, ProviderFault, Text, answer
 from tests import npm
 from tests.fake_provider import FakeProvider, Reply, fails

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.memory import store
-from habitus.memory.cortex import Cortex
+from habitus.memory.memory import Cortex
 from habitus.memory.model import Draft, Kind, Producer, Scope
 from habitus.memory.store import SqlEngramStore
 from habitus.memory.views import ViewFiles

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from habitus.errors import Invalid
-from habitus.memory.cortex import Cortex
+from habitus.memory.memory import Cortex
 from habitus.memory.model import (
     HIGH,
     Engram,

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from habitus.errors import Invalid, NotFound
-from habitus.memory.cortex import Cortex
+from habitus.memory.memory import Cortex
 from habitus.memory.model import HIGH, SCRATCHPAD, Kind, LessonBody, LessonState, Producer, Scope, TrustLevel
 from tests.memory.conftest import Clock, Make, lesson
 

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from habitus import sql
 from habitus.app import Habitus, read_settings
 from habitus.memory import views
-from habitus.memory.cortex import Cortex, Looked
+from habitus.memory.memory import Cortex, Looked
 from habitus.memory.model import Engram, Kind, Scope, TrustLevel
 from habitus.memory.store import SqlEngramStore
 from habitus.memory.views import VIEWS, BadLine, Edits, Line, Page, ViewFiles

@@ -16,8 +16,8 @@ from habitus.events import OK, Outcome, failed, infra
 from habitus.llm.model import Usage
 from habitus.repl import display, lines
 from habitus.repl.display import TurnDisplay
-from habitus.repl.pipes import event_json
-from habitus.repl.plain_text import clean, one_line, shown_seconds
+from habitus.repl.lines import event_json
+from habitus.text import clean, short_line, shown_seconds
 
 pytestmark = pytest.mark.req("AG-07")
 
@@ -114,10 +114,10 @@ def test_seconds_are_shown_as_people_read_them(seconds: float, shown: str) -> No
 
 @given(st.text())
 def test_no_text_can_drive_the_terminal(text: str) -> None:
-    for safe in (clean(text), one_line(text), clean("\x1b[2J" + text), one_line("\x9b31m\x1b]0;t\x07" + text)):
+    for safe in (clean(text), short_line(text), clean("\x1b[2J" + text), short_line("\x9b31m\x1b]0;t\x07" + text)):
         assert not any((ord(char) < 32 and char not in "\n\t") or 127 <= ord(char) < 160 for char in safe)
         assert "\u202e" not in safe
-    assert "\n" not in one_line(text)
+    assert "\n" not in short_line(text)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from habitus.sandbox.model import Limits, Permissions
 from habitus.sandbox.venvs import Environments, Venvs
 from habitus.sandbox.warm import Warm
 from habitus.tasks.checks import Equals
-from habitus.tasks.comparing import has_shape, shape_of
+from habitus.tasks.judging import has_shape, shape_of
 from habitus.tasks.schema import DEEPEST, checked_payload, checked_schema
 from habitus.tools.code_stage import dependencies_of, task_of_call, with_header
 from habitus.tools.model import ToolDraft

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from habitus.tasks.checks import Equals
-from habitus.tasks.comparing import difference, expect, is_enough, lasting
+from habitus.tasks.judging import difference, expect, is_enough, lasting
 from habitus.tools.workshop import reads_the_clock
 
 Result = dict[str, Any]

@@ -15,7 +15,7 @@ from habitus.agent.stream import Consent
 from habitus.app import Habitus
 from habitus.app.conversations import secrets
 from habitus.events import OK, OutcomeKind, tool_called, tool_returned
-from habitus.evidence.policy import Verdict
+from habitus.evidence.findings import Verdict
 from habitus.jobs.model import JobState
 from habitus.journal.model import Place, Turn
 from habitus.memory.model import Draft, Kind, Producer, Scope, TrustLevel

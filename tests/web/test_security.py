@@ -17,8 +17,8 @@ from fastapi.testclient import TestClient
 from habitus import sql
 from habitus.app import Habitus
 from habitus.app.operation.people import People, Role, open_people
+from habitus.files import PrivateJson
 from habitus.journal.model import Turn
-from habitus.private_json import PrivateJson
 from habitus.web.app import make_app
 from habitus.web.desks import Desks
 from habitus.web.security import DECIDING, OWNER, SAFE, SIGNED_IN_FOR, Keys, keys_of

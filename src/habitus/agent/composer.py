@@ -22,7 +22,7 @@ from habitus.agent.transcription import Transcriber
 from habitus.agent.view import OtherFiles, View
 from habitus.errors import HabitusError
 from habitus.events import TurnObserver
-from habitus.evidence.assignment import edge
+from habitus.evidence.model import edge
 from habitus.journal.journal import Journal
 from habitus.journal.spool import Spool
 from habitus.memory.model import Encoded

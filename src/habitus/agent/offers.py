@@ -10,10 +10,9 @@ from functools import cached_property, partial
 
 from habitus.agent.outage import Outage
 from habitus.agent.prompt import CUE, Note, Remembered
-from habitus.evidence.assignment import Assignment, Lots, edge
-from habitus.evidence.model import Item, ItemKind
+from habitus.evidence.model import Assignment, Item, ItemKind, Lots, edge
 from habitus.journal.model import Exposure
-from habitus.memory.cortex import Cortex
+from habitus.memory.memory import Cortex
 from habitus.memory.model import TrustLevel
 from habitus.memory.recall import MOST_LESSONS, Recalled, worth
 from habitus.skills.layers import address

@@ -39,7 +39,7 @@ from habitus.sql.notifications import Topic, news_of
 if TYPE_CHECKING:
     from habitus.app.growth.evidence import Evidence
     from habitus.llm.model import Models
-    from habitus.memory.cortex import Cortex
+    from habitus.memory.memory import Cortex
     from habitus.recipes.catalogue import RecipeCatalogue
     from habitus.sandbox.machine import Machine
     from habitus.sandbox.scratchpads import Scratchpads

@@ -33,7 +33,7 @@ from habitus.skills.project import project_words
 from habitus.skills.review import Action, Proposal, Review
 
 if TYPE_CHECKING:
-    from habitus.memory.cortex import Cortex
+    from habitus.memory.memory import Cortex
     from habitus.recipes.catalogue import RecipeCatalogue
     from habitus.sandbox.scratchpads import Scratchpads
     from habitus.tools.tools import Tools
@@ -145,7 +145,7 @@ class _Parts:
         )
 
     def memory(self, home: Home, user: str, all_users: bool) -> Cortex:
-        from habitus.memory.cortex import Cortex  # the rules of its gate, for those who remember
+        from habitus.memory.memory import Cortex  # the rules of its gate, for those who remember
         from habitus.memory.store import SqlEngramStore
         from habitus.memory.views import ViewFiles
 

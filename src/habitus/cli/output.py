@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from habitus.errors import Invalid, UserError
 from habitus.plain_data import plain as plain
-from habitus.repl.plain_text import clean as clean
-from habitus.repl.plain_text import count_of as count_of
+from habitus.text import clean as clean
+from habitus.text import count_of as count_of
 
 if TYPE_CHECKING:
     import typer

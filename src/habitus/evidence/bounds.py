@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from habitus.evidence.table import KINDS, Flags, Floats, Table
+from habitus.evidence.sums import KINDS, Flags, Floats, Table
 
 ERROR = 0.05  # how often a bound may ever be wrong
 _STAKES = np.geomspace(0.1, 3.2, 11)

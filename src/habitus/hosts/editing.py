@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, assert_never
 
 from habitus.errors import Invalid
-from habitus.hosts import json_text, marked, toml_text, yaml_text
+from habitus.hosts import config_text
 
 Path = tuple[str, ...]
 
@@ -43,13 +43,13 @@ def data(text: str, format: Format) -> Any:
     """What the text says; `Invalid` says in which line it does not."""
     match format:
         case Format.JSON | Format.JSONC:
-            return json_text.data(text, comments=format is Format.JSONC)
+            return config_text.read_json(text, comments=format is Format.JSONC)
         case Format.TOML:
-            return toml_text.data(text)
+            return config_text.read_toml(text)
         case Format.YAML:
-            return yaml_text.data(text)
+            return config_text.read_yaml(text)
         case Format.BLOCK:
-            return marked.data(text)
+            return config_text.read_marked(text)
         case _:
             assert_never(format)
 
@@ -95,14 +95,14 @@ def _put(text: str, format: Format, entry: Entry) -> str:
     match format:
         case Format.JSON | Format.JSONC:
             comments = format is Format.JSONC
-            change = json_text.append if entry.is_item else json_text.put
+            change = config_text.append if entry.is_item else config_text.put_json
             return change(text, entry.path, entry.value, comments=comments)
         case Format.TOML:
-            return toml_text.put(text, entry.path, entry.value)
+            return config_text.put_toml(text, entry.path, entry.value)
         case Format.YAML:
-            return yaml_text.put(text, entry.path, entry.value)
+            return config_text.put_yaml(text, entry.path, entry.value)
         case Format.BLOCK:
-            return marked.put(text, entry.value)
+            return config_text.put_marked(text, entry.value)
         case _:
             assert_never(format)
 
@@ -110,13 +110,13 @@ def _put(text: str, format: Format, entry: Entry) -> str:
 def _take(text: str, format: Format, path: Sequence[str | int]) -> str:
     match format:
         case Format.JSON | Format.JSONC:
-            return json_text.take(text, path, comments=format is Format.JSONC)
+            return config_text.take_json(text, path, comments=format is Format.JSONC)
         case Format.TOML:
-            return toml_text.take(text, [str(name) for name in path])
+            return config_text.take_toml(text, [str(name) for name in path])
         case Format.YAML:
-            return yaml_text.take(text, [str(name) for name in path])
+            return config_text.take_yaml(text, [str(name) for name in path])
         case Format.BLOCK:
-            return marked.take(text)
+            return config_text.take_marked(text)
         case _:
             assert_never(format)
 

@@ -1,4 +1,7 @@
-"""Exposures and outcomes without any text: kept when their turns go, until somebody is erased."""
+"""Exposures and outcomes without any text: kept when their turns go, until somebody is erased.
+
+And days: the requests of each by how they went, the skills used then, and when each agent was heard.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import secrets
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
@@ -14,6 +17,7 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.events import OutcomeKind
 from habitus.journal.model import (
+    NOT_REAL,
     Exposure,
     KeptExposure,
     KeptSums,
@@ -23,7 +27,7 @@ from habitus.journal.model import (
     TurnOutcome,
     origin_of,
 )
-from habitus.journal.tables import evidence_seed, evidence_sums, exposures, lasting_outcomes
+from habitus.journal.tables import evidence_seed, evidence_sums, exposures, lasting_outcomes, outcomes, turns
 
 EXPLICIT = 1.0  # the weight from which on somebody who knows has said so
 _OF_EXPOSURE = tuple(Exposure.__dataclass_fields__)
@@ -228,3 +232,58 @@ def seed(connection: sa.Connection) -> str:
 
 def _exposure(row: Mapping[Any, Any]) -> Exposure:
     return Exposure(**{name: row[name] for name in _OF_EXPOSURE})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Day:
+    """Requests by how they went; `skills` are those used in conversations of that day, once for each."""
+
+    day: date
+    good: int = 0
+    bad: int = 0
+    unknown: int = 0
+    skills: tuple[str, ...] = ()
+
+    @property
+    def total(self) -> int:
+        return self.good + self.bad + self.unknown
+
+
+def read_days(connection: sa.Connection, now: datetime, number: int) -> tuple[Day, ...]:
+    """The last days, the oldest first, also those on which nothing was asked."""
+    today = now.astimezone(UTC).date()
+    all_days = [today - timedelta(days=back) for back in range(number - 1, -1, -1)]
+    since = datetime.combine(all_days[0], datetime.min.time(), tzinfo=UTC)
+    went: dict[date, dict[str, int]] = {day: {} for day in all_days}
+    for began, kind in _requests(connection, since):
+        counted = went.setdefault(began.astimezone(UTC).date(), {})
+        counted[kind] = counted.get(kind, 0) + 1
+    used: dict[date, list[str]] = {}
+    for item, at in used_since(connection, since):
+        used.setdefault(at.astimezone(UTC).date(), []).append(item)
+    return tuple(Day(day=day, skills=tuple(used.get(day, ())), **went[day]) for day in all_days)
+
+
+def _requests(connection: sa.Connection, since: datetime) -> list[tuple[datetime, str]]:
+    """When each request began, and how it went by the judgement that counts."""
+    is_asked = sa.and_(turns.c.started_on >= since, turns.c.source_type.not_in(NOT_REAL))
+    judged = sa.select(outcomes.c.turn, outcomes.c.kind).join(turns, turns.c.id == outcomes.c.turn).where(is_asked)
+    by_weight = judged.order_by(outcomes.c.weight, outcomes.c.at, outcomes.c.number)
+    last = {row.turn: row.kind for row in connection.execute(by_weight)}  # the heaviest comes last
+    names = {OutcomeKind.OK.value: "good", OutcomeKind.FAILED.value: "bad"}
+    asked = connection.execute(sa.select(turns.c.id, turns.c.started_on).where(is_asked))
+    return [(began, names.get(last.get(id, ""), "unknown")) for id, began in asked]
+
+
+def used_since(connection: sa.Connection, since: datetime) -> Sequence[tuple[str, datetime]]:
+    """Each use of a skill in a real conversation, and when."""
+    table = exposures.c
+    query = sa.select(table.item, table.at).where(table.kind == "skill", table.is_used, table.at >= since)
+    return [(item, at) for item, at in connection.execute(query.where(table.origin == Origin.REAL.value))]
+
+
+def last_heard(connection: sa.Connection) -> dict[str, datetime]:
+    """By the kind of agent, when it asked for the last time."""
+    query = sa.select(turns.c.source_type, sa.func.max(turns.c.started_on).label("last")).group_by(turns.c.source_type)
+    rows = connection.execute(query.where(turns.c.source_type.not_in(NOT_REAL)))
+    return {row.source_type: row.last for row in rows}

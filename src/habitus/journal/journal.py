@@ -13,9 +13,8 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.errors import Invalid, NotFound
 from habitus.events import Event, OutcomeKind
-from habitus.journal import days, facts
-from habitus.journal.days import Day
-from habitus.journal.facts import JudgedTurn
+from habitus.journal import facts
+from habitus.journal.facts import Day, JudgedTurn
 from habitus.journal.model import (
     NOT_REAL,
     KeptExposure,
@@ -273,17 +272,17 @@ class Journal:
     def days(self, number: int) -> tuple[Day, ...]:
         """Everybody's requests of the last days, counted."""
         with sql.reading(self._engine) as connection:
-            return days.read_days(connection, self._clock(), number)
+            return facts.read_days(connection, self._clock(), number)
 
     def used_since(self, since: datetime) -> Sequence[tuple[str, datetime]]:
         """Each use of a skill since then, and when."""
         with sql.reading(self._engine) as connection:
-            return days.used_since(connection, since)
+            return facts.used_since(connection, since)
 
     def last_heard(self) -> dict[str, datetime]:
         """By the kind of agent, when it asked for the last time."""
         with sql.reading(self._engine) as connection:
-            return days.last_heard(connection)
+            return facts.last_heard(connection)
 
     def prune(self) -> int:
         """Drop the turns older than they are kept; returns how many."""

@@ -53,10 +53,10 @@ from habitus.repl.commands import (
     slash_command,
 )
 from habitus.repl.lines import CommandReport, Surface
-from habitus.repl.plain_text import clean, one_line
 from habitus.skills import names
 from habitus.skills.fields import EDITABLE, NAMES
 from habitus.skills.model import Skill, State
+from habitus.text import clean, short_line
 
 
 def prompt_report(session: Session) -> CommandReport:
@@ -68,7 +68,7 @@ def prompt_report(session: Session) -> CommandReport:
     table.add_column("budget", justify="right")
     table.add_column("no room for", overflow="fold")
     for section in sections:
-        cut = one_line(", ".join(section.cut), 300)
+        cut = short_line(", ".join(section.cut), 300)
         table.add_row(section.name, f"{section.tokens:,}", f"{section.budget:,}" if section.budget else "", Text(cut))
     table.add_row("together", f"{sum(section.tokens for section in sections):,}", "", "", style="dim")
     rows = [
@@ -251,10 +251,10 @@ class Chat:
             if engram is None:
                 continue
             if encoded.status is Status.WAITING:
-                said, then = f"waits for your word: {one_line(engram.text)}", self._typed("review", "list")
+                said, then = f"waits for your word: {short_line(engram.text)}", self._typed("review", "list")
             else:
                 self._undos.append(("lessons", "remove", engram.id))
-                said, then = f"learned: {one_line(engram.text)}", f"undo: {self._typed(*self._undos[-1])}"
+                said, then = f"learned: {short_line(engram.text)}", f"undo: {self._typed(*self._undos[-1])}"
             self._surface.note(_line("learned", f"{said} ({then})", "dim", id=engram.id, status=encoded.status.value))
 
     def _say_failure(self, message: str, mend: str = "") -> None:

@@ -23,7 +23,7 @@ from rich.text import Text
 from habitus.agent.stream import Done, Noticed, Nudged, Said, ToolFinished, ToolProgress, ToolStarted, TurnEvent
 from habitus.repl import lines
 from habitus.repl.commands import slash_command
-from habitus.repl.plain_text import clean, shown_seconds
+from habitus.text import clean, shown_seconds
 
 _REFRESH_S = 0.1
 _KEPT_FREE = 4  # lines of the terminal that the moving part leaves alone

@@ -1,20 +1,42 @@
-"""Lines of a turn: what each event looks like, made of nothing but the event, and where they go."""
+"""Lines of a turn: what each event looks like, made of nothing but the event, and where they go.
+
+Without a terminal: the answers as plain text, or every event as one line of JSON; nobody is asked.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from typing import Protocol
+import asyncio
+import io
+import json
+import os
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, aclosing, contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
 
-from rich.console import RenderableType
+from rich.console import Console, RenderableType
 from rich.text import Text
 
-from habitus.agent.stream import Consent, Done, Noticed, Nudged, Question, ToolFinished, TurnEvent, about, as_object
+from habitus.agent.stream import (
+    Consent,
+    Done,
+    Noticed,
+    Nudged,
+    Question,
+    Said,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+    TurnEvent,
+    about,
+    as_object,
+    nobody,
+)
 from habitus.events import Outcome, OutcomeKind
 from habitus.llm.model import Usage
 from habitus.repl.commands import slash_command
-from habitus.repl.plain_text import count_of, one_line, shown_seconds
+from habitus.text import clean, count_of, short_line, shown_seconds
 
 INDENT = "  "
 Typed = Callable[..., str]  # how a person types a command of these words
@@ -23,14 +45,14 @@ _MARKS = {OutcomeKind.OK: ("✓", "green"), OutcomeKind.FAILED: ("✗", "red"), 
 
 def call_label(tool: str, arguments: str) -> Text:
     """`scratchpad  sum the columns`: the tool, and what the call is about."""
-    return Text.assemble((one_line(tool, 40), "cyan"), "  ", (one_line(about(arguments), 120), ""))
+    return Text.assemble((short_line(tool, 40), "cyan"), "  ", (short_line(about(arguments), 120), ""))
 
 
 def running(label: Text, seconds: float, progress: str) -> Text:
     """A call at work; a spinner stands before it."""
     parts: list[Text | tuple[str, str]] = [label, (f"  {shown_seconds(seconds)}", "dim")]
     if progress:
-        parts.append((f"  {one_line(progress, 100)}", "dim"))
+        parts.append((f"  {short_line(progress, 100)}", "dim"))
     return Text.assemble(*parts, no_wrap=True, overflow="ellipsis")
 
 
@@ -39,13 +61,13 @@ def finished_line(event: ToolFinished, label: Text) -> Text:
     took = (f"  {shown_seconds(event.seconds)}", "dim")
     parts: list[str | Text | tuple[str, str]] = [INDENT, (mark, colour), " ", label, took]
     if not event.outcome.is_ok:
-        parts.append((f"  {one_line(event.outcome.reason)}", colour))
+        parts.append((f"  {short_line(event.outcome.reason)}", colour))
     return Text.assemble(*parts, no_wrap=True, overflow="ellipsis")
 
 
 def undo(event: ToolFinished, arguments: str, typed: Typed = slash_command) -> Text | None:
     words = undoing(event, arguments)
-    return Text(f"{INDENT}  Undo: {one_line(typed(*words))}", style="dim", overflow="fold") if words else None
+    return Text(f"{INDENT}  Undo: {short_line(typed(*words))}", style="dim", overflow="fold") if words else None
 
 
 def undoing(event: ToolFinished, arguments: str) -> tuple[str, ...]:
@@ -71,7 +93,7 @@ def undoing(event: ToolFinished, arguments: str) -> tuple[str, ...]:
 
 def made_lines(event: ToolFinished) -> list[Text]:
     """Where the files are that a call made for the person."""
-    return [Text(f"{INDENT}  open: {one_line(path, 400)}", style="green", overflow="fold") for path in event.made]
+    return [Text(f"{INDENT}  open: {short_line(path, 400)}", style="green", overflow="fold") for path in event.made]
 
 
 def cancelled_call(label: Text) -> Text:
@@ -80,11 +102,11 @@ def cancelled_call(label: Text) -> Text:
 
 def nudge(event: Nudged) -> Text:
     """What was said to the model, not by the person."""
-    return Text.assemble(INDENT, ("↪ nudge ", "magenta"), (one_line(event.text, 400), "dim"))
+    return Text.assemble(INDENT, ("↪ nudge ", "magenta"), (short_line(event.text, 400), "dim"))
 
 
 def notice(event: Noticed) -> Text:
-    return Text.assemble(INDENT, ("! ", "yellow"), (one_line(event.text, 400), "yellow"))
+    return Text.assemble(INDENT, ("! ", "yellow"), (short_line(event.text, 400), "yellow"))
 
 
 def done_lines(event: Done, told: Collection[str] = (), typed: Typed = slash_command) -> list[Text]:
@@ -104,7 +126,7 @@ def waiting(count: int) -> str:
 def _ending(outcome: Outcome, told: Collection[str]) -> Text:
     mark, colour = _MARKS[outcome.kind]
     said = next((reason for reason in told if reason and outcome.reason.endswith(reason)), "")
-    reason = one_line(outcome.reason.removesuffix(said).rstrip(": ") or "see above")
+    reason = short_line(outcome.reason.removesuffix(said).rstrip(": ") or "see above")
     line = Text.assemble(INDENT, (f"{mark} {outcome.kind.value}: ", colour), (reason, "dim"))
     line.no_wrap, line.overflow = True, "ellipsis"
     return line
@@ -154,3 +176,143 @@ class Surface(Protocol):
     def waiting(self, for_what: str, cancel: Callable[[], object]) -> AbstractContextManager[None]:
         """Say what is being waited for; the person can break it off."""
         ...
+
+
+_TYPES: dict[type[TurnEvent], str] = {
+    Said: "text",
+    ToolStarted: "tool_started",
+    ToolProgress: "tool_progress",
+    ToolFinished: "tool_finished",
+    Nudged: "nudge",
+    Noticed: "notice",
+    Done: "done",
+}
+
+
+def event_json(event: TurnEvent) -> dict[str, Any]:
+    """An event as data; `type` says which."""
+    return {"type": _TYPES[type(event)], **asdict(event)}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JsonPipe:
+    """JSON Lines. `write` takes a text that ends its line."""
+
+    write: Callable[[str], None]
+    is_ascii: bool = False
+
+    def put(self, row: dict[str, Any]) -> None:
+        self.write(json.dumps(row, ensure_ascii=self.is_ascii, default=str) + "\n")
+
+    @property
+    def can_ask(self) -> bool:
+        return False
+
+    async def show_turn(self, events: AsyncGenerator[TurnEvent, None], cancel: Callable[[], object]) -> Done | None:
+        done = None
+        async with aclosing(events):
+            async for event in events:
+                self.put(event_json(event))
+                done = event if isinstance(event, Done) else done
+        return done
+
+    def tell(self, report: CommandReport) -> None:
+        self.put({"type": report.type, **report.data})
+
+    note = tell
+
+    def complain(self, message: str, mend: str = "") -> None:
+        self.put({"type": "error", "error": message, "mend": mend})
+
+    async def ask(self, question: Question) -> Consent:
+        return await nobody(question)
+
+    @contextmanager
+    def waiting(self, for_what: str, cancel: Callable[[], object]) -> Iterator[None]:
+        yield
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextPipe:
+    """The answer to `write`; what happens beside it to `remark`, a line at a time."""
+
+    write: Callable[[str], None]
+    remark: Callable[[str], None]
+
+    @property
+    def can_ask(self) -> bool:
+        return False
+
+    async def show_turn(self, events: AsyncGenerator[TurnEvent, None], cancel: Callable[[], object]) -> Done | None:
+        done, labels, is_open = None, dict[str, str](), False
+        told: list[str] = []
+        async with aclosing(events):
+            async for event in events:
+                if isinstance(event, Said):
+                    self.write(clean(event.text))
+                    is_open = not event.text.endswith("\n")
+                    continue
+                if is_open:
+                    self.write("\n")
+                    is_open = False
+                if isinstance(event, ToolStarted):
+                    labels[event.call] = call_label(event.tool, event.arguments).plain
+                elif isinstance(event, ToolFinished):
+                    told.append(event.outcome.reason)
+                self._remark(event, labels, told)
+                done = event if isinstance(event, Done) else done
+        return done
+
+    def _remark(self, event: TurnEvent, labels: dict[str, str], told: Collection[str]) -> None:
+        match event:
+            case ToolFinished(call=call):
+                for line in (finished_line(event, Text(labels.get(call, event.tool))), *made_lines(event)):
+                    self.remark(line.plain)
+            case Nudged():
+                self.remark(nudge(event).plain)
+            case Noticed():
+                self.remark(notice(event).plain)
+            case Done() if event.outcome.kind is OutcomeKind.FAILED:
+                self.remark(done_lines(event, told)[0].plain)
+            case _:
+                pass
+
+    def tell(self, report: CommandReport) -> None:
+        self.write(_plain(report, width=100) + "\n")
+
+    def note(self, report: CommandReport) -> None:
+        self.remark(_plain(report, width=1000))
+
+    def complain(self, message: str, mend: str = "") -> None:
+        self.remark(f"{message} {mend}".strip())
+
+    async def ask(self, question: Question) -> Consent:
+        return await nobody(question)
+
+    @contextmanager
+    def waiting(self, for_what: str, cancel: Callable[[], object]) -> Iterator[None]:
+        yield
+
+
+def _plain(report: CommandReport, *, width: int) -> str:
+    text = io.StringIO()
+    console = Console(file=text, width=width, highlight=False, markup=False, emoji=False, color_system=None)
+    console.print(report.shown)
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+
+
+async def typed_lines(descriptor: int = 0) -> AsyncIterator[str]:
+    """The lines of standard input as they come. They are read beside the loop, where learning may go on."""
+    loop = asyncio.get_running_loop()
+    queue: asyncio.Queue[str | None] = asyncio.Queue()
+
+    def read() -> None:
+        with suppress(RuntimeError):  # the chat has ended
+            with suppress(OSError), os.fdopen(os.dup(descriptor), encoding="utf-8", errors="replace") as stream:
+                for line in stream:
+                    loop.call_soon_threadsafe(queue.put_nowait, line)
+            loop.call_soon_threadsafe(queue.put_nowait, None)
+
+    threading.Thread(target=read, daemon=True, name="habitus-stdin").start()
+    while (line := await queue.get()) is not None:
+        yield line

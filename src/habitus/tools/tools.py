@@ -24,9 +24,8 @@ from habitus.skills.trust import Scan, Trust
 from habitus.tasks.schema import Json
 from habitus.tools.catalogue import ToolCatalogue, code_tool
 from habitus.tools.code_stage import ToolFiles, program_of
-from habitus.tools.curation import ToolCurator
 from habitus.tools.health import Health, ToolHealth, after_call
-from habitus.tools.making import ToolMaker
+from habitus.tools.making import ToolCurator, ToolMaker
 from habitus.tools.model import NOTHING_GRANTED, CodeTool, Regression, ToolProgram, ToolStatus
 from habitus.tools.workshop import Workshop, Workshops, fingerprint
 

@@ -16,8 +16,7 @@ from habitus.sandbox.model import KIB, Limits, ToolRun
 from habitus.sandbox.services import NO_SERVICES, Services
 from habitus.sandbox.venvs import Environments, check_requirement, environment_hash
 from habitus.sandbox.warm import Program, Warm
-from habitus.tasks.comparing import expect, lasting, shape_of, short
-from habitus.tasks.judging import judge
+from habitus.tasks.judging import expect, judge, lasting, shape_of, short
 from habitus.tasks.model import Rollout, Task
 from habitus.tasks.schema import Json, checked_payload, checked_schema
 from habitus.tools.code_repair import repair

@@ -11,7 +11,7 @@ from habitus.app.library.performance import Fared, Uses
 from habitus.app.library.skill_map import Dot, SkillMap
 from habitus.evidence.findings import Finding
 from habitus.evidence.lift import Effect
-from habitus.journal.days import Day
+from habitus.journal.facts import Day
 from habitus.learning.improve_report import CandidateReport
 
 _WIDTH, _HEIGHT, _FOOT, _HEAD = 54, 136, 22, 20

@@ -11,7 +11,7 @@ from habitus.agent.offers import SessionMemory
 from habitus.agent.stream import AskPerson, Consent, Question
 from habitus.agent.tools.registry import Arguments, Reach, Running, Tool, explain_absence, json_result
 from habitus.events import OK, ToolResult, failed
-from habitus.memory.cortex import Cortex
+from habitus.memory.memory import Cortex
 from habitus.memory.model import MEDIUM, Draft, Encoded, Evidence, Kind, Producer, Status
 
 

@@ -33,7 +33,7 @@ from habitus.app.sharing.approvals import catch_up
 from habitus.app.sharing.availability import silence
 from habitus.errors import NotFound, Refused
 from habitus.events import TurnObserver
-from habitus.evidence.assignment import Fixed, Lots
+from habitus.evidence.model import Fixed, Lots
 from habitus.journal.journal import Journal
 from habitus.journal.model import Origin, Turn, origin_of
 from habitus.journal.spool import Spool

@@ -38,7 +38,7 @@ from habitus.skills import trees
 from habitus.skills.library import Library
 from habitus.skills.listing import Listed
 from habitus.skills.model import Author
-from habitus.tasks.comparing import LEAST, expect, is_enough, leave_out, shape_of
+from habitus.tasks.judging import LEAST, expect, is_enough, leave_out, shape_of
 from habitus.tasks.model import Task
 from habitus.tasks.schema import Json, fits
 from habitus.tools.code_stage import task_of_call

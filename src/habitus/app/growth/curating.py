@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from habitus.app.growth.climbing import Climb
     from habitus.app.growth.verdicts import Due
     from habitus.app.home import Home
-    from habitus.memory.cortex import Cortex
+    from habitus.memory.memory import Cortex
     from habitus.skills.review import Proposal
     from habitus.tools.model import Regression
     from habitus.tools.tools import Tools

@@ -11,8 +11,7 @@ from habitus import sql
 from habitus.errors import HabitusError, NotFound, did_you_mean
 from habitus.evidence.findings import NOTHING, Finding, Findings, findings, sums_of
 from habitus.evidence.model import Item, ItemKind, Observation
-from habitus.evidence.packing import pack, unpack
-from habitus.evidence.running import Running
+from habitus.evidence.running import Running, pack, unpack
 from habitus.journal.facts import MOVING
 from habitus.journal.journal import Journal
 from habitus.journal.model import KeptExposure, KeptSums, Origin

@@ -29,7 +29,7 @@ from habitus.learning.remedies.sessions import SessionFacts, SessionReader, Stam
 from habitus.learning.transcripts.model import Said, SkillUse, TranscriptTurn
 from habitus.learning.transcripts.study import Applier, How, Studied, Taught, TurnLedger
 from habitus.llm.model import Model
-from habitus.memory.cortex import Cortex
+from habitus.memory.memory import Cortex
 from habitus.memory.model import Draft, Engram, Kind, Scope, TrustLevel
 from habitus.redact import Redactor
 from habitus.settings import AccMode, MemoryMode

@@ -22,8 +22,7 @@ from habitus.app.home_directory import PADS
 from habitus.app.wiring import open_home
 from habitus.errors import Invalid
 from habitus.events import Outcome, failed, infra
-from habitus.evidence.assignment import Fixed
-from habitus.evidence.model import left_trace
+from habitus.evidence.model import Fixed, left_trace
 from habitus.files import Tree, without_examination
 from habitus.journal.model import Place
 from habitus.learning.asking import judge_rubric
@@ -34,8 +33,7 @@ from habitus.learning.post_mortem import Cerebellum
 from habitus.learning.transcripts.study import Studied, describe_event, study
 from habitus.llm.agents.program import Call as PreparedCall
 from habitus.llm.agents.program import Question
-from habitus.llm.agents.running import Said, start, throw_away_room
-from habitus.llm.agents.solvers import SolverProgram, solver_named
+from habitus.llm.agents.running import Said, SolverProgram, solver_named, start, throw_away_room
 from habitus.llm.model import Ask, Asked, Model, ProviderFault, Text, Usage
 from habitus.sandbox.inside import folders
 from habitus.settings import AccMode, EvidenceSettings, MemoryMode

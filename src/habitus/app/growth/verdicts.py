@@ -12,9 +12,8 @@ from habitus.app.growth.mining import ASIDE
 from habitus.app.home import Home
 from habitus.errors import HabitusError, Refused
 from habitus.events import Event, EventKind, OutcomeKind
-from habitus.evidence.findings import Finding
+from habitus.evidence.findings import Finding, Rollback, Verdict, is_ignored
 from habitus.evidence.model import Item, ItemKind, left_trace
-from habitus.evidence.policy import Rollback, Verdict, is_ignored
 from habitus.journal.model import Origin, Place, Selected, Turn
 from habitus.llm.model import Answered
 from habitus.memory.model import Engram

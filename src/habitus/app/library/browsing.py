@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from habitus.app.home import Home
 from habitus.app.use_cases.skills import SkillList, everything, matching, used
+from habitus.evidence.findings import Verdict
 from habitus.evidence.model import ItemKind
-from habitus.evidence.policy import Verdict
-from habitus.memory.cortex import Cortex
+from habitus.memory.memory import Cortex
 from habitus.memory.model import Engram, Kind, TrustLevel
 from habitus.skills.layers import address
 from habitus.skills.listing import Listed

@@ -11,8 +11,8 @@ from functools import partial
 from habitus.app.home import Home
 from habitus.errors import Invalid, NotFound, Refused, UserError, no_version
 from habitus.files import is_same
-from habitus.memory.cortex import Cortex
 from habitus.memory.ledger import LessonStep as LessonStep
+from habitus.memory.memory import Cortex
 from habitus.memory.model import Engram
 from habitus.skills import edits, trees
 from habitus.skills.layers import Layer

@@ -27,7 +27,7 @@ from habitus.errors import HabitusError, Invalid, UserError
 from habitus.files import Tree
 from habitus.learning.budget import Spending
 from habitus.llm.agents import programs_here
-from habitus.memory.cortex import Cortex
+from habitus.memory.memory import Cortex
 from habitus.sandbox.machine import describe
 from habitus.screening.findings import Policy
 from habitus.settings import AccMode, MemoryMode, Settings, account_name

@@ -20,7 +20,7 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.errors import DatabaseAway, Invalid, NotFound, StorageFailed, did_you_mean
-from habitus.private_json import PrivateJson
+from habitus.files import PrivateJson
 from habitus.sql.notifications import Topic, news_of
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from habitus.app.conversations.past_sessions import past_sessions
 from habitus.app.home import Home
 from habitus.app.review import inbox
 from habitus.app.review.inbox import InboxItem
-from habitus.evidence.policy import Rollback
+from habitus.evidence.findings import Rollback
 from habitus.journal.model import KeptSession
 from habitus.memory.model import Engram
 from habitus.skills.listing import Listed

@@ -16,7 +16,7 @@ from habitus.evidence.gate import MOST_ROUNDS
 from habitus.jobs.model import Job
 from habitus.learning.budget import Limits
 from habitus.learning.improve_report import CandidateReport, report_on
-from habitus.llm.agents.solvers import solver_named
+from habitus.llm.agents.running import solver_named
 
 MOST_CANDIDATES = 20
 

@@ -21,7 +21,7 @@ from habitus.app.home import Home, memory_of, whose
 from habitus.app.library.undoing import of_lessons
 from habitus.app.operation.people import Role
 from habitus.errors import Invalid, NotFound
-from habitus.memory.cortex import Cortex
+from habitus.memory.memory import Cortex
 from habitus.memory.model import Cause, Engram, Kind, LessonState, Scope, Status
 
 _ALL = 100_000

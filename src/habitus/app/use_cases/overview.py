@@ -18,7 +18,7 @@ from habitus.app.operation.people import Role
 from habitus.app.review import inbox
 from habitus.app.use_cases.agents import HeardAgent, heard_agents
 from habitus.app.use_cases.skills import SkillList, everything, matching
-from habitus.journal.days import Day
+from habitus.journal.facts import Day
 from habitus.memory.model import Engram, Producer
 from habitus.skills.model import Source, Summary
 from habitus.skills.review import Proposal

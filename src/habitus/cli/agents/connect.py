@@ -18,7 +18,7 @@ from habitus.cli import output
 from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson, Yes
 from habitus.errors import Refused
-from habitus.hosts.hooks import Hook
+from habitus.hosts.installed_hooks import Hook
 from habitus.hosts.table import CONNECTED, Scope
 from habitus.mcp.greeting import Greeting, answers_file
 from habitus.mcp.scope import Scope as Served

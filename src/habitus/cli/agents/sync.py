@@ -10,13 +10,12 @@ import typer
 
 from habitus.app import Habitus
 from habitus.app.library import syncing as use_case
-from habitus.app.library.syncing import SyncPlan, Wish
+from habitus.app.library.syncing import Manner, Step, SyncPlan, Wish
 from habitus.cli import output
 from habitus.cli.agents.connect import DryRun, Where
 from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson, Yes
 from habitus.errors import Refused
-from habitus.hosts.syncing import Manner, Step
 from habitus.hosts.table import SYNCED, Scope, host
 
 _STYLES = {Step.CONFLICT: "red", Step.LEAVE_OUT: "yellow", Step.SAME: "dim", Step.FORGET: "yellow"}

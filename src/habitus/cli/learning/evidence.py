@@ -13,10 +13,9 @@ from habitus.app.growth.learning import judge
 from habitus.cli import completion, output
 from habitus.cli.opening import open_habitus
 from habitus.cli.options import AsJson, Wide
-from habitus.evidence.findings import Finding, Plan
+from habitus.evidence.findings import Finding, Plan, Verdict
 from habitus.evidence.lift import Arm, Basis, Effect
 from habitus.evidence.model import ItemKind
-from habitus.evidence.policy import Verdict
 from habitus.text import one_line
 
 Name = Annotated[

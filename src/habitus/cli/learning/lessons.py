@@ -31,7 +31,7 @@ from habitus.cli.declared import finish
 from habitus.cli.editor import edit_in_editor
 from habitus.cli.opening import open_habitus
 from habitus.cli.options import AllUsers, AsJson, Wide
-from habitus.memory.cortex import Looked
+from habitus.memory.memory import Looked
 from habitus.memory.model import Engram, Kind, Scope, utility
 from habitus.memory.views import FoundPages
 

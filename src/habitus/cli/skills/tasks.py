@@ -23,7 +23,7 @@ from habitus.app.use_cases.tasks import (
 )
 from habitus.cli import output
 from habitus.tasks.checks import Rubric
-from habitus.tasks.comparing import short
+from habitus.tasks.judging import short
 from habitus.tasks.model import Task
 
 

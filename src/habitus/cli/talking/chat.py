@@ -30,10 +30,8 @@ from habitus.errors import Invalid, UserError
 from habitus.files import given_path
 from habitus.repl.chat import Around, Chat
 from habitus.repl.commands import slash_command
-from habitus.repl.keyboard import LineEditor, Names, silent_keyboard
-from habitus.repl.lines import Surface, Typed
-from habitus.repl.pipes import JsonPipe, TextPipe, typed_lines
-from habitus.repl.terminal import Terminal, converse
+from habitus.repl.lines import JsonPipe, Surface, TextPipe, Typed, typed_lines
+from habitus.repl.terminal import LineEditor, Names, Terminal, converse, silent_keyboard
 
 Model = Annotated[
     str,

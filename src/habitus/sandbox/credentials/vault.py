@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from habitus import extras
 from habitus.errors import Invalid, NotFound, Refused, StorageFailed, UserError, did_you_mean
-from habitus.private_json import PrivateJson
+from habitus.files import PrivateJson
 from habitus.redact import SHORTEST_KNOWN, Redactor, secret_values
 
 if TYPE_CHECKING:

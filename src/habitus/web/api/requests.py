@@ -13,8 +13,7 @@ from habitus.app.growth.learning import Repeated
 from habitus.app.library import explaining, performance
 from habitus.app.library.performance import Fared
 from habitus.app.review import today
-from habitus.evidence.findings import Finding
-from habitus.evidence.policy import Rollback
+from habitus.evidence.findings import Finding, Rollback
 from habitus.search.model import Hit, Results, results_as_json
 from habitus.tools.model import CodeTool, Retired
 from habitus.web.api.answers import Lesson, Waiting, answer, many, page_of

@@ -10,11 +10,10 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from habitus.errors import Invalid, Refused, no_version
-from habitus.memory import gate, model, usage
+from habitus.memory import gate, model, recall
 from habitus.memory import recall as recalling
 from habitus.memory.gate import Intake, LessonEdit, topic_of
-from habitus.memory.ledger import EngramLedger, LessonStep, Viewer, back_to, without_change
-from habitus.memory.mirror import InSight, Mirror
+from habitus.memory.ledger import EngramLedger, InSight, LessonStep, Mirror, Viewer, back_to, without_change
 from habitus.memory.model import (
     HIGH,
     Draft,
@@ -36,12 +35,12 @@ from habitus.memory.recall import (
     PROFILE_TOKENS,
     RULE_TOKENS,
     SCRATCHPAD_TOKENS,
+    Choose,
     Recall,
     Recalled,
 )
 from habitus.memory.sameness import is_same
 from habitus.memory.store import EngramStore
-from habitus.memory.usage import Choose
 from habitus.memory.views import FoundPages, ViewFiles
 from habitus.pause import Pause
 from habitus.redact import Redactor
@@ -194,24 +193,24 @@ class Cortex:
 
     def record_retrieval(self, ids: Iterable[str], *, cut: Iterable[str] = ()) -> tuple[Engram, ...]:
         """These were shown in a prompt; `cut` are the rules that found no room. Says which rules aged out."""
-        old = usage.shown_in_prompt(self._ledger, ids, cut)
+        old = recall.shown_in_prompt(self._ledger, ids, cut)
         return self._put_away(old, f"there was no room for it {self._ledger.keep.misses} times in a row")
 
     def record_helpful(self, request: str, *, user: str = "", project: str = "") -> tuple[str, ...]:
         """The request went well: credit the lessons shown for it in the last minutes, as far as they fit it."""
         here = self._in_sight(user, project)
         told_in_tools = {engram.id: engram for engram in here.scratchpad}
-        return usage.credit_lessons(self._ledger, request, {**here.lessons, **told_in_tools})
+        return recall.credit_lessons(self._ledger, request, {**here.lessons, **told_in_tools})
 
     def count_ignored(self, rules: Iterable[str]) -> tuple[str, ...]:
         """Rules, by id or text, whose detector fired again although they were in the prompt."""
-        return usage.count_ignored(self._ledger, rules)
+        return recall.count_ignored(self._ledger, rules)
 
     def prune(
         self, *, dry_run: bool = False, is_thorough: bool = False, also: Sequence[Engram] = ()
     ) -> tuple[Engram, ...]:
         """Archive lessons that never helped or have expired, each with its reason; if thorough, what is said twice."""
-        aged = {e.id: e for e in (*usage.aged(self._ledger, with_twins=is_thorough), *also)}
+        aged = {e.id: e for e in (*recall.aged(self._ledger, with_twins=is_thorough), *also)}
         gone = tuple(e for e in aged.values() if self._viewer.sees(e))
         return gone if dry_run else self._put_away(gone)
 
@@ -221,7 +220,7 @@ class Cortex:
         Texts are never rewritten. A choice that fails or makes no sense keeps everything. Without one the most useful
         rules stay; lessons are left to their cap.
         """
-        gone = tuple(e for e in usage.left_by(self._ledger, choose) if self._viewer.sees(e))
+        gone = tuple(e for e in recall.left_by(self._ledger, choose) if self._viewer.sees(e))
         return gone if dry_run else self._put_away(gone, "a compaction kept others")
 
     def _put_away(self, engrams: Sequence[Engram], reason: str = "") -> tuple[Engram, ...]:

@@ -1,9 +1,13 @@
-"""JSON edited as text: one value put in or taken out, and every other character, comments too, stays where it is."""
+"""Configs edited as text: one value of JSON, TOML or YAML put in or taken out, or a marked block in a text that
+people write; every other character, comments too, stays where it is.
+"""
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +15,6 @@ from typing import Any
 from habitus.errors import Invalid
 
 Path = Sequence[str | int]
-
 _BLANK = re.compile(r"[ \t\r\n]*")
 _GAP = re.compile(r"(?:[ \t\r\n]+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)  # blanks and comments
 _LITERAL = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"|-?[0-9][0-9.eE+-]*|true|false|null')
@@ -38,12 +41,12 @@ class _Node:
         return found[-1] if found else None
 
 
-def data(text: str, *, comments: bool) -> Any:
+def read_json(text: str, *, comments: bool) -> Any:
     """What the text says; an empty file says nothing, which is an empty object."""
     return _read(text, comments).value if text.strip("\ufeff \t\r\n") else {}
 
 
-def put(text: str, path: Path, value: Any, *, comments: bool) -> str:
+def put_json(text: str, path: Path, value: Any, *, comments: bool) -> str:
     """With the value at this place, whose containers are made where they are missing."""
     return _change(text, path, value, comments=comments, is_item=False)
 
@@ -53,7 +56,7 @@ def append(text: str, path: Path, value: Any, *, comments: bool) -> str:
     return _change(text, path, value, comments=comments, is_item=True)
 
 
-def take(text: str, path: Path, *, comments: bool) -> str:
+def take_json(text: str, path: Path, *, comments: bool) -> str:
     """Without the member or item at this place."""
     holder = _read(text, comments)
     for name in path[:-1]:
@@ -238,3 +241,142 @@ def _fault(text: str, at: int) -> Invalid:
     line = text.count("\n", 0, at) + 1
     what = f"{text[at : at + 20].splitlines()[0]!r} is not expected" if text[at : at + 1].strip() else "it ends early"
     return Invalid(f"line {line}: {what}")
+
+
+def read_toml(text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text.replace("\r\n", "\n"))
+    except tomllib.TOMLDecodeError as error:
+        raise Invalid(str(error)) from None
+
+
+def put_toml(text: str, path: Sequence[str], value: Any) -> str:
+    import tomlkit  # for those who connect an agent whose config is TOML
+
+    document = tomlkit.parse(text)
+    holder: Any = document
+    for name in path[:-1]:
+        if name not in holder:
+            holder[name] = tomlkit.table(is_super_table=True)
+        holder = holder[name]
+    if not isinstance(holder, dict):
+        raise Invalid(f"'{'.'.join(path[:-1])}' is no table")
+    holder[path[-1]] = value
+    return tomlkit.dumps(document)
+
+
+def take_toml(text: str, path: Sequence[str]) -> str:
+    import tomlkit
+
+    document = tomlkit.parse(text)
+    holder: Any = document
+    for name in path[:-1]:
+        holder = holder.get(name, {}) if isinstance(holder, dict) else {}
+    if isinstance(holder, dict) and path[-1] in holder:
+        del holder[path[-1]]
+    return tomlkit.dumps(document)
+
+
+def read_yaml(text: str) -> Any:
+    import yaml  # for those who connect an agent whose config is YAML
+
+    try:
+        said = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise Invalid(" ".join(str(error).split())) from None
+    return {} if said is None else said
+
+
+def put_yaml(text: str, path: Sequence[str], value: Any) -> str:
+    document = _parse(text)
+    holder = document
+    for name in path[:-1]:
+        if holder.get(name) is None:
+            holder[name] = {}
+        holder = holder[name]
+        if not isinstance(holder, dict):
+            raise Invalid(f"'{'.'.join(path[:-1])}' is no mapping")
+    holder[path[-1]] = value
+    return _write(document)
+
+
+def take_yaml(text: str, path: Sequence[str]) -> str:
+    document = _parse(text)
+    holder = document
+    for name in path[:-1]:
+        holder = holder.get(name, {}) if isinstance(holder, dict) else {}
+    if isinstance(holder, dict):
+        holder.pop(path[-1], None)
+    return _write(document) if document else ""
+
+
+def _editor() -> Any:
+    from ruamel.yaml import YAML
+
+    editor = YAML()
+    editor.preserve_quotes = True
+    editor.width = 1 << 20
+    return editor
+
+
+def _parse(text: str) -> Any:
+    try:
+        document = _editor().load(text)
+    except Exception as error:  # ruamel has no common root for what it raises
+        raise Invalid(" ".join(str(error).split())) from None
+    if document is None:
+        return _editor().map()
+    if not isinstance(document, dict):
+        raise Invalid("it is no mapping")
+    return document
+
+
+def _write(document: Any) -> str:
+    stream = io.StringIO()
+    _editor().dump(document, stream)
+    return stream.getvalue()
+
+
+BEGIN, END = "<!-- habitus:begin -->", "<!-- habitus:end -->"
+
+
+def read_marked(text: str) -> str | None:
+    """What stands between the marks; None where there are none."""
+    place = _place(text)
+    return None if place is None else text[place[0] + len(BEGIN) : place[1] - len(END)].strip()
+
+
+def put_marked(text: str, value: str) -> str:
+    newline = "\r\n" if "\r\n" in text else "\n"
+    block = newline.join([BEGIN, *value.strip().splitlines(), END])
+    place = _place(text)
+    if place is not None:
+        return text[: place[0]] + block + text[place[1] :]
+    if not text:
+        return block + newline
+    gap = "" if text.endswith(newline * 2) else newline if text.endswith("\n") else newline * 2
+    return f"{text}{gap}{block}{newline}"
+
+
+def take_marked(text: str) -> str:
+    place = _place(text)
+    if place is None:
+        return text
+    before, after = text[: place[0]], text[place[1] :].removeprefix("\r").removeprefix("\n")
+    if not after:  # it was the end of the file: the empty line above it goes, too
+        before = before[: -len(_line_end(before))] if before.endswith(("\n\n", "\r\n\r\n")) else before
+    return before + after
+
+
+def _line_end(text: str) -> str:
+    return "\r\n" if text.endswith("\r\n") else "\n"
+
+
+def _place(text: str) -> tuple[int, int] | None:
+    begins, ends = text.count(BEGIN), text.count(END)
+    if not begins and not ends:
+        return None
+    start, end = text.find(BEGIN), text.find(END)
+    if begins != 1 or ends != 1 or end < start:
+        raise Invalid(f"its marks '{BEGIN}' and '{END}' don't stand there once each, in this order")
+    return start, end + len(END)
