@@ -39,23 +39,23 @@ def _commands() -> list[TyperCommand | TyperGroup]:
         Command("ask", "talking.chat:ask", panel=_USE),
         _OfSkill("why", "skills.finding:why", panel=_USE),
         _OfSkill("trust", "deciding.trust:trust", panel=_DECIDE),
-        Command("identity", "learning.identity:identity", panel=_DECIDE),
+        Command("identity", "learning.lessons:identity", panel=_DECIDE),
         Command("tour", "talking.tour:tour", panel=_USE),
         Command("check", "agents.check:check", panel=_USE),
         Command("learn", "learning.learn:learn", panel=_LEARN),
         Command("outcome", "learning.evidence:outcome", panel=_USE),
         Command("dream", "learning.dream:dream", panel=_LEARN),
-        Command("curate", "learning.curate:curate", panel=_LEARN),
+        Command("curate", "learning.lessons:curate", panel=_LEARN),
         Command("undo", "deciding.undo:undo", panel=_DECIDE),
         Command("rollback", "deciding.undo:rollback", panel=_DECIDE),
-        Declared("pause", "deciding.pausing:pause", panel=_DECIDE),
-        Declared("resume", "deciding.pausing:resume", panel=_DECIDE),
+        Declared("pause", "deciding.undo:pause", group="pausing", panel=_DECIDE),
+        Declared("resume", "deciding.undo:resume", group="pausing", panel=_DECIDE),
         Command("up", "operating.up:up", panel=_USE),
         Command("run", "talking.tour:run", hidden=True),
         Command("mcp", "agents.mcp:mcp", panel=_OPERATE),
         Command("connect", "agents.connect:connect", panel=_OPERATE),
         Command("disconnect", "agents.connect:disconnect", panel=_OPERATE),
-        Command("sync", "agents.sync:sync", panel=_OPERATE),
+        Command("sync", "agents.connect:sync", panel=_OPERATE),
         Command("hooks", "agents.hooks:hooks", panel=_OPERATE, hidden=True),
         Command("doctor", "operating.checking:doctor", panel=_OPERATE),
         Command("forget", "deciding.forget:forget", panel=_OPERATE),
@@ -138,8 +138,8 @@ def _skills() -> TyperGroup:
         Command("search", "skills.searching:search"),
         Command("select", "skills.finding:select"),
         _OfSkill("eval", "skills.finding:evaluate"),
-        _OfSkill("trial", "skills.trial:trial"),
-        _OfSkill("climb", "skills.climbing:skill"),
+        _OfSkill("trial", "skills.improving:trial"),
+        _OfSkill("climb", "skills.improving:skill"),
         _OfSkill("improve", "skills.improving:improve"),
         _DeclaredSkill("improvements", "skills.improving:improvements"),
     ]
@@ -148,7 +148,7 @@ def _skills() -> TyperGroup:
 
 
 def _skill() -> TyperGroup:
-    below = [_OfSkill("run", "skills.command_lines:run")]
+    below = [_OfSkill("run", "operating.secrets:run")]
     return group("skill", "The command line that a skill brings along.", below, panel=_USE)
 
 
@@ -193,12 +193,12 @@ def _recipes() -> TyperGroup:
 
 def _pads() -> TyperGroup:
     below = [
-        Command("exec", "talking.pads:execute"),
-        Command("list", "talking.pads:list_pads"),
-        Command("view", "talking.pads:view"),
-        Command("reset", "talking.pads:reset"),
-        Command("remove", "talking.pads:remove"),
-        Command("keep", "talking.pads:keep", hidden=True),
+        Command("exec", "talking.sessions:execute"),
+        Command("list", "talking.sessions:list_pads"),
+        Command("view", "talking.sessions:view"),
+        Command("reset", "talking.sessions:reset"),
+        Command("remove", "talking.sessions:remove"),
+        Command("keep", "talking.sessions:keep", hidden=True),
     ]
     help = "Scratchpads: named, isolated Python processes that remember, cell by cell."
     return group("pad", help, below, panel=_USE)
@@ -213,7 +213,7 @@ def _lessons() -> TyperGroup:
         _DeclaredLesson("remove", "learning.lessons:remove"),
         Declared("retract", "learning.lessons:retract"),
         _DeclaredLesson("restore", "learning.lessons:restore"),
-        _OfLesson("promote", "skills.climbing:lesson"),
+        _OfLesson("promote", "skills.improving:lesson"),
         Declared("archive", "learning.lessons:list_archive"),
     ]
     return group("lessons", "Facts, rules and lessons that reach every fitting prompt.", below, panel=_LEARN)

@@ -1,4 +1,6 @@
-"""Names for the shell's Tab key, read straight from the databases: a key press can't wait for the whole app."""
+"""Names for the shell's Tab key, read straight from the databases, because a key press can't wait for the whole app;
+and the options and arguments that many commands share.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ import sqlite3
 import tomllib
 from contextlib import closing
 from pathlib import Path
+from typing import Annotated
 from urllib.parse import quote
 
 import typer
@@ -99,3 +102,18 @@ def _in_postgresql(address: str, workspace: str, query: str, values: Row) -> lis
             return list(connection.execute(query.replace("?", "%s"), values))
     except psycopg.Error:
         return []
+
+
+AllUsers = Annotated[bool, typer.Option("--all-users", help="Of everybody; for admins.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Paths = Annotated[list[str] | None, typer.Option("--path", help="A file the work is about; may be repeated.")]
+Resources = Annotated[
+    list[str] | None, typer.Option("--resource", help="A kind of resource you have, such as calendar; may be repeated.")
+]
+Features = Annotated[
+    list[str] | None, typer.Option("--feature", help="An experiment to switch on, skill_NAME; may be repeated.")
+]
+Wide = Annotated[bool, typer.Option("--wide", help="All columns, and their texts whole.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
+Reason = Annotated[str, typer.Option("--reason", help="Why, for the history.")]
+SkillName = Annotated[str, typer.Argument(help="A skill: name, or name@layer.", autocompletion=skill_names)]

@@ -1,4 +1,6 @@
-"""Commands made from declarations: the input is typed as arguments and options, the result rendered or put as JSON."""
+"""Commands made from declarations: the input is typed as arguments and options, the result rendered or put as JSON;
+and a text in the person's own editor: what they wrote is never thrown away, whatever happens.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +8,14 @@ import functools
 import importlib
 import inspect
 import shlex
-from collections.abc import Callable
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import Enum
 from functools import partial
+from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any
 
@@ -17,8 +24,9 @@ import typer
 from habitus.app import Habitus, json_of
 from habitus.app.declaring import InputField, UseCase
 from habitus.cli import completion, output
+from habitus.cli.completion import AsJson
 from habitus.cli.opening import open_habitus
-from habitus.cli.options import AsJson
+from habitus.errors import StorageFailed, UserError
 
 Render = Callable[..., None]  # context, input and result, in words; more options of its own are about how it looks
 _COMPLETES = {"skills": completion.skill_names, "lessons": completion.lesson_ids}
@@ -130,3 +138,28 @@ def _parameter(one: InputField) -> inspect.Parameter:
     return inspect.Parameter(
         one.name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[annotation, info], default=default
     )
+
+
+@contextmanager
+def edit_in_editor(command: str, before: bytes, name: str, *, instead: str) -> Iterator[bytes]:
+    """The text as the person left it. An error in the block keeps it in a file and says where.
+
+    `instead` tells somebody without a terminal what to do.
+    """
+    if not sys.stdin.isatty():
+        raise typer.BadParameter(f"There is no terminal for an editor; {instead}.")
+    folder = Path(tempfile.mkdtemp(prefix="habitus-edit-"))
+    copy = folder / name
+    copy.write_bytes(before)
+    try:
+        subprocess.run([*shlex.split(command), str(copy)], check=True)
+    except (OSError, ValueError, subprocess.CalledProcessError) as error:
+        raise StorageFailed(
+            f"The editor '{command}' did not finish: {error}.", mend=f"Your text is in {copy}."
+        ) from None
+    try:
+        yield copy.read_bytes()
+    except UserError as error:
+        raise type(error)(error.message, mend=f"{error.mend} Your text is kept in {copy}.".strip()) from None
+    copy.unlink()
+    folder.rmdir()

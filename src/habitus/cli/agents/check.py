@@ -16,7 +16,7 @@ from habitus.app import read_settings
 from habitus.app.other_agents.agent_skills import Remark
 from habitus.app.other_agents.examining import AgentReport, Examiner
 from habitus.cli import output
-from habitus.cli.options import AsJson
+from habitus.cli.completion import AsJson
 from habitus.errors import StorageFailed
 from habitus.files import given_path
 from habitus.hosts.table import STUDIED

@@ -10,8 +10,8 @@ import typer
 from habitus.app.operation import forgetting as use_case
 from habitus.app.operation.forgetting import Forgotten
 from habitus.cli import output
+from habitus.cli.completion import AsJson, Yes
 from habitus.cli.opening import open_habitus
-from habitus.cli.options import AsJson, Yes
 from habitus.errors import Refused
 
 

@@ -26,10 +26,9 @@ from habitus.app.use_cases.review import (
     WaitingPage,
 )
 from habitus.cli import inputs, output
-from habitus.cli.declared import finish
-from habitus.cli.editor import edit_in_editor
+from habitus.cli.completion import AsJson, Wide
+from habitus.cli.declared import edit_in_editor, finish
 from habitus.cli.opening import open_habitus
-from habitus.cli.options import AsJson, Wide
 from habitus.memory.model import Engram
 from habitus.skills.proposals import TRIAL_COLUMNS
 

@@ -12,8 +12,8 @@ import typer
 from habitus.app.library import trusting
 from habitus.app.library.trusting import Dangers
 from habitus.cli import completion, inputs, output
+from habitus.cli.completion import AsJson, Yes
 from habitus.cli.opening import open_habitus
-from habitus.cli.options import AsJson, Yes
 
 _SHOWN = 4  # names of a root in a list
 

@@ -1,4 +1,4 @@
-"""`habitus undo | rollback`: going back to what was."""
+"""`habitus undo | rollback` and `pause | resume`: going back to what was, and stopping automatic change."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Annotated
 
 import typer
 
+from habitus.app.declaring import Nothing
 from habitus.app.library import undoing
 from habitus.app.library import undoing as use_case
 from habitus.app.library.undoing import WayBack
+from habitus.app.use_cases.pausing import PauseState
 from habitus.cli import inputs, output
+from habitus.cli.completion import AsJson, Reason, Yes
 from habitus.cli.opening import open_habitus
-from habitus.cli.options import AsJson, Reason, Yes
 from habitus.skills.layers import USER
 
 
@@ -83,3 +85,12 @@ def undo(
             output.complain(f"habitus: {kept}")
         if found.kept:
             raise typer.Exit(1)
+
+
+def pause(context: typer.Context, wanted: Nothing, done: PauseState) -> None:
+    since = "" if done.paused is None else inputs.show_moment(done.paused.since)
+    output.say(f"Paused since {since}. What people change themselves still works.")
+
+
+def resume(context: typer.Context, wanted: Nothing, done: PauseState) -> None:
+    output.say("Learning goes on." if done.undo else "Nothing was paused.")

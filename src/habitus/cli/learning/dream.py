@@ -18,8 +18,8 @@ from habitus.app.growth.arena import Soundness, check_task
 from habitus.app.work import jobs
 from habitus.app.work.job_kinds import add
 from habitus.cli import output
+from habitus.cli.completion import AsJson
 from habitus.cli.opening import open_habitus
-from habitus.cli.options import AsJson
 from habitus.errors import Invalid, NotFound
 from habitus.jobs.model import JobState
 from habitus.jobs.queue import JobQueue

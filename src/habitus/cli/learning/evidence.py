@@ -11,8 +11,8 @@ from habitus.app import Habitus
 from habitus.app.growth.evidence import USUAL_SHARE
 from habitus.app.growth.learning import judge
 from habitus.cli import completion, output
+from habitus.cli.completion import AsJson, Wide
 from habitus.cli.opening import open_habitus
-from habitus.cli.options import AsJson, Wide
 from habitus.evidence.findings import Finding, Plan, Verdict
 from habitus.evidence.lift import Arm, Basis, Effect
 from habitus.evidence.model import ItemKind

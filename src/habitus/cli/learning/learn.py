@@ -19,8 +19,8 @@ from habitus.app.growth.mining import Suggestion
 from habitus.app.growth.studying import FileFault, FileLessons, Sending, Study, StudyReport
 from habitus.app.library.undoing import of_lessons
 from habitus.cli import inputs, output
+from habitus.cli.completion import AsJson
 from habitus.cli.opening import open_habitus
-from habitus.cli.options import AsJson
 from habitus.errors import Refused
 from habitus.learning.remedies.findings import Coverage
 from habitus.learning.transcripts.study import Applied, Firing, Taught

@@ -1,17 +1,26 @@
-"""`habitus lessons …`: the words of its commands, and the editor. `app/use_cases/lessons.py` does the work."""
+"""`habitus lessons …`, `identity` and `curate`: the words of their commands, and the editor.
+
+`app/use_cases/lessons.py` does most of the work.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import re
+import sys
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
 from habitus.app import Habitus, json_of
+from habitus.app.declaring import Nothing
+from habitus.app.growth import curating
 from habitus.app.home import memory_of
 from habitus.app.library.undoing import of_lessons
+from habitus.app.use_cases import identity as use_case
 from habitus.app.use_cases import lessons
+from habitus.app.use_cases.identity import IdentityText, NewIdentity
 from habitus.app.use_cases.lessons import (
     ChangedLesson,
     KeptLesson,
@@ -27,10 +36,9 @@ from habitus.app.use_cases.lessons import (
     ShownLesson,
 )
 from habitus.cli import completion, inputs, output
-from habitus.cli.declared import finish
-from habitus.cli.editor import edit_in_editor
+from habitus.cli.completion import AllUsers, AsJson, Wide
+from habitus.cli.declared import edit_in_editor, finish
 from habitus.cli.opening import open_habitus
-from habitus.cli.options import AllUsers, AsJson, Wide
 from habitus.memory.memory import Looked
 from habitus.memory.model import Engram, Kind, Scope, utility
 from habitus.memory.views import FoundPages
@@ -209,3 +217,59 @@ def retract(context: typer.Context, wanted: Retraction, done: MovedLessons) -> N
 def _say_each(what: str, done: MovedLessons) -> None:
     for engram in done.lessons:
         output.say(f"{what}: {engram.id}  {engram.text}")
+
+
+def identity(
+    context: typer.Context,
+    edit: Annotated[bool, typer.Option("--edit", "-e", help="Change it in your editor.")] = False,
+    write: Annotated[str | None, typer.Option("--set", help="Make this the text; '-' reads standard input.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Who the assistant is and how it speaks: the first lines of every prompt. Shown, or changed with a history."""
+    if edit and write is not None:
+        raise typer.BadParameter("Give --edit or --set, not both.")
+    with open_habitus(context) as habitus:
+        now = use_case.show(habitus, Nothing())
+        if edit:
+            with edit_in_editor(
+                habitus.settings.editor, now.text.encode(), "identity.md", instead="use --set -"
+            ) as after:
+                now = use_case.change(habitus, NewIdentity(text=after.decode()))
+        elif write is not None:
+            now = use_case.change(habitus, NewIdentity(text=sys.stdin.read() if write == "-" else write))
+        finish(context, None, now, _say_text, as_json=as_json)
+
+
+def _say_text(context: typer.Context, wanted: object, done: IdentityText) -> None:
+    output.say(done.text)
+
+
+def curate(
+    context: typer.Context,
+    apply: Annotated[bool, typer.Option("--apply", help="Do it; what goes can be restored.")] = False,
+    model: Annotated[str, typer.Option("--model", help="Let provider:model draft what climbs to its next stage.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Look after what was learned: what has aged goes, what fails is tested, what has served climbs to its next stage.
+
+    Without --apply it only says what it would do, and why. Changes of skills wait for your review.
+    """
+    with open_habitus(context) as habitus:
+        found = asyncio.run(curating.curate(habitus, apply=apply, model=model))
+    rows = [(step.action.value, step.item, step.reason, step.text) for step in found.steps]
+    output.say_list(as_json, found, ("what", "item", "why", "text"), rows, wide="text", empty="Nothing has aged.")
+    if as_json:
+        return
+    if found.spent:
+        output.say(f"{found.spent}.")
+    if not found.steps:
+        return
+    if not found.is_done:
+        output.say("Nothing was changed; --apply does it.")
+        return
+    lessons = [step.item for step in found.steps if step.undo[:1] == ("lessons",)]
+    if lessons:
+        output.say_undo(context, "lessons", "restore", *lessons)
+    for step in found.steps:
+        if step.undo[:1] == ("tools",):
+            output.say_undo(context, *step.undo)

@@ -13,7 +13,7 @@ from habitus.app import read_settings
 from habitus.app.home_directory import BACKUPS
 from habitus.app.operation import backing_up
 from habitus.cli import inputs, output
-from habitus.cli.options import AsJson, Yes
+from habitus.cli.completion import AsJson, Yes
 from habitus.errors import Refused
 
 

@@ -9,8 +9,8 @@ import typer
 from habitus.app.operation import checking as use_case
 from habitus.app.operation.check_state import CheckState
 from habitus.cli import completion, output
+from habitus.cli.completion import AsJson
 from habitus.cli.opening import open_habitus
-from habitus.cli.options import AsJson
 from habitus.errors import StorageFailed, UserError
 from habitus.skills.model import Severity
 

@@ -14,8 +14,8 @@ from habitus.app.operation import better_encoder, configuring
 from habitus.app.operation.configuring import Configured
 from habitus.app.operation.people import is_team
 from habitus.cli import output
+from habitus.cli.completion import AsJson, Yes
 from habitus.cli.opening import open_habitus
-from habitus.cli.options import AsJson, Yes
 from habitus.errors import Invalid
 from habitus.settings import Encoder, Settings
 

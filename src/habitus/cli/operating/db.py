@@ -9,7 +9,7 @@ import typer
 from habitus.app import read_settings
 from habitus.app.sharing import database
 from habitus.cli import output
-from habitus.cli.options import AsJson
+from habitus.cli.completion import AsJson
 
 
 def status(context: typer.Context, as_json: AsJson = False) -> None:

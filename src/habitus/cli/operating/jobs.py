@@ -16,9 +16,9 @@ from habitus.app.use_cases.jobs import JobList, JobPage, NewJob, NewTimes, OneJo
 from habitus.app.work import jobs
 from habitus.app.work.job_kinds import KINDS
 from habitus.cli import inputs, output
+from habitus.cli.completion import AsJson
 from habitus.cli.declared import finish
 from habitus.cli.opening import open_habitus
-from habitus.cli.options import AsJson
 from habitus.jobs.model import Job
 
 

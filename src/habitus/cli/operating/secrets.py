@@ -1,22 +1,24 @@
-"""`habitus secrets …`: values that skills' command lines need, kept where no model sees them, and who may have them."""
+"""`habitus secrets …` and `habitus skill run`: values that skills' command lines need, kept where no model sees
+them, who may have them, and a command line from a person's shell, in the same sandbox and with the same grants.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from typing import Annotated
 
 import typer
 
 from habitus.app import Habitus
-from habitus.app.conversations import secrets
+from habitus.app.conversations import command_lines, secrets
 from habitus.cli import completion, inputs, output
+from habitus.cli.completion import AsJson, SkillName, Yes
 from habitus.cli.opening import open_habitus
-from habitus.cli.options import AsJson, Yes
 from habitus.errors import Invalid
 from habitus.sandbox.credentials.grants import EVERYBODY, Grant, GrantKind
 
 _SHORT = 8  # characters: a word of everyday texts may be as long
-
 Name = Annotated[str, typer.Argument(help="What the secret is called, such as smtp.password.")]
 Names = Annotated[
     list[str],
@@ -186,3 +188,26 @@ def unlock(habitus: Habitus) -> None:
     if sys.stdin.isatty() and habitus.vault.is_locked() and (typed := password(is_new=False)) is not None:
         with habitus.vault.asking(lambda is_new: typed):
             habitus.vault.unlock()
+
+
+def run(
+    context: typer.Context,
+    name: SkillName,
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="-- [ARGUMENT]...", help="What its command line takes.")
+    ] = None,
+    file: Annotated[str, typer.Option("--input", help="A file for its standard input ('-' passes ours on).")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Call a skill's command line with what you granted it. Its exit code is ours: 126 when it may not run, 1 when it
+    ends with 0 and reports an error."""
+    stdin = inputs.read_bytes(file) if file else b""
+    with open_habitus(context) as habitus, habitus.vault.asking(password):
+        answer = asyncio.run(command_lines.run(habitus, name, arguments or [], stdin))
+    if as_json:
+        output.print_json(answer)
+    else:
+        output.write(output.clean(answer.stdout))
+        sys.stderr.write(output.clean(answer.stderr))
+    if answer.code:
+        raise typer.Exit(answer.code)

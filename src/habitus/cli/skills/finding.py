@@ -11,8 +11,8 @@ from habitus.app.home import whose
 from habitus.app.library import explaining
 from habitus.app.library.explaining import PastWhy
 from habitus.cli import completion, output
+from habitus.cli.completion import AllUsers, AsJson, Features, Paths, Resources
 from habitus.cli.opening import open_habitus
-from habitus.cli.options import AllUsers, AsJson, Features, Paths, Resources
 from habitus.skills.evals import EvalCase, EvalResult
 from habitus.skills.selection import Request
 

@@ -1,32 +1,42 @@
-"""`habitus skills improve`: the cost said first, progress while it runs, and "not shown" said as such."""
+"""`habitus skills improve`, `trial` and `climb`, and `lessons promote`: the cost said first, progress while it runs,
+and "not shown" said as such; one step up by hand is proposed like any other.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from habitus.app import Habitus
+from habitus.app import Habitus, json_of
+from habitus.app.growth import rollouts
+from habitus.app.growth.climbing import Climb, Climbing, drafting
 from habitus.app.growth.improvable import Wish, open_ledger, outlook
 from habitus.app.growth.improving import drafter
+from habitus.app.growth.rollouts import Rollouts, Trial
 from habitus.app.growth.solving import describe_powers
 from habitus.app.use_cases import improving
 from habitus.app.use_cases.improving import Improvement, Improvements, OneSkill
 from habitus.app.work import job_kinds, jobs
-from habitus.cli import declared, inputs, output
+from habitus.cli import completion, declared, inputs, output
+from habitus.cli.completion import AsJson, SkillName, Yes
 from habitus.cli.opening import open_habitus
-from habitus.cli.options import AsJson, Yes
 from habitus.errors import Invalid
 from habitus.evidence.gate import Claim
 from habitus.jobs.model import Job, JobState
 from habitus.jobs.queue import JobQueue
+from habitus.learning.budget import Budget, BudgetedModel, Limits
 from habitus.learning.improve_ledger import CandidateState, ImproveLedger, Side
 from habitus.learning.improve_report import CandidateReport, Compared, report_on
+from habitus.skills.model import Stage
 
 _PATIENCE_S = 1.0  # for what is under way when somebody presses Ctrl-C
 
@@ -227,3 +237,143 @@ def _print(found: object, lines: list[str], as_json: bool) -> None:
         return
     for line in lines:
         output.say(line)
+
+
+Drafter = Annotated[str, typer.Option("--model", help="Let provider:model draft it.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what it would be made of.")]
+
+
+class Target(StrEnum):
+    RECIPE = "recipe"
+    CODE = "code"
+
+    @property
+    def stage(self) -> Stage:
+        return Stage.CHUNKS if self is Target.RECIPE else Stage.CODE
+
+
+def skill(
+    context: typer.Context,
+    name: SkillName,
+    to: Annotated[
+        Target | None, typer.Option("--to", help="Which stage; else the next there is something for.")
+    ] = None,
+    model: Drafter = "",
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take a skill to its next stage: a recipe from what was done with it, or code that passes its trial."""
+    with open_habitus(context) as habitus:
+        climbing = Climbing(habitus)
+        found = climbing.skill(name, to.stage if to else None)
+        _climb(context, habitus, climbing, found, model, is_dry=dry_run, as_json=as_json)
+
+
+def lesson(
+    context: typer.Context,
+    id: Annotated[str, typer.Argument(help="A lesson.", autocompletion=completion.lesson_ids)],
+    model: Drafter = "",
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make a lesson a skill: drafted by a model, or without one from the facts."""
+    with open_habitus(context) as habitus:
+        climbing = Climbing(habitus)
+        _climb(context, habitus, climbing, climbing.lesson(id), model, is_dry=dry_run, as_json=as_json)
+
+
+def _climb(
+    context: typer.Context,
+    habitus: Habitus,
+    climbing: Climbing,
+    found: Climb,
+    model: str,
+    *,
+    is_dry: bool,
+    as_json: bool,
+) -> None:
+    done = found if is_dry else asyncio.run(_carried_out(habitus, climbing, found, model))
+    if as_json:
+        output.print_json(done)
+    else:
+        output.say(f"{done.skill or done.item} to {done.to.value}. {done.why}")
+        output.say("\n".join(f"    {line}".rstrip() for line in done.text.strip().splitlines()), style="green")
+        if is_dry:
+            output.say("Nothing was drafted, tried or proposed.")
+        elif done.problem:
+            output.say(f"Not proposed: {done.problem}", style="yellow")
+        else:
+            output.say(f"It waits for you: {output.command(context, 'review', 'show', str(done.proposal))}")
+        if done.spent:
+            output.say(f"{done.spent}.", style="dim")
+    if done.problem:
+        raise typer.Exit(1)
+
+
+async def _carried_out(habitus: Habitus, climbing: Climbing, found: Climb, model: str) -> Climb:
+    async with drafting(habitus, model) as drafter:
+        done = await climbing.carry_out(found, drafter)
+    return replace(done, spent=drafter.budget.line) if drafter is not None else done
+
+
+def trial(
+    context: typer.Context,
+    name: SkillName,
+    cases: Annotated[Path | None, typer.Option("--cases", help="Tasks as TOML or JSON; else the skill's own.")] = None,
+    runs: Annotated[int, typer.Option("--runs", "-n", min=1, max=1000, help="Pairs of runs for each case.")] = 1,
+    model: Annotated[str, typer.Option("--model", "-m", help="provider:model; else that of the settings.")] = "",
+    budget: Annotated[
+        str, typer.Option("--budget", help="Stop at so many tokens (50k), minutes (30m), dollars ($2).")
+    ] = "",
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Ask the same with a skill and without it, and keep how both went as evidence; asks before it spends."""
+    limits = Limits.parse(budget)
+    with open_habitus(context, model=model) as habitus:
+        read = rollouts.read_cases(inputs.read_text(str(cases)), about=str(cases)) if cases is not None else ()
+        ready = rollouts.prepare(habitus, name, read, runs)
+        paid = Budget(limits).model(habitus.models.main)
+        (output.complain if as_json else output.say)(
+            f"{output.count_of(ready.conversations, 'conversation')} with {paid.name}, half of them without "
+            f"'{ready.subject.item.name}': about {ready.likely_tokens:,} tokens."
+        )
+        if not yes and not typer.confirm("Run it?", err=as_json):
+            raise typer.Exit(1)
+        made = asyncio.run(_run(habitus, ready, paid, is_quiet=as_json))
+        _print_trial(habitus, ready, made, as_json)
+
+
+async def _run(habitus: Habitus, ready: Trial, model: BudgetedModel, *, is_quiet: bool) -> Rollouts:
+    try:
+        async for made in rollouts.run(habitus, ready, model):
+            if not is_quiet:
+                output.say(f"{len(made.kept)} of {ready.conversations}: {_arms(made)}", style="dim")
+        return made
+    finally:
+        await habitus.models.close()
+
+
+def _print_trial(habitus: Habitus, ready: Trial, made: Rollouts, as_json: bool) -> None:
+    subject, spent = ready.subject, made.budget.line
+    versions = habitus.evidence.of_skill(subject.item)
+    known = next((one for one in versions if one.item.version == subject.version), None)
+    if as_json:
+        found = {"skill": subject.item.name, "version": subject.version, "rollouts": made.kept, "stopped": made.stopped}
+        output.print_json(json_of.result({**found, "finding": known, "spent": spent}))
+        return
+    output.say(f"{_arms(made).capitalize()}.")
+    output.say(f"Stopped: {made.stopped}." if made.stopped else f"{spent}.")
+    if known is not None:
+        output.say(f"All that is known of version {subject.version}: {known.sentence}")
+
+
+def _arms(made: Rollouts) -> str:
+    """How each went, of what could be judged."""
+    said = []
+    for is_offered, arm in ((True, "with it"), (False, "without it")):
+        went = [one for one in made.kept if one.is_new is is_offered]
+        judged = [one.is_ok for one in went if one.counts]
+        broken = f" ({len(went) - len(judged)} could not be judged)" if len(judged) < len(went) else ""
+        said.append(f"{arm} {sum(judged)} of {len(judged)} went well{broken}")
+    return ", ".join(said)

@@ -22,9 +22,9 @@ from habitus.app.use_cases.skills import (
     TwoVersions,
 )
 from habitus.cli import inputs, output
+from habitus.cli.completion import AsJson, SkillName, Wide
 from habitus.cli.declared import finish
 from habitus.cli.opening import open_habitus
-from habitus.cli.options import AsJson, SkillName, Wide
 from habitus.cli.skills.words import NO_SKILLS, print_page, print_skill
 from habitus.errors import Invalid
 from habitus.skills.entries import ShownSkill, SkillPage

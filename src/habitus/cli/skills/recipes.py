@@ -13,8 +13,8 @@ from habitus.app.growth import studying
 from habitus.app.growth.mining import Mining, MiningReport
 from habitus.app.library import recipes
 from habitus.cli import inputs, output
+from habitus.cli.completion import AsJson, Wide
 from habitus.cli.opening import open_habitus
-from habitus.cli.options import AsJson, Wide
 from habitus.errors import Invalid, Refused
 from habitus.llm.model import Models
 from habitus.recipes.catalogue import SkillRecipe

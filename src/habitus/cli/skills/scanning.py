@@ -13,8 +13,8 @@ from habitus.app.home import Home
 from habitus.app.library import uploading as use_case
 from habitus.app.library.uploading import LookedAgain, ScanReport
 from habitus.cli import output
+from habitus.cli.completion import AsJson
 from habitus.cli.opening import open_habitus
-from habitus.cli.options import AsJson
 from habitus.learning.budget import CapReached
 from habitus.llm.model import NoUsableAnswer, ProviderFault
 from habitus.screening.findings import Risk

@@ -8,8 +8,8 @@ import typer
 
 from habitus.app.library.listing_cache import keep_listing
 from habitus.cli import output
+from habitus.cli.completion import AsJson, Wide
 from habitus.cli.opening import open_habitus
-from habitus.cli.options import AsJson, Wide
 from habitus.cli.skills.words import print_found
 from habitus.search.model import results_as_json
 

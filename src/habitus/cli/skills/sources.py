@@ -18,8 +18,8 @@ from habitus.app.library import publishing, updating
 from habitus.app.library.tasks import examination_to_share
 from habitus.app.library.updating import Manner, TakenIn, Updated
 from habitus.cli import output
+from habitus.cli.completion import AsJson
 from habitus.cli.opening import open_habitus
-from habitus.cli.options import AsJson
 from habitus.errors import Misused
 from habitus.files import Tree, given_path
 from habitus.skills.discovery import Reach

@@ -13,8 +13,8 @@ import typer
 
 from habitus.app import Habitus
 from habitus.cli import completion, inputs, output
+from habitus.cli.completion import AsJson, Wide
 from habitus.cli.opening import open_habitus
-from habitus.cli.options import AsJson, Wide
 from habitus.redact import taken_out
 from habitus.sandbox.model import Permissions
 from habitus.skills.model import Counters, Stage

@@ -28,10 +28,9 @@ from habitus.app.use_cases.writing import (
     SwitchedSkills,
 )
 from habitus.cli import inputs, output
-from habitus.cli.declared import finish
-from habitus.cli.editor import edit_in_editor
+from habitus.cli.completion import AsJson
+from habitus.cli.declared import edit_in_editor, finish
 from habitus.cli.opening import open_habitus
-from habitus.cli.options import AsJson
 from habitus.skills.model import State
 
 

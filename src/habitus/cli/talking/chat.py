@@ -22,10 +22,10 @@ from habitus.app import Habitus
 from habitus.app.conversations.models import chosen_by, model_names, refuse_in_chat
 from habitus.app.conversations.past_sessions import PastSession, past_session
 from habitus.cli import output
+from habitus.cli.completion import Features, Paths, Resources
 from habitus.cli.main import whole
 from habitus.cli.opening import open_habitus, share_habitus
 from habitus.cli.operating.secrets import unlock
-from habitus.cli.options import Features, Paths, Resources
 from habitus.errors import Invalid, UserError
 from habitus.files import given_path
 from habitus.repl.chat import Around, Chat

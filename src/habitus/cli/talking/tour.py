@@ -22,8 +22,8 @@ from habitus.agent.stream import Consent, Done, Noticed, Nudged, Question, Said,
 from habitus.app import Habitus, read_settings
 from habitus.app.library import explaining
 from habitus.cli import output
+from habitus.cli.completion import AsJson
 from habitus.cli.operating.up import Place, serve
-from habitus.cli.options import AsJson
 from habitus.llm.model import Answered
 from habitus.llm.providers.naming import telling_keys
 from habitus.llm.scripted import ScriptedModel, calls, says
