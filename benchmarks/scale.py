@@ -22,7 +22,7 @@ from habitus import sql
 from habitus.search import Document
 from habitus.search.index import Index
 from habitus.skills import menu
-from habitus.skills.gates import GateContext
+from habitus.skills.lifecycle import GateContext
 from habitus.skills.listing import Listed
 from habitus.skills.model import PLAIN_MANIFEST, Manifest, State, Summary
 from habitus.skills.selection import Request, select

@@ -15,7 +15,7 @@ from habitus.app import Habitus
 from habitus.errors import Invalid
 from habitus.llm.model import Ask, Asked, Text
 from habitus.llm.scripted import ScriptedModel, Step, calls, says
-from habitus.sandbox.input_files import LARGEST_ATTACHED
+from habitus.sandbox.files import LARGEST_ATTACHED
 from habitus.text import tokens
 from tests.agent.conftest import Talk
 from tests.documents import pdf, swelling_xlsx, xlsx

@@ -12,7 +12,7 @@ import pytest
 
 from habitus.agent.session import Session
 from habitus.agent.stream import Consent, Question
-from habitus.agent.tools.offered_tools import CODE_TOOLS
+from habitus.agent.tools.stage_tools import CODE_TOOLS
 from habitus.app import Habitus
 from habitus.app.use_cases import review
 from habitus.errors import Invalid

@@ -13,9 +13,9 @@ import pytest
 from habitus.agent.outage import Outage
 from habitus.agent.session import Session
 from habitus.agent.stream import Consent, Question
-from habitus.agent.tools.offered_tools import Ladder
 from habitus.agent.tools.reading_skills import recall_skill
 from habitus.agent.tools.registry import Arguments, Registry, Running, Tool, cap_result
+from habitus.agent.tools.stage_tools import Ladder
 from habitus.agent.view import OtherFiles, View
 from habitus.app import Habitus
 from habitus.errors import ToolFailed
@@ -23,8 +23,8 @@ from habitus.events import OutcomeKind, ToolCall, ToolResult
 from habitus.llm.model import Returned
 from habitus.llm.scripted import calls, says
 from habitus.skills import trees
-from habitus.skills.gates import GateContext
 from habitus.skills.library import Library
+from habitus.skills.lifecycle import GateContext
 from habitus.skills.outside import OutsideContent
 from tests.agent.conftest import Talk
 

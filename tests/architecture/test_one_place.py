@@ -26,7 +26,7 @@ _ADDED = {  # file → what stands there, and what is put in front of it
         '    CAUTION = "caution", Part.RULES, "Caution", "what to mind", "mind this"\n',
     ),
     "skills/model.py": ('    when_to_use: str = ""\n', "    audience: tuple[str, ...] = ()\n"),
-    "skills/fields.py": (
+    "skills/editable_fields.py": (
         ")\nNAMES = ",
         '    EditableField(name="audience", noun="for", label="For whom", help="Who does it.", is_list=True),\n',
     ),
@@ -47,7 +47,7 @@ _ADDED = {  # file → what stands there, and what is put in front of it
         "    wipe = Tool(name='wipe', description='Wipes.', arguments=Arguments, takes_away=True, is_repeatable=True, "
         "run=lambda given, running: ToolResult(content='gone'))\n",
     ),
-    "app/work/job_kinds.py": (
+    "app/operation/job_kinds.py": (
         "_Any = Curate | ",
         "class Nap(_Kind):\n    def do(self, part, key, before):\n        return {'naps': 1}\n\n\n",
     ),
@@ -225,7 +225,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     (copy / "learning" / "transcripts" / "diary.py").write_text(_DIARY)
     for name, (before, after) in {
         "learning/transcripts/detection.py": ("] = (rows, ", "] = (diary, rows, "),
-        "app/work/job_kinds.py": ('    "curate": Curate,', '    "nap": Nap,\n    "curate": Curate,'),
+        "app/operation/job_kinds.py": ('    "curate": Curate,', '    "nap": Nap,\n    "curate": Curate,'),
     }.items():
         (copy / name).write_text((copy / name).read_text().replace(before, after, 1))
     for name, first, tool in (("builtin_tools", "report_outcome", "greet"), ("memory_tools", "memorize", "wipe")):

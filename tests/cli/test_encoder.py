@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from habitus.app import read_settings
-from habitus.app.operation import better_encoder
+from habitus.app.operation import configuring
 from habitus.search import encoders
 from habitus.search.weights import FILES, find_weights
 from tests.cli.conftest import Direct
@@ -99,5 +99,5 @@ def test_the_static_encoder_answers_until_the_index_is_made_anew(
     monkeypatch.setattr(encoders, "_FEW", 2)
     monkeypatch.setenv("HABITUS_SEARCH_ENCODER", "minilm")
     assert "minilm has 0 of" in " ".join(asking("doctor").out.split())
-    better_encoder.rebuild(read_settings(asking.home))
+    configuring.rebuild(read_settings(asking.home))
     assert "minilm-l6-v2" in asking("doctor").out

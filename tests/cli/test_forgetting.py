@@ -21,9 +21,8 @@ import habitus
 from habitus import sql
 from habitus.app import Habitus, read_settings
 from habitus.app.home_directory import CHAT_HISTORY, DATABASE, PADS
-from habitus.app.operation import personal, tombstones
+from habitus.app.operation import jobs, personal, tombstones
 from habitus.app.review import reminding
-from habitus.app.work import jobs
 from habitus.hosts.hook import SPOOL
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.memory.model import Draft, Evidence, Kind, Producer

@@ -19,7 +19,7 @@ from habitus.app.conversations.command_lines import CommandLines
 from habitus.app.conversations.secrets import open_calls
 from habitus.errors import UserError
 from habitus.events import OK, OutcomeKind, failed
-from habitus.sandbox.credentials.model import Call, Granted
+from habitus.sandbox.credentials.grants import Call, Granted
 from habitus.settings import account_name
 from tests.cli.conftest import Direct
 from tests.cli.pseudo_terminal import ENTER, PseudoTerminal, at_a_terminal

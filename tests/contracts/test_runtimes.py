@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from habitus.errors import Invalid, NotFound, Refused, StorageFailed
-from habitus.sandbox.capture import Capture
-from habitus.sandbox.child import Gone
+from habitus.sandbox.child import Capture, Gone
 from habitus.sandbox.machine import Machine, base_python, probe
 from habitus.sandbox.model import MIB, Limits, Permissions, Timeouts
 from habitus.sandbox.runtimes.base import Runtime

@@ -16,9 +16,9 @@ from habitus import sql
 from habitus.app import Habitus, read_settings
 from habitus.app.operation import backing_up
 from habitus.app.operation.forgetting import forget
+from habitus.app.operation.jobs import leave, open_queue
 from habitus.app.operation.people import Role, open_people
 from habitus.app.sharing.copied_rows import reflect
-from habitus.app.work.jobs import leave, open_queue
 from habitus.settings import Settings
 from habitus.skills.model import Skill
 from tests.contracts import postgres

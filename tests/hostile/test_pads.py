@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from habitus.sandbox.capture import Capture
-from habitus.sandbox.child import Gone
+from habitus.sandbox.child import Capture, Gone
 from habitus.sandbox.machine import Machine, base_python
 from habitus.sandbox.model import MIB, Limits, Permissions, Timeouts
 from habitus.sandbox.runtimes.local import LocalRuntime

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from habitus.app.other_agents.listing import Seen, last_listing, make_listing
+from habitus.app.other_agents.agent_skills import Seen, last_listing, make_listing
 from tests import npm
 from tests.cli.test_hooks import call, ended, said
 from tests.conftest import Cli

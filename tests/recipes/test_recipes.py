@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from habitus.errors import Invalid
 from habitus.events import ToolResult, failed
 from habitus.recipes.catalogue import plans
-from habitus.recipes.execution import MOST_CALLS, execute, fill_references
-from habitus.recipes.plan import Plan, references
+from habitus.recipes.execution import MOST_CALLS, Plan, execute, fill_references, references
 from habitus.skills.formats import recipes_md
 from habitus.skills.formats.foreign_values import Notes
 

@@ -11,7 +11,7 @@ import pytest
 
 from habitus.errors import Invalid
 from habitus.files import READ_BYTES, File, file_of
-from habitus.sandbox.input_files import MOST_FILES, Given
+from habitus.sandbox.files import MOST_FILES, Given
 from habitus.sandbox.isolation import given_at
 from habitus.sandbox.machine import Machine, base_python
 from habitus.sandbox.model import MIB, Limits, Permissions

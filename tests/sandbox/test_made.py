@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from habitus.sandbox.output_files import Made
+from habitus.sandbox.files import Made
 from habitus.sandbox.scratchpads import Scratchpads
 
 pytestmark = pytest.mark.req("AG-11")

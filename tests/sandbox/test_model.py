@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.sandbox.capture import Capture
+from habitus.sandbox.child import Capture
 from habitus.sandbox.model import Cell, Timeouts, timeouts_for
 
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from habitus.errors import Invalid, Refused
-from habitus.sandbox.cgroups import Cgroups, Group, find_cgroups
-from habitus.sandbox.machine import INSIDE, Machine, describe, probe, require
+from habitus.sandbox.machine import INSIDE, Cgroups, Group, Machine, describe, find_cgroups, probe, require
 from habitus.sandbox.model import Permissions
 from habitus.sandbox.warm import Program, Warm
 

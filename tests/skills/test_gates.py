@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from habitus.skills import gates
+from habitus.skills import lifecycle
 from habitus.skills.formats import skill_md
-from habitus.skills.gates import GateContext, Packages
+from habitus.skills.lifecycle import GateContext, Packages
 from habitus.skills.model import Manifest, Severity, Summary
 
 pytestmark = pytest.mark.req("SK-15")
@@ -33,23 +33,23 @@ def _packages(installed: Mapping[str, str] = INSTALLED) -> Packages:
 
 def _closed(context: GateContext | None = None, **fields: object) -> list[str]:
     manifest = Manifest(**fields)  # type: ignore[arg-type]  # each test names the fields it is about
-    return gates.closed_gates(Summary(name="csv-summary", manifest=manifest), context or GateContext())
+    return lifecycle.closed_gates(Summary(name="csv-summary", manifest=manifest), context or GateContext())
 
 
 def _missing(requirement: str, packages: Packages | None = None) -> tuple[str, ...]:
-    return gates.missing_packages(Manifest(dependencies=(requirement,)), packages or _packages())
+    return lifecycle.missing_packages(Manifest(dependencies=(requirement,)), packages or _packages())
 
 
 def test_a_plain_skill_has_no_gate() -> None:
     assert _closed() == []
-    assert gates.disabled_by(Summary(name="a"), GateContext()) == ""
+    assert lifecycle.disabled_by(Summary(name="a"), GateContext()) == ""
 
 
 def test_a_switched_off_skill_says_who_switched_it_off() -> None:
     context = GateContext(disabled=frozenset({"csv-summary"}))
-    assert gates.disabled_by(Summary(name="csv-summary", enabled=False), GateContext()) == "switched off"
-    assert gates.disabled_by(Summary(name="csv-summary"), context) == "switched off in the settings"
-    assert gates.disabled_by(Summary(name="other"), context) == ""
+    assert lifecycle.disabled_by(Summary(name="csv-summary", enabled=False), GateContext()) == "switched off"
+    assert lifecycle.disabled_by(Summary(name="csv-summary"), context) == "switched off in the settings"
+    assert lifecycle.disabled_by(Summary(name="other"), context) == ""
 
 
 def test_admin_only_is_for_administrators() -> None:
@@ -147,7 +147,7 @@ def test_a_gate_that_cannot_be_read_is_closed_and_said(field: str, value: str) -
     content = f"---\nname: a\ndescription: b\n{field}: {value}\n---\n\nbody\n".encode()
     parsed = skill_md.parse("a", content)
     assert parsed.skill is not None
-    assert gates.closed_gates(parsed.skill, GateContext()) == [f"its '{field}' can't be read"]
+    assert lifecycle.closed_gates(parsed.skill, GateContext()) == [f"its '{field}' can't be read"]
     said = [d for d in parsed.diagnostics if f"'{field}'" in d.what and d.severity is Severity.WARNING]
     assert said
     assert said[0].mend
@@ -156,4 +156,4 @@ def test_a_gate_that_cannot_be_read_is_closed_and_said(field: str, value: str) -
 def test_a_field_that_is_no_gate_closes_none() -> None:
     parsed = skill_md.parse("a", b"---\nname: a\ndescription: b\ncli: perhaps\n---\n\nbody\n")
     assert parsed.skill is not None
-    assert gates.closed_gates(parsed.skill, GateContext()) == []
+    assert lifecycle.closed_gates(parsed.skill, GateContext()) == []

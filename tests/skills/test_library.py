@@ -14,8 +14,8 @@ import pytest
 from habitus.app import Habitus
 from habitus.errors import Invalid, NotFound, Refused, Stale
 from habitus.settings import Settings, load
+from habitus.skills.editable_fields import Fields
 from habitus.skills.edits import Edit, Operation
-from habitus.skills.fields import Fields
 from habitus.skills.layers import project_places
 from habitus.skills.library import Library
 from habitus.skills.model import Actor, Author, Skill, Source, State

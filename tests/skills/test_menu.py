@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.skills import fingerprint, menu
+from habitus.skills import menu
 from habitus.skills.model import Summary
 
 
@@ -65,11 +65,11 @@ def test_the_menu_stays_within_its_budget_and_loses_nobody(count: int, budget: i
 @pytest.mark.req("SK-16")
 def test_news_are_what_was_added_changed_and_removed() -> None:
     before, now = {"a": "1", "b": "1", "c": "1"}, {"b": "2", "c": "1", "d": "1"}
-    found = fingerprint.news(before, now, changelog=lambda: "## 2.0\n- d: does wonders\n- unrelated\n")
+    found = menu.news(before, now, changelog=lambda: "## 2.0\n- d: does wonders\n- unrelated\n")
     assert (found.added, found.changed, found.removed) == (("d",), ("b",), ("a",))
     assert found.lines == ("d: does wonders",)
     assert found.text().startswith("## What's new\n\n- new: d\n- changed: b\n- gone: a")
-    assert not fingerprint.news(now, now)
-    assert not fingerprint.news(None, now)
-    assert fingerprint.fingerprint(before) != fingerprint.fingerprint(now)
-    assert fingerprint.fingerprint(now) == fingerprint.fingerprint(dict(reversed(now.items())))
+    assert not menu.news(now, now)
+    assert not menu.news(None, now)
+    assert menu.fingerprint(before) != menu.fingerprint(now)
+    assert menu.fingerprint(now) == menu.fingerprint(dict(reversed(now.items())))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.skills import selection
-from habitus.skills.gates import GateContext
+from habitus.skills.lifecycle import GateContext
 from habitus.skills.listing import Listed
 from habitus.skills.model import Manifest, State, Summary
 from habitus.skills.selection import PriorTurn, Request, Selection, User

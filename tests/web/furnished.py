@@ -10,8 +10,8 @@ from habitus.app import Habitus
 from habitus.events import OutcomeKind
 from habitus.journal.model import Exposure, Place, Selected, Turn, TurnOutcome
 from habitus.llm.model import Answered
+from habitus.skills.editable_fields import Fields
 from habitus.skills.edits import Edit, Operation
-from habitus.skills.fields import Fields
 from habitus.skills.model import Actor, Author, Skill, Source
 from habitus.skills.review import Action, Change
 from habitus.skills.trees import with_skill

@@ -10,10 +10,10 @@ from fastapi.testclient import TestClient
 from starlette.types import ASGIApp
 
 from habitus.app import Habitus
+from habitus.app.operation import jobs
 from habitus.app.operation.people import Role, open_people
-from habitus.app.work import jobs
 from habitus.jobs.model import JobState, Limits
-from habitus.jobs.room import Room
+from habitus.jobs.queue import Room
 from habitus.web import words
 from tests.web.conftest import HOST
 from tests.web.test_chat import heard

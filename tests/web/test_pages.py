@@ -20,7 +20,7 @@ from habitus.jobs.model import JobState
 from habitus.journal.model import Place, Turn
 from habitus.memory.model import Draft, Kind, Producer, Scope, TrustLevel
 from habitus.recipes.catalogue import RecipeStatus
-from habitus.sandbox.credentials.model import Call
+from habitus.sandbox.credentials.grants import Call
 from habitus.skills.model import Manifest, Skill, Source, Stage, State
 from habitus.skills.review import Action
 from habitus.tools.model import ToolStatus

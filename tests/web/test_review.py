@@ -10,7 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from habitus.app import Habitus
-from habitus.app.growth.mining_tasks import MinedTask, propose_tasks
+from habitus.app.growth.tasks import MinedTask, propose_tasks
 from habitus.app.library import explaining
 from habitus.app.library.tasks import tasks_of
 from habitus.app.operation.people import Role, open_people

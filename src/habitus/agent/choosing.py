@@ -1,22 +1,34 @@
-"""Which skills a request gets, which others may fit it, and why one did, or did not, reach a prompt."""
+"""Which skills a request gets, which others may fit it, and why one did, or did not, reach a prompt.
+
+Of these and of memory, offers: which items a conversation is offered and which are kept from it at random, each
+assigned once and noted.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 
 from habitus.agent import prompt
+from habitus.agent.outage import Outage
+from habitus.agent.prompt import CUE, Note, Remembered
 from habitus.events import OutcomeKind
+from habitus.evidence.model import Assignment, Item, ItemKind, Lots, edge
 from habitus.journal.journal import Journal, effective, loaded_or_ruled
-from habitus.journal.model import Place, Turn
+from habitus.journal.model import Exposure, Place, Turn
+from habitus.memory.memory import Cortex
+from habitus.memory.model import TrustLevel
+from habitus.memory.recall import MOST_LESSONS, Recalled, worth
 from habitus.search.model import Hit, Results
-from habitus.skills import fingerprint
-from habitus.skills.fingerprint import News
-from habitus.skills.gates import GateContext
-from habitus.skills.layers import Layer
+from habitus.skills import menu
+from habitus.skills.layers import Layer, address
+from habitus.skills.lifecycle import GateContext
 from habitus.skills.listing import Listed, Snapshot
-from habitus.skills.menu import Menu
-from habitus.skills.selection import STICKY_TURNS, PriorTurn, Request, Selection, select
+from habitus.skills.menu import Menu, News, line
+from habitus.skills.model import Skill, Summary
+from habitus.skills.selection import STICKY_TURNS, Choice, PriorTurn, Request, Selection, select
+from habitus.text import tokens
 
 
 def choose(snapshot: Snapshot, request: Request, gates: GateContext, journal: Journal) -> Selection:
@@ -55,9 +67,9 @@ def unseen(
     withheld: Collection[str] = (),
 ) -> News:
     """What a user has not seen of the library, and is to see now."""
-    visible = fingerprint.visible(snapshot, gates)
+    visible = menu.visible(snapshot, gates)
     now = {name: hash for name, hash in visible.items() if name not in withheld}
-    return fingerprint.news(
+    return menu.news(
         journal.skills_seen(user),
         now,
         hidden=snapshot.hashes.keys() - now.keys(),
@@ -155,3 +167,219 @@ def _place(item: Listed, selection: Selection, menu: Menu) -> tuple[Place, str]:
     if item.name in menu.cut:
         return Place.CUT, f"the menu has {menu.budget} tokens and {len(menu.cut)} lines did not fit"
     return Place.MENU, "eligible, and no rule puts it into the prompt"
+
+
+class Offers:
+    """What was offered once stays in the history, so later turns inherit the first assignment.
+
+    Every method that begins with `takes` says whether an item may be offered, and notes it either way.
+    """
+
+    def __init__(self, lots: Lots | None = None) -> None:
+        self.lots = lots or Lots()
+        self._noted: dict[tuple[bool, Item], Exposure] = {}
+        self._told: set[tuple[bool, Item]] = set()  # those that the journal has
+
+    def takes(
+        self,
+        item: Item,
+        *,
+        tokens: int,
+        is_steady: bool = False,
+        is_sure: bool = False,
+        is_read: bool = False,
+        at_edge: bool | None = None,
+    ) -> bool:
+        """`is_sure` is never withheld; `is_read` is used as it stands there. `at_edge` says of one of two near-ties
+        whether it got the last place."""
+        assigned = self.lots.assign(item, is_sure=is_sure)
+        is_steady = is_steady and not self.lots.is_fixed(item)  # a trial has chosen it for its request
+        if at_edge is not None:
+            assigned = Assignment(is_offered=assigned.is_offered and at_edge, propensity=assigned.propensity / 2)
+        exposure = Exposure(
+            kind=item.kind.value,
+            item=item.name,
+            version=item.version,
+            is_steady=is_steady,
+            is_offered=assigned.is_offered,
+            propensity=assigned.propensity,
+            tokens=tokens,
+            is_used=is_read and assigned.is_offered,
+        )
+        return self._noted.setdefault((is_steady, item), exposure).is_offered
+
+    def takes_line(
+        self, summary: Summary, *, cue: int = CUE, is_steady: bool = False, at_edge: bool | None = None
+    ) -> bool:
+        """A skill by its line, on the menu or beside a request."""
+        size, is_sure = tokens(line(summary, cue)), summary.manifest.always_include
+        return self.takes(of_skill(summary), tokens=size, is_steady=is_steady, is_sure=is_sure, at_edge=at_edge)
+
+    def takes_text(self, skill: Skill) -> bool:
+        """A skill in full; whether it is used shows in the trace it leaves."""
+        return self.takes(of_skill(skill), tokens=tokens(skill.body), is_sure=skill.manifest.always_include)
+
+    def takes_note(self, note: Note, *, is_steady: bool = False, at_edge: bool | None = None) -> bool:
+        return self.takes(
+            of_note(note),
+            tokens=tokens(note.line),
+            is_steady=is_steady,
+            is_sure=note.is_sure,
+            is_read=True,
+            at_edge=at_edge,
+        )
+
+    def lessons(self, remembered: Remembered) -> tuple[Note, ...]:
+        """Those that fit and may be shown."""
+        last, left = remembered.tied or (None, None)
+        if left is not None:
+            self.takes_note(left, at_edge=False)
+        return tuple(note for note in remembered.lessons if self.takes_note(note, at_edge=(note == last) or None))
+
+    def without_withheld(self, selection: Selection) -> Selection:
+        """What the rules chose without what is withheld, so that this claims nothing for itself either."""
+        return replace(selection, eager=tuple(choice for choice in selection.eager if self._may_be_eager(choice)))
+
+    def _may_be_eager(self, choice: Choice) -> bool:
+        if not self.is_withheld(of_skill(choice.summary), is_sure=choice.summary.manifest.always_include):
+            return True
+        return self.takes_line(choice.summary)
+
+    def steady(self, selection: Selection, drawn: Callable[[str], Menu]) -> Menu:
+        """The menu of a session without what is withheld. `drawn` gives the menu that prefers a skill to others that
+        are used as often."""
+        known = {summary.name: summary for summary in selection.menu}
+        menu, tied = self._at_edge(drawn(""), drawn, known)
+        return menu.without(
+            {
+                name
+                for name in {**dict.fromkeys(menu.shown), **tied}
+                if not self.takes_line(known[name], cue=menu.cue_length, is_steady=True, at_edge=tied.get(name))
+            }
+        )
+
+    def _at_edge(
+        self, menu: Menu, drawn: Callable[[str], Menu], known: Mapping[str, Summary]
+    ) -> tuple[Menu, dict[str, bool]]:
+        """Where the last line is as good as the first without room, and one fits for the other, chance decides."""
+        if menu.edge is None or not self.lots.are_drawn:
+            return menu, {}
+        last, left = menu.edge
+        other = drawn(left)
+        if {*menu.shown} ^ {*other.shown} != {last, left}:
+            return menu, {}
+        if self.lots.prefers_second(of_skill(known[last]), of_skill(known[left])):
+            return other, {left: True, last: False}
+        return menu, {last: True, left: False}
+
+    @property
+    def withheld_skills(self) -> frozenset[str]:
+        """Those that would have been offered."""
+        items = [item for (_, item), noted in self._noted.items() if not noted.is_offered]
+        return frozenset(item.name.partition("@")[0] for item in items if item.kind is ItemKind.SKILL)
+
+    def is_withheld(self, item: Item, *, is_sure: bool = False) -> bool:
+        """Whether it would be, of what may yet not be shown."""
+        return not self.lots.assign(item, is_sure=is_sure).is_offered
+
+    def of_turn(self, request_kind: str, used: Mapping[Item, bool]) -> tuple[Exposure, ...]:
+        """What began in a turn, and what was used in it; of the used, whether it was ignored."""
+        found = []
+        for (is_steady, item), noted in self._noted.items():
+            is_new = (is_steady, item) not in self._told
+            if is_new:
+                noted = self._noted[is_steady, item] = replace(noted, request_kind=request_kind)
+            if item in used:
+                found.append(replace(noted, is_used=True, is_ignored=used[item]))
+            elif is_new:
+                found.append(noted)
+        self._told.update(self._noted)
+        return tuple(found)
+
+
+def of_skill(skill: Summary) -> Item:
+    """A skill in its layer, and its version there."""
+    return Item(kind=ItemKind.SKILL, name=address(skill.name, skill.layer), version=skill.version)
+
+
+def of_note(note: Note) -> Item:
+    return Item(kind=ItemKind.LESSON, name=note.id, version=note.version)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionMemory:
+    cortex: Cortex
+    user: str
+    project: str
+    outage: Outage = field(default_factory=Outage)
+    offers: Offers = field(default_factory=Offers)
+
+    def standing(self, *, is_away: bool = False) -> Remembered:
+        """Profile and rules, for the system prompt: what holds whatever is asked.
+
+        While the database is away, they are what was read last.
+        """
+        found = self.cortex.recall("", user=self.user, project=self.project, as_read_last=is_away)
+        return Remembered(profile=_notes(found.profile), rules=_notes(found.rules), cut=found.cut)
+
+    def recall(self, request: str) -> Remembered:
+        """What fits a request; where chance has a say, it has it between two lessons that fit nearly as well."""
+        most = MOST_LESSONS + self.offers.lots.are_drawn
+        found = self.cortex.recall(request, user=self.user, project=self.project, most=most)
+        drawn = edge(self.offers.lots, found.lessons, MOST_LESSONS, item=lambda one: of_note(_note(one)), worth=worth)
+        tied = (_note(drawn.last), _note(drawn.left)) if drawn.last and drawn.left else None
+        return Remembered(rules=_notes(found.rules), lessons=_notes(drawn.taken), cut=found.cut, tied=tied)
+
+    def note_shown(self, notes: Sequence[str], cut: Sequence[str] = ()) -> None:
+        """These stood in a prompt; for those in `cut` there was no room."""
+        self.cortex.record_retrieval(notes, cut=cut)
+
+    def turned_down(self) -> tuple[Note, ...]:
+        """What this user's agent wanted remembered and has not heard that it was turned down: a sentence each."""
+        return tuple(Note(id=one.id, text=one.refusal) for one in self.cortex.turned_down(self.user))
+
+    def note_told(self, notes: Sequence[Note]) -> None:
+        self.cortex.note_told(note.id for note in notes)
+
+    def credit_lessons(self, request: str) -> None:
+        """A request went well: lessons shown for it a moment ago get the credit."""
+        self.cortex.record_helpful(request, user=self.user, project=self.project)
+
+    def waiting(self) -> int:
+        """How many lessons wait for a person."""
+        return len(self.cortex.waiting(user=self.user))
+
+    @property
+    def in_scratchpad(self) -> tuple[Note, ...]:
+        """What the scratchpad tool's description says, the same for the whole session."""
+        return tuple(note for note in self._for_scratchpad if not self._is_withheld(note))
+
+    @property
+    def kept_from_scratchpad(self) -> tuple[Note, ...]:
+        """What it would say, were it not withheld."""
+        return tuple(note for note in self._for_scratchpad if self._is_withheld(note))
+
+    def _is_withheld(self, note: Note) -> bool:
+        return self.offers.is_withheld(of_note(note), is_sure=note.is_sure)
+
+    @cached_property
+    def _for_scratchpad(self) -> tuple[Note, ...]:
+        none: tuple[Recalled, ...] = ()
+        lessons = partial(self.cortex.scratchpad_lessons, user=self.user, project=self.project)
+        return _notes(self.outage.unless_away(lessons, none))
+
+
+def _notes(found: Sequence[Recalled]) -> tuple[Note, ...]:
+    return tuple(map(_note, found))
+
+
+def _note(one: Recalled) -> Note:
+    is_sure = one.engram.trust is TrustLevel.USER
+    return Note(
+        id=one.id,
+        text=one.text,
+        version=one.engram.version,
+        label=one.kind.heading,
+        is_sure=is_sure,
+        is_played=one.engram.body is not None,
+    )

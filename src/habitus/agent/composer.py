@@ -12,12 +12,11 @@ from functools import partial
 
 from habitus.agent import prompt
 from habitus.agent.background import Background
-from habitus.agent.choosing import choose, near, unseen
-from habitus.agent.offers import SessionMemory, of_skill
+from habitus.agent.choosing import SessionMemory, choose, near, of_skill, unseen
 from habitus.agent.outage import Outage
 from habitus.agent.prompt import Composed, Identity, Note, Prompt, Remembered, Section
 from habitus.agent.stream import TimedPerson, nobody
-from habitus.agent.tools.offered_tools import OfferedTools
+from habitus.agent.tools.stage_tools import OfferedTools
 from habitus.agent.transcription import Transcriber
 from habitus.agent.view import OtherFiles, View
 from habitus.errors import HabitusError
@@ -27,10 +26,10 @@ from habitus.journal.journal import Journal
 from habitus.journal.spool import Spool
 from habitus.memory.model import Encoded
 from habitus.redact import Redactor
-from habitus.sandbox.input_files import Given
-from habitus.skills import fingerprint, menu
+from habitus.sandbox.files import Given
+from habitus.skills import menu
 from habitus.skills.finding import Finder
-from habitus.skills.gates import GateContext
+from habitus.skills.lifecycle import GateContext
 from habitus.skills.listing import Snapshot
 from habitus.skills.model import Counters, Skill, Stage, Summary
 from habitus.skills.review import Proposal, Review
@@ -191,14 +190,14 @@ class Composer:
             offers.takes_line(drawn.left, at_edge=False)
         return [one for one in drawn.taken if offers.takes_line(one, at_edge=(one is drawn.last) or None)]
 
-    def _news(self, request: Request) -> fingerprint.News:
+    def _news(self, request: Request) -> menu.News:
         """What this user has not seen of the library, where somebody is there to be told."""
-        nothing = fingerprint.News()
+        nothing = menu.News()
         if request.source_type not in INTERACTIVE or not self.has_news:
             return nothing
         return self._away(self._unseen, nothing)
 
-    def _unseen(self) -> fingerprint.News:
+    def _unseen(self) -> menu.News:
         parts, view = self._parts, self._parts.view
         withheld = view.offers.withheld_skills
         return unseen(parts.journal, parts.user.name, view.snapshot, parts.gates, view.library.layers, withheld)

@@ -9,11 +9,10 @@ from importlib import resources
 
 from habitus.llm.model import Text
 from habitus.memory.model import PLAYBOOK
-from habitus.skills import placeholders
-from habitus.skills.fingerprint import News
+from habitus.skills import trees
 from habitus.skills.layers import PROMPT
 from habitus.skills.library import Library
-from habitus.skills.menu import Menu, line
+from habitus.skills.menu import Menu, News, line
 from habitus.skills.model import Skill, Summary
 from habitus.skills.review import Proposal
 from habitus.text import BLOCK, block, byte_length, escape_marks, one_line, tokens
@@ -230,7 +229,7 @@ class Identity:
 
     def text(self) -> str:
         """As the library last saw it."""
-        return placeholders.fill(identity_skill(self.library, look=False).body, self.fill).strip()
+        return trees.fill(identity_skill(self.library, look=False).body, self.fill).strip()
 
 
 def identity_skill(library: Library, *, look: bool = True) -> Skill:

@@ -9,9 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from habitus.agent.choosing import SessionMemory, of_skill
 from habitus.agent.composer import Parts
 from habitus.agent.history import pack
-from habitus.agent.offers import SessionMemory, of_skill
 from habitus.agent.prompt import Composed
 from habitus.agent.user_input import UserInput
 from habitus.errors import NotFound
@@ -21,7 +21,7 @@ from habitus.journal.journal import Journal
 from habitus.journal.model import Exposure, Origin, Place, Selected, Turn, TurnOutcome, origin_of
 from habitus.llm.model import Answered, Message, Usage
 from habitus.memory.model import SCRATCHPAD
-from habitus.skills import fingerprint
+from habitus.skills import menu
 from habitus.skills.finding import Finder
 from habitus.skills.listing import Snapshot
 from habitus.skills.model import Skill, Summary
@@ -160,7 +160,7 @@ class TurnRecorder:
                 parts.review.note_told(one.id for one in turn.composed.turned_down)
                 parts.memory.note_told(turn.composed.unlearned)
         if turn.outcome.is_ok and has_news and request.source_type in INTERACTIVE:
-            parts.journal.mark_seen(parts.user.name, fingerprint.visible(view.snapshot, parts.gates))
+            parts.journal.mark_seen(parts.user.name, menu.visible(view.snapshot, parts.gates))
 
     def _acted_above(self, turn: TurnState) -> set[str]:
         """The skills whose tool or recipe did the work: the steps take no credit for that."""

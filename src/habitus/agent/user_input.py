@@ -19,7 +19,7 @@ from habitus.agent.transcription import Transcriber
 from habitus.errors import Invalid
 from habitus.llm.model import Asked, Image, Text
 from habitus.redact import CountingRedactor
-from habitus.sandbox.input_files import Given, GivenFile
+from habitus.sandbox.files import Given, GivenFile
 from habitus.skills.model import Skill
 from habitus.skills.selection import Request
 from habitus.text import block, encodable, one_line

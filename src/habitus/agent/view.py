@@ -12,13 +12,13 @@ from functools import partial
 from typing import Any
 
 from habitus.agent.background import in_thread
+from habitus.agent.choosing import Offers, of_skill
 from habitus.agent.history import History
-from habitus.agent.offers import Offers, of_skill
 from habitus.agent.outage import Outage
 from habitus.errors import Invalid, NotFound, Refused, did_you_mean
 from habitus.files import File, content_of
 from habitus.redact import Redactor
-from habitus.sandbox.input_files import SKILLS, Given, Placed
+from habitus.sandbox.files import SKILLS, Given, Placed
 from habitus.sandbox.model import MIB
 from habitus.skills import names
 from habitus.skills.copies import SkillFiles

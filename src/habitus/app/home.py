@@ -29,8 +29,8 @@ from habitus.sandbox.credentials.vault import open_vault
 from habitus.screening.findings import Policy, read_policy
 from habitus.settings import Settings
 from habitus.skills import names
-from habitus.skills.gates import GateContext
 from habitus.skills.layers import project_root
+from habitus.skills.lifecycle import GateContext
 from habitus.skills.model import Actor, Author
 from habitus.skills.selection import User
 from habitus.skills.trust import Trust

@@ -28,9 +28,9 @@ from habitus.skills.formats.base import PlaybookLesson
 from habitus.skills.importing import Importer, Result
 from habitus.skills.layers import USER, project_root
 from habitus.skills.library import Library
-from habitus.skills.powers import brings_code
 from habitus.skills.project import project_words
 from habitus.skills.review import Action, Proposal, Review
+from habitus.skills.trust import brings_code
 
 if TYPE_CHECKING:
     from habitus.memory.memory import Cortex

@@ -38,7 +38,7 @@ def _commands() -> list[TyperCommand | TyperGroup]:
         Command("chat", "talking.chat:chat", panel=_USE),
         Command("ask", "talking.chat:ask", panel=_USE),
         _OfSkill("why", "skills.finding:why", panel=_USE),
-        _OfSkill("trust", "deciding.trust:trust", panel=_DECIDE),
+        _OfSkill("trust", "deciding.review:trust", panel=_DECIDE),
         Command("identity", "learning.lessons:identity", panel=_DECIDE),
         Command("tour", "talking.tour:tour", panel=_USE),
         Command("check", "agents.check:check", panel=_USE),
@@ -262,18 +262,18 @@ def _secrets() -> TyperGroup:
 
 def _users() -> TyperGroup:
     below = [
-        Declared("add", "operating.users:add"),
-        Declared("list", "operating.users:list_users"),
-        Declared("remove", "operating.users:remove"),
+        Declared("add", "operating.config:add", group="users"),
+        Declared("list", "operating.config:list_users", group="users"),
+        Declared("remove", "operating.config:remove", group="users"),
     ]
     return group("users", "People who may sign in to the web page besides you.", below, panel=_OPERATE)
 
 
 def _db() -> TyperGroup:
     below = [
-        Command("status", "operating.db:status"),
-        Command("migrate", "operating.db:migrate"),
-        Command("copy", "operating.db:copy"),
+        Command("status", "operating.backup:status"),
+        Command("migrate", "operating.backup:migrate"),
+        Command("copy", "operating.backup:copy"),
     ]
     return group("db", "The database: how it stands, bringing it up to date, moving it.", below, panel=_OPERATE)
 

@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from habitus import tracing
 from habitus.errors import StorageFailed, UserError
 from habitus.jobs.model import FIRST_WAIT_S, JobState, Limits, Work
-from habitus.jobs.room import Room, Taken
+from habitus.jobs.queue import Room, Taken
 from habitus.locks import lock, try_lock
 
 GONE_S = 10.0  # without a beat

@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from habitus.recipes.execution import as_text, fill_references, value_of
-from habitus.recipes.plan import Plan, plan
+from habitus.recipes.execution import Plan, as_text, fill_references, plan, value_of
 from habitus.recipes.sequences import ObservedCall, Path, key_of
 from habitus.redact import MARKER
 from habitus.skills.formats import recipes_md

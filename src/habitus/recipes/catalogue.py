@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.errors import NotFound, did_you_mean
 from habitus.events import Outcome, OutcomeKind
-from habitus.recipes.plan import Plan, Problem, plan, tool_name_of
+from habitus.recipes.execution import Plan, Problem, plan, tool_name_of
 from habitus.skills import names, trees
 from habitus.skills.formats import recipes_md
 from habitus.skills.formats.foreign_values import Notes

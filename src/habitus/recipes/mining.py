@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from habitus.recipes.alignment import Aligned, align_occurrences, replays
-from habitus.recipes.execution import as_text
-from habitus.recipes.plan import references
+from habitus.recipes.execution import as_text, references
 from habitus.recipes.sequences import (
     TURNS,
     Found,

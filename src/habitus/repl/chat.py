@@ -54,7 +54,7 @@ from habitus.repl.commands import (
 )
 from habitus.repl.lines import CommandReport, Surface
 from habitus.skills import names
-from habitus.skills.fields import EDITABLE, NAMES
+from habitus.skills.editable_fields import EDITABLE, NAMES
 from habitus.skills.model import Skill, State
 from habitus.text import clean, short_line
 

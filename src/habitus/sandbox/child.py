@@ -1,8 +1,12 @@
-"""One sandboxed process as seen from outside: started, in its group, with a line to talk over, and surely ended."""
+"""One sandboxed process as seen from outside: started, in its group, surely ended.
+
+What it prints is read as it comes, within a bound; what it may ask its host comes over a line of its own.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import codecs
 import contextlib
 import json
 import os
@@ -10,15 +14,17 @@ import signal
 import socket
 import struct
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from itertools import count
 from typing import IO, Any
 
 from habitus.errors import HabitusError
-from habitus.sandbox.cgroups import Cgroups, Group
 from habitus.sandbox.inside.wire import pack, unpack
 from habitus.sandbox.isolation import Launch
-from habitus.sandbox.model import MIB, Limits
+from habitus.sandbox.machine import Cgroups, Group
+from habitus.sandbox.model import KIB, MIB, Limits
 
 Message = dict[str, Any]
 _LONGEST_MESSAGE = 16 * MIB
@@ -232,3 +238,163 @@ def _json_text(reason: object) -> str:
         return json.dumps(reason, ensure_ascii=False)
     except RecursionError:
         return "more than can be written down"
+
+
+_PIPE_ROOM = 1 << 16
+_AT_ONCE = 1 << 16
+
+
+class Capture:
+    """The first `limit` characters of a stream of bytes, and how many more there were."""
+
+    def __init__(self, limit: int, *, watch: Callable[[str], None] | None = None) -> None:
+        self.limit = limit
+        self._room = limit
+        self._parts: list[str] = []
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._watch = watch
+        self.cut = 0
+        self.last_fed = 0.0
+
+    def feed(self, data: bytes, *, final: bool = False) -> None:
+        self.last_fed = time.monotonic()
+        text = self._decoder.decode(data, final)
+        kept = text[: self._room]
+        self._room -= len(kept)
+        self.cut += len(text) - len(kept)
+        if kept:
+            self._parts.append(kept)
+            if self._watch:
+                self._watch(kept)
+
+    def skip(self, count: int) -> None:
+        """Characters that somebody nearer to the source has already left out."""
+        self.last_fed = time.monotonic()
+        self.cut += count
+
+    def text(self) -> str:
+        """What was kept, with a mark that says how much was not."""
+        self.feed(b"", final=True)
+        kept = "".join(self._parts)
+        return f"{kept}\n[… {self.cut:,} more characters were cut]" if self.cut else kept
+
+
+class Tap:
+    """Feeds one end of a pipe to whoever listens, without waiting for the other end to be closed."""
+
+    def __init__(self, fd: int, sink: Callable[[bytes], None]) -> None:
+        os.set_blocking(fd, False)
+        self._fd = fd
+        self.sink = sink
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(fd, self._read)
+        self._is_open = True
+
+    def _read(self) -> bool:
+        """Take what is there; whether there may be more."""
+        try:
+            data = os.read(self._fd, _AT_ONCE)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data = b""
+        if data:
+            self.sink(data)
+            return True
+        self.close()
+        return False
+
+    def drain(self) -> None:
+        """Take what was written before now: at most a pipe full, since somebody may still be writing."""
+        for _ in range(2 * _PIPE_ROOM // 4096):
+            if not self._is_open or not self._read():
+                return
+
+    def close(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+
+
+class Feeder:
+    """Writes bytes into a pipe as fast as they are taken; a reader that stops reading is none of our business."""
+
+    def __init__(self, fd: int, data: bytes) -> None:
+        os.set_blocking(fd, False)
+        self._fd = fd
+        self._rest = memoryview(data)
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_writer(fd, self._write)
+        self._is_open = True
+
+    def _write(self) -> None:
+        try:
+            with contextlib.suppress(BlockingIOError):
+                self._rest = self._rest[os.write(self._fd, self._rest[:_AT_ONCE]) :]
+        except OSError:
+            self.close()
+            return
+        if not self._rest:
+            self.close()
+
+    def close(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._loop.remove_writer(self._fd)
+            os.close(self._fd)
+
+
+Services = Mapping[str, Callable[[Any], Awaitable[Any]]]
+NO_SERVICES: Services = {}
+_LONGEST_QUESTION = 64 * KIB
+
+
+async def answer(services: Services, question: Message) -> Message:
+    """The answer to one question, or the reason why there is none."""
+    service = services.get(str(question["ask"]))
+    if service is None:
+        return {"error": f"{question['ask']} is not offered here"}
+    try:
+        return {"answer": await service(question.get("argument"))}
+    except HabitusError as error:
+        return {"error": str(error)}
+
+
+@asynccontextmanager
+async def answering(services: Services) -> AsyncIterator[int]:
+    """A descriptor for whoever asks, to be closed by whom it is given to; answered as long as the block lasts."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    work = asyncio.create_task(_answer_all(ours, services))
+    try:
+        yield theirs.detach()
+    finally:
+        work.cancel()
+        await asyncio.wait([work])
+        ours.close()
+    if not work.cancelled():
+        work.result()
+
+
+async def _answer_all(line: socket.socket, services: Services) -> None:
+    """Until the other side is gone, or says something that is no question."""
+    loop = asyncio.get_running_loop()
+    try:
+        while (head := await _exactly(loop, line, 4)) and (length := struct.unpack(">I", head)[0]) <= _LONGEST_QUESTION:
+            question = unpack(await _exactly(loop, line, length))
+            if "ask" not in question:
+                return
+            await loop.sock_sendall(line, pack(await answer(services, question)))
+    except (OSError, ValueError, RecursionError):
+        return
+    finally:
+        line.close()
+
+
+async def _exactly(loop: asyncio.AbstractEventLoop, line: socket.socket, wanted: int) -> bytes:
+    """That many bytes; fewer when the line ends before."""
+    parts = b""
+    while len(parts) < wanted and (part := await loop.sock_recv(line, wanted - len(parts))):
+        parts += part
+    return parts if len(parts) == wanted else b""

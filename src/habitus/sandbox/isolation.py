@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from habitus.errors import Invalid
-from habitus.sandbox.input_files import COMMANDS
+from habitus.sandbox.files import COMMANDS
 from habitus.sandbox.inside import confine
 from habitus.sandbox.machine import INSIDE, NO_NESTING, Machine, base_python, boot, describe, require
 from habitus.sandbox.model import Limits, Permissions

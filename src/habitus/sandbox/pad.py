@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from habitus.events import OK, Outcome, failed, infra
-from habitus.sandbox.capture import Capture
-from habitus.sandbox.child import Gone, Message
+from habitus.sandbox.child import Capture, Gone, Message, Services, answer
 from habitus.sandbox.model import Cell, Stop, Timeouts
 from habitus.sandbox.runtimes.base import Runtime, WorkerProcess
-from habitus.sandbox.services import Services, answer
 from habitus.text import encodable
 
 _MOST_LOGS, _LONGEST_LOG, _LONGEST_ERROR = 200, 2_000, 25_000

@@ -24,10 +24,10 @@ from habitus.errors import HabitusError, NotFound, Refused, StorageFailed, did_y
 from habitus.locks import lock
 from habitus.redact import Redactor
 from habitus.resident import connect_to, in_background, listen, lock_file, private
+from habitus.sandbox.child import Services
 from habitus.sandbox.model import Cell, Timeouts, timeouts_for
 from habitus.sandbox.pad import Pad
 from habitus.sandbox.runtimes.base import Runtime, check_name
-from habitus.sandbox.services import Services
 from habitus.sandbox.venvs import package_for
 from habitus.text import encodable
 

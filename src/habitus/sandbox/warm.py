@@ -18,15 +18,25 @@ from pathlib import Path
 from types import TracebackType
 
 from habitus.events import OK, Outcome, failed, infra
-from habitus.sandbox.capture import Capture, Feeder, Tap
-from habitus.sandbox.child import Child, Gone, Message, signal_name, start
+from habitus.sandbox.child import (
+    NO_SERVICES,
+    Capture,
+    Child,
+    Feeder,
+    Gone,
+    Message,
+    Services,
+    Tap,
+    answering,
+    signal_name,
+    start,
+)
 from habitus.sandbox.egress import VARIABLES, Egress
 from habitus.sandbox.guard import Guard
 from habitus.sandbox.inside import folders
 from habitus.sandbox.isolation import Jail, launch, rlimits, this_interpreter
 from habitus.sandbox.machine import Machine
 from habitus.sandbox.model import KIB, MIB, Limits, Permissions, ToolRun
-from habitus.sandbox.services import NO_SERVICES, Services, answering
 from habitus.text import encodable
 
 _START_S = 20.0

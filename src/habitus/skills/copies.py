@@ -12,7 +12,7 @@ from habitus.skills.layers import Layer, merge_summaries, merged_body
 from habitus.skills.listing import Listed, fill_copy, with_source
 from habitus.skills.model import Skill, Stage
 from habitus.skills.outside import OutsideContent
-from habitus.skills.powers import is_code
+from habitus.skills.trust import is_code
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,11 +12,11 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.files import tree_hash
-from habitus.skills import gates, trees
+from habitus.skills import lifecycle, trees
 from habitus.skills.formats.base import Entry, Incoming, NotTaken, Outgoing, PlaybookLesson
-from habitus.skills.gates import Packages
 from habitus.skills.layers import USER
 from habitus.skills.library import Library
+from habitus.skills.lifecycle import Packages
 from habitus.skills.listing import Listed
 from habitus.skills.model import Author, Counters, Severity, Stage
 from habitus.skills.names import unique_name
@@ -166,7 +166,7 @@ class Importer:
                 to_save[entry.name] = entry
                 verdict = Verdict.UPDATED if entry.name in here else Verdict.IMPORTED
                 result = Result(name=entry.name, verdict=verdict, origin=entry.origin)
-            notes = (*_notes(entry), *gates.missing_packages(entry.skill.manifest, self._packages))
+            notes = (*_notes(entry), *lifecycle.missing_packages(entry.skill.manifest, self._packages))
             results.append(replace(result, notes=notes) if notes else result)
         self._save(to_save, author, layer, is_trusted=is_trusted)
         # What the run before this one had written, and was stopped before it could finish.
@@ -359,14 +359,14 @@ def _is_another(one: str, other: str) -> bool:
 def _said_there(store: SkillStore, entries: Sequence[Incoming]) -> dict[tuple[str, str], str]:
     """(format, name) → hash of what a layout other than ours can say of the skill here: who says just that, says
     nothing new."""
-    from habitus.skills.formats import carried, detect  # every layout, for those who import
+    from habitus.skills.formats import detect  # every layout, for those who import
 
     found: dict[tuple[str, str], str] = {}
     for format in {entry.format for entry in entries} - {"skill"}:
         names = [entry.name for entry in entries if entry.format == format]
         read = [(store.load(name, look=False), store.tree(name, look=False)) for name in names]
         there = [Outgoing(skill=skill, tree=tree) for skill, tree in read if skill is not None and tree is not None]
-        found |= {(format, name): digest for name, digest in carried.hashes(detect.format_named(format), there).items()}
+        found |= {(format, name): digest for name, digest in detect.hashes(detect.format_named(format), there).items()}
     return found
 
 

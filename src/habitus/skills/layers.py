@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from habitus.skills.fields import NAMES
+from habitus.skills.editable_fields import NAMES
 from habitus.skills.model import Author, Manifest, Skill, Source, Summary
 
 if TYPE_CHECKING:

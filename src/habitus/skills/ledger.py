@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.files import File, Tree, is_examination, without_examination
 from habitus.files import tree_hash as hash_of
-from habitus.skills import packing, records
+from habitus.skills import records
 from habitus.skills.model import Archived, Author, Counters, Diagnostic, Stage, Summary, Switch, Switched, Version
 from habitus.skills.stores.base import NO_FACTS, TOLD, Facts
 from habitus.skills.tables import blobs, counters, intents, sequences, skills, switches, versions
@@ -280,7 +280,7 @@ class Ledger:
             query = sa.select(blobs.c.sha256).where(blobs.c.sha256.in_(sha256s))
             for kept in connection.execute(query).scalars():
                 del contents[kept]
-        rows = [{"sha256": sha256, "packed": packing.pack(content)} for sha256, content in contents.items()]
+        rows = [{"sha256": sha256, "packed": records.pack(content)} for sha256, content in contents.items()]
         sql.insert_missing(connection, blobs, rows)
 
     def contents(self, connection: sa.Connection, tree: Tree) -> dict[str, File]:
@@ -290,7 +290,7 @@ class Ledger:
         for sha256s in _some(wanted):
             query = sa.select(blobs).where(blobs.c.sha256.in_(sha256s))
             found |= {
-                row.sha256: packing.whole(packing.unpack(row.packed, row.sha256)) for row in connection.execute(query)
+                row.sha256: records.whole(records.unpack(row.packed, row.sha256)) for row in connection.execute(query)
             }
         return {
             path: file if file.content is not None else replace(file, content=found.get(file.sha256))
@@ -324,7 +324,7 @@ class Ledger:
         if row is None:
             return None
         tree = records.unpack_tree(row.tree)
-        return self.contents(connection, packing.whole(tree if hash_of(tree) == row.tree_hash else None))
+        return self.contents(connection, records.whole(tree if hash_of(tree) == row.tree_hash else None))
 
     # Archive
 

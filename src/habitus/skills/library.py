@@ -11,14 +11,14 @@ from pathlib import Path
 
 from habitus.errors import Invalid, NotFound, Refused, did_you_mean, no_version
 from habitus.files import Tree, checked_path, file_of
-from habitus.skills import copies, edits, names, placeholders, trees
+from habitus.skills import copies, edits, names, trees
 from habitus.skills.by_name import ByName
 from habitus.skills.copies import SkillFiles
+from habitus.skills.editable_fields import NO_FIELDS, Fields
 from habitus.skills.edits import Edit, diff_trees
-from habitus.skills.fields import NO_FIELDS, Fields
 from habitus.skills.formats import fitting
-from habitus.skills.gates import GateContext
 from habitus.skills.layers import USER, Layer
+from habitus.skills.lifecycle import GateContext
 from habitus.skills.listing import Listed, Snapshot, by_name, compose_listing, list_skill
 from habitus.skills.model import (
     Archived,
@@ -442,7 +442,7 @@ class Library:
 def _strict_copy(layer: Layer, name: str, tree: Tree, *, description: str) -> Tree:
     """What goes above a read-only skill; its placeholders go on being filled."""
     strict = fitting.strict(name, tree, description=description)
-    return placeholders.kept_open(name, strict) if layer.fills_placeholders else strict
+    return trees.kept_open(name, strict) if layer.fills_placeholders else strict
 
 
 def _matches(address: Address, archived: Archived) -> bool:

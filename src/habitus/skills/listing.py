@@ -10,13 +10,13 @@ from itertools import chain, groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from habitus.skills import gates, lifecycle, placeholders
+from habitus.skills import lifecycle, trees
 from habitus.skills.by_name import ByName
-from habitus.skills.gates import GateContext
 from habitus.skills.layers import Layer, merge_summaries
+from habitus.skills.lifecycle import GateContext
 from habitus.skills.model import Diagnostic, Manifest, Stage, State, Summary
-from habitus.skills.placeholders import AnySkill
 from habitus.skills.stores.base import NO_CHANGES, Changes, Contents
+from habitus.skills.trees import AnySkill
 
 if TYPE_CHECKING:
     from habitus.skills.outside import OutsideContent  # the database, for those who compose one
@@ -196,8 +196,8 @@ def list_skill(
         problem=None,
         distrusted_for=outside.objection(layer, summary.name, tree_hash),
         held_for="",
-        disabled_by=gates.disabled_by(summary, context),
-        closed_gates=gates.closed_gates(summary, context),
+        disabled_by=lifecycle.disabled_by(summary, context),
+        closed_gates=lifecycle.closed_gates(summary, context),
     )
     return Listed(
         name=summary.name,
@@ -215,16 +215,16 @@ def list_skill(
 
 def fill_copy(layer: Layer, skill: AnySkill, fill: Mapping[str, str]) -> AnySkill:
     """A copy of a skill with its placeholders filled, that of its own directory too."""
-    if not placeholders.open_texts(skill):
+    if not trees.open_texts(skill):
         return skill
-    return placeholders.fill_placeholders(skill, {**fill, "SKILL_DIR": str(layer.store.directory(skill.name) or "")})
+    return trees.fill_placeholders(skill, {**fill, "SKILL_DIR": str(layer.store.directory(skill.name) or "")})
 
 
 def for_reader(item: Listed, user: str) -> Listed:
     """The entry as somebody reads it."""
     if not item.fills or item.summary is None or not user:
         return item
-    summary = placeholders.fill_placeholders(item.summary, {"USER": user})
+    summary = trees.fill_placeholders(item.summary, {"USER": user})
     return item if summary is item.summary else replace(item, summary=summary)
 
 

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from habitus.errors import HabitusError
 from habitus.files import write_whole
-from habitus.skills import gates, lock, names, records, trees
+from habitus.skills import lifecycle, lock, names, records, trees
 from habitus.skills.entries import ShownSkill, SkillEntry, SkillPage, together, words_of_source
 from habitus.skills.formats import frontmatter
 from habitus.skills.layers import USER, address, project_places
@@ -396,7 +396,7 @@ def _shown(
         skill=skill,
         files=tuple(sorted(found.tree)),
         text=text,
-        lacks=gates.missing_packages(skill.manifest, gates.Packages()),
+        lacks=lifecycle.missing_packages(skill.manifest, lifecycle.Packages()),
         origin=_origin(view, one.item),
     )
 

@@ -13,8 +13,8 @@ from habitus import sql
 from habitus.skills.layers import Layer
 from habitus.skills.ledger import count_up
 from habitus.skills.model import Source
-from habitus.skills.placeholders import AnySkill
 from habitus.skills.tables import imports, sequences
+from habitus.skills.trees import AnySkill
 from habitus.skills.trust import IMPORTED, Trust
 
 

@@ -20,8 +20,8 @@ from habitus.files import Tree
 from habitus.skills import records, trees
 from habitus.skills.ledger import Ledger
 from habitus.skills.model import Actor, Author
-from habitus.skills.powers import PowerKind, powers
 from habitus.skills.tables import proposals
+from habitus.skills.trust import PowerKind, powers
 from habitus.sql.notifications import Topic, news_of
 from habitus.text import one_line
 

@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from habitus.skills import gates, names
-from habitus.skills.gates import GateContext
+from habitus.skills import lifecycle, names
 from habitus.skills.layers import OWN
+from habitus.skills.lifecycle import GateContext
 from habitus.skills.listing import Listed
 from habitus.skills.model import PLAIN_MANIFEST, Source, State, Summary
 
@@ -153,9 +153,9 @@ def _eligible(listing: Sequence[Listed], context: GateContext) -> tuple[dict[str
             eligible[summary.name] = summary
         elif summary is None or item.state in NEVER:
             left_out.setdefault(item.name, f"{item.state.value}: {item.reason}")
-        elif off := gates.disabled_by(summary, context):
+        elif off := lifecycle.disabled_by(summary, context):
             left_out[summary.name] = f"disabled: {off}"
-        elif closed := gates.closed_gates(summary, context):
+        elif closed := lifecycle.closed_gates(summary, context):
             left_out[summary.name] = f"gated: {'; '.join(closed)}"
         else:
             eligible[summary.name] = summary

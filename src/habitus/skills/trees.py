@@ -1,16 +1,22 @@
-"""A skill's directory read and written as data: which file is which, the stages there are, and the skill in it."""
+"""A skill's directory read and written as data: which file is which, the stages there are, and the skill in it; and
+names in braces that its text may leave open, such as `{BOT_NAME}`, filled in when it is shown.
+"""
 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from habitus.errors import Invalid, Refused
 from habitus.files import ASIDE, File, Tree, file_of, is_examination, without_examination
 from habitus.skills import names
+from habitus.skills.editable_fields import EDITABLE
 from habitus.skills.formats import skill_md
 from habitus.skills.formats.skill_md import Parsed
-from habitus.skills.model import Diagnostic, Severity, Skill, Stage
+from habitus.skills.model import Diagnostic, Severity, Skill, Stage, Summary
 
 MAIN_FILES = ("SKILL.md", "skill.md")
 CHUNKS_FILE = "chunks.md"
@@ -129,3 +135,34 @@ def examined_as(tree: Tree, current: Tree) -> dict[str, File]:
     """New files of a skill; those it is examined by stay where there are no new ones, and its tasks as they are."""
     stay = {path: file for path, file in current.items() if is_examination(path)}
     return {**stay, **tree, **{path: file for path, file in stay.items() if path == TASKS_FILE}}
+
+
+KNOWN = ("BOT_NAME", "BOT_DIR", "SKILL_DIR", "USER")
+_OPEN = re.compile(r"(?<!\$)\{(" + "|".join(KNOWN) + r")\}")
+_TEXTS = (*(field.name for field in EDITABLE if not field.is_list), "body")
+AnySkill = TypeVar("AnySkill", bound=Summary)
+
+
+def fill(text: str, values: Mapping[str, str]) -> str:
+    """Replace the known names; shell variables (`${USER}`) and every other brace stay as they are."""
+    return _OPEN.sub(lambda found: values.get(found[1], found[0]), text)
+
+
+def open_texts(skill: Summary) -> dict[str, str]:
+    """The texts of a skill that leave a name open, by field."""
+    texts = {name: getattr(skill, name, "") for name in _TEXTS}
+    return {name: text for name, text in texts.items() if "{" in text and _OPEN.search(text)}
+
+
+def fill_placeholders(skill: AnySkill, values: Mapping[str, str]) -> AnySkill:
+    """The skill as it is shown."""
+    texts: dict[str, Any] = {name: fill(text, values) for name, text in open_texts(skill).items()}
+    return replace(skill, **texts) if texts else skill
+
+
+def kept_open(name: str, tree: Tree) -> Tree:
+    """A copy of a skill whose names were filled because of where it lies: it asks for that itself."""
+    skill = parse(name, tree).skill
+    if skill is None or not open_texts(skill):
+        return tree
+    return with_skill(tree, replace(skill, manifest=replace(skill.manifest, placeholders=True)))

@@ -11,7 +11,7 @@ from typing import Any
 
 from habitus.errors import Invalid, ToolFailed
 from habitus.files import File, Tree, file_of, tree_hash
-from habitus.sandbox.input_files import Given
+from habitus.sandbox.files import Given
 from habitus.sandbox.model import Permissions
 from habitus.skills import names, trees
 from habitus.skills.formats import skill_md, tool_json

@@ -13,18 +13,17 @@ from pathlib import Path
 
 from habitus.errors import Invalid, NotFound, Refused, ToolFailed
 from habitus.files import Tree
+from habitus.sandbox.child import Services
 from habitus.sandbox.model import Permissions
-from habitus.sandbox.services import Services
 from habitus.settings import RetentionSettings
 from habitus.skills import names, trees
 from habitus.skills.layers import USER, Layer
 from habitus.skills.library import Library
 from habitus.skills.listing import Listed
 from habitus.skills.model import Author, Stage
-from habitus.skills.powers import brings_code
 from habitus.skills.proposals import TRIAL
 from habitus.skills.review import Action, Change, Proposal, Review
-from habitus.skills.trust import APPROVED, Scan, Trust
+from habitus.skills.trust import APPROVED, Scan, Trust, brings_code
 from habitus.tasks.judging import short
 from habitus.tasks.schema import Json
 from habitus.tools.catalogue import ToolCatalogue

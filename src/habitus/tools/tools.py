@@ -11,9 +11,9 @@ from typing import Self
 
 from habitus.errors import NotFound, Refused
 from habitus.events import Outcome, OutcomeKind
-from habitus.sandbox.input_files import Given
+from habitus.sandbox.child import Services
+from habitus.sandbox.files import Given
 from habitus.sandbox.model import ToolRun
-from habitus.sandbox.services import Services
 from habitus.settings import RetentionSettings
 from habitus.skills import names, trees
 from habitus.skills.library import Library

@@ -11,9 +11,8 @@ from dataclasses import replace
 
 from habitus.errors import Invalid, StorageFailed, ToolFailed
 from habitus.events import Outcome, OutcomeKind, failed, infra
-from habitus.sandbox.child import error_told
+from habitus.sandbox.child import NO_SERVICES, Services, error_told
 from habitus.sandbox.model import KIB, Limits, ToolRun
-from habitus.sandbox.services import NO_SERVICES, Services
 from habitus.sandbox.venvs import Environments, check_requirement, environment_hash
 from habitus.sandbox.warm import Program, Warm
 from habitus.tasks.judging import expect, judge, lasting, shape_of, short

@@ -17,23 +17,14 @@ from habitus.web.desks import Desks, Rereading
 from habitus.web.pages import (
     activity,
     chat,
-    connections,
-    entering,
     everywhere,
     home,
-    importing,
     inbox,
-    insights,
     jobs,
     lists,
-    new,
-    playground,
     settings,
-    team,
-    trying,
 )
 from habitus.web.pages import lessons as lesson_pages
-from habitus.web.pages import secrets as secrets_page
 from habitus.web.pages import skill as skill_page
 from habitus.web.pages import skills as skill_pages
 from habitus.web.problems import DESCRIBED, handle
@@ -71,26 +62,17 @@ def doors() -> FastAPI:
     rest.include_router(declared.router())
     app.include_router(rest)
     for pages in (
-        entering,
         everywhere,
         home,
         skill_pages,
         skill_page,
-        trying,
-        new,
-        importing,
         inbox,
         lesson_pages,
         activity,
         chat,
-        insights,
-        connections,
-        team,
         jobs,
         settings,
-        playground,
         lists,
-        secrets_page,
     ):
         app.include_router(pages.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")

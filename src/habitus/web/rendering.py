@@ -18,10 +18,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from habitus.skills.fields import EDITABLE
+from habitus.skills.editable_fields import EDITABLE
 from habitus.skills.model import Stage
 from habitus.text import encodable
-from habitus.web import comparisons, inbox_words, site_map, words
+from habitus.web import charts, inbox_words, site_map, words
 from habitus.web.desks import habitus_of
 
 HERE = Path(__file__).parent
@@ -113,7 +113,7 @@ def _templates() -> Environment:
         "words": words,
         "inbox_words": inbox_words,
         "site_map": site_map,
-        "comparisons": comparisons,
+        "comparisons": charts,
         "skill_fields": EDITABLE,
         "version": version("habitus"),
     }

@@ -15,7 +15,7 @@ from habitus.journal.journal import effective
 from habitus.journal.model import Place, Turn
 from habitus.memory.model import Engram, Kind, Producer, Scope, TrustLevel
 from habitus.recipes.catalogue import RecipeCounts, RecipeStatus
-from habitus.recipes.plan import Parameter
+from habitus.recipes.execution import Parameter
 from habitus.settings import DAYS, SCHEDULE
 from habitus.skills.importing import Verdict as ImportVerdict
 from habitus.skills.listing import Listed

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.app.growth.arena import PAD
-from habitus.app.growth.improvable import Wish, open_ledger, open_subject, outlook
 from habitus.app.growth.improving import Improved, Improving, OpenSolver, improve
+from habitus.app.growth.rollouts import Wish, open_ledger, open_subject, outlook
 from habitus.app.growth.solving import Solved
+from habitus.app.growth.tasks import PAD
 from habitus.app.home_directory import PADS
 from habitus.app.use_cases.improving import OneSkill, improvements
 from habitus.errors import HabitusError

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.app.growth.improvable import Wish
 from habitus.app.growth.improving import Improving
+from habitus.app.growth.rollouts import Wish
 from habitus.app.growth.solving import Solved
 from habitus.files import Tree, file_of
 from habitus.learning.improve_ledger import CandidateState

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.sandbox.credentials.grants import Grant, GrantKind, Values, read_env, resolve
-from habitus.sandbox.credentials.model import ComesFrom, EnvSpec, Granted
+from habitus.sandbox.credentials.grants import ComesFrom, EnvSpec, Grant, Granted, GrantKind, Values, read_env, resolve
 
 VAULT = {"mail.password": "hunter2-of-mail", "db.url": "postgres://me@host"}
 HOST = {"MAIL_TOKEN": "token-of-this-host", "PATH": "/usr/bin", "SHORT": "pin"}

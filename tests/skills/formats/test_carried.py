@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from habitus.files import file_of
-from habitus.skills.formats import carried, detect, fitting
+from habitus.skills.formats import detect, fitting
 from habitus.skills.formats.base import NotTaken, Outgoing
 from habitus.skills.model import Counters, Manifest, Skill, Stage
 
@@ -52,6 +52,6 @@ def test_what_does_not_come_back_is_named(tmp_path: Path, name: str, missing: st
     ]
     form = detect.format_named(name)
     form.write(outgoing, tmp_path / "out")
-    assert carried.lost(form, outgoing, tmp_path / "out") == (
+    assert detect.lost(form, outgoing, tmp_path / "out") == (
         NotTaken(origin=RICH.layer, name="csv-summary", reason=f"'{name}' has no place for: {missing}."),
     )

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, WithJsonSchema
 
 from habitus.agent.background import in_thread
-from habitus.agent.offers import SessionMemory
+from habitus.agent.choosing import SessionMemory
 from habitus.agent.stream import AskPerson, Consent, Question
 from habitus.agent.tools.registry import Arguments, Reach, Running, Tool, explain_absence, json_result
 from habitus.events import OK, ToolResult, failed

@@ -1,23 +1,37 @@
-"""The recipes and the code of skills as tools of their own, which a model calls by name."""
+"""The tools that are offered to the model: the built-in ones first, then the stages of skills, the best one first.
+
+The recipes and the code of skills are tools of their own, which a model calls by name.
+"""
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from habitus.agent.background import in_thread
-from habitus.agent.tools.registry import Reach, Registry, Running, Tool
+from habitus.agent.outage import Outage
+from habitus.agent.tools.registry import Reach, Registry, Running, Tool, explain_absence
+from habitus.agent.view import View
+from habitus.errors import UserError
 from habitus.events import Outcome, ToolCall, ToolResult, call_returned, tool_called
 from habitus.evidence.model import Item, ItemKind
-from habitus.recipes.catalogue import SkillRecipe
+from habitus.recipes.catalogue import RecipeCatalogue, RecipeStatus, SkillRecipe
 from habitus.recipes.execution import RecipeRun, execute
+from habitus.sandbox.child import NO_SERVICES, Services
+from habitus.sandbox.files import Given
 from habitus.sandbox.model import Permissions, ToolRun
+from habitus.skills import names
+from habitus.skills.finding import Finder
+from habitus.skills.lifecycle import GateContext, is_barred, reliability
+from habitus.skills.model import Counters, Skill, Stage
+from habitus.skills.selection import Request
 from habitus.text import block, one_line
-from habitus.tools.model import CodeTool
+from habitus.tools.model import CodeTool, ToolStatus
+from habitus.tools.tools import Tools
 
 Run = Callable[[str, object], Awaitable[ToolRun]]
 FallBack = Callable[[str, str], str]  # skill and tool → where to go on
@@ -149,3 +163,231 @@ def show_recipe_run(done: RecipeRun) -> str:
 def last_said(told: str) -> str:
     """The result, of a run as it is shown."""
     return told.partition("\n\n")[2]
+
+
+CODE_TOOLS = 25  # with more than that, only those that fit a request are offered
+
+
+class OfferedTools:
+    """A `steady` list only grows at its end within a session, so that a provider can go on caching it.
+
+    The code of skills is looked at once a turn, and again when the turn itself has changed the library.
+    """
+
+    def __init__(
+        self,
+        built_in: Sequence[Tool],
+        tools: Tools,
+        finder: Finder,
+        view: View,
+        outage: Outage,
+        gates: GateContext,
+        recipes: RecipeCatalogue,
+        ladder: Ladder,
+        given: Given | None = None,
+        *,
+        services: Services = NO_SERVICES,
+        steady: bool = True,
+        may_have_tools: Callable[[], bool] = lambda: True,
+        counts: bool = True,
+    ) -> None:
+        self._counts = counts  # a real conversation; what is tried out in others is no use of anything
+        self._given = given
+        self._services = services  # what their code may ask
+        self.theirs: frozenset[str] = frozenset()  # names of tools that whoever runs the loop has besides these
+        self._built_in = tuple(built_in)
+        self.looking = {tool.name for tool in built_in if tool.reach is Reach.NOTHING}  # no trace of following a skill
+        self._tools = tools
+        self._finder = finder
+        self._view = view
+        self._outage = outage
+        self._gates = gates
+        self._recipes = recipes
+        self._below = ladder.below
+        self._looks = -1
+        self._degraded: Sequence[Tool] = ()
+        self._steps: Sequence[Tool] = ()  # the code that steps of recipes may call
+        self._steady = steady
+        self._may_have_tools = may_have_tools  # asked before a look at the library
+        self._code: list[Tool] | None = None
+        self._listed: Sequence[Tool] = ()
+        self._first: frozenset[str] | None = None  # those that were there when the session opened
+
+    @property
+    def code(self) -> list[Tool]:
+        """The code of skills, looked at when it is first asked for."""
+        if self._code is None:
+            none: Sequence[Tool] = ()
+            self._code = sorted(self._outage.unless_away(self._current, none), key=lambda tool: tool.name)
+        return self._code
+
+    @property
+    def gates(self) -> GateContext:
+        """What is open for the user while these tools are there."""
+        return self._with_tools(tool.name for tool in self.code)
+
+    def _with_tools(self, code: Iterable[str]) -> GateContext:
+        ours = (tool.name for tool in self._built_in)
+        return replace(self._gates, tools=frozenset((*ours, *code, *self.theirs)))
+
+    def registry(self, request: Request) -> Registry:
+        if self._looks != self._view.looks:
+            self._look()
+            self._looks = self._view.looks
+        few = len(self.code) <= CODE_TOOLS
+        self._listed = self.code if few else self._most_fitting(request)
+        if self._first is None:
+            self._first = frozenset(tool.name for tool in self.code)
+        offered = [tool for tool in self._listed if not self._is_withheld(tool)]
+        withheld = [tool for tool in self._listed if self._is_withheld(tool)]  # who knows its name may call it
+        mine = [tool for tool in (*self._built_in, *offered) if tool.name not in self.theirs]
+        return Registry(mine, unlisted=(*self._degraded, *withheld))
+
+    def note_offers(self, shown: Collection[str] | None = None) -> None:
+        """What was put before the model, of what was listed last: all of it, or these by name."""
+        for tool in self._listed:
+            if tool.item is not None and (shown is None or tool.name in shown or (shown and self._is_withheld(tool))):
+                is_steady = len(self.code) <= CODE_TOOLS
+                self._view.offers.takes(
+                    tool.item, tokens=tool.spec.tokens, is_steady=is_steady, is_sure=self._is_sure(tool)
+                )
+
+    def items(self, called: Collection[str]) -> list[Item]:
+        """What the tools of these names are, where anything is learned about them."""
+        return [tool.item for tool in self.code if tool.item is not None and tool.name in called]
+
+    def _is_withheld(self, tool: Tool) -> bool:
+        return tool.item is not None and self._view.offers.is_withheld(tool.item, is_sure=self._is_sure(tool))
+
+    def _is_sure(self, tool: Tool) -> bool:
+        """The list is assigned when the session opens: what came since was made for it."""
+        return self._first is not None and tool.name not in self._first
+
+    def _look(self) -> None:
+        known: Sequence[Tool] = self.code
+        now = {tool.name: tool for tool in self._outage.unless_away(self._current, known)}
+        stays = known if self._steady else [tool for tool in known if tool.name in now]
+        kept = [now.get(tool.name, tool) for tool in stays]  # what left since says so itself when it is called
+        names = {tool.name for tool in kept}
+        self._code = [*kept, *(tool for name, tool in now.items() if name not in names)]
+
+    def _current(self) -> Sequence[Tool]:
+        """What may run for this user, and what waits and was written in this conversation."""
+        conversation = self._view.conversation
+        is_worth_a_look = self._view.is_taken or self._may_have_tools()
+        there = self._tools.all(at=self._view.snapshot) if is_worth_a_look else ()
+        runnable = [tool for tool in there if tool.can_run]
+        gates = self._with_tools(tool.name for tool in runnable if tool.status is ToolStatus.ACTIVE)
+        usable = [tool for tool in runnable if not self._is_barred(tool.name, gates)]
+        active = {tool.name: tool for tool in usable if tool.status is ToolStatus.ACTIVE}
+        run = partial(self._tools.run, services=self._services, given=self._given, counts=self._counts)
+        self._degraded = code_tools([tool for tool in usable if tool.status is ToolStatus.DEGRADED], run, self._below)
+        waiting = [tool for tool in self._tools.waiting(conversation) if tool.name not in active]
+
+        async def run_waiting(name: str, payload: object) -> ToolRun:
+            run = self._tools.run_waiting
+            return await run(conversation, name, payload, services=self._services, given=self._given)
+
+        self._steps = code_tools(active.values(), run, self._below)
+        waiting_tools = code_tools(waiting, run_waiting, self._below)
+        recipes = self._offered_recipes({tool.name for tool in self._steps}, gates) if is_worth_a_look else ()
+        return [*self._steps, *recipes, *waiting_tools]
+
+    def _offered_recipes(self, taken: Collection[str], gates: GateContext) -> list[Tool]:
+        """The recipes that may run for this user; one that goes by the name of a tool does not."""
+        usable = [
+            recipe
+            for recipe in self._recipes.all(at=self._view.snapshot)
+            if recipe.status is RecipeStatus.ACTIVE
+            and recipe.name not in taken
+            and not self._is_barred(recipe.skill, gates)
+        ]
+        count = self._recipes.ran if self._counts else lambda recipe, outcome: None
+        return recipe_tools(usable, count, lambda: Registry([*self._built_in, *self._steps]), self._below)
+
+    def _is_barred(self, name: str, gates: GateContext) -> bool:
+        item = self._view.snapshot.by_name.get(name)
+        return item is None or item.summary is None or is_barred(item.summary, gates)
+
+    def _most_fitting(self, request: Request) -> list[Tool]:
+        by_skill: dict[str, list[Tool]] = {}
+        for tool in self.code:
+            by_skill.setdefault(tool.skill or tool.name.replace("_", "-"), []).append(tool)
+
+        def search() -> list[Tool]:
+            at = self._view.snapshot
+            found = self._finder.search(request.text, k=CODE_TOOLS, among=set(by_skill), at=at)
+            return [tool for hit in found.hits for tool in by_skill[hit.id]]
+
+        nothing: list[Tool] = []
+        ranked = self._outage.unless_away(search, nothing)
+        rest = [tool for tool in self.code if tool not in ranked]
+        return sorted((ranked + rest)[:CODE_TOOLS], key=lambda tool: tool.name)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ladder:
+    """`reliable` is how far a stage has to be known to be tried before the steps."""
+
+    view: View
+    tools: Tools
+    recipes: RecipeCatalogue
+    reliable: float
+    outage: Outage
+
+    def first(self, skill: Skill) -> list[str]:
+        """What to try before the steps, in lines; the steps are for when it fails."""
+        if not skill.version:
+            return []
+        return [*self._code_first(skill), *(self._recipe_first(each) for each in self._recipes_of(skill.name))]
+
+    def below(self, name: str, failed: str, ran: Sequence[str] = ()) -> str:
+        """Where to go on when the tool or recipe `failed` of a skill did not do it; `ran` are steps that did."""
+        try:
+            skill = self.outage.unless_away(lambda: self.view.load(name), None)
+        except UserError:
+            return ""  # it waits for a person, or it has gone
+        if skill is None:
+            return ""
+        lines = [f"Go on in this turn with what is below `{failed}` in the skill '{name}'."]
+        if ran:
+            lines.append(f"These steps are done; do not repeat them: {', '.join(ran)}.")
+        if others := [each.name for each in self._recipes_of(name) if each.name != failed]:
+            lines.append(f"There is its recipe `{others[0]}`.")
+        if self.view.is_in_view(name):
+            return " ".join([*lines, "Its steps stand in this conversation."])
+        self.view.note_loaded(skill, is_asked=False)
+        return "\n\n".join([" ".join([*lines, "Its steps are:"]), block(skill.body.strip()) or "(It has none.)"])
+
+    def _code_first(self, skill: Skill) -> list[str]:
+        if Stage.CODE not in skill.stages:
+            return []
+        tool, known = names.callable_name(skill.name), self.tools.get(skill.name)
+        if known.status is ToolStatus.DEGRADED:
+            return [f"Its tool `{tool}` is degraded, it {known.reason}. Follow the steps; it can still be called."]
+        if not known.can_run:
+            return [f"Its tool `{tool}` can't be called: {explain_absence(known.reason)}. Follow the steps."]
+        counters = self.view.library.counters(skill.name).get(Stage.CODE, Counters())
+        if self._is_reliable(counters) or _is_fresh(known, counters):
+            return [f"Try the tool `{tool}` first: it is tested. The steps are for when it fails."]
+        return [f"There is a tool `{tool}` for it, too."]
+
+    def _recipe_first(self, recipe: SkillRecipe) -> str:
+        counts = recipe.counts
+        counters = Counters(succeeded=counts.succeeded, failed=counts.used - counts.succeeded)
+        if self._is_reliable(counters):
+            return f"Try the recipe `{recipe.name}` first: it has served. The steps are for when it fails."
+        return f"There is a recipe `{recipe.name}` for it, too."
+
+    def _is_reliable(self, counters: Counters) -> bool:
+        return reliability(counters) >= self.reliable
+
+    def _recipes_of(self, name: str) -> list[SkillRecipe]:
+        none: tuple[SkillRecipe, ...] = ()
+        there = self.outage.unless_away(lambda: self.recipes.all(at=self.view.snapshot), none)
+        return [each for each in there if each.skill == name and each.status is RecipeStatus.ACTIVE]
+
+
+def _is_fresh(tool: CodeTool, counters: Counters) -> bool:
+    """Its cases passed as it is, they were not its own word alone, and no use has spoken against it yet."""
+    return tool.is_compared and tool.cases > 0 and tool.proved_on is not None and counters.failed == 0

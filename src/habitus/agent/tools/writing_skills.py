@@ -20,10 +20,10 @@ from habitus.errors import NotFound, Refused, ToolFailed
 from habitus.events import ToolResult
 from habitus.files import Tree
 from habitus.skills import edits, names, trees
+from habitus.skills.editable_fields import EDITABLE, Fields
 from habitus.skills.edits import Edit, Operation, diff_trees
-from habitus.skills.fields import EDITABLE, Fields
-from habitus.skills.gates import GateContext
 from habitus.skills.layers import PROMPT, USER
+from habitus.skills.lifecycle import GateContext
 from habitus.skills.listing import Listed
 from habitus.skills.model import Actor, Author, Skill, Source
 from habitus.skills.proposals import Proposal

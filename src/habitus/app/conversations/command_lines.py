@@ -18,13 +18,21 @@ from habitus.app.conversations.secrets import open_calls, open_grants
 from habitus.errors import NotFound, Refused
 from habitus.files import content_of, tree_hash, write_whole
 from habitus.journal.model import Origin, origin_of
+from habitus.sandbox.child import Services
 from habitus.sandbox.credentials.calling import COMMAND, Answer, Caller
-from habitus.sandbox.credentials.grants import EVERYBODY, Grant, GrantKind, Values, read_env, resolve
-from habitus.sandbox.credentials.model import CommandLine, Granted
+from habitus.sandbox.credentials.grants import (
+    EVERYBODY,
+    CommandLine,
+    Grant,
+    Granted,
+    GrantKind,
+    Values,
+    read_env,
+    resolve,
+)
 from habitus.sandbox.credentials.proxy import Proxy
-from habitus.sandbox.input_files import COMMANDS, Given, harmless
-from habitus.sandbox.services import Services
-from habitus.skills import gates, names
+from habitus.sandbox.files import COMMANDS, Given, harmless
+from habitus.skills import lifecycle, names
 from habitus.skills.copies import SkillFiles
 from habitus.skills.listing import Listed
 from habitus.skills.model import Skill, State
@@ -108,9 +116,9 @@ class CommandLines:
         context = self._home.gates(self._user)
         if item.state in (State.HELD, State.UNTRUSTED):
             return item.reason
-        if reason := gates.disabled_by(item.summary, context):
+        if reason := lifecycle.disabled_by(item.summary, context):
             return reason
-        for reason in gates.closed_gates(item.summary, context):
+        for reason in lifecycle.closed_gates(item.summary, context):
             return reason
         if reason := self._home.skills.untrusted_notice(item):
             return f"{reason}; see 'habitus trust {item.name}'"

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from habitus.agent.background import Background, LoopThread, in_thread
+from habitus.agent.choosing import Offers
 from habitus.agent.hosted_turn import HostedTurn, TurnDoor
-from habitus.agent.offers import Offers
 from habitus.agent.prompt import Composed
 from habitus.agent.session import Conversation, new_id
 from habitus.agent.stream import AskPerson, nobody

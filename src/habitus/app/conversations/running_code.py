@@ -18,7 +18,8 @@ from habitus.agent.view import View, sandbox_services
 from habitus.app.home import Home
 from habitus.errors import Invalid, NotFound, did_you_mean
 from habitus.sandbox import scratchpads
-from habitus.sandbox.input_files import Given
+from habitus.sandbox.child import Services
+from habitus.sandbox.files import Given
 from habitus.sandbox.inside import folders
 from habitus.sandbox.isolation import check_grants, given_at
 from habitus.sandbox.machine import base_python
@@ -27,7 +28,6 @@ from habitus.sandbox.runtimes.base import Runtime, check_name
 from habitus.sandbox.runtimes.local import LocalRuntime
 from habitus.sandbox.runtimes.ssh import SshRuntime
 from habitus.sandbox.scratchpads import Scratchpads
-from habitus.sandbox.services import Services
 from habitus.sandbox.venvs import Environments, Venvs
 from habitus.sandbox.warm import Warm
 from habitus.settings import Settings

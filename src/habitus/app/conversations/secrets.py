@@ -16,8 +16,7 @@ from habitus.app.home import Clock
 from habitus.errors import Invalid, Refused, did_you_mean
 from habitus.files import tree_hash
 from habitus.sandbox.credentials.calling import Calls
-from habitus.sandbox.credentials.grants import EVERYBODY, Grant, GrantKind, Grants, read_env, setting
-from habitus.sandbox.credentials.model import Call, EnvSpec
+from habitus.sandbox.credentials.grants import EVERYBODY, Call, EnvSpec, Grant, GrantKind, Grants, read_env, setting
 from habitus.sandbox.credentials.vault import Vault
 from habitus.skills import trees
 from habitus.skills.library import Library

@@ -8,15 +8,15 @@ from functools import partial
 from pathlib import Path
 
 from habitus.agent.background import in_thread
+from habitus.agent.choosing import Offers, SessionMemory
 from habitus.agent.composer import Parts
 from habitus.agent.history import History, resume_history
-from habitus.agent.offers import Offers, SessionMemory
 from habitus.agent.outage import Outage, away
 from habitus.agent.prompt import Identity
 from habitus.agent.session import Conversation, Session, new_id
 from habitus.agent.stream import AskPerson, TimedPerson, nobody
 from habitus.agent.tools.builtin_tools import standard_tools
-from habitus.agent.tools.offered_tools import Ladder, OfferedTools
+from habitus.agent.tools.stage_tools import Ladder, OfferedTools
 from habitus.agent.tools.writing_skills import Changes
 from habitus.agent.transcription import local_transcriber
 from habitus.agent.view import OtherFiles, View, sandbox_services
@@ -41,10 +41,10 @@ from habitus.learning.observer import Learner, NotingKeeper
 from habitus.llm.model import Model
 from habitus.memory.model import Encoded
 from habitus.sandbox import venvs
-from habitus.sandbox.input_files import Given
+from habitus.sandbox.child import Services
+from habitus.sandbox.files import Given
 from habitus.sandbox.inside import folders
 from habitus.sandbox.scratchpads import Scratchpads
-from habitus.sandbox.services import Services
 from habitus.settings import Settings
 from habitus.skills.selection import User
 from habitus.tools.tools import Tools

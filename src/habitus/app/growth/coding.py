@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from habitus.agent.session import new_id
+from habitus.agent.tools.code_tools import scratchpad
 from habitus.agent.tools.registry import Reach, Registry, Running, Tool, is_capped
-from habitus.agent.tools.scratchpad import scratchpad
 from habitus.agent.tools.stage_tools import code_tools, last_said, show_recipe_run
 from habitus.app.conversations.running_code import open_scratchpads
 from habitus.app.growth import mining

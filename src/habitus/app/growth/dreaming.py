@@ -10,10 +10,9 @@ from pathlib import Path
 
 from habitus.agent.session import new_id
 from habitus.app.conversations import models
-from habitus.app.growth.arena import Soundness, check_task
-from habitus.app.growth.improvable import open_ledger
-from habitus.app.growth.rollouts import record_rollout
+from habitus.app.growth.rollouts import open_ledger, record_rollout
 from habitus.app.growth.solving import Solved, solve
+from habitus.app.growth.tasks import Soundness, check_task
 from habitus.app.home import Home
 from habitus.events import OK, failed
 from habitus.learning.budget import Budget, BudgetedModel, Limits

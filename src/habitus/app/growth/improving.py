@@ -12,8 +12,16 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass, replace
 
 from habitus.app.conversations import models
-from habitus.app.growth.improvable import PRACTICE_ROUNDS, Wish, contrasts, open_ledger, open_subject, practice_rollouts
-from habitus.app.growth.rollouts import Rollouts, by_turns
+from habitus.app.growth.rollouts import (
+    PRACTICE_ROUNDS,
+    Rollouts,
+    Wish,
+    by_turns,
+    contrasts,
+    open_ledger,
+    open_subject,
+    practice_rollouts,
+)
 from habitus.app.growth.solving import OwnAgent, Solver, open_program_solver, throw_away_home
 from habitus.app.home import Home
 from habitus.errors import HabitusError, Invalid, NotFound, Refused

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from habitus.agent.offers import SessionMemory
+from habitus.agent.choosing import SessionMemory
 from habitus.agent.recorder import explicit
 from habitus.agent.recorder import judge as keep_judgement
 from habitus.app.home import Clock, Home

@@ -31,8 +31,8 @@ from habitus.learning.budget import Budget
 from habitus.learning.remedies import calls
 from habitus.learning.transcripts.study import Studied, study
 from habitus.llm.model import Answered, Message, Model, Returned
+from habitus.recipes.execution import tool_name_of
 from habitus.recipes.mining import Mined, alike, as_steps, mine
-from habitus.recipes.plan import tool_name_of
 from habitus.recipes.sequences import SESSIONS, TURNS, ObservedCall, ObservedTurn
 from habitus.redact import MARKER
 from habitus.search.encoders import encoder
@@ -41,8 +41,8 @@ from habitus.skills.formats import recipes_md
 from habitus.skills.formats.foreign_values import Notes
 from habitus.skills.layers import USER
 from habitus.skills.model import Actor, Author, Skill, Source, State
-from habitus.skills.powers import powers
 from habitus.skills.review import Action, Change, ProposalState
+from habitus.skills.trust import powers
 from habitus.text import one_line, tokens
 
 MOST_TURNS = 10_000  # the latest ones

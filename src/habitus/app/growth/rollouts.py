@@ -1,28 +1,35 @@
-"""Rollouts: tasks tried round by round, each try in the ledger before anybody is paid for it. A run of
-`skills improve` and one of `skills trial` differ in their arms alone."""
+"""Rollouts: tasks tried round by round, each try in the ledger before anybody is paid for it.
+
+And what a run of `skills improve` would be: the wish, the skill with its tasks by side, and what could be shown.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from habitus.agent.offers import of_skill
+from habitus.agent.choosing import of_skill
 from habitus.agent.session import new_id
-from habitus.app.growth.improvable import Subject, likely_tokens, open_ledger, open_subject
 from habitus.app.growth.solving import TRIAL, OwnAgent, Solved, Solver
 from habitus.app.home import Home
+from habitus.app.library.tasks import tasks_of
 from habitus.errors import Invalid
 from habitus.events import Outcome, OutcomeKind
+from habitus.evidence.gate import FEWEST_TASKS, MOST_ROUNDS, Claim, Gate, error_left
 from habitus.evidence.model import ItemKind
+from habitus.files import Tree
 from habitus.learning.budget import Budget, BudgetedModel
-from habitus.learning.improve_ledger import ImproveLedger, KeptRollout, Side
+from habitus.learning.improve_candidates import Contrast, material
+from habitus.learning.improve_ledger import CandidateState, ImproveLedger, KeptRollout, Side, split
+from habitus.skills.listing import Listed
+from habitus.skills.model import Skill, State
 from habitus.tasks.files import read_tasks, rows_of_json, task_of
 from habitus.tasks.model import Task
+from habitus.text import tokens
 
 SolverOf = Callable[[bool], Awaitable[Solver]]  # of an arm
-
 MOST_REPEATED = 3  # tries of one rollout that was nobody's failure
 
 
@@ -117,6 +124,18 @@ class Rollouts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Subject:
+    """The skill as it is today, and its tasks by side."""
+
+    item: Listed
+    layer: str
+    tree: Tree
+    skill: Skill
+    version: int
+    tasks: dict[Side, tuple[Task, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
     """What is to be run, and what that likely takes."""
 
@@ -172,3 +191,167 @@ async def run(home: Home, trial: Trial, model: BudgetedModel) -> AsyncIterator[R
             yield rollouts
             if rollouts.stopped:
                 return
+
+
+PRACTICE_ROUNDS = 2
+_SHOWN = 3  # records of each kind that a draft is made from, of one task
+_TOKENS = 6_000  # of a rollout, before any was seen
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wish:
+    """What somebody wants tried; it is what a job is given, so a run that was killed finds it again."""
+
+    skill: str
+    candidates: int = 3  # that a model drafts at most
+    rounds: int = MOST_ROUNDS
+    shorter: bool = False
+    text: str = ""  # of a person's candidate: its whole SKILL.md
+    proposal: int | None = None
+    model: str = ""
+    solver: str = ""  # a program of the person's that solves; else our own agent
+    tokens: int | None = None
+    dollars: float | None = None
+    minutes: float | None = None
+    parallel: int = 1
+
+    @property
+    def claim(self) -> Claim:
+        return Claim.NOT_WORSE if self.shorter else Claim.BETTER
+
+    @property
+    def is_given(self) -> bool:
+        """Whether nobody has to draft a candidate."""
+        return bool(self.text) or self.proposal is not None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outlook:
+    """What a run would be and could show, before any model is asked."""
+
+    skill: str
+    version: int
+    practice: int
+    gate: int
+    exam: int
+    tried: int  # candidates so far
+    error_left: float  # of what all candidates share
+    smallest_effect: float  # that a run shows in about every second case
+    missing: int  # gate tasks, until a run can show much
+    tasks_missing: int  # of all sides
+    most_rollouts: int
+    likely_tokens: int
+
+    @property
+    def can_run(self) -> bool:
+        return self.gate > 0
+
+    @property
+    def lines(self) -> list[str]:
+        sides = f"{self.practice} to practise, {self.gate} for the gate, {self.exam} for the exam"
+        said = [f"'{self.skill}' (version {self.version}) has {self.practice + self.gate + self.exam} tasks: {sides}."]
+        if self.missing:
+            best = f"a difference of {100 * self.smallest_effect:.0f} points" if self.gate else "nothing"
+            said.append(
+                f"With {self.gate} gate task{'s' if self.gate != 1 else ''} a run could show {best} at best; "
+                f"{FEWEST_TASKS} are the fewest that tell much, {self.missing} are missing, so add about "
+                f"{self.tasks_missing} tasks: 'habitus tasks add {self.skill}' or 'habitus tasks mine'."
+            )
+        else:
+            said.append(f"It shows differences of {100 * self.smallest_effect:.0f} points in about every second run.")
+        if self.tried:
+            left = f"{100 * self.error_left:.0f} % of the risk of a false yes that all changes share is left"
+            said.append(f"{self.tried} change{'s' if self.tried != 1 else ''} tried so far; {left}.")
+        else:
+            said.append("No change was tried yet.")
+        return said
+
+    @property
+    def cost(self) -> str:
+        return f"at most {self.most_rollouts:,} rollouts, about {self.likely_tokens:,} tokens if all were needed"
+
+
+def open_ledger(home: Home) -> ImproveLedger:
+    return ImproveLedger(home.shared, home.clock, home.redact)
+
+
+def open_subject(home: Home, name: str) -> Subject:
+    """Splits the tasks that have no side yet, once for all."""
+    item = home.skills.find(name)
+    if item.summary is None or item.state is not State.OK:
+        raise Invalid(f"'{item.name}' can't be tried: it is {item.state}.", mend=f"{item.reason or 'Mend it'} first.")
+    layer, tree, skill = home.skills.own_copy(item)
+    tasks = tuple(task for task in tasks_of(home, item.name) if not task.is_for_tool)
+    ledger = open_ledger(home)
+    ledger.keep_sides(item.name, split(tasks, ledger.sides(item.name), seed=item.name))
+    sides = ledger.sides(item.name)
+    by_side = {side: tuple(task for task in tasks if sides[task.id] is side) for side in Side}
+    version = item.summary.version
+    return Subject(item=item, layer=layer, tree=tree, skill=skill, version=version, tasks=by_side)
+
+
+def outlook(home: Home, wish: Wish) -> Outlook:
+    subject, ledger = open_subject(home, wish.skill), open_ledger(home)
+    name, tried = subject.item.name, ledger.candidates(subject.item.name)
+    gated = max((one.number for one in tried), default=0)
+    practice, gate, exam = (len(subject.tasks[side]) for side in Side)
+    count = 1 if wish.is_given else wish.candidates
+    rollouts = (0 if wish.is_given else PRACTICE_ROUNDS * practice) + 2 * wish.rounds * (count * gate + exam)
+    rule = Gate(tasks=max(gate, 1), number=gated + 1, claim=wish.claim, rounds=wish.rounds)
+    missing = max(0, FEWEST_TASKS - gate)
+    return Outlook(
+        skill=name,
+        version=subject.version,
+        practice=practice,
+        gate=gate,
+        exam=exam,
+        tried=len(tried),
+        error_left=error_left(gated),
+        smallest_effect=rule.smallest_effect,
+        missing=missing,
+        tasks_missing=2 * missing,
+        most_rollouts=rollouts,
+        likely_tokens=rollouts * likely_tokens(ledger, subject),
+    )
+
+
+def likely_tokens(ledger: ImproveLedger, subject: Subject) -> int:
+    """Tokens of one rollout, by those that were seen."""
+    seen = [one.tokens for one in ledger.rollouts(skill=subject.item.name) if one.counts and one.tokens]
+    return sum(seen) // len(seen) if seen else _TOKENS + tokens(subject.skill.body)
+
+
+def skills_with_tasks(home: Home) -> list[str]:
+    """The skills that have tasks enough for a gate that shows something."""
+    names = [item.name for item in home.skills.listing() if item.summary is not None and item.state is State.OK]
+    return [name for name in names if len(open_subject(home, name).tasks[Side.GATE]) >= FEWEST_TASKS]
+
+
+def practice_rollouts(ledger: ImproveLedger, subject: Subject, solver: str = "") -> list[KeptRollout]:
+    """Rollouts of practice with today's version by one solver, whoever's run they were."""
+    kept = ledger.rollouts(skill=subject.item.name, side=Side.PRACTICE, candidates=[solver])
+    return [one for one in kept if one.version == subject.version and one.counts]
+
+
+def contrasts(subject: Subject, rollouts: Sequence[KeptRollout]) -> list[Contrast]:
+    """What went well and badly on each practice task, those that failed first."""
+    is_never_opened = bool(rollouts) and not any(one.is_opened or one.is_followed for one in rollouts)
+    found = []
+    for task in subject.tasks[Side.PRACTICE]:
+        mine = [one for one in rollouts if one.task == task.id]
+        passed, failed = (tuple(one.record for one in mine if one.is_ok is is_ok)[:_SHOWN] for is_ok in (True, False))
+        found.append(Contrast(request=task.request, passed=passed, failed=failed, never_opened=is_never_opened))
+    return sorted(found, key=lambda one: (not one.failed, not one.passed))
+
+
+def describe_practice(home: Home, name: str) -> str:
+    """What a drafter may know of a skill: its text, and what was practised with it."""
+    if not name:
+        raise Invalid("Which skill?", mend="Give its name.")
+    subject, ledger = open_subject(home, name), open_ledger(home)
+    seen = practice_rollouts(ledger, subject)
+    tried = [one.why for one in ledger.candidates(subject.item.name) if one.state is not CandidateState.ACCEPTED]
+    told = material(subject.skill, contrasts(subject, seen), tried[-_SHOWN:])
+    if not seen:
+        told += f"\n\nNobody has practised with it yet: 'habitus skills improve {subject.item.name}' does."
+    return home.redact(told)

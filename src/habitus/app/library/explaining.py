@@ -21,8 +21,8 @@ from habitus.search import Hit, Results
 from habitus.skills import evals, menu, names
 from habitus.skills.evals import EvalCase, EvalResult
 from habitus.skills.finding import Finder
-from habitus.skills.gates import GateContext, is_barred
 from habitus.skills.library import Library
+from habitus.skills.lifecycle import GateContext, is_barred
 from habitus.skills.listing import Listed, Snapshot
 from habitus.skills.menu import Menu
 from habitus.skills.model import Summary

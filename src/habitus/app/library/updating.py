@@ -22,7 +22,7 @@ from habitus.skills import fetching, names, trees
 from habitus.skills.discovery import Reach
 from habitus.skills.edits import diff_trees
 from habitus.skills.finding import Finder
-from habitus.skills.formats import carried, detect
+from habitus.skills.formats import detect
 from habitus.skills.formats.base import Entry, Incoming, NotTaken, Outgoing, PlaybookLesson, Written
 from habitus.skills.importing import Choose, Namesake, Result, Verdict, hold
 from habitus.skills.layers import USER
@@ -218,7 +218,7 @@ def export(
         progress(len(outgoing))
     written = form.write(outgoing, to, overwrite=overwrite)
     count = len(chosen) - len(written.left_out)
-    return Exported(count=count, format=form.name, written=written, lost=tuple(carried.lost(form, outgoing, to)))
+    return Exported(count=count, format=form.name, written=written, lost=tuple(detect.lost(form, outgoing, to)))
 
 
 def likenesses(skills: Library, finder: Finder, taken: TakenIn) -> list[tuple[str, str]]:

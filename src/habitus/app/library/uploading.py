@@ -20,8 +20,8 @@ from pydantic import BaseModel, Field
 
 from habitus.app.home import Home
 from habitus.app.library.updating import Manner, TakenIn, take_in
-from habitus.app.work.job_kinds import add
-from habitus.app.work.jobs import open_queue
+from habitus.app.operation.job_kinds import add
+from habitus.app.operation.jobs import open_queue
 from habitus.errors import Invalid, Refused
 from habitus.files import Tree, disk_errors, file_of, given_path
 from habitus.jobs.model import Job
@@ -29,11 +29,11 @@ from habitus.learning.asking import ask_within
 from habitus.learning.budget import Budget, BudgetedModel
 from habitus.llm.model import Model
 from habitus.redact import Redactor
-from habitus.sandbox.input_files import harmless
+from habitus.sandbox.files import harmless
 from habitus.screening.findings import Finding, Policy, by_kind, is_clean
 from habitus.screening.scanner import scan
 from habitus.skills import names, trees
-from habitus.skills.formats import archives, detect, units
+from habitus.skills.formats import archives, detect
 from habitus.skills.formats.base import CantTake, Incoming, NotTaken
 from habitus.skills.layers import USER
 from habitus.skills.library import Library
@@ -188,7 +188,7 @@ def _skills_at(path: str, most: int | None = None) -> tuple[list[tuple[str, str,
     """Name, origin and files of each skill, or of all the files where there is none; what can't be read; and whether
     there are more."""
     source = given_path(path)
-    units.check_readable(source)
+    detect.check_readable(source)
     found = detect.read(source, keep_both=True)
     entries = list(islice(found, most))
     is_cut = next(found, None) is not None

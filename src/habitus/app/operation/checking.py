@@ -19,10 +19,9 @@ from habitus.app.home import Home
 from habitus.app.home_directory import why_read_only
 from habitus.app.library import recipes
 from habitus.app.library.explaining import select
-from habitus.app.operation import better_encoder
-from habitus.app.operation.check_state import Check, CheckState
+from habitus.app.operation import configuring
 from habitus.app.operation.damage import find_damage
-from habitus.app.operation.operating import operation
+from habitus.app.operation.doctor import Check, CheckState, operation
 from habitus.errors import HabitusError, Invalid, UserError
 from habitus.files import Tree
 from habitus.learning.budget import Spending
@@ -160,7 +159,7 @@ def _skills(skills: Library) -> list[Check]:
 
 def _search(home: Home) -> Check:
     try:
-        detail = f"{home.finder.describe()}; {better_encoder.describe_tiers(home.settings)}"
+        detail = f"{home.finder.describe()}; {configuring.describe_tiers(home.settings)}"
         return Check(name="search", state=CheckState.OK, detail=detail)
     except Invalid as error:
         return Check(name="search", state=CheckState.BROKEN, detail=error.message, mend=error.mend)

@@ -14,7 +14,7 @@ from habitus.app.home_directory import DATABASE, STAND_IN
 from habitus.errors import StorageFailed
 from habitus.files import tree_hash
 from habitus.settings import Settings
-from habitus.skills import packing
+from habitus.skills import records
 from habitus.skills.records import unpack_tree
 from habitus.sql.transactions import way_back
 
@@ -90,5 +90,5 @@ def _damaged_texts(connection: sqlite3.Connection) -> Iterator[str]:
             if tree_hash(unpack_tree(tree)) != digest:
                 yield f"version {number} of skill {skill} in skill_versions: its files are not those of its hash"
     for sha256, packed in connection.execute("SELECT sha256, packed FROM blobs") if "blobs" in there else ():
-        if packing.unpack(packed, sha256) is None:
+        if records.unpack(packed, sha256) is None:
             yield f"{sha256[:12]} in blobs: the content is not that of its hash"

@@ -31,7 +31,7 @@ from habitus.journal.spool import Spool
 from habitus.journal.tables import exposures, lasting_outcomes, seen, turns
 from habitus.memory.model import Engram, LessonState
 from habitus.memory.store import SqlEngramStore
-from habitus.sandbox.input_files import harmless
+from habitus.sandbox.files import harmless
 from habitus.sandbox.inside import folders
 from habitus.search.packed import forget_files
 from habitus.search.request import own_words

@@ -15,9 +15,8 @@ from typing import Any
 
 from habitus.agent import prompt
 from habitus.agent.background import Background, in_thread
-from habitus.agent.choosing import choose, near, unseen
+from habitus.agent.choosing import Offers, SessionMemory, choose, near, unseen
 from habitus.agent.hosted_turn import AsyncHostTurn
-from habitus.agent.offers import Offers, SessionMemory
 from habitus.agent.outage import Outage
 from habitus.agent.prompt import Composed, Note, Prompt
 from habitus.agent.user_input import Asking
@@ -30,9 +29,9 @@ from habitus.app.wiring import open_home
 from habitus.hosts.installed_hooks import RESIDENT
 from habitus.resident import listen
 from habitus.settings import Settings
-from habitus.skills import fingerprint, names
-from habitus.skills.gates import GateContext
+from habitus.skills import menu, names
 from habitus.skills.layers import project_root
+from habitus.skills.lifecycle import GateContext
 from habitus.skills.model import Summary
 from habitus.skills.selection import Request
 from habitus.text import tokens
@@ -275,7 +274,7 @@ class Prompter:
         snapshot = home.skills.snapshot(user=self._user.name)
         news = unseen(home.journal, self._user.name, snapshot, gates, home.skills.layers)
         if news and not home.is_read_only:
-            home.journal.mark_seen(self._user.name, fingerprint.visible(snapshot, gates))
+            home.journal.mark_seen(self._user.name, menu.visible(snapshot, gates))
         return prompt.whats_new(news).text
 
     def _waiting(self) -> str:

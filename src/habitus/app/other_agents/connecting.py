@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 
-from habitus.agent.offers import SessionMemory
+from habitus.agent.choosing import SessionMemory
 from habitus.app import home_directory
 from habitus.app.home import Home
 from habitus.errors import Invalid, NotFound, Refused, did_you_mean

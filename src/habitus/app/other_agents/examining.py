@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from habitus.app.other_agents import listing
+from habitus.app.other_agents import agent_skills
 from habitus.app.other_agents.agent_skills import (
     AgentSkill,
     Remark,
@@ -130,7 +130,7 @@ class Examiner:
     def _about_listing(self, agent: Host, skills: Sequence[AgentSkill]) -> Iterator[Remark]:
         """Descriptions that are cut or lost in what the agent shows its model."""
         for each in skills:
-            size = len(listing.listed_description(each))
+            size = len(agent_skills.listed_description(each))
             if agent.description_chars and size > agent.description_chars:
                 yield Remark(
                     topic=Topic.LISTING,
@@ -144,11 +144,11 @@ class Examiner:
     def _lost(self, agent: Host, skills: Sequence[AgentSkill]) -> Iterator[Remark]:
         environ, home = self.environ, self.home
         first = list({each.path.name: each for each in reversed(skills)}.values())[::-1]
-        found = listing.make_listing(
+        found = agent_skills.make_listing(
             sorted(first, key=lambda each: each.path.name),
-            listing.last_listing(agent.transcripts(environ, home)),
-            listing.read_settings(agent, environ, home),
-            listing.read_usage(agent, environ, home, self.now),
+            agent_skills.last_listing(agent.transcripts(environ, home)),
+            agent_skills.read_settings(agent, environ, home),
+            agent_skills.read_usage(agent, environ, home, self.now),
         )
         if not found.lost:
             return

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from habitus.app.declaring import Nothing, after_option, argument, attempt_id, limit_option, option, page_of, use_case
 from habitus.app.home import Home
 from habitus.app.library import uploading
+from habitus.app.operation import jobs
+from habitus.app.operation.job_kinds import KINDS, SCHEDULED
+from habitus.app.operation.jobs import Scheduled, leave, open_queue
 from habitus.app.operation.people import Role
-from habitus.app.work import scheduling
-from habitus.app.work.job_kinds import KINDS, SCHEDULED
-from habitus.app.work.jobs import leave, open_queue
-from habitus.app.work.scheduling import Scheduled
 from habitus.jobs.model import Job, JobState, Priority
 
 
@@ -79,7 +78,7 @@ class ScheduledJobs:
 @use_case("jobs schedule list", route="GET /jobs/schedule", who=Role.VIEWER, example=Nothing())
 def list_scheduled(home: Home, wanted: Nothing) -> ScheduledJobs:
     """What starts by itself where a worker or 'habitus up' runs, and when it does so next."""
-    return ScheduledJobs(schedule=scheduling.list_schedules(home, open_queue(home)))
+    return ScheduledJobs(schedule=jobs.list_schedules(home, open_queue(home)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,8 +101,8 @@ class Rescheduled:
 )
 def set_schedule(home: Home, wanted: NewTimes) -> Rescheduled:
     """Have a kind of job start by itself at other times, or with 'off' no longer."""
-    done = scheduling.set_schedule(home, wanted.kind, wanted.when)
-    return Rescheduled(schedule=scheduling.list_schedules(home, open_queue(home)), undo=done.undo)
+    done = jobs.set_schedule(home, wanted.kind, wanted.when)
+    return Rescheduled(schedule=jobs.list_schedules(home, open_queue(home)), undo=done.undo)
 
 
 @dataclass(frozen=True, kw_only=True)

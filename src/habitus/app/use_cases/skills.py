@@ -16,12 +16,11 @@ from habitus.evidence.model import ItemKind
 from habitus.files import content_of
 from habitus.journal.model import TrialArms
 from habitus.search.model import Results
-from habitus.skills import gates, names, trees
+from habitus.skills import lifecycle, names, trees
 from habitus.skills.entries import ShownSkill, SkillEntry, SkillPage, together, words_of_source
-from habitus.skills.gates import Packages
 from habitus.skills.layers import address
 from habitus.skills.library import Library
-from habitus.skills.lifecycle import is_judged, reliability
+from habitus.skills.lifecycle import Packages, is_judged, reliability
 from habitus.skills.listing import Listed
 from habitus.skills.model import Archived, Counters, Manifest, Source, Stage, State, Switch, Version
 from habitus.skills.review import Action, Review
@@ -196,7 +195,7 @@ def show(home: Home, wanted: OneSkill) -> ShownSkill:
         files=tuple(sorted(tree)),
         text=None if main is None else tree[main].content,
         told=words_of_source(told),
-        lacks=() if skill is None else gates.missing_packages(skill.manifest, Packages()),
+        lacks=() if skill is None else lifecycle.missing_packages(skill.manifest, Packages()),
         known=known,
         origin=origin_of(home.settings, item),
     )

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from habitus.app.declaring import after_option, argument, limit_option, option, page_of, use_case
-from habitus.app.growth.arena import Soundness, check_task
-from habitus.app.growth.mining_tasks import MinedFrom, MinedTask, find_tasks, propose_tasks
+from habitus.app.growth.tasks import MinedFrom, MinedTask, Soundness, check_task, find_tasks, propose_tasks
 from habitus.app.home import Home
 from habitus.app.library.tasks import keep_tasks, kept_tasks, task_named, tasks_of
 from habitus.errors import Invalid, NotFound, Refused

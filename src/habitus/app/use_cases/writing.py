@@ -16,8 +16,8 @@ from habitus.app.use_cases.skills import MOST, skill_name
 from habitus.errors import Invalid, Misused, NotFound, Refused, Stale
 from habitus.files import Tree, file_of
 from habitus.skills import names, trees
+from habitus.skills.editable_fields import EDITABLE, Fields
 from habitus.skills.edits import Edit, Operation
-from habitus.skills.fields import EDITABLE, Fields
 from habitus.skills.formats import skill_md
 from habitus.skills.library import Library
 from habitus.skills.listing import Listed

@@ -14,9 +14,9 @@ import typer
 
 from habitus.app import Habitus
 from habitus.app.growth import dreaming
-from habitus.app.growth.arena import Soundness, check_task
-from habitus.app.work import jobs
-from habitus.app.work.job_kinds import add
+from habitus.app.growth.tasks import Soundness, check_task
+from habitus.app.operation import jobs
+from habitus.app.operation.job_kinds import add
 from habitus.cli import output
 from habitus.cli.completion import AsJson
 from habitus.cli.opening import open_habitus

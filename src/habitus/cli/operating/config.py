@@ -1,18 +1,23 @@
-"""`habitus config list | get | set | unset`: what is set, where that comes from, and changing it."""
+"""`habitus config list | get | set | unset` and `habitus users …`: what is set, where that comes from, and changing
+it; who may sign in to the web page, and as what.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from habitus.app import read_settings
-from habitus.app.operation import better_encoder, configuring
+from habitus.app.declaring import Nothing
+from habitus.app.operation import configuring
 from habitus.app.operation.configuring import Configured
-from habitus.app.operation.people import is_team
+from habitus.app.operation.people import FILE, is_team
+from habitus.app.use_cases.users import Invitation, InvitedUser, Members, OneUser, RemovedUser
 from habitus.cli import output
 from habitus.cli.completion import AsJson, Yes
 from habitus.cli.opening import open_habitus
@@ -66,16 +71,16 @@ def _switch_to_minilm(
     context: typer.Context, settings: Settings, copy: Path | None, *, yes: bool, as_json: bool
 ) -> None:
     """Fetch what is not here, after asking whoever sits there; set it; embed every skill anew in the background."""
-    if copy is not None or not better_encoder.has_weights(settings):
+    if copy is not None or not configuring.has_weights(settings):
         if copy is None and not yes:
             if as_json or not sys.stdin.isatty():
-                better_encoder.refuse_without_weights(settings)
-            asked = f"Fetch {better_encoder.MEGABYTES} MB of weights into {settings.home}?"
+                configuring.refuse_without_weights(settings)
+            asked = f"Fetch {configuring.MEGABYTES} MB of weights into {settings.home}?"
             typer.confirm(asked, default=True, abort=True)
-        better_encoder.fetch_weights(settings, os.environ, copy)
+        configuring.fetch_weights(settings, os.environ, copy)
     done = configuring.put(settings, os.environ, _ENCODER, Encoder.MINILM)
     said = [f"{_ENCODER} is set to {done.now.shown}." if done.is_changed else f"{_ENCODER} was minilm already."]
-    if better_encoder.start_rebuild(configuring.read_again(settings, os.environ)):
+    if configuring.start_rebuild(configuring.read_again(settings, os.environ)):
         said.append("The index is made anew in the background; until then the static encoder answers.")
     output.say_done(context, as_json, done, *said, undo=done.undo)
 
@@ -92,3 +97,29 @@ def _print_done(context: typer.Context, done: Configured, said: str, as_json: bo
     if done.is_overruled:
         lines = [f"{done.now.key} is written down; the environment has another value, which wins."]
     output.say_done(context, as_json, done, *lines, undo=done.undo)
+
+
+def add(context: typer.Context, wanted: Invitation, done: InvitedUser) -> None:
+    output.say(f"{done.name} may sign in as {done.role.value}, with this link, which works once: {done.link}")
+    output.say(f"Their programs send 'Authorization: Bearer {done.token}'. Neither is shown again.")
+
+
+def list_users(context: typer.Context, wanted: Nothing, done: Members) -> None:
+    rows = [(one.name, one.role.value, f"{one.seen_on:%Y-%m-%d %H:%M}" if one.seen_on else "") for one in done.users]
+    empty = "Nobody but you. Let somebody in: habitus users add NAME --role viewer"
+    output.say_list(False, {}, ("name", "role", "last seen"), rows, empty=empty)
+    if done.left_in_file:
+        output.say(describe_left(Path(FILE), done.left_in_file))
+
+
+def remove(context: typer.Context, wanted: OneUser, done: RemovedUser) -> None:
+    output.say(f"{done.removed} can no longer sign in.")
+
+
+def describe_left(file: Path, left: Mapping[str, str]) -> str:
+    """A line for the people of a home that was not the first to bring its own into a shared database."""
+    names = ", ".join(f"{name} ({role})" for name, role in left.items())
+    return (
+        f"Not taken over from {file}, because another host came first: {names}. "
+        "Let them in with 'habitus users add NAME --role ROLE', or drop them with 'habitus users remove NAME'."
+    )

@@ -11,10 +11,10 @@ import typer
 
 from habitus.app import Habitus
 from habitus.app.declaring import Nothing
+from habitus.app.operation import jobs
+from habitus.app.operation.job_kinds import KINDS
 from habitus.app.use_cases import jobs as cases
 from habitus.app.use_cases.jobs import JobList, JobPage, NewJob, NewTimes, OneJob, Rescheduled, ScheduledJobs
-from habitus.app.work import jobs
-from habitus.app.work.job_kinds import KINDS
 from habitus.cli import inputs, output
 from habitus.cli.completion import AsJson
 from habitus.cli.declared import finish

@@ -21,12 +21,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from habitus import tracing
 from habitus.app import Habitus
+from habitus.app.operation.jobs import jobs_beside
 from habitus.app.operation.people import open_people
-from habitus.app.work.jobs import jobs_beside
 from habitus.cli import output
 from habitus.cli.opening import open_habitus
+from habitus.cli.operating.config import describe_left
 from habitus.cli.operating.secrets import unlock
-from habitus.cli.operating.users import describe_left
 from habitus.errors import NotFound, Refused
 from habitus.mcp import http as mcp_http
 from habitus.mcp.scope import Scope as McpScope

@@ -19,13 +19,12 @@ import typer
 from habitus.app import Habitus, json_of
 from habitus.app.growth import rollouts
 from habitus.app.growth.climbing import Climb, Climbing, drafting
-from habitus.app.growth.improvable import Wish, open_ledger, outlook
 from habitus.app.growth.improving import drafter
-from habitus.app.growth.rollouts import Rollouts, Trial
+from habitus.app.growth.rollouts import Rollouts, Trial, Wish, open_ledger, outlook
 from habitus.app.growth.solving import describe_powers
+from habitus.app.operation import job_kinds, jobs
 from habitus.app.use_cases import improving
 from habitus.app.use_cases.improving import Improvement, Improvements, OneSkill
-from habitus.app.work import job_kinds, jobs
 from habitus.cli import completion, declared, inputs, output
 from habitus.cli.completion import AsJson, SkillName, Yes
 from habitus.cli.opening import open_habitus

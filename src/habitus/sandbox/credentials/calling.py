@@ -22,9 +22,9 @@ from habitus.events import Outcome, OutcomeKind, failed, infra
 from habitus.files import tree_hash
 from habitus.redact import CountingRedactor, Redactor
 from habitus.sandbox.child import error_told
-from habitus.sandbox.credentials.model import Call, CallLog, CommandLine, Granted, SkillDirectory
+from habitus.sandbox.credentials.grants import Call, CallLog, CommandLine, Granted, SkillDirectory
 from habitus.sandbox.egress import Egress
-from habitus.sandbox.input_files import SKILLS, Given
+from habitus.sandbox.files import SKILLS, Given
 from habitus.sandbox.isolation import CERTIFICATES
 from habitus.sandbox.model import Limits, Permissions, ToolRun
 from habitus.sandbox.venvs import Environments

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from habitus.errors import Invalid
-from habitus.sandbox.capture import Capture
-from habitus.sandbox.child import Message
+from habitus.sandbox.child import Capture, Message
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 

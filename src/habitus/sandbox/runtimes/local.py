@@ -11,14 +11,13 @@ from pathlib import Path
 
 from habitus.errors import NotFound, Refused, did_you_mean
 from habitus.locks import take
-from habitus.sandbox.capture import Capture, Tap
-from habitus.sandbox.child import Child, Gone, Message, ending, start
+from habitus.sandbox.child import Capture, Child, Gone, Message, Tap, ending, start
+from habitus.sandbox.files import Made
 from habitus.sandbox.guard import Guard
 from habitus.sandbox.inside import folders
 from habitus.sandbox.isolation import Jail, launch, this_interpreter
 from habitus.sandbox.machine import Machine
 from habitus.sandbox.model import MIB, Limits, Permissions
-from habitus.sandbox.output_files import Made
 from habitus.sandbox.runtimes.base import check_name
 from habitus.sandbox.venvs import Environments
 

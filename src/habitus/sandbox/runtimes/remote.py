@@ -20,8 +20,7 @@ from typing import Any
 
 from habitus.errors import HabitusError, UserError
 from habitus.files import checked_path
-from habitus.sandbox.capture import Capture
-from habitus.sandbox.child import Gone, Message
+from habitus.sandbox.child import Capture, Gone, Message
 from habitus.sandbox.inside.wire import pack, unpack
 from habitus.sandbox.isolation import given_at
 from habitus.sandbox.machine import base_python, probe

@@ -28,12 +28,11 @@ import packaging
 
 from habitus import errors
 from habitus.errors import HabitusError, StorageFailed, UserError
-from habitus.sandbox.capture import Capture
-from habitus.sandbox.child import Gone, Message
+from habitus.sandbox.child import Capture, Gone, Message
+from habitus.sandbox.files import opened_for, room_in
 from habitus.sandbox.inside.wire import pack
 from habitus.sandbox.isolation import GIVEN
 from habitus.sandbox.model import Limits, Permissions
-from habitus.sandbox.output_files import opened_for, room_in
 from habitus.sandbox.runtimes.base import check_name
 from habitus.sandbox.runtimes.remote import Carried, Manifest, read_message
 

@@ -1,21 +1,40 @@
-"""Reading skills from wherever they are: the layout is found out, several in one tree too."""
+"""Reading skills from wherever they are: the layout is found out, several in one tree too, and skills inside skills.
+
+What a layout carries of a skill is found out by reading an export back: no list that could go out of date.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from habitus.errors import Invalid
-from habitus.files import given_path
-from habitus.skills.formats import archives, fitting, table, units
+from habitus.errors import Invalid, NotFound, StorageFailed
+from habitus.files import given_path, tree_hash
+from habitus.skills import trees
+from habitus.skills.editable_fields import NAMES
+from habitus.skills.formats import archives, fitting, table
 from habitus.skills.formats.anton import Anton
-from habitus.skills.formats.base import CantTake, Entry, Format, NotTaken, describe_problem, without_clashes
+from habitus.skills.formats.base import (
+    CantTake,
+    Entry,
+    Format,
+    Incoming,
+    NotTaken,
+    Outgoing,
+    describe_problem,
+    without_clashes,
+)
+from habitus.skills.formats.disk import is_skipped
 from habitus.skills.formats.ghost import Ghost
 from habitus.skills.formats.istota import Istota
 from habitus.skills.formats.skill_folder import SkillFolder
 from habitus.skills.formats.table import Table
-from habitus.skills.formats.units import Unit
+from habitus.skills.model import Counters, Manifest
 
 # In the order in which they are asked: the plain layout takes what no other one claims.
 FORMATS: tuple[Format, ...] = (Anton(), Ghost(), Istota(), Table(), SkillFolder())
@@ -37,17 +56,17 @@ def read(
     if isinstance(source, str) and "://" in source:
         return without_clashes(_read_database(source), keep_both=keep_both)
     path = _with_name(Path(source))
-    units.check_readable(path)
+    check_readable(path)
     return without_clashes(_read_path(path, formats, origin or path.name), keep_both=keep_both)
 
 
 def detect(path: Path) -> tuple[Format, ...]:
     """The layouts found at a path, in the order in which they are asked. An archive counts as what is inside it."""
     path = _with_name(path)
-    units.check_readable(path)
+    check_readable(path)
     try:
         with _open_archive(path) as top:
-            found = {unit.format.name for unit in units.find(top, FORMATS) if isinstance(unit, Unit)}
+            found = {unit.format.name for unit in find(top, FORMATS) if isinstance(unit, Unit)}
     except (CantTake, OSError):
         return ()
     return tuple(format for format in FORMATS if format.name in found)
@@ -62,7 +81,7 @@ def _read_path(path: Path, formats: Sequence[Format], origin: str) -> Iterator[E
     is_empty = True
     try:
         with _open_archive(path) as top:
-            for unit in units.find(top, formats, origin=origin):
+            for unit in find(top, formats, origin=origin):
                 is_empty = False
                 if isinstance(unit, NotTaken):
                     yield unit
@@ -97,3 +116,156 @@ def _read_database(url: str) -> Iterator[Entry]:
         yield from table.read_database(url)
     except CantTake as problem:
         yield NotTaken(origin=url.partition("://")[0], name="", reason=str(problem))
+
+
+_SAID = {
+    **{name: name.replace("_", " ") for name in NAMES},
+    "license": "license",
+    "compatibility": "compatibility",
+    "allowed_tools": "allowed tools",
+    "body": "text",
+}
+
+
+def lost(format: Format, skills: Sequence[Outgoing], to: Path) -> tuple[NotTaken, ...]:
+    """For each skill of an export at `to` that would not come back whole, what would be missing."""
+    back = _read_back(format, to)
+    found = []
+    for item in skills:
+        missing = list(_missing(item, back[item.skill.name])) if item.skill.name in back else []
+        if missing:
+            reason = f"'{format.name}' has no place for: {', '.join(missing)}."
+            found.append(NotTaken(origin=item.skill.layer, name=item.skill.name, reason=reason))
+    return tuple(found)
+
+
+def hashes(format: Format, skills: Sequence[Outgoing]) -> dict[str, str]:
+    """Name → hash over the files, of the skills as they would come back from an export."""
+    with tempfile.TemporaryDirectory() as folder:
+        format.write(skills, Path(folder) / "out")
+        return {name: tree_hash(entry.tree) for name, entry in _read_back(format, Path(folder)).items()}
+
+
+def _read_back(format: Format, to: Path) -> dict[str, Incoming]:
+    return {entry.name: entry for entry in read(to, (format,)) if isinstance(entry, Incoming)}
+
+
+def _missing(item: Outgoing, back: Incoming) -> Iterator[str]:
+    for field, words in _SAID.items():
+        if getattr(item.skill, field) and not getattr(back.skill, field):
+            yield words
+    for part in dataclasses.fields(Manifest):
+        if getattr(item.skill.manifest, part.name) != getattr(back.skill.manifest, part.name) == part.default:
+            yield part.name
+    yield from (key for key in item.skill.extra if key not in back.skill.extra)
+    if not item.skill.enabled and back.enabled:
+        yield "that it is switched off"
+    if any(_numbers(of_stage) and stage not in back.counters for stage, of_stage in item.counters.items()):
+        yield "counters"
+    aside = {trees.TOML_FILE, *trees.MAIN_FILES}
+    yield from (path for path in sorted(item.tree.keys() - back.tree.keys() - aside))
+
+
+def _numbers(counters: Counters) -> bool:
+    return any((counters.recommended, counters.used, counters.succeeded, counters.failed))
+
+
+_FILES = (".db", ".sqlite", ".sqlite3")  # found inside a tree too; other files only when they are what is asked for
+_LINK = "It is a link to a skill elsewhere; links are not followed. Import that folder itself."
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unit:
+    """One directory or file, and the format that reads it."""
+
+    format: Format
+    path: Path
+    origin: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Place:
+    """Somewhere to look. `is_inside`: a part was found around it."""
+
+    path: Path
+    origin: str
+    is_inside: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Inside:
+    """The names in a directory, those of folders with a '/', and which of them are worth a look."""
+
+    names: frozenset[str] = frozenset()
+    folders: Sequence[str] = ()
+    files: Sequence[str] = ()
+    linked_skills: Sequence[str] = ()
+
+
+def find(path: Path, formats: Sequence[Format], *, origin: str = "") -> Iterator[Unit | NotTaken]:
+    """Every part of `path` that a format claims, in order of path; the first format that claims it has it. Inside a
+    part only folders with a SKILL.md are parts again, and come last: a copy in another skill is not the one to take.
+    Links are not followed; one to a skill elsewhere is said."""
+    check_readable(path)
+    top = path.resolve()
+    pending, later = [_Place(path=path, origin=origin or path.name)], list[_Place]()
+    while pending or later:
+        if not pending:
+            pending, later = later[::-1], []
+        place = pending.pop()
+        try:
+            inside = _look(place.path, top)
+            is_part = not place.is_inside or not inside.names.isdisjoint(trees.MAIN_FILES)
+            claims = (format for format in formats if is_part and format.claims(place.path, inside.names))
+            claimed = next(claims, None)
+        except OSError as error:
+            yield NotTaken(origin=place.origin, name=place.path.name, reason=f"Can't look into it: {error.strerror}.")
+            continue
+        if claimed is not None:
+            yield Unit(format=claimed, path=place.path, origin=place.origin)
+        for name in inside.linked_skills:
+            yield NotTaken(origin=f"{place.origin}/{name}", name=name, reason=_LINK)
+        is_inside = place.is_inside or claimed is not None
+        names = inside.folders if is_inside else sorted([*inside.folders, *inside.files])
+        below = [_Place(path=place.path / name, origin=f"{place.origin}/{name}", is_inside=is_inside) for name in names]
+        if is_inside and not place.is_inside:
+            later += below
+        else:
+            pending += below[::-1]
+
+
+def check_readable(path: Path) -> None:
+    """The one thing a reader raises for: a path that is not there, or may not be read."""
+    if not os.path.lexists(path):
+        raise NotFound(f"There is no {path}.", mend="Check the path.")
+    if not os.access(path, os.R_OK | (os.X_OK if path.is_dir() else 0)):
+        raise StorageFailed(f"{path} may not be read.", mend="Check its permissions.")
+
+
+def _look(place: Path, top: Path) -> _Inside:
+    if not place.is_dir():
+        return _Inside()
+    names: list[str] = []
+    folders: list[str] = []
+    files: list[str] = []
+    links: list[str] = []
+    with os.scandir(place) as entries:
+        for entry in entries:
+            if is_skipped(entry.name):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                names.append(f"{entry.name}/")
+                folders.append(entry.name)
+                continue
+            names.append(entry.name)
+            if entry.is_symlink():
+                links.append(entry.name)
+            elif entry.name.endswith(_FILES) and entry.is_file(follow_symlinks=False):
+                files.append(entry.name)
+    linked = [name for name in sorted(links) if _is_skill_elsewhere(place / name, top)]
+    return _Inside(names=frozenset(names), folders=sorted(folders), files=files, linked_skills=linked)
+
+
+def _is_skill_elsewhere(link: Path, top: Path) -> bool:
+    """Whether a link leads to a skill that is not met on the way anyhow."""
+    return any((link / name).is_file() for name in trees.MAIN_FILES) and not link.resolve().is_relative_to(top)

@@ -13,7 +13,7 @@ from typing import Any
 from habitus.errors import Invalid
 from habitus.files import KEEP_BYTES, File, file_of
 from habitus.skills import names, trees
-from habitus.skills.formats import composed, disk, fitting, playbook, recipes_md, tool_json
+from habitus.skills.formats import disk, fitting, ghost_json, recipes_md, tool_json
 from habitus.skills.formats.base import (
     CantTake,
     Entry,
@@ -25,7 +25,6 @@ from habitus.skills.formats.base import (
     Written,
     describe_problem,
 )
-from habitus.skills.formats.composed import ComposedSkill
 from habitus.skills.formats.foreign_values import (
     Notes,
     count,
@@ -36,6 +35,7 @@ from habitus.skills.formats.foreign_values import (
     text,
     unpack_counters,
 )
+from habitus.skills.formats.ghost_json import ComposedSkill
 from habitus.skills.formats.tool_json import ToolContract
 from habitus.skills.model import Counters, Severity, Skill, Source, Stage
 
@@ -147,7 +147,7 @@ def _collect(found: Iterable[_ReadTool | _ReadRecipe | NotTaken], skills: dict[s
 
 def _read_registry(place: Path, origin: str) -> Iterator[_ReadTool | NotTaken]:
     try:
-        entries = dict(composed.entries(load_json(disk.read_file(place), REGISTRY)))
+        entries = dict(ghost_json.entries(load_json(disk.read_file(place), REGISTRY)))
     except (CantTake, OSError) as problem:
         yield NotTaken(origin=origin, name="", reason=describe_problem(problem))
         entries = {}
@@ -186,7 +186,7 @@ def _without_entry(folder: Path, known: set[str], top: str) -> Iterator[_ReadToo
             yield NotTaken(origin=f"{top}/{path.name}", name=path.stem, reason=f"{REGISTRY} has no entry for it.")
     retired = folder / RETIRED_DIR
     try:
-        entries = dict(composed.entries(load_json(disk.read_file(retired / REGISTRY), REGISTRY)))
+        entries = dict(ghost_json.entries(load_json(disk.read_file(retired / REGISTRY), REGISTRY)))
     except (CantTake, OSError):
         entries = {}
     for path in sorted(retired.glob("*.py")):
@@ -395,7 +395,7 @@ class _Export:
         if self.recipes:
             files[f"{COMPOSED_DIR}/{COMPOSED}"] = dump_json(self.recipes)
         if lessons:
-            files[PLAYBOOK] = dump_json(playbook.write_lessons(lessons))
+            files[PLAYBOOK] = dump_json(ghost_json.write_lessons(lessons))
         return files
 
 
@@ -404,14 +404,14 @@ class _Export:
 
 def _read_composed(place: Path, origin: str) -> Iterator[_ReadRecipe | NotTaken]:
     try:
-        entries = composed.entries(load_json(disk.read_file(place), COMPOSED))
+        entries = ghost_json.entries(load_json(disk.read_file(place), COMPOSED))
     except (CantTake, OSError) as problem:
         yield NotTaken(origin=origin, name="", reason=describe_problem(problem))
         return
     for name, value in entries:
         notes = Notes(f"{origin}: {name}")
         try:
-            yield _ReadRecipe(entry=composed.read(name, value, notes), origin=origin, notes=notes)
+            yield _ReadRecipe(entry=ghost_json.read_composed(name, value, notes), origin=origin, notes=notes)
         except CantTake as problem:
             yield NotTaken(origin=origin, name=name, reason=str(problem))
 
@@ -436,12 +436,12 @@ def _written_recipes(item: Outgoing) -> list[dict[str, Any]]:
             created_on=moment(extra.pop("created_at", None), "created_at", notes) or item.skill.created_on,
             extra=extra,
         )
-        written.append(composed.write_entry(entry))
+        written.append(ghost_json.write_entry(entry))
     return written
 
 
 def _lessons(place: Path, origin: str) -> Iterator[Entry]:
     try:
-        yield from playbook.read(load_json(disk.read_file(place), PLAYBOOK), origin)
+        yield from ghost_json.read_playbook(load_json(disk.read_file(place), PLAYBOOK), origin)
     except (CantTake, OSError) as problem:
         yield NotTaken(origin=origin, name="", reason=describe_problem(problem))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from habitus.files import Tree, file_of
 from habitus.skills import names, trees
-from habitus.skills.formats import bare, disk, fitting, frontmatter, skill_fields
+from habitus.skills.formats import disk, fitting, front_matter_fields, frontmatter, skill_md
 from habitus.skills.formats.base import CantTake, Entry, Format, Incoming, Outgoing, PlaybookLesson, Written
 from habitus.skills.formats.foreign_values import Notes
 from habitus.skills.model import Skill, Source, Unreadable
@@ -71,7 +71,7 @@ def _stated_name(content: bytes) -> tuple[str, bool]:
 
 
 def _from_file(path: Path, origin: str) -> Incoming:
-    content = disk.read_file(path, limit=skill_fields.MAX_BYTES)
+    content = disk.read_file(path, limit=front_matter_fields.MAX_BYTES)
     notes = Notes(origin)
     try:
         parts = frontmatter.split(_text(content), origin)
@@ -81,7 +81,7 @@ def _from_file(path: Path, origin: str) -> Incoming:
     if fields is not None and str(fields.get("description") or "").strip():
         return _with_fields(path, origin, content, str(fields.get("name") or ""))
     stated = str((fields or {}).get("name") or "")
-    title = bare.title(parts.body)
+    title = skill_md.title(parts.body)
     name = fitting.legal_name(stated) if stated.strip() else _name_of_file(path, title)
     return _bare(name, origin, parts.body, notes, {})
 
@@ -111,12 +111,12 @@ def _bare(name: str, origin: str, body: str, notes: Notes, others: Tree) -> Inco
         raise CantTake("There is no text in it.")
     raw = Skill(
         name=name,
-        title=bare.title(body),
-        description=bare.first_paragraph(body),
+        title=skill_md.title(body),
+        description=skill_md.first_paragraph(body),
         source=Source.IMPORTED,
         body=body,
     )
-    notes.say(bare.SAID, "Improve it.")
+    notes.say(skill_md.SAID, "Improve it.")
     skill = fitting.fit(raw, format="skill", called="", frame=fitting.PLAIN_TEXT, notes=notes, kept={})
     tree = fitting.folder(skill, others)
     return Incoming(name=name, tree=tree, origin=origin, format="skill", diagnostics=tuple(notes.found))

@@ -1,11 +1,12 @@
 """SKILL.md, the Agent Skills standard: read leniently with diagnostics, written so that strict validators pass.
 
-Fields the standard doesn't know stand as text under `metadata` with the prefix `habitus.`.
+Plain Markdown is a skill too: titled by its first heading, described by its first paragraph.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,10 +17,9 @@ from typing import Any
 from habitus.errors import Invalid
 from habitus.plain_data import MAX_DEPTH, height
 from habitus.skills import names
-from habitus.skills.fields import EDITABLE
-from habitus.skills.formats import bare, frontmatter, in_place
-from habitus.skills.formats.frontmatter import Fields
-from habitus.skills.formats.skill_fields import (
+from habitus.skills.editable_fields import EDITABLE
+from habitus.skills.formats import frontmatter, in_place
+from habitus.skills.formats.front_matter_fields import (
     MANIFEST_FIELDS,
     MAX_BYTES,
     MAX_COMPATIBILITY,
@@ -31,6 +31,7 @@ from habitus.skills.formats.skill_fields import (
     as_json,
     outward_description,
 )
+from habitus.skills.formats.frontmatter import Fields
 from habitus.skills.model import Diagnostic, Manifest, Severity, Skill, Source, Summary, Unreadable
 
 
@@ -161,10 +162,10 @@ def _all_fields(parts: frontmatter.FrontMatter, toml: bytes | None, file: str, d
         own, found = frontmatter.read(frontmatter.plain_newlines(parts.front), file)
         diagnostics += found
         fields |= own
-    elif toml is None and bare.is_document(parts.body):
+    elif toml is None and is_document(parts.body):
         mend = "Write one: begin the file with '---', 'name: …', 'description: …', '---'."
-        diagnostics.append(Diagnostic(file=file, what=bare.SAID, mend=mend, severity=Severity.WARNING))
-        fields = {"title": bare.title(parts.body), "description": bare.first_paragraph(parts.body)}
+        diagnostics.append(Diagnostic(file=file, what=SAID, mend=mend, severity=Severity.WARNING))
+        fields = {"title": title(parts.body), "description": first_paragraph(parts.body)}
     elif toml is None:
         raise Unreadable(
             Diagnostic(
@@ -306,3 +307,34 @@ def _changes(before: Skill, after: Skill, fields: Fields) -> dict[str, str | Map
 def _metadata_of(fields: Fields) -> Fields:
     metadata = fields.get("metadata")
     return metadata if isinstance(metadata, dict) else {}
+
+
+_HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t]*#*[ \t]*$", re.MULTILINE)
+_SETEXT = re.compile(r"^(\S.*)\n=+[ \t]*$", re.MULTILINE)
+SAID = "It came without frontmatter; the description is its first paragraph."
+
+
+def is_document(body: str) -> bool:
+    """Whether a file is meant as it is: a heading, then words. Anything else has lost its frontmatter."""
+    return _HEADING.match(body.lstrip()) is not None and bool(first_paragraph(body))
+
+
+def title(body: str) -> str:
+    found = _HEADING.search(body) or _SETEXT.search(body)
+    return found[1].strip() if found else ""
+
+
+def first_paragraph(body: str) -> str:
+    """The first lines of prose, without headings, fences and lists' marks."""
+    lines: list[str] = []
+    is_code = False
+    for line in body.splitlines():
+        words = line.strip()
+        if words.startswith(("```", "~~~")):
+            is_code = not is_code
+        elif is_code or not words or words.startswith(("#", "---", "|")):
+            if lines:
+                break
+        else:
+            lines.append(re.sub(r"^(?:[-*+]|\d+[.)])\s+", "", words))
+    return " ".join(lines)

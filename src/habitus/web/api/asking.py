@@ -1,24 +1,32 @@
-"""Parts of every request: Habitus behind the application, pages of a list, and versions."""
+"""Parts of every request and answer of REST: Habitus behind the application, pages of a list, versions, and models
+of answers, made from the dataclasses that `app` returns, so that nothing is described twice.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Collection
+from datetime import datetime
+from typing import Annotated, Any, get_type_hints
 
 from fastapi import Depends, Header, Query, UploadFile
-from pydantic import BaseModel, ConfigDict, StringConstraints
+from pydantic import BaseModel, ConfigDict, StringConstraints, create_model
 
 from habitus.app import Habitus
 from habitus.app.conversations.talking import Talks
 from habitus.app.declaring import version_in
 from habitus.app.library.uploading import Upload
+from habitus.app.review.inbox import InboxItem
+from habitus.memory.model import Engram, Kind, LessonCounters, Scope
 from habitus.plain_data import plain
+from habitus.skills.entries import ShownSkill, SkillEntry
+from habitus.skills.listing import Listed
+from habitus.skills.model import Author, Counters, Summary
+from habitus.tasks.model import Task
 from habitus.text import encodable_value
 from habitus.web.desks import habitus_of, talks_of
 from habitus.web.problems import PreconditionRequired
 
 Json = dict[str, Any]
-
-
 Opened = Annotated[Habitus, Depends(habitus_of)]
 Talking = Annotated[Talks, Depends(talks_of)]
 Limit = Annotated[int, Query(ge=1, le=500, description="How many at most.")]
@@ -51,3 +59,87 @@ def expected_version(if_match: str | None, layer: str = "") -> int:
     if version is None:
         raise PreconditionRequired("Say which version this changes.", mend="Send the ETag you read as 'If-Match'.")
     return version
+
+
+Undo = tuple[str, ...]
+
+
+def answer(
+    title: str,
+    /,
+    *parts: type,
+    base: type[BaseModel] = BaseModel,
+    maybe: type | None = None,
+    without: Collection[str] = (),
+    **more: Any,
+) -> Any:
+    """An object with the fields of these dataclasses, and more; those of `maybe` may be missing, and (type, None)."""
+    fields: dict[str, Any] = (
+        {} if maybe is None else {key: (kind | None, None) for key, kind in get_type_hints(maybe).items()}
+    )
+    for part in parts:
+        fields |= {key: (kind, ...) for key, kind in get_type_hints(part).items()}
+    kept = {key: kind for key, kind in fields.items() if key not in without}
+    added: dict[str, Any] = {key: kind if isinstance(kind, tuple) else (kind, ...) for key, kind in more.items()}
+    return create_model(title, __base__=base, **(kept | added))
+
+
+def page_of(name: str, entry: Any, /, **more: Any) -> Any:
+    """A page of a list, with what to ask for next."""
+    around: dict[str, Any] = {name: many(entry), "next": str | None, "total": int}
+    return answer(f"{entry.__name__}Page", **around, **more)
+
+
+def many(entry: Any) -> Any:
+    return list[entry]
+
+
+# The shapes of `json_of`.
+_Entry = answer(
+    "SkillEntry",
+    Listed,
+    maybe=Summary,
+    without=("summary", "tree_hash", "fills", "stated"),
+    counters=Counters,
+    manifest=(dict[str, Any], None),
+)
+_WORDS: dict[str, Any] = dict.fromkeys(("files", "told", "lacks", "known"), list[str])
+_Shown = answer("ShownSkill", base=_Entry, body=(str, None), **_WORDS)
+Lesson = answer("Lesson", Engram, LessonCounters, without=("counters",), utility=float)
+Waiting = answer(
+    "Waiting",
+    state=str,
+    action=str,
+    reasons=list[str],
+    id=int | str,
+    name=str,
+    by=Author | str,
+    made_on=datetime | None,
+    layer=(str, None),
+    host=(str, None),
+    conversation=(str, None),
+    decided_on=(datetime | None, None),
+    decided_by=(str, None),
+    decision=(str, None),
+    files=(list[str], None),
+    trial=(list[dict[str, str]], None),
+    text=(str, None),
+    kind=(Kind, None),
+    scope=(Scope, None),
+)
+TaskRow = answer(
+    "Task",
+    id=str,
+    request=(str | None, None),
+    payload=(Any, None),
+    files=(dict[str, str] | None, None),
+    setup=(str | None, None),
+    check=list[dict[str, Any]],
+    origin=dict[str, str],
+    reviewed_by=(str | None, None),
+    domain=(str | None, None),
+    reference=(dict[str, Any] | None, None),
+    wrong=(dict[str, Any] | None, None),
+)
+# The schema of each type that `json_of.FORMS` gives a form of its own.
+SHAPES: dict[Any, Any] = {Engram: Lesson, InboxItem: Waiting, SkillEntry: _Entry, ShownSkill: _Shown, Task: TaskRow}

@@ -22,8 +22,7 @@ from habitus.app.operation.once import Attempt, once
 from habitus.app.operation.people import Role
 from habitus.plain_data import plain
 from habitus.text import encodable
-from habitus.web.api.answers import SHAPES
-from habitus.web.api.asking import IfMatch, OnceKey
+from habitus.web.api.asking import SHAPES, IfMatch, OnceKey
 from habitus.web.desks import habitus_of
 from habitus.web.problems import PreconditionRequired
 

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from fastapi import APIRouter
 from starlette.responses import StreamingResponse
 
-from habitus.app.work import jobs
+from habitus.app.operation import jobs
 from habitus.jobs.model import Job
 from habitus.web.api.asking import Opened, as_json
 

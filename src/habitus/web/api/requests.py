@@ -8,16 +8,15 @@ from fastapi import APIRouter, Query
 
 from habitus.agent.choosing import Why
 from habitus.app import declaring, json_of
-from habitus.app.growth import learning
+from habitus.app.growth import insights, learning
+from habitus.app.growth.insights import Fared
 from habitus.app.growth.learning import Repeated
-from habitus.app.library import explaining, performance
-from habitus.app.library.performance import Fared
+from habitus.app.library import explaining
 from habitus.app.review import today
 from habitus.evidence.findings import Finding, Rollback
 from habitus.search.model import Hit, Results, results_as_json
 from habitus.tools.model import CodeTool, Retired
-from habitus.web.api.answers import Lesson, Waiting, answer, many, page_of
-from habitus.web.api.asking import After, Json, Limit, Opened, as_json
+from habitus.web.api.asking import After, Json, Lesson, Limit, Opened, Waiting, answer, as_json, many, page_of
 
 router = APIRouter(tags=["requests"])
 
@@ -111,7 +110,7 @@ def _which(finding: Finding) -> str:
 )
 def evidence_of(habitus: Opened, name: str) -> Json:
     """The same of each version of one skill, the newest first, and its uses version by version and week by week."""
-    found = performance.record_of(habitus, habitus.skills.find(name))
+    found = insights.record_of(habitus, habitus.skills.find(name))
     return {"items": as_json(found.findings), "versions": as_json(found.versions), "weeks": as_json(found.weeks)}
 
 

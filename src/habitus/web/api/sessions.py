@@ -16,7 +16,6 @@ from habitus.app.conversations.talking import Over, Talks
 from habitus.app.growth.learning import Judged, judge
 from habitus.app.library.uploading import Upload
 from habitus.app.operation.once import once
-from habitus.web.api.answers import answer
 from habitus.web.api.asking import (
     Body,
     Json,
@@ -25,6 +24,7 @@ from habitus.web.api.asking import (
     Opened,
     Talking,
     Words,
+    answer,
     as_json,
 )
 

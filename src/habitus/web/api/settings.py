@@ -11,12 +11,11 @@ from habitus.app.conversations import secrets
 from habitus.app.library import trusting
 from habitus.app.library.layers import Place, places
 from habitus.app.operation import checking, configuring
-from habitus.app.operation.check_state import Check
+from habitus.app.operation.doctor import Check
 from habitus.app.review import taking_back
-from habitus.sandbox.credentials.model import Call
+from habitus.sandbox.credentials.grants import Call
 from habitus.skills.trust import Trusted
-from habitus.web.api.answers import answer
-from habitus.web.api.asking import Body, Json, Line, Opened, Words, as_json
+from habitus.web.api.asking import Body, Json, Line, Opened, Words, answer, as_json
 from habitus.web.desks import Desks, desks_of
 
 router = APIRouter(tags=["settings"])

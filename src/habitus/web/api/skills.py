@@ -14,8 +14,7 @@ from habitus.app.use_cases.skills import file_of as file_of_skill
 from habitus.errors import Refused
 from habitus.files import file_of, is_examination
 from habitus.jobs.model import Job
-from habitus.web.api.answers import answer
-from habitus.web.api.asking import IfMatch, Json, Line, OnceKey, Opened, as_json, expected_version, read_upload
+from habitus.web.api.asking import IfMatch, Json, Line, OnceKey, Opened, answer, as_json, expected_version, read_upload
 
 router = APIRouter(tags=["skills"])
 

@@ -14,8 +14,7 @@ from habitus.events import ToolResult
 from habitus.recipes.catalogue import SkillRecipe
 from habitus.sandbox.model import ToolRun
 from habitus.tools.model import CodeTool, Regression, ToolStatus
-from habitus.web.api.answers import TaskRow, answer, many
-from habitus.web.api.asking import Body, Json, Opened, as_json
+from habitus.web.api.asking import Body, Json, Opened, TaskRow, answer, as_json, many
 
 router = APIRouter(prefix="/skills/{name}", tags=["skills"])
 

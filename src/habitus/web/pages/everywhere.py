@@ -1,4 +1,6 @@
-"""Parts of every page: finding anything, the pause switch, undo, and addresses that pages had before."""
+"""Parts of every page: entering by a one-time link that becomes a cookie, finding anything, the pause switch, undo,
+and addresses that pages had before.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,10 @@ from habitus.errors import Refused
 from habitus.web import site_map
 from habitus.web.api.asking import Opened
 from habitus.web.desks import desks_of
-from habitus.web.rendering import Said, fragment, notice
+from habitus.web.rendering import Said, fragment, notice, page_of_problem
+from habitus.web.security import SIGNED_IN_FOR, Keys
 
 router = APIRouter(include_in_schema=False)
-
 _MOVED = {"review": "/inbox", "more/jobs": "/automation", "today": "", "more": ""}  # what comes after them stays
 _PLACES = {"skill": "/skills", "lesson": "/lessons", "conversation": "/activity"}
 _METHODS = ["GET", "HEAD", "POST"]
@@ -77,3 +79,19 @@ def redirect_moved(request: Request) -> RedirectResponse:
     target = f"{_MOVED[old]}/{path.removeprefix(old).lstrip('/')}".rstrip("/")
     query = f"?{request.url.query}" if request.url.query else ""
     return RedirectResponse(f"/{target.lstrip('/')}{query}", status_code=HTTPStatus.PERMANENT_REDIRECT)
+
+
+@router.get("/enter")
+def enter(request: Request, key: str = "") -> Response:
+    """Another site must not make who is signed in somebody else, under whose name they would then work."""
+    if request.state.csrf and request.headers.get("sec-fetch-site") == "cross-site":
+        mend = "To become somebody else here, copy the link into the address line."
+        return page_of_problem(HTTPStatus.FORBIDDEN, "You are signed in already.", mend)
+    keys: Keys = request.app.state.keys
+    cookie = keys.enter(key)
+    if cookie is None:
+        mend = "A link works once. Start 'habitus up' again for a new one; whoever is signed in stays so."
+        return page_of_problem(HTTPStatus.FORBIDDEN, "This link was used already.", mend)
+    answer = RedirectResponse("/", status_code=HTTPStatus.SEE_OTHER)
+    answer.set_cookie(keys.cookie, cookie, max_age=SIGNED_IN_FOR, httponly=True, samesite="lax")
+    return answer

@@ -1,4 +1,8 @@
-"""Home, the first page: the last thirty days, what needs a person, what helps, and which agents were heard."""
+"""Home, the first page: the last thirty days, what needs a person, what helps, and which agents were heard.
+
+Insights over the whole library, whose slow parts come later; and trying a request: which skills an agent would get
+for it, and why.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,9 @@ from markupsafe import Markup
 
 from habitus.app import Habitus
 from habitus.app.declaring import Nothing
+from habitus.app.growth import insights
 from habitus.app.growth.learning import repeated_failures
+from habitus.app.library import explaining
 from habitus.app.review.inbox import InboxItem
 from habitus.app.review.today import Today, today
 from habitus.app.use_cases import review
@@ -24,7 +30,6 @@ from habitus.web.api.asking import Opened
 from habitus.web.rendering import Said, fragment, page
 
 router = APIRouter(include_in_schema=False)
-
 _NEEDS, _OTHERS = 5, 2  # rows, and of them those that are kept for what is no proposal
 
 
@@ -165,3 +170,37 @@ def _mending(first: Today) -> Iterator[Need]:
 def failing(habitus: Opened) -> HTMLResponse:
     """What fails again and again; the page asks for it when it stands, because many conversations are read for it."""
     return fragment("home_failing.html", failing=repeated_failures(habitus))
+
+
+_SHOWN = 20  # skills that are never used, and candidates
+
+
+@router.get("/insights")
+def show_insights(request: Request, habitus: Opened) -> HTMLResponse:
+    unused, tried = insights.unused_skills(habitus), insights.tried_candidates(habitus)
+    return page(
+        request,
+        "insights.html",
+        menu=insights.menu_cost(habitus),
+        unused=unused[:_SHOWN],
+        unused_count=len(unused),
+        tried=tried[:_SHOWN],
+    )
+
+
+@router.get("/insights/effects")
+def effects(habitus: Opened) -> HTMLResponse:
+    withhold = habitus.settings.evidence.withhold
+    return fragment("insights_effects.html", effects=insights.effects(habitus), withhold=withhold)
+
+
+@router.get("/insights/confusion")
+def confusion(habitus: Opened) -> HTMLResponse:
+    return fragment("insights_confusion.html", confusion=insights.confusion(habitus))
+
+
+@router.get("/try")
+def try_request(request: Request, habitus: Opened) -> HTMLResponse:
+    text = request.query_params.get("request", "")[:10_000]
+    tried = explaining.try_request(habitus, text) if text.strip() else None
+    return page(request, "playground.html", tried=tried, request_text=text)

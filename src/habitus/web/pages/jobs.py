@@ -1,4 +1,7 @@
-"""Automation: what starts by itself and when, what was left to a worker, how far it is, stopping and trying again."""
+"""Automation: what starts by itself and when, what was left to a worker, how far it is, stopping and trying again.
+
+Import: skills from a file or a folder, an address, or the folders of agents here; and what became of each.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +9,29 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Form, Request
+from fastapi import APIRouter, Form, Request, UploadFile
 from fastapi.responses import HTMLResponse
 from starlette.responses import StreamingResponse
 
 from habitus.app import Habitus
 from habitus.app.declaring import Nothing
+from habitus.app.library import updating, uploading
+from habitus.app.library.updating import TakenIn
+from habitus.app.operation import jobs
+from habitus.app.operation.job_kinds import KINDS
+from habitus.app.use_cases import agents
 from habitus.app.use_cases import jobs as cases
 from habitus.app.use_cases.jobs import JobList, NewJob, NewTimes, OneJob
-from habitus.app.work import jobs
-from habitus.app.work.job_kinds import KINDS
+from habitus.errors import Invalid
 from habitus.jobs.model import Job
 from habitus.settings import DAYS
-from habitus.web.api.asking import Opened
-from habitus.web.rendering import Said, page, part
+from habitus.skills.importing import Verdict
+from habitus.web.api.asking import Opened, read_upload
+from habitus.web.rendering import Said, fragment, page, part
 from habitus.web.streams import Happened, Put, stream_events
+from habitus.web.words import count_of
 
 router = APIRouter(include_in_schema=False)
-
 _SHOWN = 50
 
 
@@ -90,3 +98,57 @@ def cancel(request: Request, habitus: Opened, id: str) -> HTMLResponse:
 def retry(request: Request, habitus: Opened, id: str) -> HTMLResponse:
     cases.retry(habitus, OneJob(id=id))
     return show_page(request, habitus, Said(text="It goes on where it had come to."))
+
+
+_ROWS = 500  # of what became of each
+
+
+@router.get("/import")
+def show_import(request: Request, habitus: Opened) -> HTMLResponse:
+    return _show_page(request, habitus)
+
+
+def _show_page(request: Request, habitus: Habitus, taken: TakenIn | None = None) -> HTMLResponse:
+    is_owner = not habitus.settings.is_guest and request.state.may_change
+    folders = agents.list_folders(habitus, Nothing()).folders if is_owner else ()
+    said = None if taken is None else Said(text=_describe_import(taken), undo=taken.undo, is_bad=taken.is_refused)
+    return page(request, "import.html", said=said, taken=taken, folders=folders, most=_ROWS)
+
+
+def _describe_import(taken: TakenIn) -> str:
+    held = sum(result.verdict is Verdict.HELD for result in taken.results)
+    told = [f"Saved: {count_of(len(taken.new_skills), 'skill')}."]
+    return " ".join([*told, f"Waiting for you: {held}."] if held else told)
+
+
+@router.post("/import/look")
+def look(habitus: Opened, file: UploadFile) -> HTMLResponse:
+    """What is in a file, before anything of it is saved."""
+    return fragment("looked.html", looked=uploading.look(habitus.skills, habitus.screening, read_upload(file)))
+
+
+@router.post("/import/take")
+def take(
+    request: Request, habitus: Opened, file: UploadFile, overwrite: Annotated[bool, Form()] = False
+) -> HTMLResponse:
+    taken = uploading.take(habitus, read_upload(file), overwrite=overwrite)
+    if isinstance(taken, Job):
+        said = Said(text="It is large: a worker takes it in, and you see here how far it is.")
+        answer = show_page(request, habitus, said)
+        answer.headers["HX-Push-Url"] = "/automation"
+        return answer
+    return _show_page(request, habitus, taken)
+
+
+@router.post("/import/address")
+def add_from_address(request: Request, habitus: Opened, source: Annotated[str, Form(max_length=2_000)]) -> HTMLResponse:
+    """Fetch from an address and take in."""
+    if not source.strip():
+        raise Invalid("No address was given.", mend="Give https://… or OWNER/REPO.")
+    return _show_page(request, habitus, updating.add_from_web(habitus, source.strip()))
+
+
+@router.post("/import/agent/{agent}")
+def take_from_agent(request: Request, habitus: Opened, agent: str) -> HTMLResponse:
+    """What an agent has in folders of its own on this machine."""
+    return _show_page(request, habitus, agents.take_in(habitus, agents.OneAgent(agent=agent)))

@@ -9,7 +9,7 @@ from fastapi.responses import HTMLResponse
 
 from habitus.app import Habitus
 from habitus.app.operation import checking
-from habitus.app.operation.check_state import Check, CheckState
+from habitus.app.operation.doctor import Check, CheckState
 from habitus.app.use_cases import writing
 from habitus.web.api.asking import Opened
 from habitus.web.rendering import Said, moment, page

@@ -1,4 +1,8 @@
-"""Settings: what is set and where, changing what may be changed from here, and whose skills are trusted."""
+"""Settings: what is set and where, changing what may be changed from here, and whose skills are trusted.
+
+Connections of agents on this machine; the team, invited by link; secrets by name, never a value, and which skills may
+have them.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +15,23 @@ from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse
 
 from habitus.app import Habitus
+from habitus.app.conversations import secrets
+from habitus.app.conversations.secrets import Standing
+from habitus.app.declaring import Nothing
 from habitus.app.library import trusting
+from habitus.app.library.layers import places
 from habitus.app.operation import configuring
-from habitus.app.operation.configuring import Origin
+from habitus.app.operation.configuring import SOMEBODY_ELSE, Origin
+from habitus.app.operation.people import Role, is_team
+from habitus.app.use_cases import agents, users
+from habitus.app.use_cases.users import InvitedUser
+from habitus.events import OutcomeKind
+from habitus.sandbox.credentials.grants import Call, GrantKind
 from habitus.skills.trust import APPROVED, IMPORTED
 from habitus.web.api.asking import Opened
 from habitus.web.desks import desks_of, habitus_of
-from habitus.web.rendering import Said, page
+from habitus.web.pages.lists import Line
+from habitus.web.rendering import Said, fragment, moment, page
 
 router = APIRouter(include_in_schema=False)
 
@@ -126,3 +140,155 @@ def put(
     if done.is_overruled:
         told = "It is written down; the environment has another value, which wins."
     return _show_page(request, habitus_of(request), Said(text=told, undo=done.undo))
+
+
+@router.get("/connections")
+def show_connections(request: Request, habitus: Opened) -> HTMLResponse:
+    return _show_connections(request, habitus)
+
+
+def _show_connections(request: Request, habitus: Habitus, said: Said | None = None) -> HTMLResponse:
+    listed = agents.list_agents(habitus, Nothing())
+    found, known = listed.agents, {one.name for one in listed.agents if one.is_used or one.is_connected}
+    return page(
+        request,
+        "connections.html",
+        said=said,
+        here=[one for one in found if one.name in known],
+        others=[one for one in found if one.name not in known],
+        last_heard={one.name: one.last_heard for one in listed.heard},
+        elsewhere=[one for one in listed.heard if one.name not in known],
+        places=places(habitus.skills),
+        is_owner=not habitus.settings.is_guest,
+    )
+
+
+@router.get("/connections/{agent}/changes")
+def changes(habitus: Opened, agent: str, leaving: bool = False) -> HTMLResponse:
+    """What would change in an agent's files, before anything does."""
+    plan = agents.changes(habitus, agents.AgentChange(agent=agent, leaving=leaving))
+    return fragment("connection_changes.html", plan=plan, leaving=leaving)
+
+
+@router.post("/connections/{agent}/connect")
+def connect(request: Request, habitus: Opened, agent: str) -> HTMLResponse:
+    done = agents.connect(habitus, agents.OneAgent(agent=agent))
+    text = " ".join(part for part in (f"{done.title} is connected. Start it anew.", done.note) if part)
+    return _show_connections(request, habitus, Said(text=text))
+
+
+@router.post("/connections/{agent}/disconnect")
+def disconnect(request: Request, habitus: Opened, agent: str) -> HTMLResponse:
+    done = agents.disconnect(habitus, agents.OneAgent(agent=agent))
+    return _show_connections(request, habitus, Said(text=f"{done.title} is disconnected; its files are as they were."))
+
+
+@router.get("/team")
+def show_team(request: Request, habitus: Opened) -> HTMLResponse:
+    return _show_team(request, habitus)
+
+
+def _show_team(
+    request: Request, habitus: Habitus, said: Said | None = None, invited: InvitedUser | None = None
+) -> HTMLResponse:
+    found = users.list_users(habitus, Nothing())
+    return page(
+        request,
+        "team.html",
+        said=said,
+        members=found.users,
+        invited=invited,
+        roles=[role.value for role in Role],
+        needs_somebody_else=habitus.settings.review.somebody_else,
+        is_team=is_team(habitus),
+    )
+
+
+@router.post("/team/invite")
+def invite(
+    request: Request, habitus: Opened, name: Annotated[str, Form(max_length=100)], role: Annotated[Role, Form()]
+) -> HTMLResponse:
+    """Somebody new, or for one who is known another role and a new link."""
+    at = f"{request.url.scheme}://{request.headers['host']}"
+    made = users.add(habitus, users.Invitation(name=name.strip().lower(), role=role, at=at))
+    return _show_team(request, habitus, invited=made)
+
+
+@router.post("/team/{name}/remove")
+def remove(request: Request, habitus: Opened, name: str) -> HTMLResponse:
+    done = users.remove(habitus, users.OneUser(name=name))
+    return _show_team(request, habitus, Said(text=f"{done.removed} can no longer sign in."))
+
+
+@router.post("/team/somebody-else")
+def somebody_else(request: Request, habitus: Opened, on: Annotated[bool, Form()]) -> HTMLResponse:
+    """Whether nobody may approve what is their own."""
+    done = desks_of(request).put(habitus, SOMEBODY_ELSE, "true" if on else None)
+    text = "Somebody else must approve from now on." if on else "Everybody may approve what is their own."
+    return _show_team(request, habitus_of(request), Said(text=text, undo=done.undo))
+
+
+_STANDINGS = {
+    Standing.GRANTED: ("may have it", "good"),
+    Standing.NOT_SET: ("has no value yet", "warn"),
+    Standing.WAITING: ("waits for you", "warn"),
+    Standing.CHANGED: ("changed since", "warn"),
+    Standing.UNTRUSTED: ("not trusted yet", "warn"),
+}
+_OUTCOMES = {
+    OutcomeKind.OK: ("went well", "good"),
+    OutcomeKind.FAILED: ("failed", "bad"),
+    OutcomeKind.INFRA: ("could not run", "warn"),
+}
+
+
+@router.get("/secrets")
+def show_secrets(request: Request, habitus: Opened) -> HTMLResponse:
+    found = secrets.overview(habitus)
+    kept = [Line(name=one.name, text=f"For {', '.join(one.granted_to) or 'nobody yet'}") for one in found.secrets]
+    asked = [
+        Line(
+            name=one.secret,
+            text=f"{one.skill} asks for it",
+            note=f"In a terminal: {one.mend}" if one.mend else "",
+            href=f"/skills/{one.skill}",
+            mark=_STANDINGS[one.standing][0],
+            kind=_STANDINGS[one.standing][1],
+        )
+        for one in found.requests
+    ]
+    reached = [
+        Line(
+            name=one.what,
+            text=f"{one.skill} may reach it",
+            note=f"Granted by {one.granted_by}, {moment(one.granted_on)}",
+        )
+        for one in found.grants
+        if one.kind is GrantKind.HOST
+    ]
+    called = [_describe_call(one) for one in secrets.calls(habitus)]
+    lead = "Passwords and keys for skills that act on real accounts. No agent sees them, and neither does this page."
+    empty = "A secret is kept where Habitus runs, in a terminal, so that it never goes through a page."
+    below = (("What skills ask for", asked), ("What they may reach", reached), ("What was called", called))
+    return page(
+        request,
+        "secrets.html",
+        title="Secrets",
+        lead=lead,
+        rows=kept,
+        empty=empty,
+        command="habitus secrets set NAME",
+        sections=below,
+    )
+
+
+def _describe_call(call: Call) -> Line:
+    mark, kind = ("refused", "bad") if call.is_refused else _OUTCOMES[call.outcome.kind]
+    given = f", with {', '.join(call.secrets)}" if call.secrets else ""
+    return Line(
+        name=" ".join([call.skill, *call.arguments]),
+        text=f"{call.who}, {moment(call.when)}{given}",
+        note=call.outcome.reason,
+        mark=mark,
+        kind=kind,
+    )

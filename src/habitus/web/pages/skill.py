@@ -1,15 +1,21 @@
-"""One skill: read, edit, files, history, how it did, and whether a request would bring it up."""
+"""One skill: written new, read, edited as a draft in a form; its files, history, how it did, and whether a request
+would bring it up.
+"""
 
 from __future__ import annotations
 
+import inspect
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Form, Request
+from fastapi import APIRouter, Depends, Form, Request
 from fastapi.responses import HTMLResponse
 
 from habitus.app import Habitus
-from habitus.app.library import content, explaining, performance, trusting
+from habitus.app.growth import insights
+from habitus.app.library import content, explaining, trusting
 from habitus.app.library.browsing import rows_of, with_days
 from habitus.app.library.content import FileChange
 from habitus.app.library.undoing import of_written
@@ -18,20 +24,20 @@ from habitus.app.use_cases.improving import Improvements
 from habitus.app.use_cases.skills import OneSkill, file_of
 from habitus.app.use_cases.skills import show as show_skill
 from habitus.errors import Invalid, Stale
+from habitus.skills import names
+from habitus.skills.editable_fields import EDITABLE, Fields
 from habitus.skills.entries import ShownSkill
-from habitus.skills.model import Source, Stage
-from habitus.skills.powers import powers
+from habitus.skills.model import Skill, Source, Stage
 from habitus.skills.trees import MAIN_FILES
+from habitus.skills.trust import powers
 from habitus.tools.model import ToolStatus, asked_for
 from habitus.web import charts, words
 from habitus.web.api.asking import Opened
 from habitus.web.diffs import Compared, draw_diffs
 from habitus.web.pages import skills
-from habitus.web.pages.drafts import Drafted, draft_with
 from habitus.web.rendering import Said, markdown, page
 
 router = APIRouter(include_in_schema=False)
-
 _READABLE = 100_000  # characters of a file that is shown
 TABS = (
     ("read", "Read"),
@@ -127,7 +133,7 @@ def _of_tab(habitus: Habitus, shown: ShownSkill, tab: str, text: str, file: str)
         case "files":
             return {"file": file, "text": _text(habitus, shown, file) if file else None}
         case "fared":
-            found = performance.record_of(habitus, shown.item)
+            found = insights.record_of(habitus, shown.item)
             effects = charts.of_findings(found.findings)
             return {"charts": charts.of_uses(found), "findings": found.findings, "effects": effects}
         case "improve":
@@ -312,3 +318,63 @@ def away(request: Request, habitus: Opened, name: str) -> HTMLResponse:
     answer = skills.show_list(request, habitus, skills.filters_of(), said=said)
     answer.headers["HX-Push-Url"] = "/skills"
     return answer
+
+
+_STEPS = """1. Say what to look at first, and how to tell that this fits.
+2. Give the steps in order, with the decisions in them.
+3. Say how to check the result, and what to do when the check fails.
+"""
+
+
+@router.get("/new")
+def show_new(request: Request) -> HTMLResponse:
+    return page(request, "new.html", draft=Draft(body=_STEPS))
+
+
+@router.post("/new/write")
+def write(request: Request, habitus: Opened, draft: Drafted) -> HTMLResponse:
+    """Save it under a name made from its title."""
+    title = draft.texts["title"]
+    if not title:
+        raise Invalid("The skill has no title.", mend="Say in a few words what it is about.")
+    name = names.unique_name(names.slugify(title), habitus.skills.is_taken)
+    made = writing.new(habitus, writing.SkillDraft(name=name, body=draft.body, **draft.given_fields))
+    answer = shown_page(request, habitus, made.name, said=Said(text="Saved.", undo=made.undo))
+    answer.headers["HX-Push-Url"] = f"/skills/{made.name}"
+    return answer
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Draft:
+    """The texts that stand in the form, by the names of their fields, and the steps."""
+
+    texts: Mapping[str, str] = field(default_factory=dict)
+    body: str = ""
+
+    @property
+    def given_fields(self) -> dict[str, Any]:
+        """Its fields as an input takes them."""
+        return dict(Fields(**self.texts).values)
+
+
+def draft_with(skill: Skill | None) -> Draft:
+    """The form as it begins; None is a skill that can't be read."""
+    return (
+        Draft() if skill is None else Draft(texts={each.name: each.text(skill) for each in EDITABLE}, body=skill.body)
+    )
+
+
+def _read_form(body: Annotated[str, Form()] = "", **texts: str) -> Draft:
+    """As it was sent; browsers end lines in their own way."""
+    return Draft(texts={name: text.strip() for name, text in texts.items()}, body=body.replace("\r\n", "\n"))
+
+
+_read_form.__dict__["__signature__"] = inspect.Signature(
+    [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default="", annotation=Annotated[str, Form(max_length=most)]
+        )
+        for name, most in {"body": None, **{each.name: each.longest for each in EDITABLE}}.items()
+    ]
+)
+Drafted = Annotated[Draft, Depends(_read_form)]

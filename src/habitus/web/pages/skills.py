@@ -1,20 +1,26 @@
-"""Skills as a table and as a map: search, filters, order, switches, and what is done to several at once."""
+"""Skills as a table and as a map: search, filters, order, switches, and what is done to several at once; and trying
+what one can do by itself: its tested tool and its recipes, run by hand.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Form, Request
 from fastapi.responses import HTMLResponse
 
+from habitus.app.conversations.running_code import check_tool, run_tool
+from habitus.app.library import recipes
 from habitus.app.library.browsing import Order, browse
 from habitus.app.library.skill_map import map_skills
 from habitus.app.use_cases import writing
 from habitus.app.use_cases.skills import SkillList
+from habitus.errors import Invalid
 from habitus.skills.model import Source, Stage, State
 from habitus.web import charts
 from habitus.web.api.asking import Opened
@@ -22,7 +28,6 @@ from habitus.web.rendering import Said, fragment, page
 from habitus.web.words import count_of
 
 router = APIRouter(include_in_schema=False)
-
 _PAGE = 50
 _FILTERS = ("q", "tag", "source", "stage", "state")
 
@@ -128,3 +133,37 @@ def _done_to(habitus: Opened, act: str, names: list[str]) -> Said:
         return Said(text=f"Put away: {count_of(len(gone.skills), 'skill')}.", undo=gone.undo)
     done = writing.switch(habitus, names, on=act == "on")
     return Said(text=f"Switched {'on' if act == 'on' else 'off'}: {count_of(len(names), 'skill')}.", undo=done.undo)
+
+
+Given = Annotated[str, Form(max_length=200_000)]
+
+
+@router.post("/skills/{name}/run")
+def run(habitus: Opened, name: str, payload: Given = "{}") -> HTMLResponse:
+    """Call its tool; that counts as any other use."""
+    ran = run_tool(habitus, name, payload)
+    printed = "\n".join(text for text in (ran.stdout, ran.stderr) if text.strip())
+    return fragment("ran.html", outcome=ran.outcome, printed=printed, notice=ran.notice)
+
+
+@router.post("/skills/{name}/test")
+def test(habitus: Opened, name: str) -> HTMLResponse:
+    """Run the tests that it passed before once more."""
+    return fragment("tested.html", report=check_tool(habitus, name))
+
+
+@router.post("/skills/{name}/recipes/{recipe}")
+def run_recipe(habitus: Opened, name: str, recipe: str, payload: Given = "{}") -> HTMLResponse:
+    """Run one, in a turn of its own that is written down."""
+    result = recipes.run(habitus.recipes, habitus.turn, recipe, _object(payload))
+    return fragment("ran.html", outcome=result.outcome, printed=result.content, notice="")
+
+
+def _object(payload: str) -> dict[str, Any]:
+    try:
+        given = json.loads(payload or "{}")
+    except (ValueError, RecursionError):
+        given = None
+    if not isinstance(given, dict):
+        raise Invalid("What it is given is not JSON.", mend='Write it like {"name": "value"}.')
+    return given

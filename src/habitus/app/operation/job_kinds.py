@@ -15,7 +15,7 @@ from typing import Any
 from habitus import sql
 from habitus.agent.background import LoopThread
 from habitus.app import home_directory
-from habitus.app.growth import curating, dreaming, improvable, improving, studying
+from habitus.app.growth import curating, dreaming, improving, rollouts, studying
 from habitus.app.growth.mining import Mining
 from habitus.app.home import Home
 from habitus.app.library import updating
@@ -249,14 +249,14 @@ class Improve(_Kind):
         return {"skill": Path(paths[0]).name}
 
     def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
-        names = [given["skill"]] if given.get("skill") else improvable.skills_with_tasks(self._home)
+        names = [given["skill"]] if given.get("skill") else rollouts.skills_with_tasks(self._home)
         rest = {key: value for key, value in given.items() if key != "user"}
         return [{**rest, "skill": name} for name in names]
 
     def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
         wish = {name: value for name, value in part.items() if name != "is_scheduled"}
         done = improving.improve(
-            self._home, improvable.Wish(**wish), run=key, is_scheduled=part.get("is_scheduled", False)
+            self._home, rollouts.Wish(**wish), run=key, is_scheduled=part.get("is_scheduled", False)
         )
         result: dict[str, Any] = plain(self._loop.wait(done))
         return result

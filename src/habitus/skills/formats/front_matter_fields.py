@@ -10,7 +10,7 @@ from typing import Any
 
 from habitus.plain_data import MAX_DEPTH, height
 from habitus.skills import names
-from habitus.skills.fields import EDITABLE, NAMES
+from habitus.skills.editable_fields import EDITABLE, NAMES
 from habitus.skills.formats.frontmatter import Fields
 from habitus.skills.model import PLAIN_MANIFEST, Diagnostic, Manifest, Severity, Skill, Source
 

@@ -1,5 +1,6 @@
-"""Operation as the doctor sees it: the shared database, what waits on disk, jobs, hooks, vault, command lines
-and telemetry."""
+"""Operation as the doctor sees it, one line a check: the shared database, what waits on disk, jobs, hooks, vault,
+command lines and versions.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -18,7 +21,6 @@ from habitus.app.conversations import secrets
 from habitus.app.conversations.command_lines import CommandLines
 from habitus.app.home import AWAY, Home
 from habitus.app.operation import backing_up
-from habitus.app.operation.check_state import Check, CheckState
 from habitus.app.sharing.availability import silence
 from habitus.errors import StorageFailed, UserError
 from habitus.hosts.hook import SOCKET, SPOOL
@@ -148,3 +150,20 @@ def _telemetry() -> Check:
         return Check(name="telemetry", state=CheckState.OK, detail=f"sent to what {tracing.ENDPOINT} names")
     detail = f"{tracing.ENDPOINT} is set, and nothing can be sent."
     return Check(name="telemetry", state=CheckState.MISSING, detail=detail, mend=extras.how("opentelemetry.sdk"))
+
+
+class CheckState(StrEnum):
+    OK = "ok"
+    PAUSED = "paused"
+    MISSING = "missing"  # optional
+    BROKEN = "broken"  # in use
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """One line of the doctor's report."""
+
+    name: str
+    state: CheckState
+    detail: str
+    mend: str = ""

@@ -1,0 +1,303 @@
+"""Tools for code: `scratchpad`, a stateful Python of one's own, cell by cell, in the sandbox; and tools that make
+tools of programs, if they pass their test, and look after them: list, test, retire, restore.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar, assert_never
+
+from pydantic import Field
+
+from habitus.agent.background import in_thread
+from habitus.agent.stream import Consent, Question
+from habitus.agent.tools.registry import Arguments, Running, Tool, explain_absence, json_result
+from habitus.agent.tools.writing_skills import Changes
+from habitus.agent.view import sandbox_services
+from habitus.errors import Refused, ToolFailed
+from habitus.events import OK, Event, EventKind, Outcome, ToolResult, event, failed
+from habitus.sandbox.child import Services
+from habitus.sandbox.model import Cell
+from habitus.sandbox.scratchpads import CellObserver, Scratchpads
+from habitus.skills import names
+from habitus.skills.model import Author
+from habitus.text import block, one_line
+from habitus.tools.model import CodeTool
+from habitus.tools.tools import Tools
+
+
+class Scratchpad(Arguments):
+    action: Literal["exec", "view", "dump", "reset", "remove", "install"] = Field(
+        description="exec runs code; view shows the cells so far; dump gives them as one document; reset forgets the "
+        "variables; remove forgets everything; install adds packages."
+    )
+    name: str = Field(default="main", description="Which scratchpad. Each is a separate process: stay with one.")
+    code: str | None = Field(default=None, description="For exec: the Python code of one cell.")
+    one_line_description: str | None = Field(default=None, description="For exec: what the cell should do, in a line.")
+    estimated_execution_time_seconds: float | None = Field(
+        default=None, ge=0, description="For exec: how long it should take, if more than some seconds."
+    )
+    packages: list[str] | None = Field(default=None, description="For install: the packages.")
+
+
+DESCRIPTION = (
+    "Run Python in a scratchpad: variables, imports and files stay from cell to cell. Print what you want to see. "
+    "Say in one_line_description what the cell should do. Report long work with progress('…')."
+)
+
+
+def scratchpad(
+    pads: Scratchpads,
+    observers: Sequence[CellObserver] = (),
+    lessons: Sequence[str] = (),
+    readable: Sequence[Path] = (),
+) -> Tool:
+    """`lessons` are what earlier cells taught, `readable` the person's folders that cells may read; both stand in the
+    description, fixed for the session."""
+
+    async def run(given: Scratchpad, running: Running) -> ToolResult:
+        match given.action:
+            case "exec":
+                return await _exec(pads, observers, given, running)
+            case "view":
+                return ToolResult(content=_view(pads.view(given.name)))
+            case "dump":
+                return ToolResult(content=block(pads.dump(given.name)))
+            case "reset":
+                await pads.reset(given.name)
+                running.observe(_event(EventKind.SCRATCHPAD_RESET, running, name=given.name, reason="asked"))
+                return ToolResult(content=f"Scratchpad '{given.name}' is empty again.")
+            case "remove":
+                await pads.remove(given.name)
+                return ToolResult(content=f"Scratchpad '{given.name}' is gone.")
+            case "install":
+                if not given.packages:
+                    raise ToolFailed("Name the packages to install in 'packages'.")
+                return ToolResult(content=await pads.install(given.name, given.packages))
+
+    named = ", ".join(one_line(str(path)) for path in readable)
+    folders = f"\n\nCells may read, not write, what the person has in: {named}." if named else ""
+    learned = (
+        "\n".join(["\n\nWhat earlier cells taught:", *(f"- {one_line(lesson)}" for lesson in lessons)])
+        if lessons
+        else ""
+    )
+    return Tool(
+        name="scratchpad",
+        description=DESCRIPTION + folders + learned,
+        arguments=Scratchpad,
+        run=run,
+        takes_away=True,
+    )
+
+
+async def _exec(
+    pads: Scratchpads, observers: Sequence[CellObserver], given: Scratchpad, running: Running
+) -> ToolResult:
+    code = given.code or ""
+    if not code.strip():
+        running.observe(_event(EventKind.SCRATCHPAD_EMPTY_CODE, running, name=given.name))
+        raise ToolFailed(
+            "The cell is empty: the code did not arrive, which happens when it is very long. Send smaller cells."
+        )
+    described = given.one_line_description or ""
+    running.observe(
+        _event(
+            EventKind.SCRATCHPAD_CALL,
+            running,
+            name=given.name,
+            code_len=len(code),
+            one_line_description=described,
+        )
+    )
+    cell = await pads.exec(
+        given.name,
+        code,
+        description=described,
+        estimated_s=given.estimated_execution_time_seconds,
+        observers=observers,
+        watch=_lines(running),
+    )
+    running.observe(_what_came_of_it(given.name, cell, running))
+    return ToolResult(content=_show_cell(cell), outcome=_outcome(cell), made=cell.made)
+
+
+def _what_came_of_it(name: str, cell: Cell, running: Running) -> Event:
+    if cell.stopped:
+        return _event(EventKind.SCRATCHPAD_KILLED, running, name=name, reason=cell.error or "")
+    return _event(
+        EventKind.SCRATCHPAD_RESULT,
+        running,
+        name=name,
+        success=cell.error is None,
+        stdout_len=len(cell.stdout),
+        error=cell.error or "",
+    )
+
+
+def _outcome(cell: Cell) -> Outcome:
+    if cell.error is None or not cell.outcome.is_ok:
+        return cell.outcome
+    return failed(cell.error.strip().splitlines()[-1][:500])
+
+
+def _event(kind: EventKind, running: Running, **detail: object) -> Event:
+    return event(kind, detail, round_idx=running.round_idx)
+
+
+def _lines(running: Running) -> Callable[[str], None]:
+    """Tell the last line of what is printed."""
+    stream = running.redactor.stream()
+
+    def watch(text: str) -> None:
+        lines = [line for line in stream.feed(text).splitlines() if line.strip()]
+        if lines:
+            running.progress(lines[-1][:200])
+
+    return watch
+
+
+def _show_cell(cell: Cell) -> str:
+    parts = []
+    if cell.stdout.strip():
+        parts.append(block(cell.stdout.rstrip()))
+    if cell.stderr.strip():
+        parts.append(f"[stderr]\n{block(cell.stderr.rstrip())}")
+    if cell.error:
+        parts.append(f"[error]\n{block(cell.error.rstrip())}")
+    parts += [f"[progress] {one_line(line)}" for line in cell.progress]
+    parts += [f"[log] {one_line(line)}" for line in cell.logs]
+    parts += [f"[made] The person is shown {one_line(path)}" for path in cell.made]
+    return "\n\n".join(parts) or "(The cell ran and printed nothing.)"
+
+
+def _view(cells: Sequence[Cell]) -> str:
+    if not cells:
+        return "No cell has run."
+    return "\n\n".join(
+        f"# Cell {number}: {one_line(cell.description)}\n{_show_cell(cell)}" for number, cell in enumerate(cells, 1)
+    )
+
+
+T = TypeVar("T")
+
+
+def making_tools(tools: Tools, changes: Changes) -> list[Tool]:
+    return [create_tool(tools, changes), manage_skills(tools, changes)]
+
+
+class CreateTool(Arguments):
+    name: str = Field(description="A short unique name in lowercase with hyphens or underscores.")
+    description: str = Field(description="What it does and when to call it.")
+    parameters_schema: dict[str, Any] = Field(description="JSON Schema (type object) of its arguments.")
+    python_code: str = Field(
+        description="A whole Python program: reads its arguments as JSON from sys.argv[1], prints its result."
+    )
+    test_payload: dict[str, Any] = Field(description="Arguments to test it with; they must satisfy the schema.")
+    dependencies: list[str] | None = Field(default=None, description="Packages it needs beside the standard library.")
+
+
+def create_tool(tools: Tools, changes: Changes) -> Tool:
+    async def run(given: CreateTool, running: Running) -> ToolResult:
+        name = names.callable_name(names.check_name(given.name))
+        running.progress("testing it in the sandbox")
+        made = await tools.create(
+            given.name,
+            given.description,
+            given.parameters_schema,
+            given.python_code,
+            given.test_payload,
+            changes.agent("the agent wrote a tool"),
+            dependencies=tuple(given.dependencies or ()),
+            conversation=changes.conversation,
+            services=sandbox_services(changes.view),
+        )
+        await in_thread(changes.view.look)
+        told: dict[str, object] = {"name": name, "next": f"call {name} by its name"}
+        if made.proposal is not None and not await _let_in(changes, made.proposal, name, given.python_code):
+            told |= {"status": "proposed", "proposal": made.proposal}
+        return json_result(told)
+
+    return Tool(
+        name="create_tool",
+        description="Make a Python program a tool that you can call by name from now on. It is run in a sandbox with "
+        "the test payload first and is refused, with the reason, if it fails or prints nothing.",
+        arguments=CreateTool,
+        run=run,
+        keeps=True,
+    )
+
+
+async def _let_in(changes: Changes, proposal: int, name: str, code: str) -> bool:
+    """Whether the person who is there lets the tested code in at once."""
+    answer = await changes.ask(Question(text=f"'{name}' passed its test. Keep it as a tool?", detail=code))
+    match answer:
+        case Consent.YES | Consent.ALWAYS:
+            await in_thread(lambda: changes.note_change(changes.review.approve(proposal, changes.person)))
+            return True
+        case Consent.NO:
+            await in_thread(lambda: _turn_down(changes, proposal))
+            raise Refused("The person does not want it as a tool.", mend="Go on without it.")
+        case Consent.LATER:
+            return False
+        case never:
+            assert_never(never)
+
+
+def _turn_down(changes: Changes, proposal: int) -> None:
+    """The agent hears of it at once, so it need not be told again."""
+    changes.review.reject(proposal, changes.person, "turned down in the conversation")
+    changes.review.note_told([proposal])
+
+
+class ManageSkills(Arguments):
+    action: Literal["list", "test", "retire", "restore"] = Field(
+        description="list the tools; test one with its kept cases; retire one to the archive; restore one from there."
+    )
+    name: str | None = Field(default=None, description="Which tool; not for list.")
+
+
+def manage_skills(tools: Tools, changes: Changes) -> Tool:
+    async def run(given: ManageSkills, running: Running) -> ToolResult:
+        if given.action == "list":
+            there, left = await in_thread(tools.all), await in_thread(tools.list_retired)
+            retired = [{"name": names.callable_name(t.name), "status": "retired", "reason": t.reason} for t in left]
+            return json_result({"tools": [*map(_line, there), *retired]})
+        if not given.name:
+            raise ToolFailed(f"Say which tool to {given.action} in 'name'.")
+        match given.action:
+            case "test":
+                return await _test(tools, given.name, sandbox_services(changes.view))
+            case "retire":
+                gone = await _do_if_confirmed(changes, tools.retire, given.name, f"Retire the tool '{given.name}'?")
+                return json_result({"name": gone.name, "retired": True})
+            case "restore":
+                back = await _do_if_confirmed(changes, tools.restore, given.name, f"Restore the tool '{given.name}'?")
+                return json_result({"name": back.name, "status": back.status.value})
+
+    return Tool(
+        name="manage_skills",
+        description="Look after the tools that were made from code: list them with their state, test one, retire one "
+        "that no longer works, restore one.",
+        arguments=ManageSkills,
+        run=run,
+        takes_away=True,
+    )
+
+
+def _line(tool: CodeTool) -> dict[str, object]:
+    reason = explain_absence(tool.reason)
+    return {"name": tool.callable_name, "status": tool.status.value, "reason": reason, "does": tool.description}
+
+
+async def _test(tools: Tools, name: str, services: Services) -> ToolResult:
+    report = await tools.test(name, services=services)
+    outcome = OK if report.passed else failed(f"{len(report.failed_cases)} of {len(report.results)} cases failed")
+    return json_result({"name": name, "passed": report.passed, "cases": len(report.results)}, outcome)
+
+
+async def _do_if_confirmed(changes: Changes, do: Callable[[str, Author], T], name: str, question: str) -> T:
+    if await changes.ask(Question(text=question)) is not Consent.YES:
+        raise Refused("Only a person can do that, and none said yes.", mend="Say what you would change, and why.")
+    return await in_thread(lambda: changes.note_change(do(name, changes.person)))

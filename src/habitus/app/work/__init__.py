@@ -1,1 +1,0 @@
-"""Jobs over the use cases: their kinds, their schedules, and the worker."""
