@@ -80,14 +80,6 @@ def count_up(connection: sa.Connection, name: str, count: int = 1) -> int:
     return int(connection.execute(query).scalar_one())
 
 
-def has_more_than_steps(engine: sa.Engine) -> bool:
-    """Whether a database knows of a skill with another stage, in any layer."""
-    states_it = skills.c.summary.contains('"stages":')  # left out where it is the usual one
-    query = sa.select(skills.c.id).where(skills.c.archived_on.is_(None), states_it).limit(1)
-    with sql.reading(engine) as connection:
-        return connection.execute(query).first() is not None
-
-
 _GENERATION = "skill_generation"
 _NEWEST = sa.select(sequences.c.value).where(sequences.c.name == _GENERATION)
 _COLUMNS = tuple(skills.c[field.name] for field in fields(Row))

@@ -16,7 +16,7 @@ import habitus as package
 from habitus import sql
 from habitus.app.home import refuse_unless_admin
 from habitus.skills.layers import AGENTS, OWN, PROMPT, USER, Layer, project_places
-from habitus.skills.ledger import has_more_than_steps, newest_generation
+from habitus.skills.ledger import newest_generation
 from habitus.skills.library import Library
 from habitus.skills.model import Source
 from habitus.skills.outside import OutsideContent
@@ -24,6 +24,7 @@ from habitus.skills.stores.files import DirectoryShelf
 from habitus.skills.stores.recording import Inspect
 from habitus.skills.stores.sql import SqlShelf
 from habitus.skills.stores.versioned import SkillStore
+from habitus.skills.tables import skills
 from habitus.sql.notifications import Topic, news_of
 
 if TYPE_CHECKING:
@@ -54,7 +55,15 @@ def open_library(home: Home, *, only: str = "") -> Library:
 
 def may_have_tools(shared: sa.Engine, local: sa.Engine) -> bool:
     """Whether any skill is known to have code or recipes; it costs no look at the library."""
-    return any(map(has_more_than_steps, dict.fromkeys((local, shared))))
+    return any(map(_has_more_than_steps, dict.fromkeys((local, shared))))
+
+
+def _has_more_than_steps(engine: sa.Engine) -> bool:
+    """Whether a database knows of a skill with another stage, in any layer."""
+    states_it = skills.c.summary.contains('"stages":')  # left out where it is the usual one
+    query = sa.select(skills.c.id).where(skills.c.archived_on.is_(None), states_it).limit(1)
+    with sql.reading(engine) as connection:
+        return connection.execute(query).first() is not None
 
 
 def revision(home: Home) -> Hashable:
