@@ -19,9 +19,8 @@ from sqlalchemy.exc import OperationalError
 
 from habitus.errors import Refused
 from habitus.files import Tree, file_of, tree_hash
-from habitus.sandbox.credentials.calling import LIMITS, Caller
+from habitus.sandbox.credentials.calling import LIMITS, Caller, Proxy
 from habitus.sandbox.credentials.grants import Call, CommandLine, Granted
-from habitus.sandbox.credentials.proxy import Proxy
 from habitus.sandbox.files import Given
 from habitus.sandbox.isolation import given_at
 from habitus.sandbox.machine import Machine, base_python

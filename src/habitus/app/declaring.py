@@ -27,7 +27,7 @@ Done = TypeVar("Done")
 
 # One module a group. A group is imported when one of its commands is called, or when a server is started.
 GROUPS = (
-    *("agents", "identity", "improving", "insights", "jobs", "lessons", "overview", "pausing"),
+    *("agents", "identity", "improving", "jobs", "lessons", "overview", "pausing"),
     *("review", "sessions", "skills", "tasks", "users", "writing"),
 )
 

@@ -12,7 +12,6 @@ from starlette.types import ASGIApp
 from habitus.web.api import declared, requests, sessions, skills
 from habitus.web.api import jobs as jobs_api
 from habitus.web.api import settings as settings_api
-from habitus.web.api import trying as trying_api
 from habitus.web.desks import Desks, Rereading
 from habitus.web.pages import (
     activity,
@@ -57,7 +56,7 @@ def doors() -> FastAPI:
         redoc_url=None,
     )
     rest = APIRouter(prefix="/api/v1", responses=DESCRIBED)
-    for part in (requests, skills, sessions, jobs_api, settings_api, trying_api):
+    for part in (requests, skills, sessions, jobs_api, settings_api):
         rest.include_router(part.router)
     rest.include_router(declared.router())
     app.include_router(rest)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.skills.formats import frontmatter, in_place
+from habitus.skills.formats import frontmatter
 from tests.skills.formats.strategies import texts
 
 HAND_WRITTEN = """\
@@ -32,11 +32,11 @@ custom: {x: 1}  # unknown to us
 """
 
 
-def _changed(front: str, changes: in_place.Changes) -> str:
-    return in_place.change(front, changes, "SKILL.md")
+def _changed(front: str, changes: frontmatter.Changes) -> str:
+    return frontmatter.change(front, changes, "SKILL.md")
 
 
-def _difference(changes: in_place.Changes, front: str = HAND_WRITTEN) -> list[str]:
+def _difference(changes: frontmatter.Changes, front: str = HAND_WRITTEN) -> list[str]:
     """The lines that a change takes away and puts in."""
     lines = difflib.ndiff(front.splitlines(), _changed(front, changes).splitlines())
     return [line for line in lines if line[0] in "+-"]
@@ -88,7 +88,7 @@ def test_a_nested_block_is_made_where_there_is_none() -> None:
         ('{a: "x: y", metadata: {a: b}}\n', {"metadata": {"a": None}}, ""),
     ],
 )  # fmt: skip
-def test_what_lines_cannot_do_is_done_all_the_same(front: str, changes: in_place.Changes, kept: str) -> None:
+def test_what_lines_cannot_do_is_done_all_the_same(front: str, changes: frontmatter.Changes, kept: str) -> None:
     wanted = frontmatter.read(front, "SKILL.md")[0]
     for key, value in changes.items():
         if isinstance(value, str):

@@ -19,7 +19,7 @@ from habitus.errors import NotFound, Refused
 from habitus.files import content_of, tree_hash, write_whole
 from habitus.journal.model import Origin, origin_of
 from habitus.sandbox.child import Services
-from habitus.sandbox.credentials.calling import COMMAND, Answer, Caller
+from habitus.sandbox.credentials.calling import COMMAND, Answer, Caller, Proxy
 from habitus.sandbox.credentials.grants import (
     EVERYBODY,
     CommandLine,
@@ -30,7 +30,6 @@ from habitus.sandbox.credentials.grants import (
     read_env,
     resolve,
 )
-from habitus.sandbox.credentials.proxy import Proxy
 from habitus.sandbox.files import COMMANDS, Given, harmless
 from habitus.skills import lifecycle, names
 from habitus.skills.copies import SkillFiles

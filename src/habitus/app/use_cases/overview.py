@@ -1,4 +1,6 @@
-"""The overview that people begin with, and finding anything by a few words."""
+"""The overview that people begin with, finding anything by a few words, and insights: what is known of the whole
+library, for whoever keeps it in order.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 from habitus.app.conversations import models
 from habitus.app.conversations.past_sessions import past_sessions
 from habitus.app.declaring import Nothing, argument, limit_option, use_case
+from habitus.app.growth import insights
+from habitus.app.growth.insights import Confusion, MenuCost, SkillEffect, TriedCandidate, UnusedSkill
 from habitus.app.home import Home
 from habitus.app.library.browsing import DAYS
 from habitus.app.library.skill_map import Cluster, map_skills
@@ -244,3 +248,24 @@ def find(home: Home, wanted: Words) -> FoundThings:
 def _has_all(words: Iterable[str], text: str) -> bool:
     lowered = text.lower()
     return all(word in lowered for word in words)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Insights:
+    effects: Sequence[SkillEffect]  # the most helpful first
+    menu: MenuCost
+    unused: Sequence[UnusedSkill]
+    confusion: Confusion
+    improvements: Sequence[TriedCandidate]
+
+
+@use_case("", route="GET /insights", who=Role.VIEWER, example=Nothing())
+def show(home: Home, wanted: Nothing) -> Insights:
+    """What helps over time, what the menu costs, what is never used, what is confused, and what was tried."""
+    return Insights(
+        effects=insights.effects(home),
+        menu=insights.menu_cost(home),
+        unused=insights.unused_skills(home),
+        confusion=insights.confusion(home),
+        improvements=insights.tried_candidates(home),
+    )

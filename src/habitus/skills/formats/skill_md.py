@@ -18,7 +18,7 @@ from habitus.errors import Invalid
 from habitus.plain_data import MAX_DEPTH, height
 from habitus.skills import names
 from habitus.skills.editable_fields import EDITABLE
-from habitus.skills.formats import frontmatter, in_place
+from habitus.skills.formats import frontmatter
 from habitus.skills.formats.front_matter_fields import (
     MANIFEST_FIELDS,
     MAX_BYTES,
@@ -80,7 +80,7 @@ def update(content: bytes, skill: Skill, *, file: str = "SKILL.md", is_checked: 
         parts = parts.with_body(body)
     changes = _changes(before, skill, frontmatter.read(front, file)[0])
     if changes:
-        parts = parts.with_front(in_place.change(front, changes, file))
+        parts = parts.with_front(frontmatter.change(front, changes, file))
     return _encode_file(parts, is_checked=is_checked)
 
 
@@ -100,7 +100,7 @@ def rename(content: bytes, name: str, *, file: str = "SKILL.md") -> bytes:
     found = parse(name, content, file=file).skill
     if parts.front is None and found is not None:
         return render(found, is_checked=False)
-    front = in_place.change(frontmatter.plain_newlines(parts.front or ""), {"name": name}, file)
+    front = frontmatter.change(frontmatter.plain_newlines(parts.front or ""), {"name": name}, file)
     return parts.with_front(front).join().encode()
 
 
