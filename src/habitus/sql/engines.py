@@ -87,8 +87,19 @@ def _postgresql_engine(url: sa.URL, workspace: str, connections: int) -> sa.Engi
         raise StorageFailed("The PostgreSQL driver is not installed.", mend=extras.how("psycopg")) from None
     make_impatient(engine, how_patient.get)
     sa.event.listen(engine, "begin", _begin_postgresql)
+    sa.event.listen(engine, "do_execute", _do_steps)
     _ping_after_rest(engine)
     return engine
+
+
+def _do_steps(cursor: Any, statement: str, parameters: object, context: object) -> bool:
+    """Send several statements together, and leave the cursor at what the last of them says; whether there are."""
+    if not statement.startswith("BEGIN; "):
+        return False
+    cursor.execute(statement, prepare=False)
+    while cursor.nextset():
+        pass
+    return True
 
 
 def _ping_after_rest(engine: sa.Engine) -> None:
@@ -138,23 +149,30 @@ def _begin_postgresql(connection: sa.Connection) -> None:
     done as an admin. And look whether the schema is still ours to use, which holds until the end of what writes.
 
     The workspace is said with it, for this transaction alone: a pooler may give the next one another connection.
+    All of it goes to the server at once: it is asked before every read, and a round trip costs as much as the read.
     """
-    options = connection.get_execution_options()
-    told = {"user": options.get("habitus_user", ""), "role": options.get("habitus_role", "admin")}
-    statement = "SELECT set_config('habitus.user', %(user)s, true), set_config('habitus.role', %(role)s, true)"
-    if workspace := workspace_of(connection.engine):
-        statement += ", set_config('search_path', %(path)s, true)"
-        told["path"] = f'"{workspace}"'
+    options, workspace = connection.get_execution_options(), workspace_of(connection.engine)
+    told = {"habitus.user": options.get("habitus_user", ""), "habitus.role": options.get("habitus_role", "admin")}
+    if workspace:
+        told["search_path"] = f'"{workspace}"'
+    asked = [f"set_config('{name}', {_literal(value)}, true)" for name, value in told.items()]
+    steps = [] if options.get("isolation_level") == "AUTOCOMMIT" else ["BEGIN"]
     if options.get("habitus_writing"):
-        bounded = f"SELECT set_config('lock_timeout', '{int(how_patient.get() * 1000)}', true)"
         shared = f", pg_advisory_xact_lock_shared({MIGRATING})" if "habitus_schema" in options else ""
-        connection.exec_driver_sql(bounded + shared)
-    if "habitus_schema" not in options:
-        connection.exec_driver_sql(statement, told)
-        return
-    table = f'"{workspace}".{COMPATIBILITY}' if workspace else COMPATIBILITY
-    statement += f", (SELECT MAX(oldest_reader) FROM {table})"
-    refuse_if_newer(connection, connection.exec_driver_sql(statement, told).one()[-1])
+        steps.append(f"SELECT set_config('lock_timeout', '{int(how_patient.get() * 1000)}', true){shared}")
+    if "habitus_schema" in options:
+        table = f'"{workspace}".{COMPATIBILITY}' if workspace else COMPATIBILITY
+        asked.append(f"(SELECT MAX(oldest_reader) FROM {table})")
+    steps.append(f"SELECT {', '.join(asked)}")
+    oldest = connection.exec_driver_sql("; ".join(steps)).one()[-1]
+    if "habitus_schema" in options:
+        refuse_if_newer(connection, oldest)
+
+
+def _literal(text: str) -> str:
+    """As a server reads it whatever it thinks of backslashes."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"E'{escaped}'"
 
 
 def create_all_in_memory() -> sa.Engine:

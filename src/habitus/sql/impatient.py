@@ -30,7 +30,7 @@ def make_impatient(engine: sa.Engine, patience: Callable[[], float]) -> None:
                 raise psycopg.OperationalError(said) from None
 
     def connect(dialect: object, record: object, given: list[Any], more: dict[str, Any]) -> psycopg.Connection[Any]:
-        return Impatient.connect(*given, **more)
+        return Impatient.connect(*given, **{"autocommit": True} | more)  # a transaction says itself that it begins
 
     sa.event.listen(engine, "do_connect", connect)
 
