@@ -60,6 +60,13 @@ class Desks:
                 self._opened[person] = self.own.as_user(person.name, is_admin=person.role is Role.ADMIN)
             return self._opened[person]
 
+    def at_hand(self, person: Person | None) -> Habitus | None:
+        """The same where it is open, and nobody has to wait: for a lock, or for word whether the database is there."""
+        is_asked = self._copy is None and time.monotonic() - self._asked_at < _ASKED_EVERY_S
+        if not is_asked and self.own.shared.dialect.name == "postgresql":
+            return None
+        return self.own if person is None else self._opened.get(person)
+
     def copy_while_away(self, *, is_away: bool = False) -> Desks | None:
         """Desks on the copy that this host has of its database, while that is away; it is asked once a second."""
         with self._lock:
@@ -147,6 +154,12 @@ def habitus_of(request: Request) -> Habitus:
         request.state.as_of = copy.as_of
         return copy.of(request.state.person)
     return desks.of(request.state.person)
+
+
+async def open_habitus(request: Request) -> Habitus:
+    """The same for whoever stands on the event loop: in a thread only where somebody may have to wait."""
+    open_already = desks_of(request).at_hand(request.state.person)
+    return await in_thread(lambda: habitus_of(request)) if open_already is None else open_already
 
 
 def talks_of(request: Request) -> Talks:

@@ -23,11 +23,11 @@ from habitus.skills.listing import Listed
 from habitus.skills.model import Author, Counters, Summary
 from habitus.tasks.model import Task
 from habitus.text import encodable_value
-from habitus.web.desks import habitus_of, talks_of
+from habitus.web.desks import open_habitus, talks_of
 from habitus.web.problems import PreconditionRequired
 
 Json = dict[str, Any]
-Opened = Annotated[Habitus, Depends(habitus_of)]
+Opened = Annotated[Habitus, Depends(open_habitus)]
 Talking = Annotated[Talks, Depends(talks_of)]
 Limit = Annotated[int, Query(ge=1, le=500, description="How many at most.")]
 After = Annotated[str, Query(description="What 'next' of the page before said.")]

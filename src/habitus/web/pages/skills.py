@@ -32,6 +32,11 @@ _PAGE = 50
 _FILTERS = ("q", "tag", "source", "stage", "state")
 
 
+async def chosen_filters(q: str = "", tag: str = "", source: str = "", stage: str = "", state: str = "") -> SkillList:
+    """A coroutine, so that no thread is taken for it."""
+    return filters_of(q, tag, source, stage, state)
+
+
 def filters_of(q: str = "", tag: str = "", source: str = "", stage: str = "", state: str = "") -> SkillList:
     """The filters of an address; one that nobody knows counts as none."""
     return SkillList(
@@ -43,7 +48,7 @@ def filters_of(q: str = "", tag: str = "", source: str = "", stage: str = "", st
     )
 
 
-Chosen = Annotated[SkillList, Depends(filters_of)]
+Chosen = Annotated[SkillList, Depends(chosen_filters)]
 
 
 @router.get("/skills")
