@@ -27,6 +27,7 @@ from tests.hurried import wait_for_no_disk
 from tests.one_connection import (
     forget_connections,
     no_model_in_a_transaction,
+    no_waiting_in_a_transaction,
     one_connection_each,
     refuse_in_transaction,
 )
@@ -48,6 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
     wait_for_no_disk()
     one_connection_each()
     no_model_in_a_transaction()
+    no_waiting_in_a_transaction()
     if getattr(config.option, "numprocesses", None):
         # One forked command for all workers, begun while they collect.
         stack = contextlib.ExitStack()

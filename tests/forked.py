@@ -38,7 +38,7 @@ from habitus.errors import NotInstalled
 from tests.compiled import share_compiled_statements
 from tests.homes import furnish
 from tests.hurried import wait_for_no_disk
-from tests.one_connection import no_model_in_a_transaction, one_connection_each
+from tests.one_connection import no_model_in_a_transaction, no_waiting_in_a_transaction, one_connection_each
 
 _PROJECT = Path(__file__).parents[1]
 
@@ -142,6 +142,7 @@ def _use_once() -> None:
     wait_for_no_disk()
     one_connection_each()
     no_model_in_a_transaction()
+    no_waiting_in_a_transaction()
     main.whole()
     script = [calls("search_skills", {"query": "tea"}), calls("recall_skill", {"name": "brew-tea"}), says("Done.")]
     with TemporaryDirectory(prefix="habitus-once-") as folder:

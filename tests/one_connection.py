@@ -1,12 +1,13 @@
 """One connection each, and none while waiting: whoever holds one asks for no other, and for nothing outside.
 
-A thread that holds one and asks for another would wait for itself when there are no more; whoever waits for a model or
-the network inside a transaction makes all others wait as long.
+A thread that holds one and asks for another would wait for itself when there are no more; whoever waits for a model,
+the network, a lock of a file or a program inside a transaction makes all others wait as long.
 """
 
 from __future__ import annotations
 
 import functools
+import subprocess
 import sys
 import threading
 from collections import defaultdict
@@ -18,7 +19,7 @@ from typing import Any
 import sqlalchemy as sa
 
 import habitus
-from habitus import sql
+from habitus import locks, sql
 from habitus.llm.model import Ask
 from habitus.llm.providers import ProviderModel
 from habitus.llm.scripted import ScriptedModel
@@ -50,6 +51,25 @@ def no_model_in_a_transaction() -> None:
     """From now on it fails to ask a model while a transaction is open."""
     for kind in (ScriptedModel, ProviderModel):
         _watch(kind)
+
+
+def no_waiting_in_a_transaction() -> None:
+    """From now on it fails to wait for a lock of a file, or to start a program, while a transaction is open."""
+    take, start = locks.take, subprocess.Popen.__init__
+
+    @functools.wraps(take)
+    def take_outside(path: Path, *, shared: bool = False, wait_s: float = 0.0) -> int | None:
+        if wait_s:
+            refuse_in_transaction(f"waits for the lock {path}")
+        return take(path, shared=shared, wait_s=wait_s)
+
+    @functools.wraps(start)
+    def start_outside(self: Any, *given: Any, **more: Any) -> None:
+        refuse_in_transaction("starts a program")
+        start(self, *given, **more)
+
+    locks.take = take_outside
+    subprocess.Popen.__init__ = start_outside  # type: ignore[method-assign]  # of the tests alone
 
 
 def _watch(kind: Any) -> None:

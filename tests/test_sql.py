@@ -23,12 +23,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import habitus.migrations.versions
-from habitus import app, sql
+from habitus import app, locks, sql
 from habitus.app import Habitus, read_settings
 from habitus.app.sharing.availability import absence
 from habitus.errors import StorageFailed
 from habitus.llm.model import Ask, answer
 from habitus.llm.scripted import ScriptedModel, says
+from habitus.sandbox.machine import probe
 
 RECORDED = Path(__file__).parent / "recorded" / "home-0018.tar.xz"
 
@@ -291,5 +292,9 @@ def test_who_holds_a_connection_asks_for_no_other(home: Path, tmp_path: Path) ->
         asyncio.run(answer(ScriptedModel([says("Done.")]), Ask(system="", messages=())))
     with sql.reading(one), pytest.raises(AssertionError, match="connects to"):
         absence(sa.make_url("postgresql://127.0.0.1:9/x"), 1.0)
+    with sql.reading(one), pytest.raises(AssertionError, match="waits for the lock"), locks.lock(tmp_path / "a.lock"):
+        pass
+    with sql.reading(one), pytest.raises(AssertionError, match="starts a program"):
+        probe()
     with sql.writing(one, lock="trust"), pytest.raises(ResourceWarning, match="is held"), sql.writing(one, lock="x"):
         pass
