@@ -295,6 +295,6 @@ def test_who_holds_a_connection_asks_for_no_other(home: Path, tmp_path: Path) ->
     with sql.reading(one), pytest.raises(AssertionError, match="waits for the lock"), locks.lock(tmp_path / "a.lock"):
         pass
     with sql.reading(one), pytest.raises(AssertionError, match="starts a program"):
-        probe()
+        probe(search_path=str(tmp_path))  # another than was tried before
     with sql.writing(one, lock="trust"), pytest.raises(ResourceWarning, match="is held"), sql.writing(one, lock="x"):
         pass

@@ -3,37 +3,53 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 from httpx2 import Response
 
 from habitus.app import Habitus, read_settings
+from habitus.skills.library import Library
+from habitus.skills.listing import Snapshot
+from habitus.skills.model import Skill
+from habitus.skills.stores.files import DirectoryShelf
+from habitus.sql.notifications import Topic, news_of
 from habitus.web.app import make_app
 from habitus.web.desks import Desks
 from habitus.web.security import keys_of
 from tests.conftest import Cli
+from tests.contracts.test_two_hosts import soon
+from tests.costs import counted_costs
 from tests.web.conftest import HOST, standing
 
 API = "/api/v1"
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def api(request: pytest.FixtureRequest, home: Path, tmp_path: Path) -> Iterator[TestClient]:
-    """A program that sends the token."""
+def habitus(request: pytest.FixtureRequest, home: Path, tmp_path: Path) -> Iterator[Habitus]:
     database = request.getfixturevalue("url") if request.param == "postgresql" else None
-    settings = read_settings(home, {"HOME": str(tmp_path), "USER": "ann"})
-    with Habitus.open(settings.model_copy(update={"cwd": tmp_path, "database": database})) as habitus:
-        keys, desks = keys_of(habitus), Desks(habitus)
-        headers = {"Authorization": f"Bearer {keys.bearer}"}
-        with TestClient(
-            make_app(desks, keys, {HOST}, app=standing()), base_url=f"http://{HOST}", headers=headers
-        ) as client:
-            yield client
-        desks.close()
+    settings = read_settings(home, {"HOME": str(tmp_path), "USER": "ann", "HABITUS_LOOK_EVERY": "0"})
+    with Habitus.open(settings.model_copy(update={"cwd": tmp_path, "database": database})) as opened:
+        yield opened
+
+
+@pytest.fixture
+def api(habitus: Habitus) -> Iterator[TestClient]:
+    """A program that sends the token."""
+    keys, desks = keys_of(habitus), Desks(habitus)
+    headers = {"Authorization": f"Bearer {keys.bearer}"}
+    with TestClient(
+        make_app(desks, keys, {HOST}, app=standing()), base_url=f"http://{HOST}", headers=headers
+    ) as client:
+        yield client
+    desks.close()
 
 
 @pytest.mark.req("OP-05")
@@ -69,3 +85,42 @@ def test_a_server_has_more_connections_than_a_command_and_the_settings_decide(
 
     assert [size(), size("serves")] == [2, 8]
     assert size("serves", HABITUS_DATABASE_CONNECTIONS="3") == 3
+
+
+@pytest.mark.req("OP-05")
+def test_a_read_takes_few_transactions(api: TestClient, habitus: Habitus) -> None:
+    tea = Skill(name="brew-tea", title="Brew tea", description="How tea is brewed", body="1. Boil water.")
+    habitus.skills.create(tea, habitus.person())
+    if habitus.shared is not habitus.local:
+        assert soon(lambda: news_of(habitus.shared).last_change(Topic.ROWS) is not None)
+    few = {"/skills": 7, f"{API}/skills": 5, "/skills/brew-tea": 6, f"{API}/skills/brew-tea": 3}
+    for path, most in few.items():  # one less, but when word of changes is proved anew
+        api.get(path)  # what is kept from one to the next is read once
+        with counted_costs() as costs:
+            assert api.get(path).status_code == 200
+        assert costs.transactions <= most, path
+
+
+@pytest.mark.req("OP-05")
+def test_requests_at_once_share_a_look_at_the_directories(api: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    crowd, snapshot, look = threading.Barrier(8), Library.snapshot, DirectoryShelf.look
+    looks = Counter[Path]()
+
+    def together(self: Library, **given: Any) -> Snapshot:
+        with suppress(threading.BrokenBarrierError):
+            crowd.wait()
+        crowd.abort()  # they come at once, and nobody is kept again
+        return snapshot(self, **given)
+
+    def counted(self: DirectoryShelf, known: Mapping[str, str]) -> Mapping[str, str]:
+        looks[self.root] += 1
+        return look(self, known)
+
+    api.get(f"{API}/skills")
+    monkeypatch.setattr(Library, "snapshot", together)
+    monkeypatch.setattr(DirectoryShelf, "look", counted)
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: api.get(f"{API}/skills").json(), range(8)))
+    assert answers == answers[:1] * 8
+    assert looks.total() > 0
+    assert max(looks.values()) < 8

@@ -258,6 +258,14 @@ class Home:
         """One transaction for all that is read inside, where there is one database: nobody holds two connections."""
         return sql.reading(self.local) if self.local is self.shared else nullcontext()
 
+    def reading_of(self, *layers: str) -> AbstractContextManager[object]:
+        """One transaction for all that is read inside of these layers and their use, where one database has both."""
+        return sql.reading(self.shared) if all(map(self.is_shared, layers)) else nullcontext()
+
+    def is_shared(self, layer: str) -> bool:
+        """Whether the skills of a layer are in the database that has their use."""
+        return self.skills.layer(layer).store.is_in(self.shared)
+
     def waiting_count(self) -> int:
         """How many changes and lessons wait for a person."""
         with self.reading():

@@ -133,10 +133,13 @@ def load_exposures(
     late = sa.true() if since is None else table.at > since
     columns = [table[name] for name in _OF_EXPOSURE]
     query = sa.select(table.unit, table.turn, table.at, table.origin, *columns).where(counts, some, late)
+    rows = connection.execute(query.order_by(table.at, table.unit)).all()
+    if not rows:
+        return []
     is_all = items is None and since is None
     went = _outcomes(connection, None if is_all else sa.select(table.unit).where(counts, some, late))
     found = []
-    for unit, turn, at, origin, *values in connection.execute(query.order_by(table.at, table.unit)):
+    for unit, turn, at, origin, *values in rows:
         said, seemed = _scores(judged for began_on, judged in went[unit].values() if began_on >= at)
         exposure = Exposure(**dict(zip(_OF_EXPOSURE, values, strict=True)))
         kept = KeptExposure(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
+from habitus.files import Tree
 from habitus.plain_data import plain
 from habitus.skills.listing import Listed
 from habitus.skills.model import PLAIN_MANIFEST, Counters, Manifest, Skill, Stage, Summary
@@ -40,6 +41,7 @@ class ShownSkill(SkillEntry):
     lacks: tuple[str, ...] = ()  # packages that it needs and this environment does not have, in words
     known: tuple[str, ...] = ()  # what evidence says of each version, in words
     origin: str = ""  # where lockfiles say that it came from
+    tree: Tree = field(default_factory=dict)  # its files with their contents, where a database or a disk was asked
 
 
 def together(stages: Mapping[Stage, Counters]) -> Counters:

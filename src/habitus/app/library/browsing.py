@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from habitus import sql
 from habitus.app.home import Home
 from habitus.app.use_cases.skills import SkillList, everything, matching, used
 from habitus.evidence.findings import Verdict
@@ -64,18 +65,18 @@ def browse(
     """One page of the skills that fit, from the one after `skip` on."""
     items = everything(home)
     chosen, fits = matching(home, wanted, items)
-    known = _known_effects(home.evidence)  # not while reading: sums over what is old may have to be written
-    with home.reading():
-        if order in (Order.USES, Order.EFFECT):
-            rows = _sort_rows(rows_of(home, chosen, known), order, turned=turned)
-        else:
-            ordered = sorted(chosen, key=_source, reverse=turned) if order is Order.SOURCE else list(chosen)
-            if order is Order.NAME:
-                ordered.sort(key=lambda item: item.name, reverse=turned)
-            rows = rows_of(home, ordered[skip : skip + (wanted.limit or len(ordered))], known)
-            skip = 0
-        page = with_days(home, rows[skip : skip + (wanted.limit or len(rows))])
-    return Browsed(rows=page, found=len(chosen), total=len(items), tags=home.skills.last.tags, fits=fits)
+    last = skip + (wanted.limit or len(chosen))
+    if order in (Order.USES, Order.EFFECT):
+        rows = _sort_rows(rows_of(home, chosen), order, turned=turned)[skip:last]
+    else:
+        rows = rows_of(home, _in_order(chosen, order, turned=turned)[skip:last])
+    return Browsed(rows=tuple(rows), found=len(chosen), total=len(items), tags=home.skills.last.tags, fits=fits)
+
+
+def _in_order(items: Sequence[Listed], order: Order | None, *, turned: bool) -> Sequence[Listed]:
+    if order is None:
+        return items
+    return sorted(items, key=_source if order is Order.SOURCE else lambda item: (item.name, ""), reverse=turned)
 
 
 def _source(item: Listed) -> tuple[str, str]:
@@ -98,31 +99,34 @@ def _value(row: Row, order: Order) -> float | None:
     return None if row.effect is None else row.effect.value
 
 
-def rows_of(home: Home, items: Sequence[Listed], known: _Known | None = None) -> list[Row]:
-    """Skills with how they fared and what the version that is there now is known to change."""
-    counted, known = used(home.skills, items), _known_effects(home.evidence) if known is None else known
+def rows_of(home: Home, items: Sequence[Listed]) -> list[Row]:
+    """Skills with how they fared, their uses of the last thirty days, and what the version that is there now is known
+    to change."""
+    counted = used(home.skills, [item for item in items if not home.is_shared(item.layer)])
+    with sql.reading(home.shared):
+        counted |= used(home.skills, [item for item in items if home.is_shared(item.layer)])
+        days, is_judged = _days(home), home.journal.is_judged()
+    known = _known_effects(home.evidence) if is_judged else {}  # not while reading: it may have to write sums
     rows = []
     for item in items:
-        version = None if item.summary is None else item.summary.version
-        verdict, effect = known.get((address(item.name, item.layer), version), (None, None))
+        version, name = None if item.summary is None else item.summary.version, address(item.name, item.layer)
+        verdict, effect = known.get((name, version), (None, None))
         counters = counted.get((item.layer, item.name), Counters())
-        rows.append(Row(item=item, counters=counters, verdict=verdict, effect=effect))
+        rows.append(Row(item=item, counters=counters, days=days.get(name, ()), verdict=verdict, effect=effect))
     return rows
 
 
-def with_days(home: Home, rows: Sequence[Row]) -> tuple[Row, ...]:
-    """The same with the uses of the last thirty days."""
+def _days(home: Home) -> Mapping[str, tuple[int, ...]]:
+    """The uses of each skill, day by day."""
     now = home.clock()
     counted: dict[str, list[int]] = {}
     for name, at in home.journal.used_since(now - timedelta(days=DAYS)):
         counted.setdefault(name, [0] * DAYS)[DAYS - 1 - min((now - at).days, DAYS - 1)] += 1
-    return tuple(replace(row, days=tuple(counted.get(address(row.item.name, row.item.layer), ()))) for row in rows)
+    return {name: tuple(days) for name, days in counted.items()}
 
 
 def _known_effects(evidence: Evidence) -> _Known:
-    """What evidence says of each version of a skill; its arithmetic is done where anybody has judged."""
-    if not evidence.journal.is_judged():
-        return {}
+    """What evidence says of each version of a skill."""
     return {
         (one.item.name, one.item.version): (
             None if (v := one.judgement.verdict) is Verdict.UNKNOWN else v,

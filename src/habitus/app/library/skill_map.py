@@ -58,8 +58,7 @@ class SkillMap:
 def map_skills(home: Home) -> SkillMap:
     """Those that are used most are dots."""
     items = [item for item in home.skills.listing() if item.summary is not None]
-    with home.reading():
-        rows = sorted(rows_of(home, items), key=lambda row: (-row.counters.used, row.item.name))
+    rows = sorted(rows_of(home, items), key=lambda row: (-row.counters.used, row.item.name))
     places = _places(home, [row.item.summary for row in rows if row.item.summary is not None])
     at = {row.item.name: tuple(places[number].tolist()) for number, row in enumerate(rows)}
     dots = [Dot(row=row, x=at[row.item.name][0], y=at[row.item.name][1]) for row in rows[:MOST]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 
@@ -126,7 +126,7 @@ def waiting_skills(review: Review) -> list[Listed]:
     ]
 
 
-Counted = Mapping[tuple[str, str], Counters]  # (layer, name) → all stages together
+Counted = dict[tuple[str, str], Counters]  # (layer, name) → all stages together
 
 
 def used(skills: Library, items: Sequence[Listed]) -> Counted:
@@ -176,17 +176,17 @@ def show(home: Home, wanted: OneSkill) -> ShownSkill:
         seen = skills.snapshot()
         item = skills.find(name, at=seen)
     store = skills.layer(item.layer).store
-    skill = skills.load(name, at=seen) if item.summary is not None else None
-    with home.reading(), store.reading():
+    with home.reading_of(*item.hidden, item.layer):
+        skill = skills.load(name, at=seen) if item.summary is not None else None
         tree = store.tree(item.name, version, look=False)
         counted, told = store.counters(item.name), store.counters(item.name, version=TOLD)
+        known = _evidence_lines(home, item)
     if tree is None:
         tree = {} if version is None else skills.tree(name, version)  # which says that there is no such version
     if version is not None:
         skill = trees.parse(item.name, tree).skill
         item = replace(item, summary=None if skill is None else replace(skill, version=version))
     main = trees.main_file(tree)
-    known = _evidence_lines(home, item)
     return ShownSkill(
         item=item,
         counters=together(counted),
@@ -198,6 +198,7 @@ def show(home: Home, wanted: OneSkill) -> ShownSkill:
         lacks=() if skill is None else lifecycle.missing_packages(skill.manifest, Packages()),
         known=known,
         origin=origin_of(home.settings, item),
+        tree=tree,
     )
 
 

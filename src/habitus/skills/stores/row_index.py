@@ -76,6 +76,11 @@ class KnownLayer:
                 self._look_again_after = max(self._look_every, _REST * (self._looked_at - began))
             return self.look_at(changed)
 
+    def is_told_all(self) -> bool:
+        """Whether somebody would tell that the shelf was touched, and nobody has since the last look."""
+        heard = self._heard()
+        return heard is not None and heard == self._heard_of
+
     def look_at(self, folders: Sequence[str]) -> bool:
         """Read these folders and take down what changed; whether anything had."""
         if len(folders) <= _FEW:

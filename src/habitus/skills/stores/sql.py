@@ -51,11 +51,9 @@ class SqlShelf:
 
     def read_many(self, folders: Collection[str], expected: Mapping[str, Tree]) -> Mapping[str, Found]:
         with sql.reading(self._engine) as connection:
-            stamps = self._stamps(connection, folders)
-            found = connection.execute(sa.select(rows).where(rows.c._id.in_(list(folders)))).mappings().all()
+            found = connection.execute(_ROWS.where(rows.c._id.in_(list(folders)))).mappings().all()
             others = self._files(connection, [row["_id"] for row in found])
-        there = {row["_id"]: row for row in found if row["_id"] in stamps}
-        return {folder: _folder_of_row(row, stamps[folder], others[folder]) for folder, row in there.items()}
+        return {row["_id"]: _folder_of_row(row, row["stamp"], others[row["_id"]]) for row in found}
 
     def read_file(self, folder: str, path: str) -> bytes | None:
         found = self.read(folder)
@@ -157,6 +155,7 @@ _STAMPED = (
 _TEXTS: list[sa.ColumnElement[str]] = [sa.func.coalesce(sa.cast(value, sa.Text), "") for value in _STAMPED]
 _STAMP = functools.reduce(lambda said, one: said + "|" + one, _TEXTS)
 _STAMPS = sa.select(rows.c._id, _STAMP).order_by(rows.c._id)
+_ROWS = sa.select(rows, _STAMP.label("stamp"))
 
 
 def _folder_of_row(row: Mapping[Any, Any], stamp: str, others: Tree) -> Found:

@@ -93,6 +93,10 @@ class SkillStore:
         """One transaction for all that is asked of it inside."""
         return sql.reading(self._engine)
 
+    def is_in(self, engine: sa.Engine) -> bool:
+        """Whether that database knows its skills."""
+        return self._engine is engine
+
     def look(self, *, now: bool = False) -> bool:
         """Notice what changed by hand, if the last look was a while ago; whether anything had."""
         return self._known.look(now=now)
@@ -128,7 +132,9 @@ class SkillStore:
     def notice(self, name: str) -> bool:
         """Read a skill's folder if it was changed by hand since it was last looked at; whether it was."""
         row = self._known.index.loadable.get(names.canonical(name))
-        if row is None or self._shelf.is_fresh(row.folder, self._known.rows.get(row.id, row).stamp):
+        if row is None or self._known.is_told_all():
+            return False
+        if self._shelf.is_fresh(row.folder, self._known.rows.get(row.id, row).stamp):
             return False
         return self._known.look_at([row.folder])
 
@@ -407,7 +413,7 @@ class SkillStore:
     ) -> dict[str, dict[Stage, Counters]]:
         """Per name and stage, over all versions, for the skills that have any; `among` are a few of those last seen."""
         if among is None:
-            self._known.fresh()
+            self._known.fresh(look=False)
         rows = None if among is None else [row.id for name in among if (row := self._known.index.taken.get(name))]
         with sql.reading(self._engine) as connection:
             found = self._ledger.all_counters(connection, with_told=with_told, among=rows)

@@ -16,7 +16,7 @@ from fastapi.responses import HTMLResponse
 from habitus.app import Habitus
 from habitus.app.growth import insights
 from habitus.app.library import content, explaining, trusting
-from habitus.app.library.browsing import rows_of, with_days
+from habitus.app.library.browsing import rows_of
 from habitus.app.library.content import FileChange
 from habitus.app.library.undoing import of_written
 from habitus.app.use_cases import improving, tasks, writing
@@ -154,9 +154,8 @@ def _of_tab(habitus: Habitus, shown: ShownSkill, tab: str, text: str, file: str)
 def _facts(habitus: Habitus, shown: ShownSkill) -> dict[str, Any]:
     """Beside its text: effect, uses, trust, and what it may do."""
     item = shown.item
-    (row,) = with_days(habitus, rows_of(habitus, [item]))
-    tree = habitus.skills.layer(item.layer).store.tree(item.name, look=False) or {}
-    may = {words.power(str(one)) for one in powers(item.name, tree)}
+    (row,) = rows_of(habitus, [item])
+    may = {words.power(str(one)) for one in powers(item.name, shown.tree)}
     if "trust" in _tabs(shown):
         target = trusting.trustable_skill(habitus.skills, item.name)
         is_trusted = trusting.is_trusted(habitus.trust, habitus.approvals, target)
