@@ -1,4 +1,4 @@
-"""A real PostgreSQL for the tests: one server for the whole run, one schema for each worker."""
+"""A real PostgreSQL for the tests: one server for the whole run, one database with one schema for each worker."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ _STAMPS = {"alembic_version", "schema_compatibility"}  # what migrating wrote
 
 @contextmanager
 def server(factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of the server; the workers of one run share it, and the last to leave stops it."""
+    """The address of a database of its own on the server; the workers of one run share that, and the last to leave
+    stops it. Advisory locks hold in the whole of a database, so that in a common one workers would wait for each other.
+    """
     # Unix sockets have short names, so the data can't lie deep in the run's own directory.
     run = factory.getbasetemp().parent if "popen" in factory.getbasetemp().name else factory.getbasetemp()
     place = Path("/tmp") / f"habitus-pg-{run.name}-{run.stat().st_ino}"
     place.mkdir(exist_ok=True)
     with running(place) as url:
-        _hurry(url)
-        yield url
+        yield _own_database(url)
 
 
 @contextmanager
@@ -43,13 +44,15 @@ def running(place: Path) -> Iterator[str]:
         handle.cleanup()
 
 
-def _hurry(url: str) -> None:
-    """What the server holds need not outlive a power cut."""
-    admin = sql.create_engine(url)
+def _own_database(url: str) -> str:
+    """A new one. What the server holds need not outlive a power cut."""
+    admin, name = sql.create_engine(url), f"tests_{secrets.token_hex(6)}"
     with admin.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(sa.text("ALTER SYSTEM SET fsync = off"))
         connection.execute(sa.text("SELECT pg_reload_conf()"))
+        connection.execute(sa.text(f"CREATE DATABASE {name}"))
     admin.dispose()
+    return sa.make_url(url).set(database=name).render_as_string(hide_password=False)
 
 
 @contextmanager
