@@ -36,6 +36,8 @@ def up(
             yield [process.stdout.readline().strip() for _ in range(3)]
         finally:
             process.send_signal(stop)
+            if stop is signal.SIGKILL:
+                process.stdout.read()  # a forked command dies a moment after the program that was asked for it
     assert process.returncode == (-signal.SIGKILL if stop is signal.SIGKILL else 0)
 
 
@@ -193,8 +195,9 @@ def test_it_stops_while_a_job_waits_for_a_model_and_the_next_one_does_it(
 def test_a_request_that_a_kill_cut_off_is_done_once_when_it_is_sent_again(run_cli: Cli) -> None:
     assert run_cli("jobs", "add", "curate").code == 0
     wanted, key = {"kind": "index"}, {"Idempotency-Key": "index"}
-    with closing(sqlite3.connect(run_cli.home / "habitus.db")) as kept, ThreadPoolExecutor() as thread:
-        with closing(sqlite3.connect(run_cli.home / "jobs.db")) as busy:
+    files = (sqlite3.connect(run_cli.home / name, timeout=900) for name in ("habitus.db", "jobs.db"))
+    with closing(next(files)) as kept, ThreadPoolExecutor() as thread:
+        with closing(next(files)) as busy:
             with up(run_cli, "--no-jobs", stop=signal.SIGKILL) as told, program(told) as http:
                 busy.execute("BEGIN IMMEDIATE")
                 cut_off = thread.submit(http.post, "/api/v1/jobs", json=wanted, headers=key)
