@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.errors import Refused
+from habitus.sql.notifications import Topic, news_of, tell
 
 switches = sa.Table(
     "switches",
@@ -39,10 +40,15 @@ class Pause:
             row = connection.execute(_IS_PAUSED).first()
         return None if row is None else Paused(since=row.set_on, by=row.set_by)
 
+    def last_known(self) -> Paused | None:
+        """The state as of the last change that was heard of: for who shows it."""
+        return news_of(self._engine).fresh(Topic.SWITCHES, self.state)
+
     def pause(self, by: str) -> Paused:
         """Pause; when already paused, the first pause stays."""
         with sql.writing(self._engine) as connection:
             sql.insert_missing(connection, switches, [{"name": _PAUSED, "set_on": self._clock(), "set_by": by}])
+            tell(connection, Topic.SWITCHES)
             state = self.state()  # before somebody else may resume
         assert state is not None
         return state
@@ -50,6 +56,7 @@ class Pause:
     def resume(self) -> bool:
         """Go on; False when nothing was paused."""
         with sql.writing(self._engine) as connection:
+            tell(connection, Topic.SWITCHES)
             return connection.execute(switches.delete().where(switches.c.name == _PAUSED)).rowcount > 0
 
     def refuse_if_paused(self) -> None:

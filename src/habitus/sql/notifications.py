@@ -30,13 +30,24 @@ _LEAVES_WITHIN = 5.0
 
 
 class Topic(StrEnum):
-    """The tables whose every change is told, by triggers that the migrations made."""
+    """The tables whose every change is told, by triggers that the migrations made, or by whoever makes it."""
 
     SKILLS = "sequences"
     ROWS = "agent_skills"
     LESSONS = "memory_revision"
     PROPOSALS = "skill_proposals"
     PEOPLE = "sign_ins"
+    SWITCHES = "switches"
+
+
+def tell(connection: sa.Connection, topic: Topic) -> None:
+    """Say with a change that it was made, where no trigger does."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(_TELL, {"topic": topic.value})
+
+
+_CHANNEL = "'habitus_' || md5(current_schema())"
+_TELL = sa.text(f"SELECT pg_notify({_CHANNEL}, :topic)")
 
 
 class News:
@@ -126,7 +137,7 @@ class _Listening(threading.Thread):
 
     def _listen(self) -> None:
         with sql.reading(self._engine) as connection:
-            channel = connection.execute(sa.text("SELECT 'habitus_' || md5(current_schema())")).scalar_one()
+            channel = connection.execute(sa.text(f"SELECT {_CHANNEL}")).scalar_one()
         with sql.storage_errors(self._engine), self._engine.connect() as kept:
             kept.execution_options(isolation_level="AUTOCOMMIT")
             try:

@@ -43,7 +43,7 @@ def page(
     """A whole page; a request of htmx takes what it wants out of it."""
     habitus = habitus_of(request)
     with habitus.reading():
-        waiting, pause = habitus.waiting_count(), habitus.pause.state()
+        waiting, pause = habitus.waiting_count(), habitus.pause.last_known()
     around = {
         "path": request.url.path,
         "csrf": request.state.csrf,
