@@ -48,8 +48,10 @@ def counting(
     *,
     only_layer: bool = False,
     look: bool = False,
+    own: Tree | None = None,
 ) -> list[Copy]:
-    """Those that count, lowest first; what waits for trust above a copy that has it does not."""
+    """Those that count, lowest first; what waits for trust above a copy that has it does not. `own` are the files of
+    the highest, where they were read already."""
     copies: list[Copy] = []
     has_trusted = False
     for name in () if only_layer else item.hidden:
@@ -61,7 +63,7 @@ def counting(
             copies.append(Copy(layer=layer, skill=outside.apply_trust(layer, with_source(skill, layer), digest)))
             has_trusted = has_trusted or is_trusted
     layer = layer_of(item.layer)
-    skill = layer.store.load(item.name, look=look)
+    skill = layer.store.load(item.name, look=look, tree=own)
     if skill is not None:
         copies.append(Copy(layer=layer, skill=outside.apply_trust(layer, with_source(skill, layer), item.tree_hash)))
     return copies

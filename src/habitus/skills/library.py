@@ -125,23 +125,30 @@ class Library:
                 return item
         raise self._unknown(address, [f"{name}@{layer.name}" for name in contents.summaries])
 
-    def load(self, address: str, *, at: Snapshot | None = None, user: str = "") -> Skill:
+    def load(self, address: str, *, at: Snapshot | None = None, user: str = "", own: Tree | None = None) -> Skill:
         """The skill with its body, ready to be read by a model: layers merged, placeholders filled.
 
-        With a snapshot, the one that stood in the library then; no database is asked. `user` is who will read it.
+        With a snapshot, the one that stood in the library then; no database is asked. `user` is who will read it, `own`
+        the files of its highest copy, where they were read already.
         """
         item = self.find(address, at=at)
         if item.summary is None:
             raise Invalid(f"'{item.name}' is broken: {item.diagnostics[-1]}", mend="")
         wanted = names.parse_address(address)
         fill = {**self._fill, "USER": user or self._reader}
-        return self._load_layered(item, only_layer=wanted.layer is not None, look=at is None, fill=fill)
+        return self._load_layered(item, only_layer=wanted.layer is not None, look=at is None, fill=fill, own=own)
 
     def _load_layered(
-        self, item: Listed, *, only_layer: bool = False, look: bool = False, fill: Mapping[str, str] | None = None
+        self,
+        item: Listed,
+        *,
+        only_layer: bool = False,
+        look: bool = False,
+        fill: Mapping[str, str] | None = None,
+        own: Tree | None = None,
     ) -> Skill:
         """The skill that its copies make together; without `fill` its placeholders stay open."""
-        counting = copies.counting(item, self.layer, self._outside, only_layer=only_layer, look=look)
+        counting = copies.counting(item, self.layer, self._outside, only_layer=only_layer, look=look, own=own)
         skill = copies.one_skill(counting, fill)
         if skill is None:
             raise NotFound(f"'{item.name}' was removed a moment ago.", mend="See 'habitus skills restore --list'.")

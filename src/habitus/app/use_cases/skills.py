@@ -24,7 +24,6 @@ from habitus.skills.lifecycle import Packages, is_judged, reliability
 from habitus.skills.listing import Listed
 from habitus.skills.model import Archived, Counters, Manifest, Source, Stage, State, Switch, Version
 from habitus.skills.review import Action, Review
-from habitus.skills.stores.base import TOLD
 
 MOST = 2**31  # the highest version that is asked for
 _FOUND = 50  # by one search
@@ -177,9 +176,10 @@ def show(home: Home, wanted: OneSkill) -> ShownSkill:
         item = skills.find(name, at=seen)
     store = skills.layer(item.layer).store
     with home.reading_of(*item.hidden, item.layer):
-        skill = skills.load(name, at=seen) if item.summary is not None else None
         tree = store.tree(item.name, version, look=False)
-        counted, told = store.counters(item.name), store.counters(item.name, version=TOLD)
+        own = tree if version is None else None
+        skill = skills.load(name, at=seen, own=own) if item.summary is not None else None
+        counted, told = store.counted_and_told(item.name)
         known = _evidence_lines(home, item)
     if tree is None:
         tree = {} if version is None else skills.tree(name, version)  # which says that there is no such version

@@ -119,14 +119,19 @@ class SkillStore:
         found = (self.load(summary.name) for summary in self.list_summaries())
         return [skill for skill in found if skill is not None]
 
-    def load(self, name: str, *, look: bool = True) -> Skill | None:
-        """The skill with its body; without a look, as it was last seen, and no database is asked."""
+    def load(self, name: str, *, look: bool = True, tree: Tree | None = None) -> Skill | None:
+        """The skill with its body; without a look, as it was last seen, and no database is asked.
+
+        `tree` are its files, where they were read already.
+        """
         if look:
             self._known.fresh()
             self.notice(name)
         row = self._known.index.loadable.get(names.canonical(name))
         if row is None or row.summary is None:
             return None
+        if tree is not None:
+            return records.with_body(row.summary, _body(trees.main_contents({row.name: tree}).get(row.name, b""), name))
         return records.with_body(row.summary, self.bodies([row.name]).get(row.name, ""))
 
     def notice(self, name: str) -> bool:
@@ -162,7 +167,7 @@ class SkillStore:
             row.folder: row.name for name in wanted if (row := self._known.index.loadable.get(names.canonical(name)))
         }
         mains = {rows[folder]: main for folder, main in self._shelf.main_files(rows).items()}
-        return {name: frontmatter.split(main.decode("utf-8", "replace"), name).body for name, main in mains.items()}
+        return {name: _body(main, name) for name, main in mains.items()}
 
     # Changing
 
@@ -390,17 +395,26 @@ class SkillStore:
 
     def counters(self, name: str, *, version: int | None = None) -> dict[Stage, Counters]:
         """Per stage, over all versions or for one; `TOLD` is what another system says."""
+        counted, told = self.counted_and_told(name, version=version)
+        return told if version == TOLD else counted
+
+    def counted_and_told(
+        self, name: str, *, version: int | None = None
+    ) -> tuple[dict[Stage, Counters], dict[Stage, Counters]]:
+        """Per stage, what was counted of all versions or of one, and what another system says."""
         known = names.canonical(name)
         row = self._known.index.taken.get(known) or self._known.fresh().taken.get(known)
+        counted: dict[Stage, Counters] = {}
+        told: dict[Stage, Counters] = {}
         if row is None:
-            return {}
+            return counted, told
         with sql.reading(self._engine) as connection:
             found = self._ledger.counters(connection, row.id)
-        result: dict[Stage, Counters] = {}
         for (number, stage), counters in found.items():
-            if number == version or (version is None and number != TOLD):
+            if number == TOLD or version in (None, number):
+                result = told if number == TOLD else counted
                 result[stage] = result.get(stage, Counters()) + counters
-        return result
+        return counted, told
 
     def replace_uses(self, name: str, version: int, counted: Counters) -> None:
         """Put what was counted anew in their place."""
@@ -469,3 +483,7 @@ class SkillStore:
     def _refuse_if_read_only(self) -> None:
         if not self._shelf.can_write:
             raise read_only(self.layer, mend="Edit the skill without '@' to override it.")
+
+
+def _body(main: bytes, name: str) -> str:
+    return frontmatter.split(main.decode("utf-8", "replace"), name).body
