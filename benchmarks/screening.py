@@ -29,7 +29,7 @@ from typing import Any
 import _report
 from _obvious_lines import PLAIN, TURNED, lines
 from habitus.files import Tree, file_of
-from habitus.screening.admission import objection
+from habitus.memory.gate import objection
 from habitus.screening.findings import Finding, Risk
 from habitus.screening.scanner import scan
 

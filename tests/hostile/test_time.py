@@ -16,8 +16,8 @@ from habitus.errors import ToolFailed
 from habitus.files import file_of
 from habitus.learning.detectors.error_signatures import signature
 from habitus.learning.transcripts import detection
+from habitus.memory.gate import objection
 from habitus.redact import Redactor
-from habitus.screening.admission import objection
 from habitus.screening.scanner import scan
 from habitus.skills import trees
 from habitus.tools.code_repair import repair

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from habitus.screening.admission import objection
+from habitus.memory.gate import objection
 from habitus.screening.findings import Policy
 from tests.memory.texts import ORDERS, ORDINARY
 

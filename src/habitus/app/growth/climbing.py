@@ -31,8 +31,7 @@ from habitus.llm.model import Asked, Message, NoUsableAnswer, ProviderFault, Tex
 from habitus.memory.model import Engram, LessonState, Scope
 from habitus.recipes.catalogue import RecipeStatus, SkillRecipe
 from habitus.skills import evals, names, trees
-from habitus.skills.climbs import FailedClimbs
-from habitus.skills.evals import EvalCase
+from habitus.skills.evals import EvalCase, FailedClimbs
 from habitus.skills.layers import USER
 from habitus.skills.lifecycle import Transition, above
 from habitus.skills.listing import Listed

@@ -1,0 +1,410 @@
+"""Unpacking an archive that nobody vouches for: every refusal has its reason, and a bomb costs nothing.
+
+Of a tar packed with gzip only plain files and directories are taken, stricter than tarfile's `data` filter; of a zip
+the table of contents itself can be the bomb.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import stat
+import struct
+import tarfile
+import tempfile
+import unicodedata
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import IO, BinaryIO
+
+from habitus.files import disk_errors
+from habitus.skills.formats import disk
+from habitus.skills.formats.base import CantTake
+
+_ZIP = (".zip", ".skill")
+_TAR = (".tar.gz", ".tgz")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArchiveLimits:
+    """What an archive of skills may come to."""
+
+    members: int = 50_000
+    files: int = disk.MAX_FILES  # of one skill, or beside them
+    total: int = 256 * 1024 * 1024  # bytes of all files, unpacked
+    file: int = 64 * 1024 * 1024  # bytes of one file, unpacked
+    ratio: int = 200  # unpacked to packed, of one file; of the whole where files are packed together
+    ratio_from: int = 1024 * 1024  # what is smaller may be as dense as it likes
+    contents: int = 16 * 1024 * 1024  # bytes of what the archive says about its members
+
+    def too_many(self, members: str) -> CantTake:
+        return CantTake(f"It has {members} members; at most {self.members:,} are read.")
+
+    def too_much(self) -> CantTake:
+        return CantTake(f"It comes to more than {self.total:,} bytes unpacked.")
+
+    def too_dense(self, what: str) -> CantTake:
+        return CantTake(f"{what} is packed more than {self.ratio} to 1, as in a bomb.")
+
+
+DEFAULT = ArchiveLimits()
+
+
+def is_archive(path: Path) -> bool:
+    """By its name, or by its first bytes."""
+    return path.is_file() and (path.name.lower().endswith(_ZIP + _TAR) or is_zip(path) or is_packed(path))
+
+
+def stem(path: Path) -> str:
+    """The name of a file without what says how it is packed."""
+    packed = next((suffix for suffix in _TAR if path.name.lower().endswith(suffix)), path.suffix)
+    return path.name[: -len(packed)] if packed else path.name
+
+
+@contextmanager
+def unpack(path: Path, *, name: str = "archive", limits: ArchiveLimits = DEFAULT) -> Iterator[Path]:
+    """A directory called `name` with what the archive holds, for as long as the block lasts. Raises `CantTake` with
+    the rule it breaks.
+
+    Everything the archive says of itself is checked before the first of its files is written, and none of it is
+    believed: sizes are counted again on the way out."""
+    with _members(path, limits) as members, tempfile.TemporaryDirectory(prefix="habitus-") as place:
+        files = check_members(members, limits)
+        top = Path(place) / name
+        with disk_errors(top):
+            top.mkdir()
+            write(files, top, limits)
+        yield top
+
+
+def _members(path: Path, limits: ArchiveLimits) -> AbstractContextManager[Iterable[Member]]:
+    is_tar = path.name.lower().endswith(_TAR) or (is_packed(path) and not path.name.lower().endswith(_ZIP))
+    return tar_members(path, limits) if is_tar else zip_members(path, limits)
+
+
+_DEVICE = re.compile(r"(?i)(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³]|conin\$|conout\$)[ ]*(\..*)?")
+_DRIVE = re.compile(r"[A-Za-z]:")
+_PIECE = 64 * 1024
+_MAIN = frozenset({"SKILL.md", "skill.md", "skill.toml", "declarative.md"})  # each makes its folder a skill
+# What reading a damaged archive raises.
+BROKEN = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    struct.error,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Member:
+    """What an archive says of one of its members, which is a regular file or a directory."""
+
+    name: str
+    size: int
+    is_directory: bool
+    is_executable: bool
+    open: Callable[[], AbstractContextManager[IO[bytes]]]
+
+
+def check_members(members: Iterable[Member], limits: ArchiveLimits) -> list[tuple[str, Member]]:
+    """(path, member) of every file, after every rule has been kept; they are counted first."""
+    members = list(members)
+    _refuse_too_many([one for one in members if not one.is_directory and not _is_junk(one.name)], limits)
+    seen: dict[str, str] = {}
+    files: list[tuple[str, Member]] = []
+    total = 0
+    for member in members:
+        path = _checked_path(member.name)
+        folded = unicodedata.normalize("NFKC", path).casefold()
+        if folded in seen:
+            clash = (
+                "twice"
+                if seen[folded] == path
+                else f"beside {show_name(seen[folded])}, which some systems can't tell apart"
+            )
+            raise CantTake(f"It holds {show_name(path)} {clash}.")
+        seen[folded] = path
+        if member.size > limits.file:
+            raise CantTake(f"{show_name(path)} has {member.size:,} bytes unpacked; at most {limits.file:,} are read.")
+        total += member.size
+        if total > limits.total:
+            raise limits.too_much()
+        if not member.is_directory and not _is_junk(path):
+            files.append((path, member))
+    directories = {str(parent).casefold() for path, _ in files for parent in Path(path).parents}
+    for path, _ in files:
+        if path.casefold() in directories:
+            raise CantTake(f"{show_name(path)} is a file and a directory at once.")
+    return files
+
+
+def _refuse_too_many(files: Sequence[Member], limits: ArchiveLimits) -> None:
+    """Count the files of each skill, and those beside them, by their names alone; an empty file makes no skill."""
+    places = [(*file.name.rpartition("/"), file.size) for file in files]
+    skills = {folder for folder, _, name, size in places if name in _MAIN and size}
+    count = Counter(_innermost(folder, skills) for folder, *_ in places)
+    for folder, number in count.items():
+        if number > limits.files:
+            where = "There are" if folder is None else f"{show_name(folder)} has" if folder else "It has"
+            beside = " that belong to no skill" if folder is None else ""
+            raise CantTake(f"{where} {number:,} files{beside}; at most {limits.files:,} are read.")
+
+
+def _innermost(folder: str, skills: Collection[str]) -> str | None:
+    """The folder of a skill that a folder is in."""
+    while folder not in skills:
+        if not folder:
+            return None
+        folder = folder.rpartition("/")[0]
+    return folder
+
+
+def _checked_path(name: str) -> str:
+    if "\0" in name:
+        raise CantTake(f"The member {show_name(name)} has a NUL in its name.")
+    if any(unicodedata.category(char) in ("Cc", "Cs") for char in name):
+        raise CantTake(f"The member {show_name(name)} has control characters in its name.")
+    if _DRIVE.match(name):
+        raise CantTake(f"The member {show_name(name)} names a drive.")
+    if name.startswith(("/", "\\")):
+        raise CantTake(f"The member {show_name(name)} has an absolute path.")
+    if "\\" in name:
+        raise CantTake(f"The member {show_name(name)} has a backslash in its name.")
+    parts = name.rstrip("/").split("/")
+    if ".." in parts:
+        raise CantTake(f"The member {show_name(name)} leads out of the archive.")
+    if any(part in ("", ".") for part in parts):
+        raise CantTake(f"The member {show_name(name)} has an empty part in its path.")
+    if any(_DEVICE.fullmatch(part) for part in parts):
+        raise CantTake(f"The member {show_name(name)} has the name of a device.")
+    if any(len(part.encode()) > 255 for part in parts) or len(name.encode()) > 2_000:
+        raise CantTake(f"The member {show_name(name)} has too long a name.")
+    return "/".join(parts)
+
+
+def _is_junk(path: str) -> bool:
+    return path.startswith("__MACOSX/") or any(disk.is_skipped(part) for part in path.split("/"))
+
+
+def write(files: Iterable[tuple[str, Member]], top: Path, limits: ArchiveLimits) -> None:
+    total = 0
+    for path, member in files:
+        target = top / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        size = 0
+        try:
+            with member.open() as source, target.open("xb") as out:
+                while piece := source.read(_PIECE):
+                    size, total = size + len(piece), total + len(piece)
+                    if size > limits.file or total > limits.total:
+                        raise CantTake(f"{show_name(path)} is larger than the archive says.")
+                    out.write(piece)
+        except BROKEN as error:
+            raise CantTake(f"{show_name(path)} can't be unpacked: {error}.") from None
+        if size != member.size:
+            raise CantTake(f"{show_name(path)} has {size:,} bytes, not the {member.size:,} the archive says.")
+        if member.is_executable:
+            target.chmod(0o755)
+
+
+def show_name(name: str) -> str:
+    return ascii(name if len(name) <= 80 else name[:77] + "...")
+
+
+_GZIP = b"\x1f\x8b"
+_LONGEST_NOTE = 1024 * 1024  # bytes of one header that says more about a member, such as a long name
+_NOTES = (
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+)
+
+
+def is_packed(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(2) == _GZIP
+
+
+@contextmanager
+def tar_members(path: Path, limits: ArchiveLimits) -> Iterator[Iterable[Member]]:
+    with path.open("rb") as file, tempfile.TemporaryFile(prefix="habitus-") as plain:
+        _unzip(file, plain, limits)
+        with _open_tar(plain) as archive:
+            yield _find_members(archive, limits)
+
+
+def _unzip(file: BinaryIO, plain: IO[bytes], limits: ArchiveLimits) -> None:
+    """Only bytes: what they mean is read from a plain file, so that going back in it costs nothing."""
+    size = 0
+    try:
+        with gzip.GzipFile(fileobj=file) as packed:
+            while piece := packed.read(_PIECE):
+                size += len(piece)
+                if size > limits.ratio_from and size > limits.ratio * file.tell():
+                    raise limits.too_dense("It")
+                if size > limits.total + limits.contents:
+                    raise limits.too_much()
+                plain.write(piece)
+    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise CantTake(f"It is no gzip file that can be read: {error}.") from None
+    plain.seek(0)
+
+
+@contextmanager
+def _open_tar(plain: IO[bytes]) -> Iterator[tarfile.TarFile]:
+    try:
+        archive = _Archive(fileobj=plain)
+    except BROKEN as error:
+        raise CantTake(f"It is no tar archive that can be read: {error}.") from None
+    with archive:
+        yield archive
+
+
+class _Header(tarfile.TarInfo):
+    """A header that is refused before tarfile believes it: tarfile takes a damaged one for the end of the archive,
+    and reads whatever a note about a member says it has into memory."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Header:
+        try:
+            header = super().frombuf(buf, encoding, errors)
+        except tarfile.HeaderError:
+            if buf.strip(b"\0"):
+                raise CantTake("It is no tar archive, or it is damaged.") from None
+            raise
+        if header.size < 0 or (header.type in _NOTES and header.size > _LONGEST_NOTE):
+            raise CantTake(f"A header in it says that {header.size:,} bytes follow.")
+        return header
+
+
+class _Archive(tarfile.TarFile):
+    tarinfo = _Header
+
+
+def _find_members(archive: tarfile.TarFile, limits: ArchiveLimits) -> Iterator[Member]:
+    try:
+        for number, header in enumerate(archive, 1):
+            if number > limits.members:
+                raise limits.too_many(f"more than {limits.members:,}")
+            if header.name not in (".", "./"):
+                yield _tar_member(archive, header)
+    except (*BROKEN, OSError) as error:
+        raise CantTake(f"It can't be read to its end: {error}.") from None
+
+
+def _tar_member(archive: tarfile.TarFile, header: tarfile.TarInfo) -> Member:
+    name = header.name.removeprefix("./")
+    if header.issym() or header.islnk():
+        raise CantTake(f"{show_name(name)} is a link.")
+    if header.issparse():
+        raise CantTake(f"{show_name(name)} is stored with holes in it.")
+    if not (header.isreg() or header.isdir()):
+        raise CantTake(f"{show_name(name)} is a device, a socket or a pipe.")
+    if header.size < 0:
+        raise CantTake(f"{show_name(name)} says that it has {header.size:,} bytes.")
+    return Member(
+        name=name,
+        size=0 if header.isdir() else header.size,
+        is_directory=header.isdir(),
+        is_executable=bool(header.mode & 0o100),
+        open=partial(_content, archive, header),
+    )
+
+
+def _content(archive: tarfile.TarFile, header: tarfile.TarInfo) -> AbstractContextManager[IO[bytes]]:
+    content = archive.extractfile(header)
+    assert content is not None, header.name  # only regular files are asked for
+    return content
+
+
+_END, _END_SIZE = b"PK\x05\x06", 22
+_LOCATOR_64, _LOCATOR_64_SIZE = b"PK\x06\x07", 20
+_LONGEST_COMMENT = 65_535
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+
+
+def is_zip(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) in (b"PK\x03\x04", _END)
+
+
+@contextmanager
+def zip_members(path: Path, limits: ArchiveLimits) -> Iterator[Iterable[Member]]:
+    with path.open("rb") as file:
+        _check_contents_size(file, limits)
+        with _open_zip(file) as archive:
+            found = archive.infolist()
+            if len(found) > limits.members:
+                raise limits.too_many(f"{len(found):,}")
+            yield [_zip_member(archive, info, limits) for info in found]
+
+
+def _check_contents_size(file: BinaryIO, limits: ArchiveLimits) -> None:
+    """Look at the end record first, before anything reads the table of contents."""
+    size = file.seek(0, os.SEEK_END)
+    start = max(size - _END_SIZE - _LONGEST_COMMENT - _LOCATOR_64_SIZE, 0)
+    file.seek(start)
+    tail = file.read()
+    file.seek(0)
+    at = tail.rfind(_END)
+    if at < 0 or len(tail) - at < _END_SIZE:
+        raise CantTake("It is no zip archive, or it is cut off.")
+    members, contents = struct.unpack_from("<HI", tail, at + 10)
+    if _LOCATOR_64 in tail[max(at - _LOCATOR_64_SIZE, 0) : at] or contents == 0xFFFFFFFF:
+        raise CantTake("It is in the form for archives above 4 GB; skills are smaller.")
+    if members > limits.members:
+        raise limits.too_many(f"{members:,}")
+    if contents > limits.contents:
+        raise CantTake(f"Its table of contents has {contents:,} bytes; at most {limits.contents:,} are read.")
+
+
+@contextmanager
+def _open_zip(file: BinaryIO) -> Iterator[zipfile.ZipFile]:
+    try:
+        archive = zipfile.ZipFile(file)
+    except BROKEN as error:
+        raise CantTake(f"It is no zip archive that can be read: {error}.") from None
+    with archive:
+        yield archive
+
+
+def _zip_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, limits: ArchiveLimits) -> Member:
+    # The name as it stands in the archive: zipfile itself cuts names at a NUL.
+    name = info.orig_filename
+    mode = info.external_attr >> 16
+    _check_kind(info, name, stat.S_IFMT(mode))
+    if info.file_size > limits.ratio_from and info.file_size > limits.ratio * max(info.compress_size, 1):
+        raise limits.too_dense(show_name(name))
+    return Member(
+        name=name,
+        size=info.file_size,
+        is_directory=info.filename.endswith("/"),  # `is_dir` fails on a name that is empty
+        is_executable=bool(mode & stat.S_IXUSR),
+        open=partial(archive.open, info),
+    )
+
+
+def _check_kind(info: zipfile.ZipInfo, name: str, kind: int) -> None:
+    if info.header_offset < 0:
+        raise CantTake(f"{show_name(name)} lies before the beginning of the archive, which is cut off.")
+    if kind == stat.S_IFLNK:
+        raise CantTake(f"{show_name(name)} is a link.")
+    if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+        raise CantTake(f"{show_name(name)} is a device, a socket or a pipe.")
+    if info.flag_bits & 0x1:
+        raise CantTake(f"{show_name(name)} is encrypted.")
+    if info.compress_type not in _METHODS:
+        raise CantTake(f"{show_name(name)} is packed in a way that is not read here (method {info.compress_type}).")
