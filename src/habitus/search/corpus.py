@@ -63,7 +63,8 @@ class Corpus:
         if self._later or self._dead:
             self._fill(sorted(self.slots.values()), [], self.vectors[:0])
         codes, vectors, places = self._vocabulary.everything(self.postings)
-        packed = replace(self._first, word_codes=codes, word_vectors=vectors, word_places=places)
+        halves = vectors.astype(np.float16)
+        packed = replace(self._first, word_codes=codes, word_vectors=halves, word_places=places)
         write_packed(path, packed, self._embedder)
 
     def __len__(self) -> int:

@@ -19,7 +19,7 @@ from habitus.search.weights import Unavailable
 Vectors = NDArray[np.float32]
 
 ALL_WORDS = 10_000  # more than any request has
-_KNOWN_AT_MOST = 40_000
+_KNOWN_AT_MOST = 20_000
 
 log = logging.getLogger(__name__)
 
@@ -86,13 +86,19 @@ class WordLlama:
         # A few hundred texts at a time keep the gathered token vectors small.
         for start in range(0, len(found), 256):
             batch = found[start : start + 256]
-            different, back = np.unique(np.array([id for ids in batch for id in ids], np.int32), return_inverse=True)
-            tokens = self._table[different].astype(np.float32)[back]
+            tokens = self._vectors_of([id for ids in batch for id in ids])
             end = 0
             for row, ids in enumerate(batch, start):
                 begin, end = end, end + len(ids)
                 np.add.reduce(tokens[begin:end], axis=0, out=vectors[row])
         return vectors
+
+    def _vectors_of(self, ids: list[int]) -> Vectors:
+        """Many texts say the same words, whose vectors are made of halves once."""
+        if len(ids) < 1000:
+            return self._table[ids].astype(np.float32)
+        different, back = np.unique(np.array(ids, np.int32), return_inverse=True)
+        return np.asarray(self._table[different].astype(np.float32)[back])
 
     def _token_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """No token reaches over the end of a word, so that a word is tokenized once, however many texts have it."""

@@ -21,7 +21,7 @@ from habitus.search.corpus import Corpus
 from habitus.search.embedding import Embedder, Vectors, default_embedder
 from habitus.search.entry import digest, encode, meaning_of, text_digest
 from habitus.search.model import Document, Hit, Report, Results
-from habitus.search.packed import index_file
+from habitus.search.packed import give_back_memory, index_file
 from habitus.search.rows import Loaded
 from habitus.search.searcher import IndexEvidence, Searcher
 from habitus.search.words import forget_codes
@@ -237,6 +237,7 @@ class Index(Searcher):
                 [*(id for id in self._damaged if id not in self._corpus.slots), *loaded.damaged]
             )
             self._damaged_requests += requests.damaged
+        del loaded, requests  # much, where all was read
         self._keep()
 
     def _begin_with_file(self, connection: sa.Connection) -> Loaded | None:
@@ -254,6 +255,7 @@ class Index(Searcher):
                 self._corpus.keep(self._file)
                 self._corpus = Corpus.in_file(self._file, self._embedder) or self._corpus
                 self._among, self._unkept = None, 0
+                give_back_memory()
 
     def _mend(self) -> None:
         """Make rows anew from their texts: they were damaged, or another model's."""

@@ -5,6 +5,7 @@ Such a file is a copy of what the database has, believed only while it is whole 
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import mmap
@@ -30,7 +31,7 @@ from habitus.search.postings import Postings, Slots, Strengths, join_terms, weig
 
 WordIds = NDArray[np.int32]
 
-_FORMAT = 1
+_FORMAT = 2
 _HEAD, _ALIGNED, _PIECE = 64, 64, 1 << 20
 _AT_A_TIME = 500
 _LONGEST_WRITE = 3600  # seconds
@@ -57,7 +58,7 @@ class Packed:
     term_slots: NDArray[np.int32]
     strengths: Strengths
     word_codes: Codes  # of the first words, as far as they have been compared
-    word_vectors: Vectors
+    word_vectors: NDArray[np.float16]  # most of a file would be these otherwise
     word_places: Slots
 
     def __len__(self) -> int:
@@ -112,7 +113,7 @@ def pack(entries: Iterable[IndexEntry], vectors: Vectors, number: Callable[[Sequ
         term_slots=slots,
         strengths=strengths,
         word_codes=np.zeros(0, np.uint32),
-        word_vectors=np.zeros((0, 0), np.float32),
+        word_vectors=np.zeros((0, 0), np.float16),
         word_places=np.zeros(0, np.int64),
     )
 
@@ -192,6 +193,12 @@ def _write(aside: Path, packed: Packed, embedder: Embedder) -> None:
         file.write(tail)
         file.seek(0)
         file.write(f"{_FORMAT} {at} {len(tail)} {zlib.crc32(tail, checksum):08x}".ljust(_HEAD).encode())
+
+
+def give_back_memory() -> None:
+    """To the system, what building took and no longer needs: the C library would keep it for later."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def read_packed(path: Path, embedder: Embedder) -> Packed | None:

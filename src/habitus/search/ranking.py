@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from habitus.search import learned, signals
 from habitus.search.calibration import FIELD_LENGTHS, FIELD_NORMS, FIELD_WEIGHTS, STATED_WEIGHTS, Tier
 from habitus.search.corpus import Corpus
-from habitus.search.entry import FIELDS, Codes, IndexEntry
+from habitus.search.entry import FIELDS, Codes
 from habitus.search.postings import Slots
 from habitus.search.request import SearchRequest
 from habitus.search.signals import Signals, maybe
@@ -137,16 +137,17 @@ def _softmax(scores: Floats) -> Floats:
 class Explanation(Mapping[str, float]):
     """The contributions to a score in log-odds, the biggest first; worked out when somebody asks, as few do."""
 
-    def __init__(self, values: list[float], entry: IndexEntry, codes: Codes, worths: Mapping[int, float]) -> None:
+    def __init__(self, values: list[float], said: tuple[Codes, list[int]], worths: Mapping[int, float]) -> None:
+        """`said` are the terms of the document and how many of them each field has."""
         self._values = values
-        self._entry = entry
-        self._codes = codes
+        self._said = said
         self._worths = worths
 
     @cached_property
     def _term_parts(self) -> dict[str, float]:
-        places = np.flatnonzero(maybe(self._entry.codes, self._codes))
-        return _parts(self._values, _shares(self._worths, self._entry, places))
+        codes, lengths = self._said
+        places = np.flatnonzero(maybe(codes, np.array([*self._worths], dtype=np.uint32)))
+        return _parts(self._values, _shares(self._worths, codes, lengths, places))
 
     def __getitem__(self, part: str) -> float:
         return self._term_parts[part]
@@ -168,7 +169,9 @@ def explain(
     codes = np.array([code(term) for term in asked.terms], dtype=np.uint32)
     worth = corpus.rarity(codes) * np.array(list(asked.terms.values()), dtype=np.float32)
     worths = dict(zip(codes.tolist(), worth.tolist(), strict=True))
-    return [Explanation(ranked.parts[row].tolist(), corpus.entry(int(found.slots[row])), codes, worths) for row in rows]
+    slots = found.slots[rows]
+    said = zip(map(corpus.codes, slots.tolist()), corpus.lengths[slots].tolist(), strict=True)
+    return [Explanation(ranked.parts[row].tolist(), of_one, worths) for row, of_one in zip(rows, said, strict=True)]
 
 
 def _parts(values: list[float], shares: dict[str, float]) -> dict[str, float]:
@@ -179,12 +182,12 @@ def _parts(values: list[float], shares: dict[str, float]) -> dict[str, float]:
     return dict(sorted(told, key=lambda part: (-abs(part[1]), part[0])))
 
 
-def _shares(by_code: Mapping[int, float], entry: IndexEntry, places: Slots) -> dict[str, float]:
+def _shares(by_code: Mapping[int, float], codes: Codes, lengths: list[int], places: Slots) -> dict[str, float]:
     """How much each field has of the terms that were asked for; they can stand only at these places."""
-    worths = [by_code.get(number, 0.0) for number in entry.codes[places].tolist()]
-    borders = np.searchsorted(places, np.cumsum((0, *entry.lengths))).tolist()
+    worths = [by_code.get(number, 0.0) for number in codes[places].tolist()]
+    borders = np.searchsorted(places, np.cumsum((0, *lengths))).tolist()
     shares: dict[str, float] = {}
-    for field, length, (start, end) in zip(FIELDS, entry.lengths, pairwise(borders), strict=True):
+    for field, length, (start, end) in zip(FIELDS, lengths, pairwise(borders), strict=True):
         norm = 1 - FIELD_NORMS[field] + FIELD_NORMS[field] * length / FIELD_LENGTHS[field]
         shares[field] = sum(worths[start:end]) * FIELD_WEIGHTS[field] / norm
     total = sum(shares.values())

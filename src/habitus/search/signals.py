@@ -81,7 +81,7 @@ def gather(
     `vectors` are those of the request and then of its parts, `project` the terms that say what the project is.
     """
     asked = Asked.of(corpus, request, among)
-    scores = _lexical(corpus, asked, asked.worth)
+    scores = _lexical(corpus, asked)
     meaning = _meaning(corpus, vectors[0], among)
     allowed = corpus.alive if among is None else _mask(len(corpus.alive), among)
     slots, part = _candidates(corpus, vectors[1:], np.flatnonzero(allowed), scores, meaning, more[allowed[more]])
@@ -92,9 +92,11 @@ def gather(
     by_rarity, plain = _word_by_word(corpus, embedder, request, slots)
     lengths = corpus.lengths[slots]
     detail = np.log1p(lengths[:, 1] + lengths[:, 3]) / 5
+    strengths = _strengths(asked, slots, len(corpus.ids))
+    has_term = np.where(strengths < 0, np.float32(0), np.float32(1))
     columns = (
         scores[slots] / max(float(scores.max(initial=0.0, where=allowed)), 1e-9),
-        _coverage(corpus, asked, asked.worth, slots),
+        _coverage(has_term, asked.worth),
         passage,
         phrase,
         meaning[slots],
@@ -105,8 +107,8 @@ def gather(
     )
     borders = (lengths[:, _EXCLUDED] > 0) & request.is_asked
     stated = (borders, excluded, _of_project(corpus, project, slots))
-    strength = _lexical(corpus, asked, asked.weights)[slots] / max(float(asked.weights.sum()), 1e-9)
-    fit = (strength, _coverage(corpus, asked, asked.weights, slots), meaning[slots], part, *plain)
+    strength = _add_up(np.maximum(strengths, 0), asked.weights) / max(float(asked.weights.sum()), 1e-9)
+    fit = (strength, _coverage(has_term, asked.weights), meaning[slots], part, *plain)
     return Signals(slots=slots, values=_stack(columns), stated=_stack(stated), fit=_stack(fit))
 
 
@@ -156,9 +158,9 @@ class Asked:
         )
 
 
-def _lexical(corpus: Corpus, asked: Asked, worths: Floats) -> Floats:
+def _lexical(corpus: Corpus, asked: Asked) -> Floats:
     scores = np.zeros(len(corpus.ids), dtype=np.float32)
-    for worth, (slots, strengths) in zip(worths, asked.found, strict=True):
+    for worth, (slots, strengths) in zip(asked.worth, asked.found, strict=True):
         scores[slots] += worth * strengths
     return scores
 
@@ -215,12 +217,27 @@ def _of_project(corpus: Corpus, project: Codes, slots: Slots) -> Floats:
     return found
 
 
-def _coverage(corpus: Corpus, asked: Asked, worths: Floats, slots: Slots) -> Floats:
-    covered = np.zeros(len(corpus.ids), dtype=np.float32)
-    for worth, (where, _) in zip(worths, asked.found, strict=True):
-        covered[where] += worth
-    shares: Floats = covered[slots] / np.float32(max(float(worths.sum()), 1e-9))
+def _strengths(asked: Asked, slots: Slots, count: int) -> Floats:
+    """How strongly each candidate (a column) has each term that was asked for; -1 where it has it not."""
+    column = np.full(count, -1, dtype=np.int64)
+    column[slots] = np.arange(len(slots))
+    found = np.full((len(asked.found), len(slots)), -1, dtype=np.float32)
+    for row, (where, strengths) in zip(found, asked.found, strict=True):
+        at = column[where]
+        is_candidate = at >= 0
+        row[at[is_candidate]] = strengths[is_candidate]
+    return found
+
+
+def _coverage(has_term: Floats, worths: Floats) -> Floats:
+    shares: Floats = _add_up(has_term, worths) / np.float32(max(float(worths.sum()), 1e-9))
     return shares
+
+
+def _add_up(by_term: Floats, worths: Floats) -> Floats:
+    """The sum for each candidate, term by term in their order: a product of matrices rounds as the machine likes."""
+    total: Floats = np.add.reduce(by_term * worths[:, None], axis=0)
+    return total
 
 
 def _in_order(corpus: Corpus, asked: Asked, slots: Slots) -> tuple[Floats, Floats, Floats]:
@@ -293,11 +310,14 @@ def _phrases(asked: Asked, row: Slots, at: Slots, term: Slots, count: int) -> Fl
     if not asked.phrases or len(at) < 2:
         return found
     side = len(asked.codes)
-    wanted = np.array([a * side + b for a, b in asked.phrases])
+    is_wanted = np.zeros(side * side, dtype=bool)
+    is_wanted[[a * side + b for a, b in asked.phrases]] = True
     together = (at[1:] == at[:-1] + 1) & (row[1:] == row[:-1])
     pairs = (term[:-1] * side + term[1:])[together]
-    hits = np.isin(pairs, wanted)
-    unique = np.unique(row[:-1][together][hits] * side * side + pairs[hits])
+    hits = is_wanted[pairs]
+    if not hits.any():
+        return found
+    unique = _different(row[:-1][together][hits] * side * side + pairs[hits])
     owner, pair = unique // (side * side), unique % (side * side)
     np.add.at(found, owner, (asked.worth[pair // side] + asked.worth[pair % side]) / 2)
     shares: Floats = found / np.float32(asked.total)

@@ -30,7 +30,6 @@ STOP_WORDS = frozenset(
 # Letters and digits together; `C#` and `C++` are names, and the single letter of `it's` is no word.
 _CHUNK = re.compile(r"[^\W_]{2,}|[A-Za-z](?:#|\+\+)|(?<!['’])[^\W_]")
 _ASCII_CHUNK = re.compile(r"[A-Za-z0-9]{2,}|[A-Za-z](?:#|\+\+)|(?<!')[A-Za-z0-9]")  # the same in half the time
-_NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 _AFTER_APOSTROPHE = re.compile(r"'(?:[A-Za-z](?!#|\+\+)|[0-9])(?![A-Za-z0-9])")
 _SHARP = re.compile(r"#(?<=[^A-Za-z0-9][A-Za-z]#)")
 _PLUSES = re.compile(r"\+\+(?<=[^A-Za-z0-9][A-Za-z]\+\+)")
@@ -78,7 +77,7 @@ def _plain(text: str) -> bytes | None:
     """A text that `split` cuts into the same chunks, a fifth of the time; None where letters are not ASCII."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
-        if any(char.isalnum() for char in set(_NOT_ASCII.findall(text))):
+        if any(char > "\x7f" and char.isalnum() for char in set(text)):
             return None
         text = text.replace("’", "'")
     if any(mark in text for mark in _MARKS):
