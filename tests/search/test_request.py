@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.search import request
+from habitus.search import Document, Index, NoEmbedder, request
 
 TRACE = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n    run()\nKeyError: 3\n'
 
@@ -31,3 +32,26 @@ def test_a_request_keeps_words_and_within_what_a_model_reads(text: str, most: in
     texts = read.texts(most)
     assert len(texts) >= 2
     assert sum(len(one.split()) for one in dict.fromkeys(texts)) <= most
+
+
+_STATEMENT = "The canary receives a tenth of the traffic before the rollout continues"
+_IN_A_BODY = (
+    Document(
+        id="deploy", name="deploy", description="Ship a service.", body=f"First, a build. {_STATEMENT}. Then all."
+    ),
+    Document(id="traffic", name="traffic report", description="Report a tenth of the traffic.", body="Ask analytics."),
+)
+
+
+@pytest.mark.req("SE-10")
+@pytest.mark.parametrize(
+    ("asked", "counts"),
+    [(_STATEMENT, True), ("canary traffic", False), (f"Can you help me? {_STATEMENT}.", False)],
+)
+def test_a_statement_counts_as_the_text_that_it_is_and_a_wish_or_a_topic_does_not(
+    engine: sa.Engine, asked: str, counts: bool
+) -> None:
+    index = Index.open(engine, "skills", embedder=NoEmbedder(), clock=lambda: 0.0)
+    index.put(_IN_A_BODY)
+    first = index.search(asked).hits[0]
+    assert (first.id, "as_text" in first.parts) == ("deploy", counts)

@@ -42,7 +42,7 @@ FIELD_LENGTHS = {
     "body": 300.0,
 }
 SATURATION = 2.0
-STATED_WEIGHTS = (1.0, -4.0, 2.0)  # of borders, excluded and project
+STATED_WEIGHTS = (1.0, -4.0, 2.0, 4.0)  # of borders, excluded, project and as_text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -38,6 +38,7 @@ STATED_NAMES = (
     "borders",  # somebody asks, and the description says what the document is not for, as one meant for a crowd does
     "excluded",  # the share of what was asked that stands only where the document says what it is not for
     "project",  # the rarest word of the project around (its languages, what it is made with) that its summary has
+    "as_text",  # plain BM25 of a statement that is no wish, relative to the best, as far as documents have bodies
 )
 
 # What says whether one document fits, by the request and the document alone: no word counts more for being rare in
@@ -48,6 +49,8 @@ _MOST_TERMS = 40
 _BY_TERMS, _BY_MEANING, _BY_PART, _NEAR = 80, 60, 40, 500
 _WINDOW, _STRIDE = 48, 24
 _MEANING_CAP = 20.0
+_TEXT_SATURATION, _TEXT_NORM, _TEXT_LENGTH = 1.5, 0.75, 340.0  # as BM25 is used to having them
+_SHORTEST_STATEMENT = 5  # terms
 _EXCLUDED = FIELDS.index("excluded")
 _NO_CODES: Codes = np.zeros(0, dtype=np.uint32)
 _LARGEST_SHARE = 0.2  # of all that was asked that one term may be worth: a rare topic is not the task
@@ -87,8 +90,8 @@ def gather(
     slots, part = _candidates(corpus, vectors[1:], np.flatnonzero(allowed), scores, meaning, more[allowed[more]])
     if not len(slots):
         none = np.zeros((0, len(NAMES)), np.float32)
-        return Signals(slots=slots, values=none, stated=none[:, :3], fit=none[:, : len(FIT_NAMES)])
-    passage, phrase, excluded = _in_order(corpus, asked, slots)
+        return Signals(slots=slots, values=none, stated=none[:, : len(STATED_NAMES)], fit=none[:, : len(FIT_NAMES)])
+    passage, phrase, excluded, as_text = _in_order(corpus, asked, slots, is_text=_is_statement(request))
     by_rarity, plain = _word_by_word(corpus, embedder, request, slots)
     lengths = corpus.lengths[slots]
     detail = np.log1p(lengths[:, 1] + lengths[:, 3]) / 5
@@ -106,7 +109,7 @@ def gather(
         detail,
     )
     borders = (lengths[:, _EXCLUDED] > 0) & request.is_asked
-    stated = (borders, excluded, _of_project(corpus, project, slots))
+    stated = (borders, excluded, _of_project(corpus, project, slots), as_text)
     strength = _add_up(np.maximum(strengths, 0), asked.weights) / max(float(asked.weights.sum()), 1e-9)
     fit = (strength, _coverage(has_term, asked.weights), meaning[slots], part, *plain)
     return Signals(slots=slots, values=_stack(columns), stated=_stack(stated), fit=_stack(fit))
@@ -240,8 +243,8 @@ def _add_up(by_term: Floats, worths: Floats) -> Floats:
     return total
 
 
-def _in_order(corpus: Corpus, asked: Asked, slots: Slots) -> tuple[Floats, Floats, Floats]:
-    """Passage, phrase and exclusions: read the candidates' terms in order and look only at those asked for."""
+def _in_order(corpus: Corpus, asked: Asked, slots: Slots, *, is_text: bool) -> tuple[Floats, Floats, Floats, Floats]:
+    """Passage, phrase, exclusions and `as_text`: read the candidates' terms in order, and only those asked for."""
     read = [corpus.codes(slot) for slot in slots.tolist()]
     sizes = np.array([len(codes) for codes in read])
     codes = np.concatenate(read)
@@ -261,6 +264,7 @@ def _in_order(corpus: Corpus, asked: Asked, slots: Slots) -> tuple[Floats, Float
         _best_passage(asked, row, inside - before_body[row], term, len(slots)),
         _phrases(asked, row, at, term, len(slots)),
         _excluded_share(asked, row[is_excluded], term[is_excluded], len(slots)),
+        _as_text(corpus, asked, row, term, sizes) if is_text else np.zeros(len(slots), dtype=np.float32),
     )
 
 
@@ -303,6 +307,21 @@ def _excluded_share(asked: Asked, row: Slots, term: Slots, count: int) -> Floats
         unique = _different((row << 8) | term)
         np.add.at(shares, unique >> 8, asked.worth[unique & 0xFF] / np.float32(asked.total))
     return shares
+
+
+def _is_statement(request: SearchRequest) -> bool:
+    """Nobody asks for themselves, and it is more than a bare topic."""
+    return not request.is_asked and len(request.terms) >= _SHORTEST_STATEMENT
+
+
+def _as_text(corpus: Corpus, asked: Asked, row: Slots, term: Slots, sizes: Slots) -> Floats:
+    """A statement is no wish: it is like what it was taken from, whatever field that stands in."""
+    side = len(asked.codes)
+    times = np.bincount(row * side + term, minlength=len(sizes) * side).reshape(len(sizes), side)
+    dampening = _TEXT_SATURATION * (1 - _TEXT_NORM + _TEXT_NORM * sizes / _TEXT_LENGTH)
+    scores = (times / (times + dampening[:, None])) @ corpus.rarity(asked.codes)
+    relative: Floats = (scores / max(float(scores.max(initial=0.0)), 1e-9) * corpus.share_with_body).astype(np.float32)
+    return relative
 
 
 def _phrases(asked: Asked, row: Slots, at: Slots, term: Slots, count: int) -> Floats:
