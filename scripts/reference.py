@@ -167,7 +167,7 @@ def _flowing(text: str | None) -> str:
 
 # Settings
 
-_FOUND_OUT = ("cwd", "user_home", "warnings")  # fields of Settings that nobody sets
+_FOUND_OUT = ("cwd", "user_home", "warnings", "is_claimed", "is_guest")  # fields of Settings that nobody sets
 _DEFAULTS = {"home": "`~/.habitus`", "user": "the login name", "editor": "`$VISUAL`, `$EDITOR`, then `vi`"}
 
 
@@ -181,10 +181,11 @@ def settings_page() -> str:
             sections += section
         else:
             in_file = f"`{key}`" if key != "home" else "only as a variable"
-            default = _DEFAULTS.get(key) or _default(field.default)
-            rows.append(
-                (in_file, f"`HABITUS_{key.upper()}`", _type(field.annotation), default, field.description or "")
-            )
+            is_table = get_origin(field.annotation) is dict
+            kind = "table" if is_table else _type(field.annotation)
+            default = _DEFAULTS.get(key) or _default(field.get_default(call_default_factory=True))
+            named = "only in the file" if is_table else f"`HABITUS_{key.upper()}`"
+            rows.append((in_file, named, kind, default, field.description or ""))
     return _page(
         "Settings",
         "Settings are read once at the start: from `HABITUS_*` variables, then from `habitus.toml` in the home, then"
@@ -230,7 +231,7 @@ def _type(annotation: object) -> str:
 
 
 def _default(value: object) -> str:
-    if value in (None, (), ""):
+    if value in (None, (), "", {}):
         return "none"
     return f"`{str(value).lower()}`" if isinstance(value, bool) else f"`{value}`"
 

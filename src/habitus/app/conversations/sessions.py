@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from habitus.agent.prompt import Identity
 from habitus.agent.session import Conversation, Session, new_id
 from habitus.agent.stream import AskPerson, TimedPerson, nobody
 from habitus.agent.tools.builtin_tools import standard_tools
+from habitus.agent.tools.registry import Tool
 from habitus.agent.tools.stage_tools import Ladder, OfferedTools
 from habitus.agent.tools.writing_skills import Changes
 from habitus.agent.transcription import local_transcriber
@@ -124,7 +126,7 @@ def open_conversation(
     """A conversation without a model behind it. Whoever does not show our prompt keeps its own count of what it has
     seen, and takes a list of tools that changes. A trial has `fixed` what chance decides elsewhere. `offers` is where
     whoever told its model something before has noted it."""
-    outage, gates, person = open_outage(home), home.gates(user), TimedPerson(ask)
+    outage, person = open_outage(home), TimedPerson(ask)
     offers = offers or Offers(lots(home.settings, home.journal, id, outage, fixed))
     view = View(
         home.skills,
@@ -140,23 +142,14 @@ def open_conversation(
     given = open_given(home, f"{PADS}/{id}")
     calls = SessionCalls(home, view, given, outage, user=user, source_type=source_type)
     services = {**sandbox_services(view), **calls.services}
+    shared = _Shared(home=home, tools=tools, user=user, view=view, given=given, outage=outage, person=person)
     files = OtherFiles(view, given, calls.how_to_call)
     can_read = readable(home.settings, read)
     pads = _scratchpads(home, person, view.conversation, services, given, can_read)
-    is_own = user.name == home.settings.user
-    cortex = home.memory if is_own else home.open_memory(user=user.name)
-    memory = SessionMemory(cortex=cortex, user=user.name, project=home.project, outage=outage, offers=offers)
-    changes = Changes(
-        view=view,
-        review=home.review,
-        scan=home.scan,
-        person=home.person(user=user.name),
-        gates=gates,
-        ask=person,
-    )
+    memory = _open_memory(shared, offers)
     ladder = Ladder(view=view, tools=tools, recipes=home.recipes, reliable=home.settings.reliable, outage=outage)
     built_in = standard_tools(
-        changes,
+        _open_changes(shared),
         files=files,
         ladder=ladder,
         finder=home.finder,
@@ -167,6 +160,7 @@ def open_conversation(
         readable=can_read,
         is_hosted=is_hosted,
     )
+    counts = origin_of(source_type) is Origin.REAL
     parts = Parts(
         view=view,
         files=files,
@@ -176,21 +170,7 @@ def open_conversation(
         spool=Spool(home.place / WAITING, home.redactor),
         memory=memory,
         identity=Identity(library=home.skills, fill={**home.fill, "USER": user.name}),
-        tools=OfferedTools(
-            built_in,
-            tools,
-            home.finder,
-            view,
-            outage,
-            gates,
-            home.recipes,
-            ladder,
-            given,
-            services=services,
-            steady=shows_prompt,
-            may_have_tools=partial(may_have_tools, home.shared, home.local),
-            counts=origin_of(source_type) is Origin.REAL,
-        ),
+        tools=_open_offered(shared, built_in, ladder, services=services, steady=shows_prompt, counts=counts),
         observers=(learner, *observers),
         transcribe=local_transcriber(),
         outage=outage,
@@ -212,6 +192,58 @@ def open_conversation(
     if shows_prompt:
         conversation.settle()
     return conversation
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Shared:
+    """What several parts of one conversation are made of."""
+
+    home: Home
+    tools: Tools
+    user: User
+    view: View
+    given: Given
+    outage: Outage
+    person: TimedPerson
+
+
+def _open_memory(shared: _Shared, offers: Offers) -> SessionMemory:
+    home, user = shared.home, shared.user.name
+    cortex = home.memory if user == home.settings.user else home.open_memory(user=user)
+    return SessionMemory(cortex=cortex, user=user, project=home.project, outage=shared.outage, offers=offers)
+
+
+def _open_changes(shared: _Shared) -> Changes:
+    home = shared.home
+    return Changes(
+        view=shared.view,
+        review=home.review,
+        scan=home.scan,
+        person=home.person(user=shared.user.name),
+        gates=home.gates(shared.user),
+        ask=shared.person,
+    )
+
+
+def _open_offered(
+    shared: _Shared, built_in: Sequence[Tool], ladder: Ladder, *, services: Services, steady: bool, counts: bool
+) -> OfferedTools:
+    home = shared.home
+    return OfferedTools(
+        built_in,
+        shared.tools,
+        home.finder,
+        shared.view,
+        shared.outage,
+        home.gates(shared.user),
+        home.recipes,
+        ladder,
+        shared.given,
+        services=services,
+        steady=steady,
+        may_have_tools=partial(may_have_tools, home.shared, home.local),
+        counts=counts,
+    )
 
 
 def open_outage(home: Home) -> Outage:
