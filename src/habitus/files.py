@@ -45,7 +45,7 @@ def file_of(content: bytes, *, executable: bool = False) -> File:
 
 
 def is_examination(path: str) -> bool:
-    """Whether a file says how a skill is examined: it is no part of what the skill says or does, and nobody who is
+    """Whether a file says how a skill is examined: it is not a part of what the skill says or does, and nobody who is
     examined with it may read it."""
     return path.casefold().startswith("evals/")
 
@@ -76,7 +76,7 @@ def open_regular(source: Path) -> BinaryIO:
         os.close(fd)
         if stat.S_ISDIR(mode):
             raise OSError(errno.EISDIR, "it is a folder")
-        raise OSError(errno.EINVAL, "it is no ordinary file")
+        raise OSError(errno.EINVAL, "it is not an ordinary file")
     return os.fdopen(fd, "rb")
 
 
@@ -103,7 +103,7 @@ def given_path(given: str | Path) -> Path:
     text = str(given)
     shown = text if len(text) <= 80 else f"{text[:60]}… ({len(text):,} characters)"
     if not text.strip() or "\0" in text:
-        raise Invalid(f"{shown!r} is no path.", mend="Give the path of a file or folder.")
+        raise Invalid(f"{shown!r} is not a path.", mend="Give the path of a file or folder.")
     if len(text) > _LONGEST_PATH or any(len(part) > _LONGEST_PART for part in Path(text).parts):
         raise Invalid(f"'{shown}' is too long to be a path.", mend="Give the path of a file or folder.")
     try:
@@ -118,7 +118,9 @@ def checked_path(path: str) -> str:
         return path
     pure = PurePosixPath(path)
     if not path or pure.is_absolute() or ".." in pure.parts or "\\" in path or "\0" in path or str(pure) != path:
-        raise Invalid(f"'{path}' is no path inside a skill.", mend="Use a relative path such as references/notes.md.")
+        raise Invalid(
+            f"'{path}' is not a path inside a skill.", mend="Use a relative path such as references/notes.md."
+        )
     return path
 
 
@@ -232,7 +234,7 @@ class PrivateJson:
         except (OSError, ValueError, RecursionError) as error:
             raise StorageFailed(f"{self.path} can't be read: {error}.", mend=self._mend) from None
         if not isinstance(found, dict):
-            raise StorageFailed(f"{self.path} can't be read: it is no object.", mend=self._mend)
+            raise StorageFailed(f"{self.path} can't be read: it is not an object.", mend=self._mend)
         return found
 
     @contextmanager

@@ -161,8 +161,8 @@ def _fifo(path: Path) -> None:
     ("make", "why"),
     [
         (Path.mkdir, r"it is a folder\. For a folder, start with --read FOLDER, which copies nothing\."),
-        (_fifo, r"it is no ordinary file\. Check the path\."),
-        (lambda path: path.symlink_to("/dev/zero"), r"it is no ordinary file\. Check the path\."),
+        (_fifo, r"it is not an ordinary file\. Check the path\."),
+        (lambda path: path.symlink_to("/dev/zero"), r"it is not an ordinary file\. Check the path\."),
         (lambda path: path.symlink_to(path), r"Too many levels of symbolic links\. Check the path\."),
         (lambda path: None, r"No such file or directory\. Check the path\."),
     ],

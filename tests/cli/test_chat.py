@@ -406,7 +406,7 @@ def test_bad_input_is_one_line_with_its_mend(direct: Direct) -> None:
         (("ask", "x", "-m", "openai:gpt-5"), "No key for openai: OPENAI_API_KEY is not set."),
         (("ask", "x", "-m", "opnai:gpt-5"), "No provider 'opnai'. Did you mean 'openai'?"),
         (("ask", "x", "-m", "script:none.json"), "There is no script none.json."),
-        (("ask", "x", "-m", "script:bad.json"), "bad.json is no script: steps.0.sya"),
+        (("ask", "x", "-m", "script:bad.json"), "bad.json is not a script: steps.0.sya"),
         (("ask", " ", "-m", "script:good.json"), "There is nothing to say."),
         (("ask", "x", "-m", "script:good.json", "-a", "none.txt"), f"Can't attach {cwd / 'none.txt'}"),
         (("chat", "--resume", "-m", "script:good.json"), "There are no sessions yet."),

@@ -203,7 +203,7 @@ def test_the_page_stands_alone_and_holds_no_secrets(direct: Direct, person: Path
 @pytest.mark.req("CL-08")
 def test_what_is_not_there_is_said(direct: Direct) -> None:
     assert "No agent keeps skills or transcripts here." in direct("check").err
-    assert "There is no agent 'claude-coda' I know." in direct("check", "--agent", "claude-coda").err
+    assert "No agent 'claude-coda' is known." in direct("check", "--agent", "claude-coda").err
 
 
 @pytest.mark.full

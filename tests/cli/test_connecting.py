@@ -269,7 +269,7 @@ def test_nothing_is_changed_unasked_and_keys_in_a_config_are_not_shown(direct: D
     file.write_text('{\n  "env": {"OPENAI_API_KEY": "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"},\n  "a": 1\n}')
     ran = direct("connect", "cursor")
     assert ran.code == 1
-    assert "Say --yes" in ran.err
+    assert "Add --yes" in ran.err
     assert "sk-proj" not in ran.out
     assert "Experimental: its files are known from third parties only." in ran.out
     assert "mcpServers" not in file.read_text()

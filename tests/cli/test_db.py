@@ -238,9 +238,9 @@ def _at(address: str, schema: str, oldest: str = "") -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("copy",), "It is not said where to copy to."),
+        (("copy",), "No database to copy to was given."),
         (("copy", "home", "home"), "can't be copied onto itself"),
-        (("copy", "home", "mysql://x/y"), "no use for a mysql database"),
+        (("copy", "home", "mysql://x/y"), "does not work with a mysql database"),
         (("copy", "home", "postgresql://ann:secret@127.0.0.1:1/x?password=secret"), "The database is away"),
     ],
 )

@@ -134,7 +134,7 @@ def test_an_archive_is_added_by_its_address(other: Direct, published: Path) -> N
 def test_another_host_is_followed_only_after_a_yes(other: Direct, published: Path) -> None:
     with serving(published) as address, serving(published, moved=address.replace("127.0.0.1", "localhost")) as first:
         ran = other("skills", "add", first)
-        assert "127.0.0.1 sends on to localhost." in ran.err
+        assert "127.0.0.1 redirects to localhost." in ran.err
         found = download(f"{first}/{INDEX}", Reach(may_follow=lambda here, there: there == "localhost"))
     assert discovery.digest_of(found.content) == discovery.digest_of((published / INDEX).read_bytes())
 
@@ -145,7 +145,7 @@ def test_an_index_that_names_another_host_is_refused_before_it_is_asked(other: D
     said["skills"][0]["url"] = "http://localhost:9/secret"
     index.write_text(json.dumps(said))
     with serving(published) as address:
-        assert "127.0.0.1 sends on to localhost." in other("skills", "add", address).err
+        assert "127.0.0.1 redirects to localhost." in other("skills", "add", address).err
     assert other.own() == []
 
 

@@ -256,7 +256,7 @@ def test_a_trial_says_its_cost_first_and_keeps_both_arms(direct: Direct, tmp_pat
         ('["x"]', "There is no 'request' in case 1"),
         ('[{"request": "x"}]', "Nobody could say how case 1"),
         ('[{"request": "x", "expect": 7}]', "'expect' of case 1"),
-        ('[{"request": "x", "matches": "("}]', "is no pattern"),
+        ('[{"request": "x", "matches": "("}]', "is not a pattern"),
     ],
 )
 def test_cases_that_nobody_could_judge_are_refused_in_a_line(direct: Direct, cases: str, told: str) -> None:

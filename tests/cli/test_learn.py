@@ -211,7 +211,7 @@ def test_without_a_terminal_nothing_is_sent_unless_yes_is_said(
     ran = direct("learn", str(folder), "--model", "scripted:cheap", "--apply")
     assert ran.code == 1
     assert ran.err.startswith("habitus: 2 failed calls of 2 files, about ")
-    assert ran.err.endswith(" tokens, would go to scripted:cheap. Nothing was sent or kept. Say --yes to send.\n")
+    assert ran.err.endswith(" tokens, would go to scripted:cheap. Nothing was sent or kept. Add --yes to send.\n")
     assert (model.asked, direct.json("lessons", "list")["lessons"]) == ([], [])
 
 

@@ -201,7 +201,7 @@ def test_a_model_that_a_person_allows_drafts_the_skill(wished: Direct, tmp_path:
     script = tmp_path / "script.json"
     script.write_text(json.dumps([{"answer": DRAFT}]))
     refused = wished("recipes", "mine", "--model", f"script:{script}")
-    assert (refused.code, "1 group of requests, about" in refused.err, "Say --yes to send." in refused.err) == (
+    assert (refused.code, "1 group of requests, about" in refused.err, "Add --yes to send." in refused.err) == (
         1,
         True,
         True,

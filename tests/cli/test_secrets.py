@@ -219,7 +219,7 @@ def test_only_what_a_skill_asks_for_is_granted(mailer: Direct) -> None:
     for words, said in (
         (("aws", "pdf-mailer"), "does not ask for 'aws'. It asks for: email.password, ntfy.token."),
         (("email.pasword", "pdf-mailer"), "Did you mean 'email.password'?"),
-        (("pdf-mailer", "--host", "http://x/y"), "'http://x/y' is no host. Write example.org"),
+        (("pdf-mailer", "--host", "http://x/y"), "'http://x/y' is not a host. Write example.org"),
         (("pdf-mailer",), "Name a secret before the skill"),
         (("email.password", "pdf-maile"), "No skill 'pdf-maile'. Did you mean 'pdf-mailer'?"),
         (("--all", "pdf-mailer"), "'pdf-mailer' asks for email.password, ntfy.token."),

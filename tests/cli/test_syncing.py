@@ -52,7 +52,7 @@ def steps(direct: Direct, *options: str, agent: str = "claude-code") -> dict[str
 def test_skills_go_there_with_a_lockfile_and_are_removed_without_a_trace(direct: Direct, folder: Path) -> None:
     assert steps(direct) == {"brew-tea": "put", "sum-up": "put"}
     assert not folder.exists()
-    assert "Say --yes" in direct("sync", "claude-code").err
+    assert "Add --yes" in direct("sync", "claude-code").err
     direct.ok("sync", "claude-code", "--yes")
     own = direct.home / "skills" / "brew-tea" / "SKILL.md"
     assert (folder / "brew-tea" / "SKILL.md").read_bytes() == own.read_bytes()

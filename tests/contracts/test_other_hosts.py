@@ -193,7 +193,7 @@ def test_only_an_admin_decides_for_another_host_and_that_host_knows_who_is_one(h
     bob = hosts.open("there", "bob")
     bob.review.approve(number, bob.person())
     here = hosts.open("here")
-    assert here.review.get(number).reasons[-1] == "approved by bob, who is no admin here"
+    assert here.review.get(number).reasons[-1] == "approved by bob, who is not an admin here"
     assert not hosts.file("here").exists()
     ann = hosts.open("there", "ann")
     ann.review.approve(number, ann.person())

@@ -275,7 +275,7 @@ def test_no_file_leaves_its_skill(store: SkillStore) -> None:
     tree = store.tree("csv-summary")
     assert tree is not None
     for path in ["../x", "/etc/x", "a/../b", "", "a\\b", "./a", "a//b"]:
-        with pytest.raises(Invalid, match="no path inside a skill"):
+        with pytest.raises(Invalid, match="not a path inside a skill"):
             store.save_tree("csv-summary", {**tree, path: file_of(b"x")}, ME)
 
 

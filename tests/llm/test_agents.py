@@ -150,7 +150,7 @@ async def test_calls_travel_as_one_json_answer_a_round(tmp_path: Path) -> None:
         *(StopReason.CALLS, "Let me look.", "read"),
         '{"path": "a.csv"}',
     )
-    assert (program.times, got.usage.input_tokens, got.usage.cost) == (2, 200, 0.5)  # the first was no JSON
+    assert (program.times, got.usage.input_tokens, got.usage.cost) == (2, 200, 0.5)  # the first was not JSON
 
     done = Returned(call="c1", tool="read", content="1,2", images=(Image(data=b"x", media_type="image/png"),))
     talk = (*QUESTION, Answered(text=got.message.text, calls=got.message.calls), done)

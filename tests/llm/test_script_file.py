@@ -39,8 +39,8 @@ async def test_the_steps_are_played_in_order_and_the_end_is_a_fault(tmp_path: Pa
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[{", "is no script"),
-        ("7", "is no script"),
+        ("[{", "is not a script"),
+        ("7", "is not a script"),
         ('[{"sya": "hello"}]', "0.sya: Extra inputs are not permitted"),
         ('{"steps": [{"call": 5}]}', "steps.0.call: Input should be a valid string"),
     ],

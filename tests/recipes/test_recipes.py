@@ -122,7 +122,7 @@ async def test_what_never_ends_is_stopped() -> None:
         ("- tool: my_recipe", "line 3: it calls itself"),
         ("steps: [{branch: a}]\nbranches: {a: [{branch: b}], b: [{branch: a}]}", "the branch 'a' comes back to itself"),
         ("- tool: x\n  save_as: a b", "line 3: 'a b' can't be a name to save under"),
-        ("- tool: 3", "line 3: 'tool' is no text"),
+        ("- tool: 3", "line 3: 'tool' is not text"),
         ("params: {x: {type: date}}\nsteps: [{tool: t}]", "the parameter 'x' has the type 'date'"),
         ("- tool: x\n  retry: 3", "line 3: a step has no 'retry'"),
         ("steps: [\n", "can't be read, line "),

@@ -22,7 +22,7 @@ REQUIRES = {
         "rich>=99; extra == 'future'",
         "pandas[parquet]; extra == 'all'",
         "pandas[loop]; extra == 'loop'",
-        "this is no requirement",
+        "this is not a requirement",
     ],
 }
 
@@ -98,9 +98,9 @@ def test_a_requirement_that_is_met_is_not_mentioned(requirement: str) -> None:
         ("pandas[future]", "needs 'rich>=99', and 13.9.4 is installed (for 'pandas[future]')"),
         ("pandas[all]", "needs the package 'pyarrow>=10' (for 'pandas[parquet]') (for 'pandas[all]')"),
         ("odd>=1", "needs 'odd>=1', and not-a-version is installed"),
-        ("rich >>> 13", "says 'rich >>> 13', which is no requirement that can be checked"),
-        ("", "says '', which is no requirement that can be checked"),
-        ("import os", "says 'import os', which is no requirement that can be checked"),
+        ("rich >>> 13", "says 'rich >>> 13', which is not a requirement that can be checked"),
+        ("", "says '', which is not a requirement that can be checked"),
+        ("import os", "says 'import os', which is not a requirement that can be checked"),
     ],
 )
 def test_a_requirement_that_is_not_met_says_what_is_missing(requirement: str, says: str) -> None:

@@ -106,7 +106,7 @@ def _csv(text: str, *, is_tabbed: bool) -> tuple[str, list[str], list[str]]:
     found = csv_table(text, delimiter=delimiter)
     said = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "bars"}[delimiter]
     if found is None:
-        return "text that is no table", [], []
+        return "text that is not a table", [], []
     return f"table with {said}", found.describe(), found.first_rows()
 
 
@@ -167,7 +167,7 @@ class Lines:
 
 
 def guess_encoding(head: bytes, *, is_all: bool) -> str | None:
-    """The name Python has for the encoding of a file that begins so; None for what is no text."""
+    """The name Python has for the encoding of a file that begins so; None for what is not text."""
     for mark, name in _MARKS.items():
         if head.startswith(mark):
             return name

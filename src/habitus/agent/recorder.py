@@ -51,7 +51,7 @@ class TurnRecorder:
 
     @property
     def _is_practice(self) -> bool:
-        """Whether it is no real request: such turns count as no use and help nobody."""
+        """Whether it is not a real request: such turns count as no use and help nobody."""
         return origin_of(self._parts.source_type) is not Origin.REAL
 
     def begin(self, turn: TurnState) -> None:

@@ -229,7 +229,7 @@ def version_in(expected: str | None, layer: str = "") -> int | None:
         return None
     found = re.fullmatch(r'("?)([0-9]{1,9})(-[0-9a-f]{8})?\1', expected)
     if found is None or (found[3] and not found[1]):
-        raise Invalid(f"'{expected}' is no version.", mend="Give its number; an ETag as it came, quotes included.")
+        raise Invalid(f"'{expected}' is not a version.", mend="Give its number; an ETag as it came, quotes included.")
     if found[1] and expected != tag_of(int(found[2]), layer):
         raise Stale("Another layer has it now.", mend="Read it again, and change that.")
     return int(found[2])

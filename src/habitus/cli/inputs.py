@@ -54,7 +54,8 @@ def parse(text: str, now: datetime) -> datetime:
         return _parse_moment(text.strip(), now)
     except (ValueError, OverflowError):
         raise Invalid(
-            f"'{text}' is no moment I know.", mend="Write 2026-05-01, '2026-05-01 14:30', 14:30, 2h or '3 days ago'."
+            f"'{text}' is not a time that can be read.",
+            mend="Write 2026-05-01, '2026-05-01 14:30', 14:30, 2h or '3 days ago'.",
         ) from None
 
 

@@ -175,7 +175,7 @@ def _words(completes: Complete) -> TyperCommand:
 
 
 def _make_command(name: str, function: Callable[..., None]) -> TyperCommand:
-    made = typer.Typer(add_completion=False, rich_markup_mode=None)  # a help text is no markup
+    made = typer.Typer(add_completion=False, rich_markup_mode=None)  # a help text is not markup
     made.command(name, cls=_Command)(function)
     command = typer.main.get_command(made)
     assert isinstance(command, TyperCommand)

@@ -74,7 +74,7 @@ def write_file(data: bytes, name: str) -> None:
     """A file as it is; on a terminal only what is text, so that no byte of it gives orders."""
     if sys.stdout.isatty():
         if b"\0" in data[:1024]:
-            raise Invalid(f"{name} is no text ({len(data):,} bytes).", mend="Send it to a file: … > FILE")
+            raise Invalid(f"{name} is not text ({len(data):,} bytes).", mend="Send it to a file: … > FILE")
         write(clean(data.decode("utf-8", "replace")))
     else:
         _write(lambda: sys.stdout.buffer.write(data))

@@ -89,7 +89,7 @@ def _change(text: str, path: Path, value: Any, *, comments: bool, is_item: bool)
     if not is_item:
         return text[: holder.start] + _draw_value(text, holder.start, new) + text[holder.end :]
     if not isinstance(holder.value, list):
-        raise Invalid(f"'{'.'.join(map(str, path))}' is no list.")
+        raise Invalid(f"'{'.'.join(map(str, path))}' is not a list.")
     return _with_part(text, holder, new)
 
 
@@ -260,7 +260,7 @@ def put_toml(text: str, path: Sequence[str], value: Any) -> str:
             holder[name] = tomlkit.table(is_super_table=True)
         holder = holder[name]
     if not isinstance(holder, dict):
-        raise Invalid(f"'{'.'.join(path[:-1])}' is no table")
+        raise Invalid(f"'{'.'.join(path[:-1])}' is not a table")
     holder[path[-1]] = value
     return tomlkit.dumps(document)
 
@@ -295,7 +295,7 @@ def put_yaml(text: str, path: Sequence[str], value: Any) -> str:
             holder[name] = {}
         holder = holder[name]
         if not isinstance(holder, dict):
-            raise Invalid(f"'{'.'.join(path[:-1])}' is no mapping")
+            raise Invalid(f"'{'.'.join(path[:-1])}' is not a mapping")
     holder[path[-1]] = value
     return _write(document)
 
@@ -327,7 +327,7 @@ def _parse(text: str) -> Any:
     if document is None:
         return _editor().map()
     if not isinstance(document, dict):
-        raise Invalid("it is no mapping")
+        raise Invalid("it is not a mapping")
     return document
 
 

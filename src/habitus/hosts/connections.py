@@ -228,7 +228,7 @@ def _check_version(said: object, versions: tuple[str, tuple[int, ...]]) -> None:
 def _read(file: Path) -> bytes | None:
     try:
         if file.stat().st_size > _LARGEST or not file.is_file():
-            raise Invalid(f"{file} is no config: it is a folder, or larger than {_LARGEST >> 20} MB.")
+            raise Invalid(f"{file} is not a config: it is a folder, or larger than {_LARGEST >> 20} MB.")
         return file.read_bytes()
     except FileNotFoundError:
         return None

@@ -247,7 +247,7 @@ def _read(path: Path) -> FileScript:
         raise Invalid(f"Can't read the script {path}: {error.strerror}.", mend="Check the path.") from None
     except (ValueError, RecursionError) as error:
         raise Invalid(
-            f"{path} is no script: {_problem(error)}.", mend='Write a list like [{"say": "Hello."}].'
+            f"{path} is not a script: {_problem(error)}.", mend='Write a list like [{"say": "Hello."}].'
         ) from None
 
 

@@ -320,12 +320,12 @@ class _Found:
         words = {key: step.get(key, "") for key in ("tool", "branch", "description", "save_as", "on_fail")}
         for key, value in words.items():
             if not isinstance(value, str):
-                self._say(line, f"'{key}' is no text")
+                self._say(line, f"'{key}' is not text")
                 words[key] = ""
         blocks = {key: step.get(key) or {} for key in ("params", "when")}
         for key, block in blocks.items():
             if not isinstance(block, Mapping):
-                self._say(line, f"'{key}' is no block of fields")
+                self._say(line, f"'{key}' is not a block of fields")
                 blocks[key] = {}
         if bool(words["tool"]) == bool(words["branch"]):
             self._say(line, "a step names either a tool or a branch")

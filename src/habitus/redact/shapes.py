@@ -102,7 +102,7 @@ _ESCAPES = (r"\\[abfnrtv0]", r"%[0-9A-Fa-f]{2}", r"\\x[0-9A-Fa-f]{2}", r"\\u[0-9
 
 def _key(kind: str, prefix: str, rest: str) -> _Shape:
     """A key told by its first letters. Few or plain ones must not be the middle of a longer word, as in `task-force`;
-    but an escaped line break before them is no word.
+    but an escaped line break before them is not a word.
 
     The look back comes after the prefix, because a pattern that starts with a literal is searched fifty times faster.
     """

@@ -113,7 +113,7 @@ def named_files(given: str, cwd: Path) -> list[Path]:
 def _words(said: str) -> list[str]:
     try:
         return shlex.split(said)
-    except ValueError:  # an apostrophe is no quote
+    except ValueError:  # an apostrophe is not a quote
         return []
 
 

@@ -236,7 +236,7 @@ def _skill(rest: str) -> SaveSkill | CommandLine:
 def _action(rest: str, known: Iterable[str], command: str) -> tuple[str, list[str]]:
     try:
         action, *words = shlex.split(rest)
-    except ValueError:  # an apostrophe is no quote
+    except ValueError:  # an apostrophe is not a quote
         action, *words = rest.split()
     if action in known:
         return action, words

@@ -378,7 +378,7 @@ async def answering(services: Services) -> AsyncIterator[int]:
 
 
 async def _answer_all(line: socket.socket, services: Services) -> None:
-    """Until the other side is gone, or says something that is no question."""
+    """Until the other side is gone, or says something that is not a question."""
     loop = asyncio.get_running_loop()
     try:
         while (head := await _exactly(loop, line, 4)) and (length := struct.unpack(">I", head)[0]) <= _LONGEST_QUESTION:

@@ -106,7 +106,7 @@ def read_policy(home: Path) -> Policy:
             )
     if wrong := next((text for text in table.get("hold", {}) if not 3 <= len(text) <= _LONGEST), None):
         raise Invalid(
-            f"{path}: '{wrong[:40]}' is no text of 3 to {_LONGEST} characters.", mend="Hold longer or shorter texts."
+            f"{path}: '{wrong[:40]}' is not a text of 3 to {_LONGEST} characters.", mend="Hold longer or shorter texts."
         )
     return Policy(silence=table.get("silence", {}), hold=table.get("hold", {}))
 

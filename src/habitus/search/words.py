@@ -27,7 +27,7 @@ STOP_WORDS = frozenset(
     """.split()  # noqa: SIM905 (two hundred quoted words would be harder to read)
 )
 
-# Letters and digits together; `C#` and `C++` are names, and the single letter of `it's` is no word.
+# Letters and digits together; `C#` and `C++` are names, and the single letter of `it's` is not a word.
 _CHUNK = re.compile(r"[^\W_]{2,}|[A-Za-z](?:#|\+\+)|(?<!['’])[^\W_]")
 _ASCII_CHUNK = re.compile(r"[A-Za-z0-9]{2,}|[A-Za-z](?:#|\+\+)|(?<!')[A-Za-z0-9]")  # the same in half the time
 _AFTER_APOSTROPHE = re.compile(r"'(?:[A-Za-z](?!#|\+\+)|[0-9])(?![A-Za-z0-9])")

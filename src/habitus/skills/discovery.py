@@ -203,7 +203,7 @@ def download(url: str, reach: Reach = Reach(), *, largest: int = LARGEST) -> Dow
         following = urljoin(url, answer)
         refuse_elsewhere(url, following, reach)
         url = following
-    raise StorageFailed(f"{urlsplit(url).hostname} sends from place to place.", mend="Give the last address itself.")
+    raise StorageFailed(f"{urlsplit(url).hostname} redirects too often.", mend="Give the final address.")
 
 
 def refuse_elsewhere(url: str, following: str, reach: Reach) -> None:
@@ -211,7 +211,7 @@ def refuse_elsewhere(url: str, following: str, reach: Reach) -> None:
     at, there = urlsplit(url), urlsplit(following)
     if there.hostname != at.hostname and not _follows(at, there, reach):
         mend = f"If you trust that, add it: {following[:200]}"
-        raise Refused(f"{at.hostname} sends on to {there.hostname}.", mend=mend)
+        raise Refused(f"{at.hostname} redirects to {there.hostname}.", mend=mend)
 
 
 def public_address(host: str, port: int) -> str:

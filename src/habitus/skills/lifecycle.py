@@ -241,7 +241,7 @@ def _missing_tools(manifest: Manifest, context: GateContext) -> list[str]:
 def _missing(text: str, packages: Packages, seen: frozenset[str] = frozenset()) -> str:
     requirement = _parse_requirement(text)
     if requirement is None:
-        return f"says '{text}', which is no requirement that can be checked"
+        return f"says '{text}', which is not a requirement that can be checked"
     if requirement.marker is not None and not requirement.marker.evaluate():
         return ""
     version = packages.version_of(requirement.name)

@@ -65,7 +65,9 @@ def create_engine(url: str, workspace: str = "", *, connections: int = CONNECTIO
             return _postgresql_engine(parsed, workspace, connections)
         key = parsed, workspace
         return _servers.get(key) or _servers.setdefault(key, _postgresql_engine(parsed, workspace, connections))
-    raise StorageFailed(f"Habitus has no use for a {parsed.get_backend_name()} database.", mend="Give postgresql://….")
+    raise StorageFailed(
+        f"Habitus does not work with a {parsed.get_backend_name()} database.", mend="Give postgresql://…."
+    )
 
 
 # One of the connections to a server may be listening (see `news`).
@@ -134,7 +136,7 @@ def acting_as(engine: sa.Engine, user: str, *, is_admin: bool) -> sa.Engine:
     if engine.dialect.name != "postgresql":
         return engine
     if "\0" in user or not user.isprintable():
-        raise Invalid(f"{user!r} is no name that a database can hold.", mend="Set HABITUS_USER to another one.")
+        raise Invalid(f"{user!r} is not a name that a database can hold.", mend="Set HABITUS_USER to another one.")
     return engine.execution_options(habitus_user=user, habitus_role="admin" if is_admin else "member")
 
 

@@ -69,7 +69,7 @@ def refuse_to_strand(connection: sa.Connection, schema: str, workspace: str, pla
         raise Refused(
             f"{count} older Habitus {'process uses' if count == 1 else 'processes use'} {place}, and could not go on "
             f"at schema {schema}; nothing was changed.",
-            mend="Stop or upgrade them, or say --even-so: then they work from what they know and change nothing.",
+            mend="Stop or upgrade them, or add --even-so: then they work from what they know and change nothing.",
         )
 
 

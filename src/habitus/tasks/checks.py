@@ -124,7 +124,7 @@ def check_of(row: Any, where: str) -> Check:
     kind = given.pop("kind", "")
     if kind not in KINDS:
         mend = did_you_mean(str(kind), KINDS) or f"There are: {', '.join(KINDS)}."
-        raise Invalid(f"'{kind}' is no check, in {where}.", mend=mend)
+        raise Invalid(f"'{kind}' is not a check, in {where}.", mend=mend)
     made = KINDS[kind]
     known = {each.name: each for each in fields(made) if each.name != "moved"}
     if unknown := sorted(given.keys() - known.keys()):
@@ -157,14 +157,16 @@ def _fitting(name: str, type_: Any, value: Json, kind: str, where: str) -> Any:
     match type_:
         case "str":
             if not isinstance(value, str):
-                raise Invalid(f"'{name}' of the check '{kind}' is no text, in {where}.", mend="Write it in quotes.")
+                raise Invalid(f"'{name}' of the check '{kind}' is not text, in {where}.", mend="Write it in quotes.")
         case "float":
             if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-                raise Invalid(f"'{name}' of the check '{kind}' is no number, in {where}.", mend="Write one, as 0.01.")
+                raise Invalid(
+                    f"'{name}' of the check '{kind}' is not a number, in {where}.", mend="Write one, as 0.01."
+                )
             return float(value)
         case "tuple[str, ...]":
             if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
-                raise Invalid(f"'{name}' of the check '{kind}' is no list of texts, in {where}.", mend="Write one.")
+                raise Invalid(f"'{name}' of the check '{kind}' is not a list of texts, in {where}.", mend="Write one.")
             return tuple(value)
     return value
 
@@ -191,7 +193,7 @@ def _problem(check: Check) -> str:
             try:
                 re.compile(pattern)
             except re.error as error:
-                return f"'{pattern}' is no pattern: {error}"
+                return f"'{pattern}' is not a pattern: {error}"
             return "" if pattern else "'pattern' is empty"
         case Shape(schema=schema):
             try:
@@ -205,7 +207,7 @@ def path_problem(path: str) -> str:
     """Why a path leads out of the folder that is worked in; nothing where it does not."""
     parts = path.replace("\\", "/").split("/")
     is_inside = bool(path.strip()) and not path.startswith(("/", "~")) and ".." not in parts and ":" not in parts[0]
-    return "" if is_inside else f"'{path}' is no path inside the folder"
+    return "" if is_inside else f"'{path}' is not a path inside the folder"
 
 
 def rows_of(table: str) -> list[dict[str, str]]:

@@ -41,7 +41,7 @@ def parse_toml(text: str, *, about: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise Invalid(f"{about} is no TOML: {error}.", mend="Correct it.") from None
+        raise Invalid(f"{about} is not TOML: {error}.", mend="Correct it.") from None
 
 
 def write_tasks(tasks: Iterable[Task]) -> str:
@@ -138,7 +138,7 @@ def _checks(given: Mapping[str, Any], where: str) -> tuple[Check, ...]:
     """Those that rows spell out, and the short forms that hold one each."""
     rows = given.get("check", [])
     if not isinstance(rows, list):
-        raise Invalid(f"'check' is no list in {where}.", mend=_FORM)
+        raise Invalid(f"'check' is not a list in {where}.", mend=_FORM)
     found: list[Check] = [check_of(_with_json(row, "value", where), where) for row in rows]
     found += [Contains(text=text) for text in _texts(given, "expect", where)]
     if matches := _text(given, "matches", where):
@@ -153,14 +153,14 @@ def _id(given: Mapping[str, Any], where: str) -> str:
     if isinstance(id, int) and not isinstance(id, bool):
         return str(id)
     if not isinstance(id, str) or len(id) > 80 or (id and not id.isprintable()):
-        raise Invalid(f"The id of {where} is no short text.", mend="Write letters, digits and hyphens.")
+        raise Invalid(f"The id of {where} is not a short text.", mend="Write letters, digits and hyphens.")
     return id.strip()
 
 
 def _text(given: Mapping[str, Any], key: str, where: str) -> str:
     value = given.get(key, "")
     if not isinstance(value, str):
-        raise Invalid(f"'{key}' of {where} is no text.", mend="Write it in quotes.")
+        raise Invalid(f"'{key}' of {where} is not text.", mend="Write it in quotes.")
     if len(value) > LONGEST_FIELD:
         raise Invalid(f"'{key}' of {where} has {len(value):,} characters.", mend=f"Keep it below {LONGEST_FIELD:,}.")
     return value
@@ -170,7 +170,7 @@ def _texts(given: Mapping[str, Any], key: str, where: str) -> list[str]:
     value = given.get(key) or []
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not all(isinstance(text, str) and text.strip() for text in texts):
-        raise Invalid(f"'{key}' of {where} is no text and no list of texts.", mend=_FORM)
+        raise Invalid(f"'{key}' of {where} is neither text nor a list of texts.", mend=_FORM)
     return texts
 
 
@@ -179,7 +179,7 @@ def _files(given: Mapping[str, Any], where: str, is_foreign: bool) -> dict[str, 
     if is_foreign and not isinstance(files, Mapping):
         return {}
     if not isinstance(files, Mapping) or not all(isinstance(text, str) for text in files.values()):
-        raise Invalid(f"'files' of {where} is no table of path and text.", mend='Write files = { "a.csv" = "…" }.')
+        raise Invalid(f"'files' of {where} is not a table of path and text.", mend='Write files = { "a.csv" = "…" }.')
     if problem := next(filter(None, map(path_problem, files)), ""):
         raise Invalid(f"'files' of {where}: {problem}.", mend="Name it as it lies in the folder of the task.")
     return dict(files)
@@ -207,7 +207,7 @@ def _solution(given: Mapping[str, Any], key: str, where: str) -> Solution | None
     if isinstance(value, str):
         return Solution(code=_text(given, key, where))
     if not isinstance(value, Mapping) or not value or (value.keys() - {"reply", "code", "calls"}):
-        raise Invalid(f"'{key}' of {where} is no solution.", mend="Give reply, code or calls.")
+        raise Invalid(f"'{key}' of {where} is not a solution.", mend="Give reply, code or calls.")
     calls = tuple(_texts(value, "calls", where))
     return Solution(reply=_text(value, "reply", where), code=_text(value, "code", where), calls=calls)
 
@@ -238,7 +238,7 @@ def _with_json(row: Any, key: str, where: str) -> Any:
     try:
         value = json.loads(row[f"{key}_json"])
     except (ValueError, TypeError, RecursionError):
-        raise Invalid(f"'{key}_json' of {where} is no JSON text.", mend="Correct it.") from None
+        raise Invalid(f"'{key}_json' of {where} is not JSON text.", mend="Correct it.") from None
     return {**{name: item for name, item in row.items() if name != f"{key}_json"}, key: value}
 
 

@@ -55,7 +55,7 @@ def checked_payload(schema: Mapping[str, Json], given: Json, what: str = "The pa
 def check_shape(schema: Json) -> None:
     """Raise `ToolFailed` where the schema of a result can't be used."""
     if not isinstance(schema, dict) or is_deeper(schema, DEEPEST):
-        raise ToolFailed("It is no JSON Schema object.")
+        raise ToolFailed("It is not a JSON Schema object.")
     _check_references(schema)
     _validator(_dump(schema, "The shape"))
 

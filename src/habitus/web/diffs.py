@@ -28,7 +28,7 @@ class DiffRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Compared:
-    """One file of a comparison, ready to be drawn; no rows for what is no text."""
+    """One file of a comparison, ready to be drawn; no rows for what is not text."""
 
     path: str
     rows: tuple[DiffRow, ...]

@@ -80,9 +80,9 @@ def test_a_challenge_is_read_as_it_was_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("task = 1", "'task' of .* is no text"),
+        ("task = 1", "'task' of .* is not text"),
         ("task = 't'\nvalidator = 'v'", "'domain' is missing"),
-        ("domain = [", "is no TOML"),
+        ("domain = [", "is not TOML"),
         ("colour = 'red'", "no 'colour'"),
         ("domain='knitting'\ntask='t'\nvalidator='v'\nreference='r'\nwrong='w'", "'knitting' is no domain"),
     ],

@@ -389,7 +389,7 @@ async def test_bad_wishes_are_refused_in_one_line(home: Path) -> None:
     with Habitus.open(read_settings(home)) as habitus:
         furnish(habitus, 16)
         for wish, problem in (
-            (Wish(skill=NAME, text="---\nname: [\n---\n"), "The candidate is no skill"),
+            (Wish(skill=NAME, text="---\nname: [\n---\n"), "The candidate is not a skill"),
             (Wish(skill=NAME, proposal=99), "99"),
         ):
             with pytest.raises(HabitusError, match=problem):

@@ -123,11 +123,11 @@ def _is_bent(file: Path) -> None:
     ("harm", "said"),
     [
         (_is_no_json, "can't be read.*Put a backup in its place"),
-        (_is_no_object, "can't be read: it is no object.*Put a backup in its place"),
+        (_is_no_object, "can't be read: it is not an object.*Put a backup in its place"),
         (_has_no_key, "is damaged.*Put a backup in its place"),
         (_has_an_odd_key, "is damaged.*Put a backup in its place"),
         (_has_half_a_key, "is locked.*HABITUS_VAULT_KEY"),
-        (_is_newer, "no vault that this Habitus can read.*Upgrade Habitus"),
+        (_is_newer, "not a vault that this Habitus can read.*Upgrade Habitus"),
         (_is_swapped, "'smtp.password' is damaged.*habitus secrets set smtp.password"),
         (_is_bent, "'smtp.password' is damaged.*habitus secrets set smtp.password"),
     ],

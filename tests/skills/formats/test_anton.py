@@ -182,7 +182,7 @@ def test_a_damaged_side_file_costs_only_what_it_said(tmp_path: Path) -> None:
     assert entry.counters == {}
     said = " ".join(map(str, entry.diagnostics))
     assert "meta.json is not valid JSON" in said
-    assert "stage_1 that is no object" in said
+    assert "stage_1 that is not an object" in said
 
 
 def test_a_skill_without_steps_is_left_out_and_its_neighbour_is_not(tmp_path: Path) -> None:

@@ -230,7 +230,7 @@ def test_a_registry_entry_without_its_file(tmp_path: Path) -> None:
     assert found == {
         "gone": "There is no gone.py for it.",
         "../../etc/passwd": "Its name can't be that of a file.",
-        "odd": "The entry is no object.",
+        "odd": "The entry is not an object.",
         "stray": "skills_registry.json has no entry for it.",
     }
 
@@ -259,7 +259,7 @@ def test_damaged_files_end_in_reasons(tmp_path: Path, content: str | bytes) -> N
     ("steps", "reason"),
     [
         ([{"description": "x"}], "Step 1 names no tool."),
-        ([3], "Step 1 is no object."),
+        ([3], "Step 1 is not an object."),
         ("x", "Its steps are no list."),
         ([], "It has no steps."),
     ],

@@ -292,7 +292,7 @@ def test_fields_of_other_agents_are_read_kept_and_said() -> None:
             "My Skill!",
             "my-skill",
             "my-skill",
-            "The folder 'My Skill!' is no legal name; the skill is called 'my-skill'.",
+            "The folder 'My Skill!' is not a legal name; the skill is called 'my-skill'.",
         ),
         ("a", "''", "a", "There is no name."),
         ("a", "[b, c]", "a", "The file says name 'b c', the folder 'a'; the folder counts."),
@@ -376,7 +376,7 @@ def test_an_odd_value_is_said_and_loses_nothing_else(line: str, says: str | None
         (f"---\nname: a\ndescription: {'x' * 1025}\n---\n\nB\n", ("warning", "The description has 1025 characters.")),
         ("---\nname: a\ndescription: a <b>\n---\n\nB\n", ("note", "The description has a '<' or '>' in it.")),
         ("---\nname: a\ndescription: D\n---\n", ("warning", "There are no steps below the frontmatter.")),
-        ("---\nname: a\ndescription: D\nsource: moon\n---\nB", ("note", "'moon' is no source.")),
+        ("---\nname: a\ndescription: D\nsource: moon\n---\nB", ("note", "'moon' is not a source.")),
     ],
 )
 def test_what_a_strict_reader_would_refuse_is_said(content: str, says: tuple[str, str]) -> None:

@@ -169,7 +169,7 @@ def grant(
         _check_asked(asked, name)
     for host in hosts:
         if not _HOST.fullmatch(host):
-            raise Invalid(f"'{host}' is no host.", mend="Write example.org, example.org:8443 or *.example.org.")
+            raise Invalid(f"'{host}' is not a host.", mend="Write example.org, example.org:8443 or *.example.org.")
     grants, user = open_grants(home.local, home.clock), EVERYBODY if everybody else home.settings.user
     had = [grant for grant in grants.of(asked.item.name, user) if again and grant.user == user]
     kept = [grant.what for grant in had if grant.kind is GrantKind.SECRET and grant.what in asked.secrets]

@@ -406,5 +406,5 @@ def _parse(name: str, tree: Tree, text: str) -> Skill:
     main = trees.main_file(tree) or trees.MAIN_FILES[0]
     parsed = trees.parse(name, {**tree, main: file_of(text.encode())})
     if parsed.skill is None:
-        raise Invalid(f"The candidate is no skill: {parsed.diagnostics[-1]}", mend="Mend it, and try again.")
+        raise Invalid(f"The candidate is not a skill: {parsed.diagnostics[-1]}", mend="Mend it, and try again.")
     return parsed.skill

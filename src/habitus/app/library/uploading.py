@@ -53,7 +53,7 @@ class Upload:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Looked:
-    """The skills in an upload with what a scan finds, which of them are here already, and what is no skill."""
+    """The skills in an upload with what a scan finds, which of them are here already, and what is not a skill."""
 
     scanned: tuple[Scanned, ...]
     not_read: tuple[NotTaken, ...]
@@ -118,13 +118,13 @@ def _of_skills(sent: Upload) -> Iterator[Path]:
     """The file under a name of ours that keeps what its own says."""
     ending = next((ending for ending in _ENDINGS if sent.name.lower().endswith(ending)), "")
     if not ending:
-        raise Invalid(f"'{sent.name[:80]}' is no file of skills.", mend=f"Send one of: {', '.join(_ENDINGS)}.")
+        raise Invalid(f"'{sent.name[:80]}' is not a file of skills.", mend=f"Send one of: {', '.join(_ENDINGS)}.")
     stem = sent.name[: -len(ending)].replace("\\", "/").rpartition("/")[2]
     with laid_out([replace(sent, name=f"{names.slugify(stem)}{ending}")]) as (path,):
         yield path
 
 
-_MOST_BYTES = 2 * 1024 * 1024  # of one file; a larger one is no text for a model
+_MOST_BYTES = 2 * 1024 * 1024  # of one file; a larger one is not text for a model
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -106,7 +106,7 @@ def look(file: Path) -> Backup:
     except FileNotFoundError:
         raise NotFound(f"There is no file {file}.", mend="See 'habitus backup list'.") from None
     except (tarfile.TarError, OSError, EOFError, KeyError, ValueError, TypeError):
-        raise Invalid(f"{file} is no backup of Habitus, or is damaged.", mend="See 'habitus backup list'.") from None
+        raise Invalid(f"{file} is not a backup of Habitus, or is damaged.", mend="See 'habitus backup list'.") from None
 
 
 def list_backups(settings: Settings) -> tuple[Backup, ...]:

@@ -307,7 +307,7 @@ def _linted_directory(home: Home, path: Path) -> list[Linted]:
     """A skill directory, or a directory of them, outside the library."""
     path = path.resolve()
     if not os.path.isdir(path):  # noqa: PTH112  # see above
-        raise Invalid(f"{path} is no directory.", mend="Give a skill, or a directory that holds skills.")
+        raise Invalid(f"{path} is not a directory.", mend="Give a skill, or a directory that holds skills.")
     is_one = any((path / main).exists() for main in trees.MAIN_FILES)
     shelf = DirectoryShelf(path.parent if is_one else path, path, can_write=False)
     reports = []

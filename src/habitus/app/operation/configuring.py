@@ -86,7 +86,9 @@ def put_from_afar(
 ) -> Configured:
     """The same as `put` for whoever is not at the machine."""
     if _known_key(key) not in FROM_AFAR:
-        raise Refused(f"'{key}' is not set from afar.", mend=f"Use 'habitus config set {key} …', or edit {FILE}.")
+        raise Refused(
+            f"'{key}' can't be set over the network.", mend=f"Use 'habitus config set {key} …', or edit {FILE}."
+        )
     return put(settings, environ, key, text, is_team=is_team)
 
 
@@ -131,7 +133,7 @@ def put(
     value = None if text is None else settings_module.check_value(key, text)
     if key == SOMEBODY_ELSE and value and not is_team():
         mend = "Invite a reviewer or an admin first: 'habitus users add NAME --role reviewer'."
-        raise Refused("Nobody else is here who could approve.", mend=mend)
+        raise Refused("There is nobody else who could approve.", mend=mend)
     before = _of(_read(settings), key)
     file = settings.home / FILE
     old = file.read_text(encoding="utf-8") if file.exists() else ""

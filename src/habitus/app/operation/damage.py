@@ -83,7 +83,9 @@ def _damaged_texts(connection: sqlite3.Connection) -> Iterator[str]:
         if table in there:
             is_wrong = f"CASE WHEN json_valid({column}) THEN json_type({column}) <> '{kind}' ELSE 1 END"
             query = f"SELECT rowid FROM {table} WHERE {column} IS NOT NULL AND {is_wrong} LIMIT {_MOST_TOLD}"
-            yield from (f"row {row} of {table}: '{column}' is no JSON {kind}" for (row,) in connection.execute(query))
+            yield from (
+                f"row {row} of {table}: '{column}' is not a JSON {kind}" for (row,) in connection.execute(query)
+            )
     if "skill_versions" in there:
         query = "SELECT skill, number, tree, tree_hash FROM skill_versions WHERE json_valid(tree)"
         for skill, number, tree, digest in connection.execute(query):

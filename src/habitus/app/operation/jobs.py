@@ -53,7 +53,7 @@ def leave(
     if kind not in KINDS:
         raise NotFound(f"There are no jobs of the kind '{kind}'.", mend=f"There are: {', '.join(KINDS)}.")
     if len(words) not in KINDS[kind].takes:
-        raise Invalid(f"'{kind}' can't do with {len(words)} words.", mend=KINDS[kind].usage)
+        raise Invalid(f"'{kind}' does not take {len(words)} words.", mend=KINDS[kind].usage)
     if settings.is_guest and any(not word.startswith("https://") for word in words):
         what = "Which files and databases are read is for the owner of this home to say."
         raise Refused(what, mend=f"Ask them to run 'habitus jobs add {kind} …' where Habitus runs.")

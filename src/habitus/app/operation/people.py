@@ -127,7 +127,9 @@ class People:
     def add(self, name: str, role: Role) -> Invited:
         """Let somebody in, or give somebody who is known a new link, a new token and this role."""
         if not _NAME.fullmatch(name):
-            raise Invalid(f"'{name}' is no name to sign in with.", mend="Use lower-case letters, digits and hyphens.")
+            raise Invalid(
+                f"'{name}' is not a name to sign in with.", mend="Use lower-case letters, digits and hyphens."
+            )
         link, token = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
         row = {"name": name, "role": role.value, "link": _hash(link), "token": _hash(token)}
         with sql.writing(self._engine) as connection:

@@ -79,7 +79,7 @@ class Examiner:
         """The agents on this machine, or the one that is wanted."""
         if wanted and wanted not in STUDIED:
             near = did_you_mean(wanted, list(STUDIED))
-            raise NotFound(f"There is no agent '{wanted}' I know. {near}".strip(), mend=f"Known: {', '.join(STUDIED)}.")
+            raise NotFound(f"No agent '{wanted}' is known. {near}".strip(), mend=f"Known: {', '.join(STUDIED)}.")
         meant = [
             each
             for name, each in STUDIED.items()

@@ -104,7 +104,7 @@ def get(home: Home, id: str, *, all_users: bool = False) -> InboxItem:
 
 
 def number_of(id: str) -> int | None:
-    """Of a proposal; none where it is no number that any could have."""
+    """Of a proposal; none where it is not a number that any could have."""
     return int(id) if id.isascii() and id.isdigit() and len(id) < 10 else None
 
 

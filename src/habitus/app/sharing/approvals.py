@@ -72,7 +72,7 @@ def _carry_all(home: Home, due: Sequence[Proposal]) -> None:
             if is_begun or home.user(by.removesuffix(CLAIMED)).is_admin:
                 carry_out(home, proposal.id)
             else:
-                home.review.put_back(proposal.id, f"approved by {by}, who is no admin here")
+                home.review.put_back(proposal.id, f"approved by {by}, who is not an admin here")
         except UserError as error:
             log.info("Proposal %d was not carried out: %s", proposal.id, error)
 

@@ -159,7 +159,7 @@ def _open_place(settings: Settings, which: str) -> Iterator[Place]:
         address, workspace = sql.sqlite_url(settings.home / home_directory.DATABASE), ""
     elif not which:
         raise Invalid(
-            "It is not said where to copy to.", mend="Set HABITUS_DATABASE, or name two: 'habitus db copy home …'."
+            "No database to copy to was given.", mend="Set HABITUS_DATABASE, or name two: 'habitus db copy home …'."
         )
     engine = sql.open_engine(address, workspace)
     try:

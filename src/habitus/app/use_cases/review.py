@@ -266,7 +266,9 @@ def reopen(home: Home, wanted: Reopening) -> Reopened:
 
 def _reopen(home: Home, id: str) -> InboxItem:
     if (number := number_of(id)) is None:
-        raise Invalid(f"'{id}' is no number of a proposal.", mend="A lesson comes back with 'habitus undo ID:VERSION'.")
+        raise Invalid(
+            f"'{id}' is not the number of a proposal.", mend="A lesson comes back with 'habitus undo ID:VERSION'."
+        )
     proposal = home.review.get(number)
     if proposal.state is ProposalState.APPROVED and home.review.is_elsewhere(proposal):
         done = f"Proposal {id} is carried out on {proposal.host}" + (

@@ -109,7 +109,7 @@ def edit(home: Home, wanted: TaskEdit) -> ChangedTask:
     else:
         given = _given_fields(wanted)
         if not given:
-            raise Invalid("Nothing is said to change.", mend="Give --request, --expect, --check or --task.")
+            raise Invalid("No change was given.", mend="Give --request, --expect, --check or --task.")
         old = row_of_task(before)
         has_checks = any(key in given for key in ("expect", "matches", "check"))
         row = {**{key: value for key, value in old.items() if not (has_checks and key == "check")}, **given}

@@ -132,7 +132,7 @@ def _confirm(settings: Settings, planned: Plan, *, dry_run: bool, yes: bool, as_
             output.say("Nothing was changed.")
         return False
     if not yes and (as_json or not sys.stdin.isatty()):
-        raise Refused(f"{planned.host.title}'s files would be changed.", mend="Say --yes, or look with --dry-run.")
+        raise Refused(f"{planned.host.title}'s files would be changed.", mend="Add --yes, or look with --dry-run.")
     if not yes and not typer.confirm("Do that?", default=True):
         raise typer.Abort
     return True
@@ -214,7 +214,7 @@ def sync(
 
 def _carried_out(habitus: Habitus, plans: list[SyncPlan], *, yes: bool, as_json: bool) -> list[SyncPlan]:
     if not yes and (as_json or not sys.stdin.isatty()):
-        raise Refused("Skills would be changed there.", mend="Say --yes, or look with --dry-run.")
+        raise Refused("Skills would be changed there.", mend="Add --yes, or look with --dry-run.")
     if not yes and not typer.confirm("Do that?", default=True):
         raise typer.Abort
     return [syncing.carry_out(habitus, planned, os.environ) for planned in plans]

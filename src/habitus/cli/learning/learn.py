@@ -77,7 +77,7 @@ def learn(
             if is_refused:
                 raise Refused(
                     f"{_describe_sending(study.sending)} would go to {model}.",
-                    mend="Nothing was sent or kept. Say --yes to send.",
+                    mend="Nothing was sent or kept. Add --yes to send.",
                 )
             if not as_json:
                 _print_findings(study.report())

@@ -117,7 +117,7 @@ def edit(
     ] = None,
     text: Annotated[str | None, typer.Option("--text", "-t", help="The new text.")] = None,
     kind: Annotated[Kind | None, typer.Option("--kind", "-k", help=f"{', '.join(Kind)}.")] = None,
-    scope: Annotated[Scope | None, typer.Option("--for", help="Whom it holds for.")] = None,
+    scope: Annotated[Scope | None, typer.Option("--for", help="Who it applies to.")] = None,
     topic: Annotated[str | None, typer.Option("--topic", help="What it is about, in a word.")] = None,
     expect: Annotated[str | None, typer.Option("--expect", help="Refuse unless it is at this version.")] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before the pages are applied.")] = False,

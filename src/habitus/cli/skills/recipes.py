@@ -142,7 +142,7 @@ def _may_send(mining: Mining, model: str, yes: bool, as_json: bool) -> bool:
     if yes:
         return True
     if as_json or not sys.stdin.isatty():
-        raise Refused(f"{told} would go to {model}.", mend="Nothing was sent or kept. Say --yes to send.")
+        raise Refused(f"{told} would go to {model}.", mend="Nothing was sent or kept. Add --yes to send.")
     return typer.confirm(f"{told} would go to {model}, without the secrets. Send them?")
 
 

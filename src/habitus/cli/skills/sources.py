@@ -183,7 +183,7 @@ def _manner(
 
 
 def _may_follow(here: str, there: str) -> bool:
-    return typer.confirm(f"{here} sends on to {there}. Follow it there?")
+    return typer.confirm(f"{here} redirects to {there}. Follow it there?")
 
 
 def _always_replace(name: str, here: str, there: str) -> Namesake:

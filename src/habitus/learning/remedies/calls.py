@@ -223,7 +223,7 @@ class Change(StrEnum):
     VARIABLE = "variable"
     FLAGS = "flags"
     NAME = "name"  # another word: a subcommand, a script, a path
-    ARGUMENT = "argument"  # of a tool that is no shell
+    ARGUMENT = "argument"  # of a tool that is not a shell
     FIRST = "first"  # the same, after another call
 
 
@@ -236,7 +236,7 @@ class Remedy:
     about: str
     wrong: tuple[str, ...]
     right: tuple[str, ...]
-    tool: str = ""  # of a call that is no shell's
+    tool: str = ""  # of a call that is not a shell's
 
     @property
     def can_be_quoted(self) -> bool:

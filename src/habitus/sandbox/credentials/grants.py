@@ -266,7 +266,7 @@ def _spec(one: Mapping[str, Any]) -> EnvSpec | str:
     """One variable, or what is wrong with its declaration."""
     var, said = str(one.get("var", "")), str(one.get("from", ""))
     if not _VARIABLE.fullmatch(var):
-        return f"'{var[:40]}' is no name of a variable."
+        return f"'{var[:40]}' is not a name of a variable."
     if _RESERVED.fullmatch(var):
         return f"{var} is not for a skill to set."
     try:

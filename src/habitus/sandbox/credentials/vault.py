@@ -368,7 +368,7 @@ class Vault:
     def _check_format(self, kept: dict[str, Any]) -> dict[str, Any]:
         if kept and kept.get("format") != _FORMAT:
             mend = "Upgrade Habitus, or put a backup in its place. Nothing was changed."
-            raise StorageFailed(f"{self._file.path} is no vault that this Habitus can read.", mend=mend)
+            raise StorageFailed(f"{self._file.path} is not a vault that this Habitus can read.", mend=mend)
         sealed, how = kept.get("secrets", {}), kept.get("key", {})
         is_whole = isinstance(sealed, dict) and all(isinstance(token, str) for token in sealed.values())
         if kept and not (is_whole and isinstance(how, dict) and {"from", "check"} <= how.keys() and kept.get("id")):
@@ -388,4 +388,6 @@ def _check(name: str, value: str) -> None:
             mend="What is no secret goes into habitus.toml, under [skill_config].",
         )
     if len(value) > _LARGEST or "\0" in value:
-        raise Invalid(f"The value of '{name}' is no text of up to {_LARGEST // 1024} KiB.", mend="Nothing was changed.")
+        raise Invalid(
+            f"The value of '{name}' is not a text of up to {_LARGEST // 1024} KiB.", mend="Nothing was changed."
+        )

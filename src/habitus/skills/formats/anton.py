@@ -155,7 +155,7 @@ def _counters(stats: Mapping[str, Any], notes: Notes) -> dict[Stage, Counters]:
         if values is None:
             continue
         if not isinstance(values, dict):
-            notes.say(f"{STATS} has a {key} that is no object; its counters start at 0.")
+            notes.say(f"{STATS} has a {key} that is not an object; its counters start at 0.")
             continue
         counters = unpack_counters(values, notes)
         if counters != Counters():

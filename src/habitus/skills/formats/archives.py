@@ -259,7 +259,7 @@ def _unzip(file: BinaryIO, plain: IO[bytes], limits: ArchiveLimits) -> None:
                     raise limits.too_much()
                 plain.write(piece)
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
-        raise CantTake(f"It is no gzip file that can be read: {error}.") from None
+        raise CantTake(f"It is not a gzip file that can be read: {error}.") from None
     plain.seek(0)
 
 
@@ -268,7 +268,7 @@ def _open_tar(plain: IO[bytes]) -> Iterator[tarfile.TarFile]:
     try:
         archive = _Archive(fileobj=plain)
     except BROKEN as error:
-        raise CantTake(f"It is no tar archive that can be read: {error}.") from None
+        raise CantTake(f"It is not a tar archive that can be read: {error}.") from None
     with archive:
         yield archive
 
@@ -283,7 +283,7 @@ class _Header(tarfile.TarInfo):
             header = super().frombuf(buf, encoding, errors)
         except tarfile.HeaderError:
             if buf.strip(b"\0"):
-                raise CantTake("It is no tar archive, or it is damaged.") from None
+                raise CantTake("It is not a tar archive, or it is damaged.") from None
             raise
         if header.size < 0 or (header.type in _NOTES and header.size > _LONGEST_NOTE):
             raise CantTake(f"A header in it says that {header.size:,} bytes follow.")
@@ -361,7 +361,7 @@ def _check_contents_size(file: BinaryIO, limits: ArchiveLimits) -> None:
     file.seek(0)
     at = tail.rfind(_END)
     if at < 0 or len(tail) - at < _END_SIZE:
-        raise CantTake("It is no zip archive, or it is cut off.")
+        raise CantTake("It is not a zip archive, or it is cut off.")
     members, contents = struct.unpack_from("<HI", tail, at + 10)
     if _LOCATOR_64 in tail[max(at - _LOCATOR_64_SIZE, 0) : at] or contents == 0xFFFFFFFF:
         raise CantTake("It is in the form for archives above 4 GB; skills are smaller.")
@@ -376,7 +376,7 @@ def _open_zip(file: BinaryIO) -> Iterator[zipfile.ZipFile]:
     try:
         archive = zipfile.ZipFile(file)
     except BROKEN as error:
-        raise CantTake(f"It is no zip archive that can be read: {error}.") from None
+        raise CantTake(f"It is not a zip archive that can be read: {error}.") from None
     with archive:
         yield archive
 

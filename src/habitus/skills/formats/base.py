@@ -41,7 +41,7 @@ class Incoming:
         return skill
 
     def __post_init__(self) -> None:
-        """A folder's name may hold bytes that are no text, and where it lay is written down."""
+        """A folder's name may hold bytes that are not text, and where it lay is written down."""
         object.__setattr__(self, "origin", encodable(self.origin))
 
 

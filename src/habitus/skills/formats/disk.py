@@ -40,7 +40,7 @@ def read_folder(top: Path, notes: Notes) -> dict[str, File]:
 
 
 def read_file(path: Path | str, *, limit: int = MAX_BYTES) -> bytes:
-    """A regular file that is no link, within the limit."""
+    """A regular file that is not a link, within the limit."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         info = os.fstat(handle)

@@ -103,7 +103,7 @@ class FieldReader:
         if not names.is_legal(name):
             name = names.slugify(self.folder)
             self._say(
-                f"The folder '{self.folder}' is no legal name; the skill is called '{name}'.",
+                f"The folder '{self.folder}' is not a legal name; the skill is called '{name}'.",
                 f"Rename the folder to '{name}'.",
             )
         elif name != self.folder:
@@ -199,7 +199,7 @@ class FieldReader:
         try:
             return Source(value) if value else Source.USER
         except ValueError:
-            self._say(f"'{value}' is no source.", f"Use one of {', '.join(Source)}.", Severity.NOTE)
+            self._say(f"'{value}' is not a source.", f"Use one of {', '.join(Source)}.", Severity.NOTE)
             return Source.USER
 
     def _manifest(self) -> Manifest:

@@ -162,7 +162,7 @@ def _read_tool(folder: Path, called: str, entry: Any, top: str) -> _ReadTool | N
         return NotTaken(origin=f"{top}/{REGISTRY}", name=called, reason=reason)
 
     if not isinstance(entry, dict):
-        return not_taken("The entry is no object.")
+        return not_taken("The entry is not an object.")
     if not fitting.is_one_part(called):
         return not_taken("Its name can't be that of a file.")
     for path in (folder / f"{called}.py", folder / RETIRED_DIR / f"{called}.py"):

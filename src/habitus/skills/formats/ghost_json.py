@@ -68,7 +68,7 @@ def entries(values: Any) -> list[tuple[str, Any]]:
 
 def read_composed(name: str, value: Any, notes: Notes) -> ComposedSkill:
     if not isinstance(value, dict):
-        raise CantTake("The entry is no object.")
+        raise CantTake("The entry is not an object.")
     name = name or text(value.get("name"))
     if not name.strip():
         raise CantTake("The entry has no name.")
@@ -140,7 +140,7 @@ def _step(number: int, value: Any, notes: Notes) -> Step:
     if isinstance(value, str):
         value = {"tool": value}
     if not isinstance(value, dict):
-        raise CantTake(f"Step {number} is no object.")
+        raise CantTake(f"Step {number} is not an object.")
     step: dict[str, Any] = {}
     for ours, spellings in _STEP.items():
         found = next((value[key] for key in spellings if value.get(key) not in (None, "")), None)
@@ -198,7 +198,7 @@ def read_playbook(values: Any, origin: str) -> Iterator[PlaybookLesson | NotTake
 
 def _lesson(value: Any, origin: str) -> PlaybookLesson | NotTaken:
     if not isinstance(value, dict):
-        return NotTaken(origin=origin, name="", reason="It is no object.")
+        return NotTaken(origin=origin, name="", reason="It is not an object.")
     trigger, fix = text(_spelt(value, "trigger")), text(_spelt(value, "correct_pattern"))
     if not trigger.strip() or not fix.strip():
         missing = "when it applies (trigger)" if not trigger.strip() else "what to do (correct_pattern)"

@@ -84,7 +84,7 @@ def _from_index(path: Path, origin: str) -> Iterator[Entry]:
         here = f"{origin}/{name}.md"
         try:
             if not isinstance(fields, dict) or not fitting.is_one_part(name):
-                raise CantTake(f"Its entry in {INDEX} is no table of fields, or no file can have its name.")
+                raise CantTake(f"Its entry in {INDEX} is not a table of fields, or no file can have its name.")
             main = file_of(disk.read_file(path / f"{name}.md", limit=front_matter_fields.MAX_BYTES))
             toml = file_of(_toml(fields).encode("utf-8", "replace"))
             yield _take_skill(path / name, name, main, toml, {}, here, Notes(here))

@@ -153,10 +153,10 @@ def _recipe(name: str, prose: str, value: Any) -> Recipe:
         raise ValueError("the block is neither a list of steps nor fields")
     branches = value.get("branches") or {}
     if not isinstance(branches, dict):
-        raise ValueError("'branches' is no block of named lists")
+        raise ValueError("'branches' is not a block of named lists")
     params = value.get("params") or {}
     if not isinstance(params, dict):
-        raise ValueError("'params' is no block of names")
+        raise ValueError("'params' is not a block of names")
     return Recipe(
         name=text(value.get("name", name)),
         prose=text(value.get("description", prose)),
@@ -169,7 +169,7 @@ def _recipe(name: str, prose: str, value: Any) -> Recipe:
 
 def _steps(value: Any) -> tuple[Step, ...]:
     if not isinstance(value, list) or not all(isinstance(step, dict) for step in value):
-        raise ValueError("a step is no block of fields")
+        raise ValueError("a step is not a block of fields")
     return tuple(value)
 
 

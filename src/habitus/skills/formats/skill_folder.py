@@ -88,7 +88,7 @@ def _from_file(path: Path, origin: str) -> Incoming:
 
 def _text(content: bytes) -> str:
     if b"\0" in content:
-        raise CantTake(f"There is a NUL byte at position {content.index(0)}; it is no text.")
+        raise CantTake(f"There is a NUL byte at position {content.index(0)}; it is not text.")
     try:
         return content.decode()
     except UnicodeDecodeError as error:

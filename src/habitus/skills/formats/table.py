@@ -192,7 +192,7 @@ def _incoming(row: Any, origin: str) -> Incoming:
     if isinstance(row, CantTake):
         raise row
     if not isinstance(row, dict):
-        raise CantTake("It is no object.")
+        raise CantTake("It is not an object.")
     values = {key: _plain(value) for key, value in row.items()}
     called, content = text(values.get("_id")), values.get("content")
     if not called.strip():
@@ -221,14 +221,14 @@ def _plain(value: Any) -> Any:
         try:
             return bytes(value).decode()
         except UnicodeDecodeError:
-            raise CantTake("It has bytes that are no text.") from None
+            raise CantTake("It has bytes that are not text.") from None
     return value if value is None or isinstance(value, (bool, int, float)) else storable(value)
 
 
 def _skill(values: Row, called: str, notes: Notes) -> Skill:
     source = text(values.get("source")).strip().lower()
     if source not in (*Source, ""):
-        notes.say(f"'{source[:40]}' is no source.", f"Use one of {', '.join(Source)}.", Severity.NOTE)
+        notes.say(f"'{source[:40]}' is not a source.", f"Use one of {', '.join(Source)}.", Severity.NOTE)
     raw = Skill(
         name=fitting.legal_name(called),
         title=text(values.get("title")),

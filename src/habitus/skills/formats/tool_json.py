@@ -46,7 +46,7 @@ def render(tool: ToolContract) -> bytes:
 
 
 def parse(content: bytes, file: str = "tool.json") -> ToolContract:
-    """Raises `CantTake` for what is no tool.json at all; a missing field has its default."""
+    """Raises `CantTake` for what is not a tool.json at all; a missing field has its default."""
     values = load_object(content, file)
     parameters, permissions = values.pop("parameters", None), values.pop("permissions", None)
     cases = values.pop("cases", None)

@@ -190,7 +190,9 @@ class SkillStore:
         def make(folder: str, tree: Tree) -> Tree:
             skill = trees.parse(folder, tree).skill
             if skill is None:
-                raise Invalid(f"'{name}' is broken and can't be edited so.", mend="Mend its file, or roll it back.")
+                raise Invalid(
+                    f"'{name}' is broken and can't be edited this way.", mend="Mend its file, or roll it back."
+                )
             return trees.with_skill(tree, change(skill))
 
         return self._write(name, make, author, expected_version)

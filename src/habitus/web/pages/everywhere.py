@@ -62,7 +62,7 @@ def take_back(request: Request, habitus: Opened, undo: Annotated[list[str], Form
 def undo_decision(request: Request, habitus: Opened, undo: Annotated[list[str], Form()]) -> Response:
     """The same for whoever may decide and nothing else."""
     if undo[:2] != ["review", "reopen"]:
-        raise Refused("That is no decision about what waits.", mend="Ask an admin to take it back.")
+        raise Refused("That is not a decision about what waits.", mend="Ask an admin to take it back.")
     return take_back(request, habitus, undo)
 
 

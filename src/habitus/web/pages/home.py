@@ -30,7 +30,7 @@ from habitus.web.api.asking import Opened
 from habitus.web.rendering import Said, fragment, page
 
 router = APIRouter(include_in_schema=False)
-_NEEDS, _OTHERS = 5, 2  # rows, and of them those that are kept for what is no proposal
+_NEEDS, _OTHERS = 5, 2  # rows, and of them those that are kept for what is not a proposal
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -215,7 +215,7 @@ def _diff_of(habitus: Habitus, name: str, found: Improvements) -> dict[str, tupl
 
 
 def _text(habitus: Habitus, shown: ShownSkill, path: str) -> str | None:
-    """One of its files to be read; None for what is no text, or too long."""
+    """One of its files to be read; None for what is not text, or too long."""
     try:
         text = file_of(habitus.skills, shown.item.name, path).decode()
     except UnicodeDecodeError:

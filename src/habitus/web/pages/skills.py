@@ -170,5 +170,5 @@ def _object(payload: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         given = None
     if not isinstance(given, dict):
-        raise Invalid("What it is given is not JSON.", mend='Write it like {"name": "value"}.')
+        raise Invalid("The input is not JSON.", mend='Write it like {"name": "value"}.')
     return given
