@@ -84,7 +84,7 @@ def _postgresql_engine(url: sa.URL, workspace: str, connections: int) -> sa.Engi
             connect_args=connecting(url, application_name(HEAD, workspace)),
             execution_options={"habitus_workspace": workspace},
         )
-        from habitus.sql.impatient import make_impatient  # the driver, for those who have a server
+        from habitus.sql.postgresql_waits import make_impatient  # the driver, for those who have a server
     except ImportError:
         raise StorageFailed("The PostgreSQL driver is not installed.", mend=extras.how("psycopg")) from None
     make_impatient(engine, how_patient.get)

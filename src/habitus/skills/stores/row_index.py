@@ -1,4 +1,4 @@
-"""One layer as this process knows it: up to date with the database, and with the shelf as of a moment ago."""
+"""One layer as this process knows it: up to date with the database, with the shelf as of a moment ago, and counted."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 
 import sqlalchemy as sa
 
 from habitus import sql
+from habitus.errors import NotFound
 from habitus.files import tree_hash
+from habitus.skills import names
 from habitus.skills.by_name import ByName
 from habitus.skills.ledger import LayerChanges, Ledger, Row
-from habitus.skills.model import Diagnostic, Severity
-from habitus.skills.stores.base import NO_CONTENTS, Broken, Contents, Shelf
+from habitus.skills.model import Counters, Diagnostic, Severity, Stage
+from habitus.skills.stores.base import NO_CONTENTS, TOLD, Broken, Contents, Shelf
 from habitus.skills.stores.recording import Recorder
 
 CHUNK = 500  # folders written down in one transaction
@@ -127,6 +130,53 @@ class KnownLayer:
             self.rows |= {row.id: row for row in changes.present}
             self._generation = changes.generation
             self.index = self.index.after(old, changes.present, changes.generation)
+
+    # Counters
+
+    def count(
+        self,
+        wanted: Sequence[str],
+        stage: Stage,
+        plus: dict[str, int],
+        last_used: datetime | None,
+        version: int | None = None,
+    ) -> None:
+        """Count for the skills that are wanted, of the version that is there or of one."""
+        loadable = self.index.loadable
+        if any(names.canonical(name) not in loadable for name in wanted):
+            loadable = self.fresh(look=False).loadable
+        rows = [row for name in wanted if (row := loadable.get(names.canonical(name))) is not None]
+        if len(rows) < len(wanted):
+            unknown = next(name for name in wanted if names.canonical(name) not in loadable)
+            raise NotFound(f"No skill '{unknown}' to count for.", mend="See 'habitus skills list'.")
+        if not rows:
+            return
+        with sql.writing(self._engine) as connection:
+            counted = {row.id: row.version if version is None else version for row in rows}
+            self._ledger.count(connection, counted, stage, plus, last_used)
+
+    def counted_and_told(self, name: str, version: int | None) -> tuple[dict[Stage, Counters], dict[Stage, Counters]]:
+        known = names.canonical(name)
+        row = self.index.taken.get(known) or self.fresh().taken.get(known)
+        counted: dict[Stage, Counters] = {}
+        told: dict[Stage, Counters] = {}
+        if row is None:
+            return counted, told
+        with sql.reading(self._engine) as connection:
+            found = self._ledger.counters(connection, row.id)
+        for (number, stage), counters in found.items():
+            if number == TOLD or version in (None, number):
+                result = told if number == TOLD else counted
+                result[stage] = result.get(stage, Counters()) + counters
+        return counted, told
+
+    def all_counters(self, *, with_told: bool, among: Sequence[str] | None) -> dict[str, dict[Stage, Counters]]:
+        if among is None:
+            self.fresh(look=False)
+        rows = None if among is None else [row.id for name in among if (row := self.index.taken.get(name))]
+        with sql.reading(self._engine) as connection:
+            found = self._ledger.all_counters(connection, with_told=with_told, among=rows)
+        return {self.rows[identity].name: stages for identity, stages in found.items() if identity in self.rows}
 
 
 class RowIndex:

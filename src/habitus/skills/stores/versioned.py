@@ -360,40 +360,19 @@ class SkillStore:
     # Counters
 
     def increment_recommended(self, name: str, *, stage: Stage = Stage.STEPS) -> None:
-        self._count([name], stage, {"recommended": 1}, last_used=None)
+        self._known.count([name], stage, {"recommended": 1}, last_used=None)
 
     def record_use(self, *wanted: str, stage: Stage = Stage.STEPS, succeeded: bool | None = None) -> None:
         """Count one use of each; `succeeded` is None when nobody knows how it went."""
         plus = {"used": 1}
         if succeeded is not None:
             plus["succeeded" if succeeded else "failed"] = 1
-        self._count(wanted, stage, plus, last_used=self._clock())
-
-    def _count(
-        self,
-        wanted: Sequence[str],
-        stage: Stage,
-        plus: dict[str, int],
-        last_used: datetime | None,
-        version: int | None = None,
-    ) -> None:
-        loadable = self._known.index.loadable
-        if any(names.canonical(name) not in loadable for name in wanted):
-            loadable = self._known.fresh(look=False).loadable
-        rows = [row for name in wanted if (row := loadable.get(names.canonical(name))) is not None]
-        if len(rows) < len(wanted):
-            unknown = next(name for name in wanted if names.canonical(name) not in loadable)
-            raise NotFound(f"No skill '{unknown}' to count for.", mend="See 'habitus skills list'.")
-        if not rows:
-            return
-        with sql.writing(self._engine) as connection:
-            counted = {row.id: row.version if version is None else version for row in rows}
-            self._ledger.count(connection, counted, stage, plus, last_used)
+        self._known.count(wanted, stage, plus, last_used=self._clock())
 
     def keep_told(self, name: str, stage: Stage, counted: Counters) -> None:
         """Keep what another system says it has counted, apart from what was counted here."""
         numbers = {each: getattr(counted, each) for each in ("recommended", "used", "succeeded", "failed")}
-        self._count([name], stage, numbers, last_used=counted.last_used, version=TOLD)
+        self._known.count([name], stage, numbers, last_used=counted.last_used, version=TOLD)
 
     def counters(self, name: str, *, version: int | None = None) -> dict[Stage, Counters]:
         """Per stage, over all versions or for one; `TOLD` is what another system says."""
@@ -404,19 +383,7 @@ class SkillStore:
         self, name: str, *, version: int | None = None
     ) -> tuple[dict[Stage, Counters], dict[Stage, Counters]]:
         """Per stage, what was counted of all versions or of one, and what another system says."""
-        known = names.canonical(name)
-        row = self._known.index.taken.get(known) or self._known.fresh().taken.get(known)
-        counted: dict[Stage, Counters] = {}
-        told: dict[Stage, Counters] = {}
-        if row is None:
-            return counted, told
-        with sql.reading(self._engine) as connection:
-            found = self._ledger.counters(connection, row.id)
-        for (number, stage), counters in found.items():
-            if number == TOLD or version in (None, number):
-                result = told if number == TOLD else counted
-                result[stage] = result.get(stage, Counters()) + counters
-        return counted, told
+        return self._known.counted_and_told(name, version)
 
     def replace_uses(self, name: str, version: int, counted: Counters) -> None:
         """Put what was counted anew in their place."""
@@ -428,16 +395,7 @@ class SkillStore:
         self, *, with_told: bool = False, among: Sequence[str] | None = None
     ) -> dict[str, dict[Stage, Counters]]:
         """Per name and stage, over all versions, for the skills that have any; `among` are a few of those last seen."""
-        if among is None:
-            self._known.fresh(look=False)
-        rows = None if among is None else [row.id for name in among if (row := self._known.index.taken.get(name))]
-        with sql.reading(self._engine) as connection:
-            found = self._ledger.all_counters(connection, with_told=with_told, among=rows)
-        return {
-            self._known.rows[identity].name: stages
-            for identity, stages in found.items()
-            if identity in self._known.rows
-        }
+        return self._known.all_counters(with_told=with_told, among=among)
 
     # In one transaction with the write lock, or two
 
