@@ -51,6 +51,7 @@ _WINDOW, _STRIDE = 48, 24
 _MEANING_CAP = 20.0
 _TEXT_SATURATION, _TEXT_NORM, _TEXT_LENGTH = 1.5, 0.75, 340.0  # as BM25 is used to having them
 _SHORTEST_STATEMENT = 5  # terms
+_LESS_PRIOR = 0.5  # what a careful author says of a document helps those who wish, not those who quote
 _EXCLUDED = FIELDS.index("excluded")
 _NO_CODES: Codes = np.zeros(0, dtype=np.uint32)
 _LARGEST_SHARE = 0.2  # of all that was asked that one term may be worth: a rare topic is not the task
@@ -91,9 +92,11 @@ def gather(
     if not len(slots):
         none = np.zeros((0, len(NAMES)), np.float32)
         return Signals(slots=slots, values=none, stated=none[:, : len(STATED_NAMES)], fit=none[:, : len(FIT_NAMES)])
-    passage, phrase, excluded, as_text = _in_order(corpus, asked, slots, is_text=_is_statement(request))
+    is_statement = _is_statement(request)
+    passage, phrase, excluded, as_text = _in_order(corpus, asked, slots, is_text=is_statement)
     by_rarity, plain = _word_by_word(corpus, embedder, request, slots)
     lengths = corpus.lengths[slots]
+    prior = 1 - _LESS_PRIOR * corpus.share_with_body if is_statement else 1.0
     detail = np.log1p(lengths[:, 1] + lengths[:, 3]) / 5
     strengths = _strengths(asked, slots, len(corpus.ids))
     has_term = np.where(strengths < 0, np.float32(0), np.float32(1))
@@ -105,8 +108,8 @@ def gather(
         meaning[slots],
         part,
         *by_rarity,
-        corpus.says_when[slots],
-        detail,
+        corpus.says_when[slots] * prior,
+        detail * prior,
     )
     borders = (lengths[:, _EXCLUDED] > 0) & request.is_asked
     stated = (borders, excluded, _of_project(corpus, project, slots), as_text)
