@@ -43,6 +43,11 @@ def test_importing_the_package_imports_nothing_of_it_until_a_name_is_asked_for()
     assert done.stdout.split() == []
 
 
+def test_no_file_is_longer_than_a_reader_holds_in_mind() -> None:
+    lines = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in (ROOT / "src").rglob("*.py")}
+    assert {str(path.relative_to(ROOT)): count for path, count in lines.items() if count > 450} == {}
+
+
 def test_only_the_wire_knows_a_provider_s_library() -> None:
     """It takes seconds to import and changes often; one who imports the integration has it anyway."""
     knowing = {

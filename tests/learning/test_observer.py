@@ -211,10 +211,11 @@ async def test_one_rule_that_can_not_be_stored_does_not_lose_the_others(caplog: 
 
 @pytest.mark.req("EL-07")
 async def test_stopping_a_flush_keeps_its_cells() -> None:
-    seen, _, keeper = learner([hangs(), lessons(LESSON)])
+    seen, model, keeper = learner([hangs(), lessons(LESSON)])
     watch(seen, cells=[FAILED])
     flush = asyncio.create_task(seen.learn(ended()))
-    await asyncio.sleep(0.1)
+    while not model.asked:
+        await asyncio.sleep(0.01)
     flush.cancel()
     await asyncio.wait([flush])
     assert flush.cancelled()
