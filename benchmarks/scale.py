@@ -21,11 +21,11 @@ from _report import Metrics, peak_mb, progress, report
 from habitus import sql
 from habitus.search import Document
 from habitus.search.index import Index
-from habitus.skills import menu
+from habitus.skills.choosing import menu
+from habitus.skills.choosing.selection import Request, select
 from habitus.skills.lifecycle import GateContext
 from habitus.skills.listing import Listed
 from habitus.skills.model import PLAIN_MANIFEST, Manifest, State, Summary
-from habitus.skills.selection import Request, select
 
 WORDS = tuple(
     "report invoice chart deploy server test customer ticket email table query index backup schedule image "  # noqa: SIM905  # a list of forty strings is harder to read

@@ -34,7 +34,8 @@ from habitus.llm.model import Ask
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.memory.model import Draft, Producer
 from habitus.settings import Settings
-from habitus.skills import menu, selection, trees
+from habitus.skills import trees
+from habitus.skills.choosing import menu, selection
 from habitus.skills.model import Manifest, Skill
 
 WORDS = tuple(

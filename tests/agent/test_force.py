@@ -14,7 +14,7 @@ from habitus.llm.scripted import ScriptedModel, says
 from habitus.memory.model import Draft, Producer
 from habitus.skills.formats import detect
 from habitus.skills.model import CLAIMS, Severity, State
-from habitus.skills.trust import IMPORTED
+from habitus.skills.sources.trust import IMPORTED
 
 Talk = Callable[..., tuple[Session, ScriptedModel]]
 GREEDY = (

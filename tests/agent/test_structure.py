@@ -20,9 +20,9 @@ from habitus.events import Event, TurnEnded
 from habitus.llm.model import Ask, Asked, Returned, Text
 from habitus.llm.scripted import ScriptedModel, call, says
 from habitus.memory.model import Draft, Producer
+from habitus.skills.choosing.menu import News
 from habitus.skills.formats import detect
-from habitus.skills.importing import Verdict
-from habitus.skills.menu import News
+from habitus.skills.sources.importing import Verdict
 from habitus.text import BLOCK, BRACKETS, HEADINGS, block, one_line
 
 MARKS = (f"<{BLOCK}", f"</{BLOCK}", *(f"[{words}" for words in BRACKETS), *(f"## {words}" for words in HEADINGS))

@@ -25,7 +25,7 @@ from habitus.llm.scripted import calls, says
 from habitus.skills import trees
 from habitus.skills.library import Library
 from habitus.skills.lifecycle import GateContext
-from habitus.skills.outside import OutsideContent
+from habitus.skills.sources.outside import OutsideContent
 from tests.agent.conftest import Talk
 
 SKILL_TOOLS: dict[str, tuple[dict[str, str], list[str]]] = {

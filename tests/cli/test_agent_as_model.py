@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from habitus.events import OutcomeKind
-from habitus.skills.evals import FailedClimbs
+from habitus.skills.choosing.evals import FailedClimbs
 from habitus.tasks.files import write_task
 from tests.cli.conftest import Direct
 from tests.cli.pseudo_terminal import at_a_terminal

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from habitus.errors import Refused
-from habitus.skills import discovery
-from habitus.skills.discovery import Reach, download, public_address
-from habitus.skills.fetching import fetch_source
+from habitus.skills.sources import discovery
+from habitus.skills.sources.discovery import Reach, download, public_address
+from habitus.skills.sources.fetching import fetch_source
 from tests.cli.conftest import Direct
 from tests.homes import furnish
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from habitus.skills.lock import Entry, computed_hash, git_hash, project_file
+from habitus.skills.sources.lock import Entry, computed_hash, git_hash, project_file
 from tests import npm
 from tests.cli.conftest import Direct
 from tests.journeys.test_skills_from_anywhere import Repository

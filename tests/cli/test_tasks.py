@@ -14,7 +14,7 @@ from habitus.app.operation.forgetting import forget
 from habitus.events import OutcomeKind
 from habitus.journal.model import Place, Selected, Turn
 from habitus.llm.model import Answered
-from habitus.skills.menu import fingerprint
+from habitus.skills.choosing.menu import fingerprint
 from tests.cli.conftest import Direct
 from tests.cli.test_mining import opened
 from tests.learning.logs import asked, came, used, write

@@ -19,8 +19,8 @@ from habitus.settings import load
 from habitus.skills.edits import Edit, Operation
 from habitus.skills.formats import detect
 from habitus.skills.model import Actor, Source, Stage
+from habitus.skills.stores.tables import agent_skill_files, agent_skills
 from habitus.skills.stores.versioned import SkillStore
-from habitus.skills.tables import agent_skill_files, agent_skills
 from tests.contracts import postgres
 from tests.contracts.stores import sql_store
 from tests.contracts.test_skill_store import ME, SKILL

@@ -18,7 +18,7 @@ from habitus.files import Tree, file_of
 from habitus.memory.model import Producer
 from habitus.skills import trees
 from habitus.skills.model import Manifest, Skill
-from habitus.skills.trust import APPROVED
+from habitus.skills.sources.trust import APPROVED
 from habitus.text import tokens
 from tests.conftest import Cli
 from tests.mcp.conftest import MODES, Connect, text_of

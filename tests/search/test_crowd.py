@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.search import Embedder, Hit, Index, NoEmbedder, WordLlama, likeness
+from habitus.search import Embedder, Hit, Index, NoEmbedder, WordLlama, searcher
 from habitus.search.words import code, codes, terms
 from tests.search.library import PARAPHRASES, SKILLS, UNRELATED, skill
 
@@ -85,14 +85,14 @@ def test_neighbours_meet_a_handful_each_and_not_all_pairs(index: Index, monkeypa
     index.put(skill(f"job-{number}", f"Handles job {number} of the many jobs there are.") for number in range(120))
     index.put([replace(SKILLS[0], id="copy")])
     met = 0
-    compare = likeness._compare
+    compare = searcher._compare
 
-    def counted(*pair: likeness._Profile) -> Hit:
+    def counted(*pair: searcher._Profile) -> Hit:
         nonlocal met
         met += 1
         return compare(*pair)
 
-    monkeypatch.setattr(likeness, "_compare", counted)
+    monkeypatch.setattr(searcher, "_compare", counted)
     found = index.neighbours()
     assert met <= 5 * len(found)
     assert found["copy"][0].id == SKILLS[0].id

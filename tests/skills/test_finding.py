@@ -19,12 +19,13 @@ from habitus.events import OutcomeKind
 from habitus.files import file_of
 from habitus.journal.model import Place, Selected, Turn, TurnOutcome
 from habitus.settings import load
-from habitus.skills import evals, lint, menu
+from habitus.skills import lint
+from habitus.skills.choosing import evals, menu
+from habitus.skills.choosing.selection import Request
 from habitus.skills.edits import Edit, Operation
 from habitus.skills.formats import skill_md
 from habitus.skills.model import Actor, Author, Manifest, Skill
 from habitus.skills.review import Action, Change
-from habitus.skills.selection import Request
 from tests.homes import furnish
 
 SKILLS = [

@@ -18,8 +18,8 @@ from habitus.settings import load
 from habitus.skills.edits import Edit, Operation
 from habitus.skills.formats import detect
 from habitus.skills.formats.base import Incoming
-from habitus.skills.importing import Verdict
 from habitus.skills.model import Counters, Skill, Stage
+from habitus.skills.sources.importing import Verdict
 from habitus.skills.stores.base import TOLD
 from tests.homes import furnish
 from tests.skills.test_trust import EVIL

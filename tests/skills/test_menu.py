@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.skills import menu
+from habitus.skills.choosing import menu
 from habitus.skills.model import Summary
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from habitus.files import File, file_of
-from habitus.skills.trust import Power, PowerKind, powers
+from habitus.skills.sources.trust import Power, PowerKind, powers
 
 
 def file(text: str) -> File:

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.skills import selection
+from habitus.skills.choosing import selection
+from habitus.skills.choosing.selection import PriorTurn, Request, Selection, User
 from habitus.skills.lifecycle import GateContext
 from habitus.skills.listing import Listed
 from habitus.skills.model import Manifest, State, Summary
-from habitus.skills.selection import PriorTurn, Request, Selection, User
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 OPEN = GateContext()

@@ -223,10 +223,10 @@ def test_in_a_team_somebody_else_can_be_made_to_approve(
 ) -> None:
     key = {"key": "review.somebody_else", "value": "true"}
     alone = browser.post("/settings/value", data=key, headers={"HX-Request": "true"})
-    assert (alone.status_code, "Nobody else is here" in alone.text) == (409, True)
+    assert (alone.status_code, "There is nobody else who could approve" in alone.text) == (409, True)
     for spelled, value in (("review.somebody_else", "true"), ("Review.Somebody-Else", "1")):
         refused = api.put(f"/api/v1/settings/{spelled}", json={"value": value})
-        assert (refused.status_code, "Nobody else is here" in refused.json()["title"]) == (409, True)
+        assert (refused.status_code, "There is nobody else who could approve" in refused.json()["title"]) == (409, True)
     reviewer = {"Authorization": f"Bearer {open_people(habitus).add('ben', Role.REVIEWER).token}"}
     assert browser.post("/settings/value", data=key).status_code == 200
     id = proposed(habitus, COFFEE)

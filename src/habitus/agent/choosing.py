@@ -21,13 +21,13 @@ from habitus.memory.memory import Cortex
 from habitus.memory.model import TrustLevel
 from habitus.memory.recall import MOST_LESSONS, Recalled, worth
 from habitus.search.model import Hit, Results
-from habitus.skills import menu
+from habitus.skills.choosing import menu
+from habitus.skills.choosing.menu import Menu, News, line
+from habitus.skills.choosing.selection import STICKY_TURNS, Choice, PriorTurn, Request, Selection, select
 from habitus.skills.layers import Layer, address
 from habitus.skills.lifecycle import GateContext
 from habitus.skills.listing import Listed, Snapshot
-from habitus.skills.menu import Menu, News, line
 from habitus.skills.model import Skill, Summary
-from habitus.skills.selection import STICKY_TURNS, Choice, PriorTurn, Request, Selection, select
 from habitus.text import tokens
 
 

@@ -27,13 +27,13 @@ from habitus.journal.spool import Spool
 from habitus.memory.model import Encoded
 from habitus.redact import Redactor
 from habitus.sandbox.files import Given
-from habitus.skills import menu
-from habitus.skills.finding import Finder
+from habitus.skills.choosing import menu
+from habitus.skills.choosing.finding import Finder
+from habitus.skills.choosing.selection import INTERACTIVE, Request, Selection, User
 from habitus.skills.lifecycle import GateContext
 from habitus.skills.listing import Snapshot
 from habitus.skills.model import Counters, Skill, Stage, Summary
 from habitus.skills.review import Proposal, Review
-from habitus.skills.selection import INTERACTIVE, Request, Selection, User
 from habitus.text import one_line
 
 log = logging.getLogger(__name__)

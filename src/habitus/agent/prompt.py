@@ -10,9 +10,9 @@ from importlib import resources
 from habitus.llm.model import Text
 from habitus.memory.model import PLAYBOOK
 from habitus.skills import trees
+from habitus.skills.choosing.menu import Menu, News, line
 from habitus.skills.layers import PROMPT
 from habitus.skills.library import Library
-from habitus.skills.menu import Menu, News, line
 from habitus.skills.model import Skill, Summary
 from habitus.skills.review import Proposal
 from habitus.text import BLOCK, block, byte_length, escape_marks, one_line, tokens

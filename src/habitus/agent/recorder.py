@@ -21,11 +21,11 @@ from habitus.journal.journal import Journal
 from habitus.journal.model import Exposure, Origin, Place, Selected, Turn, TurnOutcome, origin_of
 from habitus.llm.model import Answered, Message, Usage
 from habitus.memory.model import SCRATCHPAD
-from habitus.skills import menu
-from habitus.skills.finding import Finder
+from habitus.skills.choosing import menu
+from habitus.skills.choosing.finding import Finder
+from habitus.skills.choosing.selection import INTERACTIVE, Selection
 from habitus.skills.listing import Snapshot
 from habitus.skills.model import Skill, Summary
-from habitus.skills.selection import INTERACTIVE, Selection
 
 log = logging.getLogger(__name__)
 _CONSEQUENCE = {

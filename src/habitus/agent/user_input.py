@@ -20,8 +20,8 @@ from habitus.errors import Invalid
 from habitus.llm.model import Asked, Image, Text
 from habitus.redact import CountingRedactor
 from habitus.sandbox.files import Given, GivenFile
+from habitus.skills.choosing.selection import Request
 from habitus.skills.model import Skill
-from habitus.skills.selection import Request
 from habitus.text import block, encodable, one_line
 
 _UNKNOWN_TURN = "The turn that this answers is not kept; the skills it had do not come along."

@@ -21,13 +21,13 @@ from habitus.redact import Redactor
 from habitus.sandbox.files import SKILLS, Given, Placed
 from habitus.sandbox.model import MIB
 from habitus.skills import names
+from habitus.skills.choosing.menu import Menu
+from habitus.skills.choosing.selection import Selection, User
 from habitus.skills.copies import SkillFiles
 from habitus.skills.library import Library
 from habitus.skills.listing import Snapshot
-from habitus.skills.menu import Menu
 from habitus.skills.model import Skill, State, Summary
 from habitus.skills.review import Review
-from habitus.skills.selection import Selection, User
 from habitus.text import block, one_line
 
 SHOWN_WHOLE = 14_000  # characters of a skill that no result cuts

@@ -29,11 +29,11 @@ from habitus.sandbox.credentials.vault import open_vault
 from habitus.screening.findings import Policy, read_policy
 from habitus.settings import Settings
 from habitus.skills import names
+from habitus.skills.choosing.selection import User
 from habitus.skills.layers import project_root
 from habitus.skills.lifecycle import GateContext
 from habitus.skills.model import Actor, Author
-from habitus.skills.selection import User
-from habitus.skills.trust import Trust
+from habitus.skills.sources.trust import Trust
 from habitus.sql.notifications import Topic, news_of
 
 if TYPE_CHECKING:
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     from habitus.recipes.catalogue import RecipeCatalogue
     from habitus.sandbox.machine import Machine
     from habitus.sandbox.scratchpads import Scratchpads
-    from habitus.skills.finding import Finder
-    from habitus.skills.importing import Importer
+    from habitus.skills.choosing.finding import Finder
     from habitus.skills.library import Library
     from habitus.skills.model import Author
     from habitus.skills.review import Review
+    from habitus.skills.sources.importing import Importer
     from habitus.skills.stores.versioned import SkillStore
     from habitus.tools.tools import Tools
 

@@ -23,14 +23,14 @@ from habitus.app.sharing import offline_copy
 from habitus.app.sharing.approvals import carry_out, catch_up
 from habitus.errors import DatabaseAway
 from habitus.settings import Settings
-from habitus.skills.finding import Finder, SharedIndex
+from habitus.skills.choosing.finding import Finder, SharedIndex
+from habitus.skills.choosing.project import project_words
 from habitus.skills.formats.base import PlaybookLesson
-from habitus.skills.importing import Importer, Result
 from habitus.skills.layers import USER, project_root
 from habitus.skills.library import Library
-from habitus.skills.project import project_words
 from habitus.skills.review import Action, Proposal, Review
-from habitus.skills.trust import brings_code
+from habitus.skills.sources.importing import Importer, Result
+from habitus.skills.sources.trust import brings_code
 
 if TYPE_CHECKING:
     from habitus.memory.memory import Cortex

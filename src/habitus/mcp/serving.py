@@ -33,8 +33,8 @@ from habitus.mcp.prompting import blank_of, prompt
 from habitus.mcp.schemas import as_result, as_tool, is_admin, is_offered, only_looks, refusal
 from habitus.mcp.scope import Scope
 from habitus.mcp.skills import SkillResources
+from habitus.skills.choosing.selection import User
 from habitus.skills.names import BUILT_IN_TOOLS
-from habitus.skills.selection import User
 from habitus.text import one_line
 
 log = logging.getLogger(__name__)

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from habitus.files import File, Tree, tree_hash, without_examination
-from habitus.skills import records, trees
+from habitus.skills import trees
 from habitus.skills.layers import Layer, merge_summaries, merged_body
 from habitus.skills.listing import Listed, fill_copy, with_source
 from habitus.skills.model import Skill, Stage
-from habitus.skills.outside import OutsideContent
-from habitus.skills.trust import is_code
+from habitus.skills.sources.outside import OutsideContent
+from habitus.skills.sources.trust import is_code
+from habitus.skills.stores import records
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from habitus.skills import records
 from habitus.skills.formats.tool_json import recorded_in
-from habitus.skills.tables import blobs, counters, intents, proposals, skills, switches, versions
+from habitus.skills.stores import records
+from habitus.skills.stores.tables import blobs, counters, intents, proposals, skills, switches, versions
 from habitus.skills.trees import TOOL_FILE
 
 NOBODY = "forgotten"  # the name under what somebody did who was erased

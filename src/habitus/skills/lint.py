@@ -12,7 +12,8 @@ from typing import Protocol
 
 from habitus.files import Tree
 from habitus.search import Hit, Results
-from habitus.skills import menu, names, trees
+from habitus.skills import names, trees
+from habitus.skills.choosing import menu
 from habitus.skills.listing import Listed
 from habitus.skills.model import Diagnostic, Severity, State
 from habitus.text import tokens

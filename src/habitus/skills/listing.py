@@ -19,7 +19,7 @@ from habitus.skills.stores.base import NO_CHANGES, Changes, Contents
 from habitus.skills.trees import AnySkill
 
 if TYPE_CHECKING:
-    from habitus.skills.outside import OutsideContent  # the database, for those who compose one
+    from habitus.skills.sources.outside import OutsideContent  # the database, for those who compose one
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,11 +17,12 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.errors import NotFound
 from habitus.files import Tree
-from habitus.skills import records, trees
-from habitus.skills.ledger import Ledger
+from habitus.skills import trees
 from habitus.skills.model import Actor, Author
-from habitus.skills.tables import proposals
-from habitus.skills.trust import PowerKind, powers
+from habitus.skills.sources.trust import PowerKind, powers
+from habitus.skills.stores import records
+from habitus.skills.stores.ledger import Ledger
+from habitus.skills.stores.tables import proposals
 from habitus.sql.notifications import Topic, news_of
 from habitus.text import one_line
 

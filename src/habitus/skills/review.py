@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from habitus.errors import Invalid, NotFound, Refused, Stale, StorageFailed, UserError
 from habitus.files import Tree, checked_path, file_of, is_same, tree_hash
-from habitus.skills import names, records, trees
+from habitus.skills import names, trees
 from habitus.skills.edits import diff_trees
 from habitus.skills.layers import USER, Layer
 from habitus.skills.library import Library
@@ -28,8 +28,9 @@ from habitus.skills.proposals import Proposal as Proposal
 from habitus.skills.proposals import ProposalState as ProposalState
 from habitus.skills.proposals import Submitted as Submitted
 from habitus.skills.proposals import reasons_to_wait as reasons_to_wait
+from habitus.skills.stores import records
 from habitus.skills.stores.base import Changed
-from habitus.skills.tables import proposals
+from habitus.skills.stores.tables import proposals
 
 _DUE = (ProposalState.ACCEPTED, ProposalState.CARRYING)
 _BECAME = {ProposalState.STALE: "found stale", **dict.fromkeys(_DUE, "approved")}

@@ -11,7 +11,7 @@ from habitus.skills import names, trees
 from habitus.skills.library import Library
 from habitus.skills.listing import Listed, Snapshot
 from habitus.skills.model import Source, Stage, State
-from habitus.skills.trust import APPROVED, IMPORTED, Trust
+from habitus.skills.sources.trust import APPROVED, IMPORTED, Trust
 from habitus.tasks.model import Task
 from habitus.tasks.schema import Json
 from habitus.tools.code_stage import program_of

@@ -23,7 +23,7 @@ from habitus.skills.listing import Listed
 from habitus.skills.model import Author, Stage
 from habitus.skills.proposals import TRIAL
 from habitus.skills.review import Action, Change, Proposal, Review
-from habitus.skills.trust import APPROVED, Scan, Trust, brings_code
+from habitus.skills.sources.trust import APPROVED, Scan, Trust, brings_code
 from habitus.tasks.judging import short
 from habitus.tasks.schema import Json
 from habitus.tools.catalogue import ToolCatalogue

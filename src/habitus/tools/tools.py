@@ -20,7 +20,7 @@ from habitus.skills.library import Library
 from habitus.skills.listing import Listed
 from habitus.skills.model import Stage
 from habitus.skills.review import Action, Review
-from habitus.skills.trust import Scan, Trust
+from habitus.skills.sources.trust import Scan, Trust
 from habitus.tasks.schema import Json
 from habitus.tools.catalogue import ToolCatalogue, code_tool
 from habitus.tools.code_stage import ToolFiles, program_of

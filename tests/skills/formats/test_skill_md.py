@@ -12,9 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from habitus.errors import Invalid
-from habitus.skills import records
 from habitus.skills.formats import front_matter_fields, skill_md
 from habitus.skills.model import Diagnostic, Manifest, Severity, Skill, Source
+from habitus.skills.stores import records
 from tests.skills.formats.strategies import SKILLS, as_kept, files
 
 FULL = Skill(

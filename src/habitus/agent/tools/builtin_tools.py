@@ -21,7 +21,7 @@ from habitus.errors import ToolFailed
 from habitus.events import OK, ToolResult, failed
 from habitus.sandbox.scratchpads import CellObserver, Scratchpads
 from habitus.skills import names
-from habitus.skills.finding import Finder
+from habitus.skills.choosing.finding import Finder
 from habitus.text import one_line
 from habitus.tools.tools import Tools
 

@@ -14,10 +14,10 @@ from habitus.errors import ToolFailed
 from habitus.events import Image, ToolResult
 from habitus.search.words import content_words
 from habitus.skills import names
-from habitus.skills.finding import Finder
-from habitus.skills.menu import line
+from habitus.skills.choosing.finding import Finder
+from habitus.skills.choosing.menu import line
+from habitus.skills.choosing.selection import companions_of
 from habitus.skills.model import Skill, State, Summary
-from habitus.skills.selection import companions_of
 from habitus.text import block, one_line
 
 

@@ -25,10 +25,10 @@ from habitus.sandbox.child import NO_SERVICES, Services
 from habitus.sandbox.files import Given
 from habitus.sandbox.model import Permissions, ToolRun
 from habitus.skills import names
-from habitus.skills.finding import Finder
+from habitus.skills.choosing.finding import Finder
+from habitus.skills.choosing.selection import Request
 from habitus.skills.lifecycle import GateContext, is_barred, reliability
 from habitus.skills.model import Counters, Skill, Stage
-from habitus.skills.selection import Request
 from habitus.text import block, one_line
 from habitus.tools.model import CodeTool, ToolStatus
 from habitus.tools.tools import Tools

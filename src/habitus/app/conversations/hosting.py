@@ -25,7 +25,7 @@ from habitus.app.sharing.approvals import Serving
 from habitus.errors import Invalid, Refused
 from habitus.journal.model import Turn
 from habitus.learning.observer import Learner
-from habitus.skills.selection import Request, User
+from habitus.skills.choosing.selection import Request, User
 
 if TYPE_CHECKING:
     from habitus.app.home import Home

@@ -48,7 +48,7 @@ from habitus.sandbox.files import Given
 from habitus.sandbox.inside import folders
 from habitus.sandbox.scratchpads import Scratchpads
 from habitus.settings import Settings
-from habitus.skills.selection import User
+from habitus.skills.choosing.selection import User
 from habitus.tools.tools import Tools
 
 

@@ -30,8 +30,9 @@ from habitus.llm.agents import programs_here
 from habitus.llm.model import Asked, Message, NoUsableAnswer, ProviderFault, Text
 from habitus.memory.model import Engram, LessonState, Scope
 from habitus.recipes.catalogue import RecipeStatus, SkillRecipe
-from habitus.skills import evals, names, trees
-from habitus.skills.evals import EvalCase, FailedClimbs
+from habitus.skills import names, trees
+from habitus.skills.choosing import evals
+from habitus.skills.choosing.evals import EvalCase, FailedClimbs
 from habitus.skills.layers import USER
 from habitus.skills.lifecycle import Transition, above
 from habitus.skills.listing import Listed

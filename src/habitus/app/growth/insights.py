@@ -18,12 +18,12 @@ from habitus.evidence.lift import Effect, estimates
 from habitus.evidence.model import ItemKind
 from habitus.journal.model import KeptExposure, Origin
 from habitus.learning.improve_report import report_on, summary_of
-from habitus.skills import menu
+from habitus.skills.choosing import menu
+from habitus.skills.choosing.selection import Request
 from habitus.skills.layers import address
 from habitus.skills.library import Library
 from habitus.skills.listing import Listed
 from habitus.skills.model import Counters, State, Version
-from habitus.skills.selection import Request
 from habitus.text import tokens
 
 _HELPS, _WEEKS = 12, 6  # skills, and moments at which each is looked at

@@ -42,7 +42,7 @@ from habitus.skills.formats.foreign_values import Notes
 from habitus.skills.layers import USER
 from habitus.skills.model import Actor, Author, Skill, Source, State
 from habitus.skills.review import Action, Change, ProposalState
-from habitus.skills.trust import powers
+from habitus.skills.sources.trust import powers
 from habitus.text import one_line, tokens
 
 MOST_TURNS = 10_000  # the latest ones

@@ -14,7 +14,7 @@ from pathlib import Path
 from habitus.files import File, Tree, file_of, write_whole
 from habitus.screening.findings import Policy
 from habitus.skills import trees
-from habitus.skills.finding import Finder
+from habitus.skills.choosing.finding import Finder
 from habitus.skills.library import Library
 from habitus.skills.lint import DUPLICATE
 from habitus.skills.review import Action, Proposal, Review

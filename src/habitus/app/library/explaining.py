@@ -18,15 +18,16 @@ from habitus.errors import Invalid
 from habitus.journal.journal import Journal
 from habitus.journal.model import Place, Selected
 from habitus.search import Hit, Results
-from habitus.skills import evals, menu, names
-from habitus.skills.evals import EvalCase, EvalResult
-from habitus.skills.finding import Finder
+from habitus.skills import names
+from habitus.skills.choosing import evals, menu
+from habitus.skills.choosing.evals import EvalCase, EvalResult
+from habitus.skills.choosing.finding import Finder
+from habitus.skills.choosing.menu import Menu
+from habitus.skills.choosing.selection import Request, Selection, User
 from habitus.skills.library import Library
 from habitus.skills.lifecycle import GateContext, is_barred
 from habitus.skills.listing import Listed, Snapshot
-from habitus.skills.menu import Menu
 from habitus.skills.model import Summary
-from habitus.skills.selection import Request, Selection, User
 from habitus.tools.tools import Tools
 
 

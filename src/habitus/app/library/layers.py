@@ -16,15 +16,15 @@ import habitus as package
 from habitus import sql
 from habitus.app.home import refuse_unless_admin
 from habitus.skills.layers import AGENTS, OWN, PROMPT, USER, Layer, project_places
-from habitus.skills.ledger import newest_generation
 from habitus.skills.library import Library
 from habitus.skills.model import Source
-from habitus.skills.outside import OutsideContent
+from habitus.skills.sources.outside import OutsideContent
 from habitus.skills.stores.files import DirectoryShelf
+from habitus.skills.stores.ledger import newest_generation
 from habitus.skills.stores.recording import Inspect
 from habitus.skills.stores.sql import SqlShelf
+from habitus.skills.stores.tables import skills
 from habitus.skills.stores.versioned import SkillStore
-from habitus.skills.tables import skills
 from habitus.sql.notifications import Topic, news_of
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from habitus.app.home import Home
 from habitus.app.home_directory import read_settings
 from habitus.app.use_cases.skills import manifest_of, waiting_skills
 from habitus.settings import Settings
-from habitus.skills.finding import mark
-from habitus.skills.ledger import Row
+from habitus.skills.choosing.finding import mark
 from habitus.skills.listing_cache import KeptItem, KeptShelf, View, Viewer, answers_of, keep
 from habitus.skills.stores.files import DirectoryShelf
+from habitus.skills.stores.ledger import Row
 
 
 def keep_listing(home: Home) -> None:

@@ -14,15 +14,16 @@ from habitus.app.home import Home
 from habitus.errors import UserError
 from habitus.files import disk_errors, tree_hash
 from habitus.settings import Settings
-from habitus.skills import lock, names
+from habitus.skills import names
 from habitus.skills.layers import AGENTS, USER, project_places, project_root
 from habitus.skills.listing import Listed
-from habitus.skills.lock import LockFile
+from habitus.skills.sources import lock
+from habitus.skills.sources.lock import LockFile
 
 if TYPE_CHECKING:  # for those who fetch
-    from habitus.skills.fetching import Fetched
     from habitus.skills.formats.base import Incoming
-    from habitus.skills.importing import Result
+    from habitus.skills.sources.fetching import Fetched
+    from habitus.skills.sources.importing import Result
 
 SHARED = Path(".agents", "skills")  # the folder of a project that most agents read
 

@@ -14,9 +14,9 @@ from habitus.app.library.explaining import request_of, select
 from habitus.app.operation.checking import lint
 from habitus.errors import Invalid, NotFound, Refused
 from habitus.files import File, disk_errors, is_examination, without_examination, write_whole
-from habitus.skills import discovery
+from habitus.skills.choosing.selection import User
 from habitus.skills.model import Severity, Summary
-from habitus.skills.selection import User
+from habitus.skills.sources import discovery
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,7 +17,7 @@ from habitus.errors import Invalid, Stale
 from habitus.files import Tree, content_of, disk_errors, file_of, is_examination, tree_hash, without_examination
 from habitus.hosts.connections import lock_folder
 from habitus.hosts.table import Host, Scope, host
-from habitus.skills import lock, trees
+from habitus.skills import trees
 from habitus.skills.edits import diff_trees
 from habitus.skills.formats import disk
 from habitus.skills.formats.base import CantTake
@@ -27,6 +27,7 @@ from habitus.skills.library import Library
 from habitus.skills.listing import Listed
 from habitus.skills.model import State
 from habitus.skills.review import Action, Change
+from habitus.skills.sources import lock
 
 LOCK = ".habitus-lock.json"  # in the folder that the skills are put into
 _LINE = 8  # characters around a name and a description in a list

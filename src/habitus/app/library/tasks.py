@@ -9,7 +9,8 @@ from pathlib import Path
 from habitus.app.home import Home
 from habitus.errors import HabitusError, NotFound, did_you_mean
 from habitus.files import File, Tree, file_of, is_examination, write_whole
-from habitus.skills import evals, trees
+from habitus.skills import trees
+from habitus.skills.choosing import evals
 from habitus.skills.layers import AGENTS, Layer
 from habitus.skills.listing import Listed
 from habitus.skills.model import Stage

@@ -17,7 +17,7 @@ from habitus.skills import trees
 from habitus.skills.layers import AGENTS, Layer
 from habitus.skills.library import Library
 from habitus.skills.model import Source, Stage
-from habitus.skills.trust import APPROVED, IMPORTED, PACKAGES, Trust, Trusted, brings_code, powers
+from habitus.skills.sources.trust import APPROVED, IMPORTED, PACKAGES, Trust, Trusted, brings_code, powers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -26,18 +26,19 @@ from habitus.files import Tree, content_of, disk_errors, without_examination
 from habitus.memory.memory import Cortex
 from habitus.memory.model import MEDIUM, Draft, Evidence, Kind, LessonBody, Producer, Scope, Status
 from habitus.settings import Settings
-from habitus.skills import fetching, names, trees
-from habitus.skills.discovery import Reach
+from habitus.skills import names, trees
+from habitus.skills.choosing.finding import Finder
 from habitus.skills.edits import diff_trees
-from habitus.skills.finding import Finder
 from habitus.skills.formats import detect
 from habitus.skills.formats.base import Entry, Incoming, NotTaken, Outgoing, PlaybookLesson, Written
-from habitus.skills.importing import Choose, Namesake, Result, Verdict, hold
 from habitus.skills.layers import USER
 from habitus.skills.library import Library
 from habitus.skills.listing import Listed
-from habitus.skills.lock import project_file
 from habitus.skills.model import Counters, Diagnostic, Severity, Stage, State
+from habitus.skills.sources import fetching
+from habitus.skills.sources.discovery import Reach
+from habitus.skills.sources.importing import Choose, Namesake, Result, Verdict, hold
+from habitus.skills.sources.lock import project_file
 
 Progress = Callable[[int], None]  # is told how many are done
 

@@ -30,12 +30,13 @@ from habitus.memory.memory import Cortex
 from habitus.sandbox.machine import describe
 from habitus.screening.findings import Policy
 from habitus.settings import AccMode, MemoryMode, Settings, account_name
-from habitus.skills import menu, names, trees
+from habitus.skills import names, trees
+from habitus.skills.choosing import menu
+from habitus.skills.choosing.selection import Request
 from habitus.skills.library import Library
 from habitus.skills.lint import NEAR, Room, SetFinding, check, check_one
 from habitus.skills.listing import Listed, Snapshot
 from habitus.skills.model import Diagnostic, Severity
-from habitus.skills.selection import Request
 from habitus.skills.stores.files import DirectoryShelf
 from habitus.text import tokens
 

@@ -14,8 +14,8 @@ from habitus.app.home_directory import DATABASE, STAND_IN
 from habitus.errors import StorageFailed
 from habitus.files import tree_hash
 from habitus.settings import Settings
-from habitus.skills import records
-from habitus.skills.records import unpack_tree
+from habitus.skills.stores import records
+from habitus.skills.stores.records import unpack_tree
 from habitus.sql.transactions import way_back
 
 _MOST_TOLD = 5

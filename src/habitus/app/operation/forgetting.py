@@ -38,7 +38,7 @@ from habitus.search.request import own_words
 from habitus.search.tables import learned
 from habitus.settings import Settings
 from habitus.skills import erasing, trees
-from habitus.skills.finding import Finder
+from habitus.skills.choosing.finding import Finder
 from habitus.skills.formats.tool_json import recorded_in, without_recorded
 from habitus.skills.listing import Listed
 from habitus.skills.listing_cache import forget_listings

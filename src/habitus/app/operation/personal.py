@@ -29,9 +29,9 @@ from habitus.memory.store import engram_versions
 from habitus.sandbox.credentials.calling import calls
 from habitus.sandbox.credentials.grants import granted
 from habitus.settings import CLAIMED
+from habitus.skills.choosing.evals import failed_climbs
 from habitus.skills.erasing import NOBODY
-from habitus.skills.evals import failed_climbs
-from habitus.skills.tables import trusted
+from habitus.skills.stores.tables import trusted
 from habitus.tools.health import tool_health
 
 

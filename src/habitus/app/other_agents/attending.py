@@ -29,11 +29,12 @@ from habitus.app.wiring import open_home
 from habitus.hosts.installed_hooks import RESIDENT
 from habitus.resident import listen
 from habitus.settings import Settings
-from habitus.skills import menu, names
+from habitus.skills import names
+from habitus.skills.choosing import menu
+from habitus.skills.choosing.selection import Request
 from habitus.skills.layers import project_root
 from habitus.skills.lifecycle import GateContext
 from habitus.skills.model import Summary
-from habitus.skills.selection import Request
 from habitus.text import tokens
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from habitus.app.home import Home, memory_of
 from habitus.errors import NotFound
 from habitus.memory.model import Engram
 from habitus.skills import trees
-from habitus.skills.finding import Finder, document_of
+from habitus.skills.choosing.finding import Finder, document_of
 from habitus.skills.lint import DUPLICATE
 from habitus.skills.review import Proposal, ProposalState, Review
 

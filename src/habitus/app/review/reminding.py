@@ -14,7 +14,7 @@ from habitus.errors import StorageFailed
 from habitus.memory.store import engrams
 from habitus.pause import switches
 from habitus.skills.layers import USER
-from habitus.skills.tables import skills
+from habitus.skills.stores.tables import skills
 
 _A_DAY = timedelta(days=1)
 _LEFT = "left behind"

@@ -19,14 +19,15 @@ from habitus.app.home import Home
 from habitus.app.library.explaining import gates_at
 from habitus.journal.model import Turn
 from habitus.search.model import Results
-from habitus.skills import menu, trees
+from habitus.skills import trees
+from habitus.skills.choosing import menu
+from habitus.skills.choosing.selection import Request, Selection, User, select
 from habitus.skills.layers import OWN
 from habitus.skills.library import Library
 from habitus.skills.lifecycle import GateContext
 from habitus.skills.listing import Listed, Snapshot
 from habitus.skills.model import Skill, Source, State
 from habitus.skills.review import Action, Change, Proposal
-from habitus.skills.selection import Request, Selection, User, select
 
 LAST = 200  # requests
 

@@ -9,10 +9,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.skills import records
 from habitus.skills.layers import USER
-from habitus.skills.tables import blobs
-from habitus.skills.trust import APPROVED
+from habitus.skills.sources.trust import APPROVED
+from habitus.skills.stores import records
+from habitus.skills.stores.tables import blobs
 
 CHUNK = 200
 

@@ -42,9 +42,9 @@ from habitus.journal.facts import empty_sums
 from habitus.memory.store import next_revision
 from habitus.search.store import next_of_all as next_learned
 from habitus.skills.layers import USER
-from habitus.skills.ledger import next_generation
 from habitus.skills.stores.base import Facts, Shelf, Write
-from habitus.skills.tables import blobs, sequences
+from habitus.skills.stores.ledger import next_generation
+from habitus.skills.stores.tables import blobs, sequences
 
 # Numbers that hosts have seen, so a copy gets new ones; and what tells how files looked on one disk.
 _ANEW: Mapping[str, Mapping[str, Callable[[sa.Connection], object]]] = {

@@ -27,7 +27,7 @@ from habitus.memory.store import memory_revision
 from habitus.pause import switches
 from habitus.search.tables import collections
 from habitus.settings import Settings
-from habitus.skills.tables import sequences
+from habitus.skills.stores.tables import sequences
 
 log = logging.getLogger(__name__)
 

@@ -31,7 +31,7 @@ from habitus.errors import NotFound, Refused
 from habitus.mcp import http as mcp_http
 from habitus.mcp.scope import Scope as McpScope
 from habitus.mcp.server import Behind
-from habitus.skills.discovery import INDEX, PLACE
+from habitus.skills.sources.discovery import INDEX, PLACE
 from habitus.web.app import make_app
 from habitus.web.desks import Desks
 from habitus.web.metrics import PATH, Measured, Metrics

@@ -13,8 +13,8 @@ from habitus.app.library.explaining import PastWhy
 from habitus.cli import completion, output
 from habitus.cli.completion import AllUsers, AsJson, Features, Paths, Resources
 from habitus.cli.opening import open_habitus
-from habitus.skills.evals import EvalCase, EvalResult
-from habitus.skills.selection import Request
+from habitus.skills.choosing.evals import EvalCase, EvalResult
+from habitus.skills.choosing.selection import Request
 
 Source = Annotated[str, typer.Option("--source", help="Where the request comes from: repl, talk, email, briefing …")]
 Attach = Annotated[list[str] | None, typer.Option("--attach", help="An attached file; may be repeated.")]

@@ -22,9 +22,9 @@ from habitus.cli.completion import AsJson
 from habitus.cli.opening import open_habitus
 from habitus.errors import Misused
 from habitus.files import Tree, given_path
-from habitus.skills.discovery import Reach
 from habitus.skills.formats.detect import FORMATS
-from habitus.skills.importing import Namesake, Result, Verdict, hold
+from habitus.skills.sources.discovery import Reach
+from habitus.skills.sources.importing import Namesake, Result, Verdict, hold
 
 _FORMATS = f"{', '.join(format.name for format in FORMATS)}."
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Take theirs where one here differs; history stays.")]

@@ -10,10 +10,10 @@ from typing import Literal
 
 import sqlalchemy as sa
 
-from habitus.skills.ledger import Ledger, Row
 from habitus.skills.model import Actor, History, Switched
 from habitus.skills.stores.base import Changed, Step
-from habitus.skills.tables import skills, switches, versions
+from habitus.skills.stores.ledger import Ledger, Row
+from habitus.skills.stores.tables import skills, switches, versions
 
 _Happened = Sequence[tuple[Switched, datetime]]  # oldest first
 

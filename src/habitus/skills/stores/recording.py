@@ -18,10 +18,11 @@ import sqlalchemy as sa
 
 from habitus.errors import StorageFailed
 from habitus.files import Tree, is_same, tree_hash
-from habitus.skills import names, records, trees
-from habitus.skills.ledger import Entry, Ledger, Row
+from habitus.skills import names, trees
 from habitus.skills.model import Actor, Author, Diagnostic, Severity
+from habitus.skills.stores import records
 from habitus.skills.stores.base import NO_FACTS, Facts, Found, Shelf, Write
+from habitus.skills.stores.ledger import Entry, Ledger, Row
 
 log = logging.getLogger(__name__)
 

@@ -16,9 +16,9 @@ from habitus.errors import NotFound
 from habitus.files import tree_hash
 from habitus.skills import names
 from habitus.skills.by_name import ByName
-from habitus.skills.ledger import LayerChanges, Ledger, Row
 from habitus.skills.model import Counters, Diagnostic, Severity, Stage
 from habitus.skills.stores.base import NO_CONTENTS, TOLD, Broken, Contents, Shelf
+from habitus.skills.stores.ledger import LayerChanges, Ledger, Row
 from habitus.skills.stores.recording import Recorder
 
 CHUNK = 500  # folders written down in one transaction

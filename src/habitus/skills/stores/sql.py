@@ -16,12 +16,13 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.files import File, Tree, file_of, tree_hash
-from habitus.skills import names, records, trees
+from habitus.skills import names, trees
 from habitus.skills.formats import skill_md
 from habitus.skills.model import Diagnostic, Severity, Skill, Source
+from habitus.skills.stores import records
 from habitus.skills.stores.base import Facts, Found, Write
-from habitus.skills.tables import agent_skill_files as files
-from habitus.skills.tables import agent_skills as rows
+from habitus.skills.stores.tables import agent_skill_files as files
+from habitus.skills.stores.tables import agent_skills as rows
 
 MAIN = "SKILL.md"
 

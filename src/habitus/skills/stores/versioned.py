@@ -16,11 +16,10 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.errors import Invalid, NotFound, Refused, StorageFailed, no_version
 from habitus.files import Tree, checked_path, is_same
-from habitus.skills import names, records, trees
+from habitus.skills import names, trees
 from habitus.skills.formats import frontmatter, skill_md
-from habitus.skills.ledger import Ledger, Row
 from habitus.skills.model import Archived, Author, Counters, Diagnostic, History, Skill, Stage, Summary, Version
-from habitus.skills.stores import past
+from habitus.skills.stores import past, records
 from habitus.skills.stores.base import (
     TOLD,
     Broken,
@@ -35,6 +34,7 @@ from habitus.skills.stores.base import (
     read_only,
     refuse_stale,
 )
+from habitus.skills.stores.ledger import Ledger, Row
 from habitus.skills.stores.recording import Inspect, Intent, Recorder, pending
 from habitus.skills.stores.row_index import CHUNK, KnownLayer
 

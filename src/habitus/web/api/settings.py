@@ -14,7 +14,7 @@ from habitus.app.operation import checking, configuring
 from habitus.app.operation.doctor import Check
 from habitus.app.review import taking_back
 from habitus.sandbox.credentials.grants import Call
-from habitus.skills.trust import Trusted
+from habitus.skills.sources.trust import Trusted
 from habitus.web.api.asking import Body, Json, Line, Opened, Words, answer, as_json
 from habitus.web.desks import Desks, desks_of
 

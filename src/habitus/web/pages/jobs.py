@@ -25,7 +25,7 @@ from habitus.app.use_cases.jobs import JobList, NewJob, NewTimes, OneJob
 from habitus.errors import Invalid
 from habitus.jobs.model import Job
 from habitus.settings import DAYS
-from habitus.skills.importing import Verdict
+from habitus.skills.sources.importing import Verdict
 from habitus.web.api.asking import Opened, read_upload
 from habitus.web.rendering import Said, fragment, page, part
 from habitus.web.streams import Happened, Put, stream_events

@@ -27,7 +27,7 @@ from habitus.app.use_cases import agents, users
 from habitus.app.use_cases.users import InvitedUser
 from habitus.events import OutcomeKind
 from habitus.sandbox.credentials.grants import Call, GrantKind
-from habitus.skills.trust import APPROVED, IMPORTED
+from habitus.skills.sources.trust import APPROVED, IMPORTED
 from habitus.web.api.asking import Opened
 from habitus.web.desks import desks_of, habitus_of
 from habitus.web.pages.lists import Line

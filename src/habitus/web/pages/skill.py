@@ -28,8 +28,8 @@ from habitus.skills import names
 from habitus.skills.editable_fields import EDITABLE, Fields
 from habitus.skills.entries import ShownSkill
 from habitus.skills.model import Skill, Source, Stage
+from habitus.skills.sources.trust import powers
 from habitus.skills.trees import MAIN_FILES
-from habitus.skills.trust import powers
 from habitus.tools.model import ToolStatus, asked_for
 from habitus.web import charts, words
 from habitus.web.api.asking import Opened

@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from habitus.skills import lifecycle
+from habitus.skills.choosing.selection import NEVER, Selection
 from habitus.skills.lifecycle import GateContext
 from habitus.skills.listing import Snapshot
 from habitus.skills.model import Counters, Stage, Summary
-from habitus.skills.selection import NEVER, Selection
 from habitus.text import byte_length, one_line, tokens
 
 HEADING = "## Available skills (load on demand)"

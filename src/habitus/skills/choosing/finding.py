@@ -17,7 +17,7 @@ from habitus.skills.library import Library
 from habitus.skills.listing import Listed, Snapshot
 from habitus.skills.model import Skill, Summary
 from habitus.skills.stores.base import Contents
-from habitus.skills.tables import indexed
+from habitus.skills.stores.tables import indexed
 
 if TYPE_CHECKING:
     from habitus.search.embedding import Embedder

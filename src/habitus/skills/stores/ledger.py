@@ -16,10 +16,10 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.files import File, Tree, is_examination, without_examination
 from habitus.files import tree_hash as hash_of
-from habitus.skills import records
 from habitus.skills.model import Archived, Author, Counters, Diagnostic, Stage, Summary, Switch, Switched, Version
+from habitus.skills.stores import records
 from habitus.skills.stores.base import NO_FACTS, TOLD, Facts
-from habitus.skills.tables import blobs, counters, intents, sequences, skills, switches, versions
+from habitus.skills.stores.tables import blobs, counters, intents, sequences, skills, switches, versions
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

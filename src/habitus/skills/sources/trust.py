@@ -19,7 +19,7 @@ from habitus import sql
 from habitus.files import File, Tree, tree_hash
 from habitus.skills import names, trees
 from habitus.skills.model import Skill
-from habitus.skills.tables import trusted
+from habitus.skills.stores.tables import trusted
 
 IMPORTED = "imported"  # the root under which imported skills are trusted one by one
 APPROVED = "approved"  # the root under which the code of one's own skills is approved, one by one

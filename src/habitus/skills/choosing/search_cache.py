@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from habitus.search import Results
+from habitus.skills.choosing.project import project_words
 from habitus.skills.layers import project_root
 from habitus.skills.listing_cache import ODD, KeptListing, View, digest_marks, opened
-from habitus.skills.project import project_words
 
 _INDEXED = "SELECT name, tree_hash FROM indexed_skills"
 

@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 
 from habitus.errors import Invalid, NotFound, Refused, StorageFailed
 from habitus.files import given_path
-from habitus.skills import discovery
-from habitus.skills.discovery import Reach, download, public_address
-from habitus.skills.lock import without_login
+from habitus.skills.sources import discovery
+from habitus.skills.sources.discovery import Reach, download, public_address
+from habitus.skills.sources.lock import without_login
 
 DEFAULT_HOST = "https://github.com/"
 

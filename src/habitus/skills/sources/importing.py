@@ -20,12 +20,12 @@ from habitus.skills.lifecycle import Packages
 from habitus.skills.listing import Listed
 from habitus.skills.model import Author, Counters, Severity, Stage
 from habitus.skills.names import unique_name
-from habitus.skills.outside import Origin, imports_changed, origins
 from habitus.skills.review import Action, Change, Proposal, ProposalState, Review
+from habitus.skills.sources.outside import Origin, imports_changed, origins
+from habitus.skills.sources.trust import IMPORTED, Scan, Trust
 from habitus.skills.stores.base import Facts
+from habitus.skills.stores.tables import imports
 from habitus.skills.stores.versioned import SkillStore
-from habitus.skills.tables import imports
-from habitus.skills.trust import IMPORTED, Scan, Trust
 
 _CHUNK = 500
 

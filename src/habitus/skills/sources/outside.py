@@ -11,11 +11,11 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.skills.layers import Layer
-from habitus.skills.ledger import count_up
 from habitus.skills.model import Source
-from habitus.skills.tables import imports, sequences
+from habitus.skills.sources.trust import IMPORTED, Trust
+from habitus.skills.stores.ledger import count_up
+from habitus.skills.stores.tables import imports, sequences
 from habitus.skills.trees import AnySkill
-from habitus.skills.trust import IMPORTED, Trust
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
