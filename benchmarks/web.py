@@ -32,7 +32,7 @@ from habitus.mcp.http import listening
 from habitus.skills.model import Skill
 from habitus.skills.trees import with_skill
 from habitus.web.app import make_app
-from habitus.web.desks import Desks
+from habitus.web.homes_by_person import Desks
 from habitus.web.security import keys_of
 from scale_out import postgresql
 

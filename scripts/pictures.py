@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 
 from habitus.app import Habitus, read_settings  # noqa: E402  # the tests' homes lie beside this folder
 from habitus.web.app import make_app  # noqa: E402
-from habitus.web.desks import Desks  # noqa: E402
+from habitus.web.homes_by_person import Desks  # noqa: E402
 from habitus.web.security import keys_of  # noqa: E402
 from tests.browser.conftest import FLAGS  # noqa: E402
 from tests.web.furnished import furnish_with_life, furnish_with_much  # noqa: E402

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from habitus.llm.providers.naming import PROVIDERS
+from habitus.llm.providers.known_providers import PROVIDERS
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,7 +31,7 @@ _ADDED = {  # file → what stands there, and what is put in front of it
         '    EditableField(name="audience", noun="for", label="For whom", help="Who does it.", is_list=True),\n',
     ),
     "settings.py": ("    lessons: int = Field(", '    naps: int = Field(default=4, description="Naps a day.")\n'),
-    "llm/providers/naming.py": (
+    "llm/providers/known_providers.py": (
         '    "anthropic": Provider(',
         '    "acme": Provider(dialect=Dialect.CHAT, keys=("ACME_KEY",), example="acme:small", main="large", '
         'cheap="small", address="http://127.0.0.1:9/v1"),\n',
@@ -51,7 +51,7 @@ _ADDED = {  # file → what stands there, and what is put in front of it
         "_Any = Curate | ",
         "class Nap(_Kind):\n    def do(self, part, key, before):\n        return {'naps': 1}\n\n\n",
     ),
-    "learning/transcripts/detection.py": ("_BY_ROWS: ", "from habitus.learning.transcripts import diary\n"),
+    "learning/transcripts/formats/registry.py": ("_BY_ROWS: ", "from habitus.learning.transcripts import diary\n"),
     "skills/names.py": ('        *("scratchpad", ', '        *("greet", "wipe"),\n'),
     "skills/formats/detect.py": (
         "FORMATS: tuple[Format, ...] = (",
@@ -146,7 +146,7 @@ async def serve(profile, read_only):
 def browse():
     from fastapi.testclient import TestClient
     from habitus.web.app import make_app
-    from habitus.web.desks import Desks
+    from habitus.web.homes_by_person import Desks
     from habitus.web.security import keys_of
 
     host, pages = "127.0.0.1:8765", {}
@@ -224,7 +224,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     detect.with_name("notebook.py").write_text(_NOTEBOOK)
     (copy / "learning" / "transcripts" / "diary.py").write_text(_DIARY)
     for name, (before, after) in {
-        "learning/transcripts/detection.py": ("] = (rows, ", "] = (diary, rows, "),
+        "learning/transcripts/formats/registry.py": ("] = (rows, ", "] = (diary, rows, "),
         "app/operation/job_kinds.py": ('    "curate": Curate,', '    "nap": Nap,\n    "curate": Curate,'),
     }.items():
         (copy / name).write_text((copy / name).read_text().replace(before, after, 1))

@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_play
 
 from habitus.app import Habitus, read_settings
 from habitus.web.app import make_app
-from habitus.web.desks import Desks
+from habitus.web.homes_by_person import Desks
 from habitus.web.security import Keys, keys_of
 from tests.web.furnished import furnish_with_life
 

@@ -21,7 +21,7 @@ import habitus
 from habitus import sql
 from habitus.app import Habitus, read_settings
 from habitus.app.home_directory import CHAT_HISTORY, DATABASE, PADS
-from habitus.app.operation import jobs, personal, tombstones
+from habitus.app.operation import jobs, personal_data, tombstones
 from habitus.app.review import reminding
 from habitus.hosts.hook import SPOOL
 from habitus.llm.scripted import ScriptedModel, calls, says
@@ -208,5 +208,9 @@ def test_every_table_is_known_to_hold_something_of_a_person_or_nothing() -> None
     for module in pkgutil.walk_packages(habitus.__path__, "habitus."):
         if not module.name.startswith(("habitus.migrations", "habitus.__main__", "habitus.integrations")):
             importlib.import_module(module.name)
-    listed = [{rows.table.name for rows in personal.ROWS}, set(personal.ELSEWHERE), set(personal.NOBODYS)]
+    listed = [
+        {rows.table.name for rows in personal_data.ROWS},
+        set(personal_data.ELSEWHERE),
+        set(personal_data.NOBODYS),
+    ]
     assert sorted(name for names in listed for name in names) == sorted(sql.metadata.tables)

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.app.other_agents.attending import attend
+from habitus.app.other_agents.hook_server import attend
 from habitus.hosts import hook, installed_hooks
-from habitus.resident import end_soon, is_running
+from habitus.resident_process import end_soon, is_running
 from habitus.settings import Settings, account_name
 from habitus.text import tokens
 from tests.cli.conftest import Direct

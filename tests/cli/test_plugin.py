@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from habitus.hosts.installed_hooks import HOOKS, RESIDENT
-from habitus.resident import end_soon
+from habitus.resident_process import end_soon
 from tests.cli.conftest import Direct
 
 pytestmark = pytest.mark.req("CL-09")

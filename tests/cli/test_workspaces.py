@@ -26,7 +26,7 @@ from habitus.skills.model import Actor, Author, Skill
 from habitus.skills.review import Action, Change
 from habitus.sql.notifications import Topic, news_of
 from habitus.web.app import make_app
-from habitus.web.desks import Desks
+from habitus.web.homes_by_person import Desks
 from habitus.web.security import keys_of
 from tests.cli.conftest import Direct
 from tests.conftest import Ran

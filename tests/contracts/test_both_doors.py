@@ -27,7 +27,7 @@ from habitus.skills.model import Actor, Author, Skill
 from habitus.skills.review import Action, Change
 from habitus.skills.trees import with_skill
 from habitus.web.app import make_app
-from habitus.web.desks import Desks
+from habitus.web.homes_by_person import Desks
 from habitus.web.security import keys_of
 from tests.cli.conftest import Direct, direct, stock, stocked
 from tests.web.conftest import HOST, standing

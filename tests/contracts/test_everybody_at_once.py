@@ -24,7 +24,7 @@ from habitus.skills.model import Actor, Author, Skill
 from habitus.skills.review import Action, Change
 from habitus.skills.trees import with_skill
 from habitus.web.app import doors, make_app
-from habitus.web.desks import Desks
+from habitus.web.homes_by_person import Desks
 from habitus.web.security import keys_of
 from tests.contracts import postgres
 from tests.homes import furnish

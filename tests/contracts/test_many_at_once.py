@@ -22,7 +22,7 @@ from habitus.skills.model import Skill
 from habitus.skills.stores.files import DirectoryShelf
 from habitus.sql.notifications import Topic, news_of
 from habitus.web.app import make_app
-from habitus.web.desks import Desks
+from habitus.web.homes_by_person import Desks
 from habitus.web.security import keys_of
 from tests.conftest import Cli
 from tests.contracts.test_two_hosts import soon

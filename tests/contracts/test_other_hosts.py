@@ -22,7 +22,7 @@ from habitus.skills import trees
 from habitus.skills.model import Actor, Author, Skill
 from habitus.skills.review import Action, Change, Proposal, ProposalState
 from habitus.web.app import make_app
-from habitus.web.desks import Desks
+from habitus.web.homes_by_person import Desks
 from habitus.web.security import keys_of
 from tests.conftest import Cli
 from tests.contracts.lines import Line

@@ -14,7 +14,7 @@ from habitus.app import Habitus, read_settings
 from habitus.app.home_directory import STAND_IN
 from habitus.skills.model import Skill
 from habitus.web.app import make_app
-from habitus.web.desks import AS_OF, Desks
+from habitus.web.homes_by_person import AS_OF, Desks
 from habitus.web.security import keys_of
 from tests.contracts.lines import Line
 from tests.web.conftest import HOST

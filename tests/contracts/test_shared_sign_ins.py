@@ -19,7 +19,7 @@ from habitus.app.operation.people import Role, open_people
 from habitus.app.sharing import offline_copy
 from habitus.errors import Refused, StorageFailed
 from habitus.web.app import make_app
-from habitus.web.desks import Desks
+from habitus.web.homes_by_person import Desks
 from habitus.web.security import OWNER, keys_of
 from tests.contracts import postgres
 from tests.contracts.lines import Line

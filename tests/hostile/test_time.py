@@ -15,7 +15,7 @@ import pytest
 from habitus.errors import ToolFailed
 from habitus.files import file_of
 from habitus.learning.detectors.error_signatures import signature
-from habitus.learning.transcripts import detection
+from habitus.learning.transcripts.formats import registry
 from habitus.memory.gate import objection
 from habitus.redact import Redactor
 from habitus.screening.scanner import scan
@@ -52,7 +52,7 @@ def _transcript(text: str) -> None:
     said += [{"role": "tool", "tool_call_id": "1", "content": text}]
     path = Path(_transcript.folder) / "log.jsonl"  # type: ignore[attr-defined]
     path.write_text(json.dumps({"messages": said}) + "\n")
-    assert len(list(detection.read(path))) == 1
+    assert len(list(registry.read(path))) == 1
 
 
 READERS: dict[str, Callable[[str], object]] = {

@@ -23,7 +23,7 @@ from habitus.llm.scripted import ScriptedModel, call, says
 from habitus.mcp.scope import Scope
 from habitus.mcp.server import Behind, make_server
 from habitus.web.app import make_app
-from habitus.web.desks import Desks
+from habitus.web.homes_by_person import Desks
 from habitus.web.security import keys_of
 from tests.conftest import Cli
 from tests.skills.formats.made import write_files

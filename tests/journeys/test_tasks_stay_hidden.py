@@ -25,7 +25,7 @@ from habitus.tasks.checks import Contains
 from habitus.tasks.files import write_tasks
 from habitus.tasks.model import Task
 from habitus.web.app import make_app
-from habitus.web.desks import Desks
+from habitus.web.homes_by_person import Desks
 from habitus.web.security import keys_of
 from tests.web.conftest import standing
 

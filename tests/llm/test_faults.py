@@ -12,7 +12,7 @@ import pytest
 from habitus.errors import HabitusError, NotFound, Refused
 from habitus.llm.model import Ask, Asked, ContextOverflow, ProviderFault, Streamed, Text, TextDelta, answer
 from habitus.llm.providers import ProviderModel, open_model
-from habitus.llm.providers.naming import Fault, Patience
+from habitus.llm.providers.known_providers import Fault, Patience
 from tests.fake_provider import FakeProvider, Reply, fails, sse
 from tests.llm.recordings import ANTHROPIC_START, chat_text
 

@@ -10,7 +10,7 @@ import pytest
 from habitus.errors import UserError
 from habitus.llm.model import Models, Role
 from habitus.llm.providers import ProviderModel, open_model
-from habitus.llm.providers.naming import PROVIDERS, Dialect, choose
+from habitus.llm.providers.known_providers import PROVIDERS, Dialect, choose
 from habitus.llm.scripted import ScriptedModel, says
 
 pytestmark = pytest.mark.req("AG-02")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from habitus.learning.transcripts.detection import read
+from habitus.learning.transcripts.formats.registry import read
 from habitus.llm.agents import open_agent
 from habitus.llm.agents.program import Question
 from habitus.llm.agents.running import solver_named, start

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 
 from habitus.llm.model import Answer, Ask, Asked, ContextOverflow, ProviderFault, StopReason, Text, TextDelta, answer
 from habitus.llm.providers import ProviderModel, open_model
-from habitus.llm.providers.naming import Patience
+from habitus.llm.providers.known_providers import Patience
 from habitus.llm.structured import ask_for
 
 pytestmark = pytest.mark.req("AG-02")

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 from habitus.app import Habitus, read_settings
 from habitus.skills.model import Skill
 from habitus.web.app import doors, make_app
-from habitus.web.desks import Desks
+from habitus.web.homes_by_person import Desks
 from habitus.web.security import Keys, keys_of
 
 HOST = "127.0.0.1:8765"

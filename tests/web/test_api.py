@@ -12,13 +12,13 @@ from fastapi.testclient import TestClient
 
 from habitus import sql
 from habitus.app import Habitus
-from habitus.app.operation.once import FOLDER, alone, answered
+from habitus.app.operation.idempotency import FOLDER, alone, answered
 from habitus.journal.model import Turn
 from habitus.skills.model import Actor, Author, Skill
 from habitus.skills.review import Action, Change
 from habitus.skills.trees import with_skill
 from habitus.web.app import make_app
-from habitus.web.desks import Desks
+from habitus.web.homes_by_person import Desks
 from habitus.web.security import Keys
 from tests.web.conftest import HOST
 from tests.web.furnished import equip, furnish_with_life

@@ -18,7 +18,7 @@ from habitus.app import Habitus, read_settings
 from habitus.app.conversations.talking import Happening, Over, Wanted
 from habitus.skills.model import Skill
 from habitus.web.app import make_app
-from habitus.web.desks import Desks
+from habitus.web.homes_by_person import Desks
 from habitus.web.security import LARGE, keys_of
 from tests.web.conftest import HOST, standing
 

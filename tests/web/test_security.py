@@ -20,7 +20,7 @@ from habitus.app.operation.people import People, Role, open_people
 from habitus.files import PrivateJson
 from habitus.journal.model import Turn
 from habitus.web.app import make_app
-from habitus.web.desks import Desks
+from habitus.web.homes_by_person import Desks
 from habitus.web.security import DECIDING, OWNER, SAFE, SIGNED_IN_FOR, Keys, keys_of
 from tests.web.conftest import HOST, standing
 

@@ -21,7 +21,7 @@ from typing import Annotated, Any
 
 import typer
 
-from habitus.app import Habitus, json_of
+from habitus.app import Habitus, json_shapes
 from habitus.app.declaring import InputField, UseCase
 from habitus.cli import completion, output
 from habitus.cli.completion import AsJson
@@ -90,7 +90,7 @@ def finish(context: typer.Context, wanted: object, done: Any, render: Render, *,
     if undo:
         output.can_be_undone.get()(tuple(undo))
     if as_json:
-        output.print_json(json_of.result(done))
+        output.print_json(json_shapes.result(done))
     else:
         render(context, wanted, done)
         if undo:

@@ -29,8 +29,8 @@ from habitus.app.review.inbox import waiting
 from habitus.app.sharing.availability import Readiness, readiness
 from habitus.errors import Refused, UserError, did_you_mean
 from habitus.events import ToolResult
+from habitus.mcp.offered_tools import as_result, as_tool, is_admin, is_offered, only_looks, refusal
 from habitus.mcp.prompting import blank_of, prompt
-from habitus.mcp.schemas import as_result, as_tool, is_admin, is_offered, only_looks, refusal
 from habitus.mcp.scope import Scope
 from habitus.mcp.skills import SkillResources
 from habitus.skills.choosing.selection import User

@@ -15,7 +15,7 @@ import yaml
 
 from habitus.app.library.publishing import Published, Publisher
 from habitus.errors import Invalid, NotFound
-from habitus.mcp.schemas import within
+from habitus.mcp.offered_tools import within
 from habitus.skills.formats import frontmatter
 from habitus.skills.model import Summary, Unreadable
 

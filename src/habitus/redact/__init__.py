@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from urllib.parse import quote
 
 from habitus.redact import named
+from habitus.redact.encoded import without_base64, without_escapes, without_hex, without_percents
 from habitus.redact.shapes import MARKER, marker, without_shapes
 from habitus.redact.streaming import Stream
-from habitus.redact.wrapped import without_base64, without_escapes, without_hex, without_percents
 
 __all__ = [
     "MARKER",

@@ -19,15 +19,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from habitus import resident
+from habitus import resident_process
 from habitus.errors import HabitusError, NotFound, Refused, StorageFailed, did_you_mean
 from habitus.locks import lock
 from habitus.redact import Redactor
-from habitus.resident import connect_to, in_background, listen, lock_file, private
+from habitus.resident_process import connect_to, in_background, listen, lock_file, private
 from habitus.sandbox.child import Services
 from habitus.sandbox.model import Cell, Timeouts, timeouts_for
-from habitus.sandbox.pad import Pad
 from habitus.sandbox.runtimes.base import Runtime, check_name
+from habitus.sandbox.scratchpad import Pad
 from habitus.sandbox.venvs import package_for
 from habitus.text import encodable
 
@@ -247,7 +247,7 @@ class _Interruptible(io.RawIOBase):
 
 
 def is_running(folder: Path) -> bool:
-    return resident.is_running(folder, _NAME)
+    return resident_process.is_running(folder, _NAME)
 
 
 def ensure_running(folder: Path, command: list[str]) -> None:

@@ -12,17 +12,8 @@ from starlette.types import ASGIApp
 from habitus.web.api import declared, requests, sessions, skills
 from habitus.web.api import jobs as jobs_api
 from habitus.web.api import settings as settings_api
-from habitus.web.desks import Desks, Rereading
-from habitus.web.pages import (
-    activity,
-    chat,
-    everywhere,
-    home,
-    inbox,
-    jobs,
-    lists,
-    settings,
-)
+from habitus.web.homes_by_person import Desks, Rereading
+from habitus.web.pages import activity, chat, every_page, home, inbox, jobs, lists, settings
 from habitus.web.pages import lessons as lesson_pages
 from habitus.web.pages import skill as skill_page
 from habitus.web.pages import skills as skill_pages
@@ -61,7 +52,7 @@ def doors() -> FastAPI:
     rest.include_router(declared.router())
     app.include_router(rest)
     for pages in (
-        everywhere,
+        every_page,
         home,
         skill_pages,
         skill_page,

@@ -22,7 +22,7 @@ from habitus.skills.editable_fields import EDITABLE
 from habitus.skills.model import Stage
 from habitus.text import encodable
 from habitus.web import charts, inbox_words, site_map, words
-from habitus.web.desks import habitus_of
+from habitus.web.homes_by_person import habitus_of
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"

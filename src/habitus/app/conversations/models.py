@@ -10,7 +10,7 @@ from habitus.llm.agents import open_agent, program_of, programs_here
 from habitus.llm.agents.program import Program
 from habitus.llm.model import Model, Models
 from habitus.llm.providers import open_model
-from habitus.llm.providers.naming import Patience, default_models, running_here, telling_keys
+from habitus.llm.providers.known_providers import Patience, default_models, running_here, telling_keys
 from habitus.llm.scripted import PREFIX, script_model
 from habitus.settings import Settings
 

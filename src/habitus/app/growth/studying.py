@@ -26,7 +26,7 @@ from habitus.hosts.table import STUDIED
 from habitus.learning.budget import Budget, CapReached
 from habitus.learning.post_mortem import Refusal, cells_as_json, estimate, post_mortem
 from habitus.learning.remedies.calls import moment
-from habitus.learning.transcripts.detection import FORMATS, UNKNOWN, format_of
+from habitus.learning.transcripts.formats.registry import FORMATS, UNKNOWN, format_of
 from habitus.learning.transcripts.study import Applied, Failures, FileRead, Firing, How, Studied, Taught, firings, study
 from habitus.llm.model import Model, Models, NoUsableAnswer, ProviderFault
 from habitus.locks import try_lock

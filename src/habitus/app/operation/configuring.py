@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from habitus import resident
+from habitus import resident_process
 from habitus import settings as settings_module
 from habitus.app import home_directory
 from habitus.app.home_directory import read_settings, weights_folder
@@ -27,7 +27,7 @@ from habitus.errors import Invalid, NotFound, Refused, ToolFailed, UserError, di
 from habitus.files import write_whole
 from habitus.hosts.editing import Before, Entry, Format, apply_entries, taken_out
 from habitus.llm.agents import program_of
-from habitus.llm.providers.naming import split_name
+from habitus.llm.providers.known_providers import split_name
 from habitus.llm.scripted import PREFIX
 from habitus.locks import try_lock
 from habitus.sandbox.credentials.vault import open_redactor
@@ -279,7 +279,7 @@ def start_rebuild(settings: Settings) -> bool:
         if all(is_soon_ready(engine, collection, name, weights) for engine, collection in _collections(home)):
             return False
     command = [sys.executable, "-m", __name__, str(settings.home)]
-    resident.in_background(command, _cache(settings) / "rebuild.log")
+    resident_process.in_background(command, _cache(settings) / "rebuild.log")
     return True
 
 

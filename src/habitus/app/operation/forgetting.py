@@ -20,7 +20,7 @@ from habitus.app.home_directory import BACKUPS, CHAT_HISTORY, DATABASE, PADS, ST
 from habitus.app.library.tasks import keep_tasks, kept_tasks
 from habitus.app.operation import tombstones
 from habitus.app.operation.people import open_people
-from habitus.app.operation.personal import ROWS, Person, remains
+from habitus.app.operation.personal_data import ROWS, Person, remains
 from habitus.app.operation.tombstones import Tombstone
 from habitus.errors import HabitusError, NotFound, Refused
 from habitus.files import Tree, file_of

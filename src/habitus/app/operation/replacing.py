@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from habitus import resident
+from habitus import resident_process
 from habitus.errors import Refused
 from habitus.files import sync, write_whole
 from habitus.hosts.installed_hooks import RESIDENT
@@ -53,8 +53,8 @@ def complete(home: Path) -> None:
 def alone(home: Path) -> Iterator[None]:
     """Nobody else is in the home, and who wants to come in waits."""
     wait_s = 0.0
-    if resident.is_running(home, RESIDENT):
-        resident.end_soon(home, RESIDENT)
+    if resident_process.is_running(home, RESIDENT):
+        resident_process.end_soon(home, RESIDENT)
         wait_s = _PATIENCE_S
     held = take(home / _LOCK, wait_s=wait_s)
     if held is None:

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from habitus.app import read_settings
-from habitus.app.other_agents.attending import IDLE_S, attend
 from habitus.app.other_agents.connecting import note_for_plugin
+from habitus.app.other_agents.hook_server import IDLE_S, attend
 from habitus.cli import output
 
 

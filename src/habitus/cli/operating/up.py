@@ -33,7 +33,7 @@ from habitus.mcp.scope import Scope as McpScope
 from habitus.mcp.server import Behind
 from habitus.skills.sources.discovery import INDEX, PLACE
 from habitus.web.app import make_app
-from habitus.web.desks import Desks
+from habitus.web.homes_by_person import Desks
 from habitus.web.metrics import PATH, Measured, Metrics
 from habitus.web.security import keys_of
 from habitus.web.streams import Ending

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from habitus.app import Habitus, json_of
+from habitus.app import Habitus, json_shapes
 from habitus.app.home import whose
 from habitus.app.library import explaining
 from habitus.app.library.explaining import PastWhy
@@ -46,7 +46,7 @@ def select(
         )
         seen = explaining.prospect(habitus, asked)
         if as_json:
-            output.print_json(json_of.prospect(seen, explaining.best_of(habitus.finder, seen, request)))
+            output.print_json(json_shapes.prospect(seen, explaining.best_of(habitus.finder, seen, request)))
             return
         for choice in seen.selection.eager:
             output.say(f"in full   {choice.name}: {choice.reason}", style="green")
@@ -118,7 +118,7 @@ def why(
         )
         explained = explaining.why(habitus, name, asked)
         if as_json:
-            output.print_json(json_of.why(explained))
+            output.print_json(json_shapes.why(explained))
         else:
             for sentence in explained.sentences():
                 output.say(sentence)

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from habitus.app import Habitus, json_of
+from habitus.app import Habitus, json_shapes
 from habitus.app.growth import rollouts
 from habitus.app.growth.climbing import Climb, Climbing, drafting
 from habitus.app.growth.improving import drafter
@@ -359,7 +359,7 @@ def _print_trial(habitus: Habitus, ready: Trial, made: Rollouts, as_json: bool) 
     known = next((one for one in versions if one.item.version == subject.version), None)
     if as_json:
         found = {"skill": subject.item.name, "version": subject.version, "rollouts": made.kept, "stopped": made.stopped}
-        output.print_json(json_of.result({**found, "finding": known, "spent": spent}))
+        output.print_json(json_shapes.result({**found, "finding": known, "spent": spent}))
         return
     output.say(f"{_arms(made).capitalize()}.")
     output.say(f"Stopped: {made.stopped}." if made.stopped else f"{spent}.")

@@ -25,7 +25,7 @@ from habitus.cli import output
 from habitus.cli.completion import AsJson
 from habitus.cli.operating.up import Place, serve
 from habitus.llm.model import Answered
-from habitus.llm.providers.naming import telling_keys
+from habitus.llm.providers.known_providers import telling_keys
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.sandbox.machine import describe
 from habitus.settings import AccMode

@@ -9,7 +9,7 @@ Files are read line by line, every text is redacted, and what could not be read 
 
 from __future__ import annotations
 
-from habitus.learning.transcripts.detection import FORMATS, format_of, pieces, read
+from habitus.learning.transcripts.formats.registry import FORMATS, format_of, pieces, read
 from habitus.learning.transcripts.model import SkillUse, Transcript, TranscriptTurn
 
 __all__ = ["FORMATS", "SkillUse", "Transcript", "TranscriptTurn", "format_of", "pieces", "read"]

@@ -23,7 +23,7 @@ from habitus.learning.detectors.error_signatures import signature
 from habitus.learning.detectors.rules import Lesson, collapse, detect
 from habitus.learning.observer import LessonKeeper
 from habitus.learning.post_mortem import PostMortem
-from habitus.learning.transcripts.detection import pieces
+from habitus.learning.transcripts.formats.registry import pieces
 from habitus.learning.transcripts.model import SkillUse, Transcript, TranscriptTurn
 from habitus.memory.model import Draft, Encoded, Evidence, Status
 from habitus.redact import Redactor

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from habitus import extras
 from habitus.llm.model import Ask, Streamed, TryingAgain
-from habitus.llm.providers.naming import Dialect, ModelChoice, Patience, Watch, choose, sees_images
+from habitus.llm.providers.known_providers import Dialect, ModelChoice, Patience, Watch, choose, sees_images
 
 if TYPE_CHECKING:
     from habitus.llm.providers.wire import Wire

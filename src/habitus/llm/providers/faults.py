@@ -11,7 +11,7 @@ from pydantic_ai.exceptions import AgentRunError, ModelAPIError, ModelHTTPError
 
 from habitus.errors import HabitusError, NotFound, Refused, did_you_mean
 from habitus.llm.model import ContextOverflow, ProviderFault
-from habitus.llm.providers.naming import Dialect, Fault, ModelChoice, TooSilent
+from habitus.llm.providers.known_providers import Dialect, Fault, ModelChoice, TooSilent
 from habitus.redact import Redactor
 
 

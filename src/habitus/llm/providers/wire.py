@@ -55,7 +55,7 @@ from habitus.llm.model import (
     Usage,
 )
 from habitus.llm.providers.faults import TROUBLES, BrokeOff, fault_of, names_at
-from habitus.llm.providers.naming import Dialect, Fault, ModelChoice, Watch
+from habitus.llm.providers.known_providers import Dialect, Fault, ModelChoice, Watch
 
 ANSWER_TOOL = "answer"
 CONNECT_SECONDS = 10.0

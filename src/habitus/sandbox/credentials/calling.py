@@ -26,7 +26,7 @@ from habitus.errors import HabitusError, NotFound, Refused, StorageFailed
 from habitus.events import Outcome, OutcomeKind, failed, infra
 from habitus.files import tree_hash, write_whole
 from habitus.redact import CountingRedactor, Redactor
-from habitus.resident import bind_socket
+from habitus.resident_process import bind_socket
 from habitus.sandbox.child import error_told
 from habitus.sandbox.credentials.grants import Call, CallLog, CommandLine, Granted, SkillDirectory
 from habitus.sandbox.egress import Egress

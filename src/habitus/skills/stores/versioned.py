@@ -19,7 +19,7 @@ from habitus.files import Tree, checked_path, is_same
 from habitus.skills import names, trees
 from habitus.skills.formats import frontmatter, skill_md
 from habitus.skills.model import Archived, Author, Counters, Diagnostic, History, Skill, Stage, Summary, Version
-from habitus.skills.stores import past, records
+from habitus.skills.stores import history, records
 from habitus.skills.stores.base import (
     TOLD,
     Broken,
@@ -306,7 +306,7 @@ class SkillStore:
         """
         self._known.fresh(look=True)
         with sql.reading(self._engine) as connection:
-            steps = past.steps_back(connection, self._ledger, self._known.rows, moment, keeps_found=keeps_found)
+            steps = history.steps_back(connection, self._ledger, self._known.rows, moment, keeps_found=keeps_found)
         for step in steps if not dry_run else ():
             match step.action:
                 case "archive":
@@ -334,12 +334,12 @@ class SkillStore:
         """With what was done to it beside its files; of the newest one in the archive when none is there."""
         self._known.fresh(look=True)
         with sql.reading(self._engine) as connection:
-            return past.whole_history(connection, self._ledger, names.canonical(name))
+            return history.whole_history(connection, self._ledger, names.canonical(name))
 
     def changed_in(self, change: str) -> list[Changed]:
         """Every skill that was touched by what one command did."""
         with sql.reading(self._engine) as connection:
-            return past.changed_in(connection, self._ledger.key, change)
+            return history.changed_in(connection, self._ledger.key, change)
 
     def tree(self, name: str, version: int | None = None, *, look: bool = True) -> Tree | None:
         """The files of a version with their contents (those small enough to be kept); the current one by default."""

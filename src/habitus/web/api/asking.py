@@ -23,7 +23,7 @@ from habitus.skills.listing import Listed
 from habitus.skills.model import Author, Counters, Summary
 from habitus.tasks.model import Task
 from habitus.text import encodable_value
-from habitus.web.desks import open_habitus, talks_of
+from habitus.web.homes_by_person import open_habitus, talks_of
 from habitus.web.problems import PreconditionRequired
 
 Json = dict[str, Any]

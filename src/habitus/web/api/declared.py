@@ -16,14 +16,14 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.fields import FieldInfo
 
-from habitus.app import Habitus, json_of
+from habitus.app import Habitus, json_shapes
 from habitus.app.declaring import InputField, UseCase, all_declared, tag_of
-from habitus.app.operation.once import Attempt, once
+from habitus.app.operation.idempotency import Attempt, once
 from habitus.app.operation.people import Role
 from habitus.plain_data import plain
 from habitus.text import encodable
 from habitus.web.api.asking import SHAPES, IfMatch, OnceKey
-from habitus.web.desks import habitus_of
+from habitus.web.homes_by_person import habitus_of
 from habitus.web.problems import PreconditionRequired
 
 API = "/api/v1"
@@ -101,7 +101,7 @@ def _answer(case: UseCase[Any, Any], home: Habitus, wanted: Any, key: str) -> Re
     def make(attempt: Attempt) -> dict[str, Any]:
         before = case.made_since(home, wanted, attempt.since) if case.made_since and attempt.since else None
         done = case(home, case.as_attempt(wanted, attempt.id)) if before is None else before
-        told = json_of.result(done)
+        told = json_shapes.result(done)
         headers = {} if case.version_of is None else {"ETag": tag_of(*case.version_of(done))}
         if case.location:
             headers["Location"] = API + case.location.format(**told)

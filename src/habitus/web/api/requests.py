@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from habitus.agent.choosing import Why
-from habitus.app import declaring, json_of
+from habitus.app import declaring, json_shapes
 from habitus.app.growth import insights, learning
 from habitus.app.growth.insights import Fared
 from habitus.app.growth.learning import Repeated
@@ -60,14 +60,14 @@ def select(habitus: Opened, request: Asked) -> Json:
     """What would reach an agent for a request: in full, by name, or not at all, each with its reason; and of what it
     may open, what fits best."""
     seen = explaining.prospect(habitus, explaining.request_of(habitus, request))
-    answer: Json = as_json(json_of.prospect(seen, explaining.best_of(habitus.finder, seen, request)))
+    answer: Json = as_json(json_shapes.prospect(seen, explaining.best_of(habitus.finder, seen, request)))
     return answer
 
 
 @router.get("/skills/{name}/why", response_model=answer("WhyNot", Why, sentences=list[str]))
 def why(habitus: Opened, name: str, request: Asked) -> Json:
     """Why one skill would, or would not, reach an agent for a request."""
-    answer: Json = as_json(json_of.why(explaining.why(habitus, name, explaining.request_of(habitus, request))))
+    answer: Json = as_json(json_shapes.why(explaining.why(habitus, name, explaining.request_of(habitus, request))))
     return answer
 
 
@@ -76,9 +76,9 @@ def first_look(habitus: Opened) -> Json:
     """What to look at first: what waits, what is new this week, what is broken."""
     found = today.today(habitus)
     return {
-        "waiting": [as_json(json_of.waiting(item)) for item in found.waiting],
+        "waiting": [as_json(json_shapes.waiting(item)) for item in found.waiting],
         "new_skills": [summary.name for summary in found.new_skills],
-        "new_lessons": [as_json(json_of.lesson(engram)) for engram in found.new_lessons],
+        "new_lessons": [as_json(json_shapes.lesson(engram)) for engram in found.new_lessons],
         "broken": [{"name": item.name, "reason": as_json(item.reason)} for item in found.broken],
         "worse": as_json(found.worse),
         "failing": [{"name": tool.name, "reason": as_json(tool.reason)} for tool in found.failing],

@@ -15,7 +15,7 @@ from habitus.app import Habitus
 from habitus.app.conversations.talking import Over, Talks
 from habitus.app.growth.learning import Judged, judge
 from habitus.app.library.uploading import Upload
-from habitus.app.operation.once import once
+from habitus.app.operation.idempotency import once
 from habitus.web.api.asking import (
     Body,
     Json,

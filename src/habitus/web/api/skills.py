@@ -10,11 +10,11 @@ from fastapi import APIRouter, Request, Response, UploadFile
 from pydantic import BaseModel, Field
 
 from habitus.agent.background import in_thread
-from habitus.app import json_of
+from habitus.app import json_shapes
 from habitus.app.conversations import running_code
 from habitus.app.library import recipes, trusting, updating, uploading
 from habitus.app.library.updating import TakenIn
-from habitus.app.operation.once import Attempt, once
+from habitus.app.operation.idempotency import Attempt, once
 from habitus.app.use_cases.skills import file_of as file_of_skill
 from habitus.errors import Refused
 from habitus.events import ToolResult
@@ -73,7 +73,7 @@ def upload(habitus: Opened, file: UploadFile, save: bool = False, overwrite: boo
 
     def make(attempt: Attempt) -> Json:
         taken = uploading.take(habitus, sent, overwrite=overwrite, id=attempt.id)
-        answer: Json = as_json(json_of.result(taken))
+        answer: Json = as_json(json_shapes.result(taken))
         return answer
 
     if save:
@@ -93,7 +93,7 @@ def add(habitus: Opened, wanted: Addition, key: OnceKey = "") -> Json:
 
     def make(attempt: Attempt) -> Json:
         taken = updating.add_from_web(habitus, wanted.source, overwrite=wanted.overwrite)
-        answer: Json = as_json(json_of.result(taken))
+        answer: Json = as_json(json_shapes.result(taken))
         return answer
 
     return once(habitus, key, ["additions", as_json(wanted.source), wanted.overwrite], make)
@@ -114,7 +114,7 @@ def tool(habitus: Opened, name: str) -> Json:
     found = habitus.tools.get(name)
     is_whole = found.status is not ToolStatus.BROKEN
     code, cases = (habitus.tools.code(name), habitus.tools.cases(name)) if is_whole else ("", ())
-    return {**as_json(found), "code": as_json(code), "cases": as_json(json_of.result(cases))}
+    return {**as_json(found), "code": as_json(code), "cases": as_json(json_shapes.result(cases))}
 
 
 @router.post("/skills/{name}/run", response_model=ToolRun)

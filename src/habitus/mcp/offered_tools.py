@@ -1,4 +1,7 @@
-"""Tools and their results as MCP has them: schemas, annotations, and every text within its limit."""
+"""Which tools a client of MCP is offered, and how: schemas, annotations, results, every text within its limit.
+
+The tools themselves are those of the agent, in `agent/tools`; `Tool.over_mcp` and its profiles say who has one here.
+"""
 
 from __future__ import annotations
 

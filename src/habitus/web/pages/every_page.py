@@ -17,7 +17,7 @@ from habitus.app.use_cases.overview import Words, find
 from habitus.errors import Refused
 from habitus.web import site_map
 from habitus.web.api.asking import Opened
-from habitus.web.desks import desks_of
+from habitus.web.homes_by_person import desks_of
 from habitus.web.rendering import Said, fragment, notice, page_of_problem
 from habitus.web.security import SIGNED_IN_FOR, Keys
 

@@ -27,7 +27,7 @@ from habitus.app.growth.learning import remedy_for
 from habitus.app.home import Home
 from habitus.app.wiring import open_home
 from habitus.hosts.installed_hooks import RESIDENT
-from habitus.resident import listen
+from habitus.resident_process import listen
 from habitus.settings import Settings
 from habitus.skills import names
 from habitus.skills.choosing import menu
