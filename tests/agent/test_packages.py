@@ -45,6 +45,7 @@ async def _printed(habitus: Habitus, person: Person) -> str:
     return str(getattr(model.asked[1].messages[-1], "content", ""))
 
 
+@pytest.mark.full
 async def test_always_for_this_project_is_an_answer_that_can_be_taken_back(
     habitus: Habitus, shelf: Path, tmp_path: Path
 ) -> None:

@@ -27,6 +27,7 @@ async def test_it_streams_an_answer_can_be_cancelled_and_goes_on(habitus: Habitu
     assert len(habitus.journal.turns_of(session.id)) == 2
 
 
+@pytest.mark.full
 async def test_a_request_it_can_t_read_is_said_in_one_line(habitus: Habitus, real_address: str) -> None:
     async with habitus.session(open_model(MODEL, {}, base_url=real_address)) as session:
         seen = [event async for event in session.turn_stream("hello " * 4000)]

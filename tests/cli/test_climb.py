@@ -150,6 +150,7 @@ DRAFT = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.req("LA-01")
 def test_code_from_steps_is_a_persons_wish_compared_with_nothing_and_not_offered_first(direct: Direct) -> None:
     followed(direct)

@@ -95,6 +95,7 @@ def test_a_version_that_does_worse_is_rolled_back_by_a_proposal(tea: Direct) -> 
     assert "version 1: Helps: surely" in shown
 
 
+@pytest.mark.full
 @pytest.mark.req("LA-05", "LA-04")
 def test_a_person_reads_what_helps_and_what_they_turned_down_is_not_proposed_again(tea: Direct) -> None:
     assert tea("curate", "--apply").code == 0

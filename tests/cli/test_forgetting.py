@@ -136,6 +136,7 @@ def test_somebody_who_is_forgotten_is_nowhere_and_the_others_stay(furnished: Dir
     assert "1. Boil." in furnished.ok("skills", "show", "tea")
 
 
+@pytest.mark.full
 @pytest.mark.req("OP-04")
 def test_what_others_keep_of_them_is_named_even_where_it_is_compressed(furnished: Direct) -> None:
     quoted = f"please do the {OF_ANN[0]} for me"

@@ -130,6 +130,7 @@ def test_what_the_package_installed_for_all_projects_is_known_and_updated(
     assert now["lastSelectedAgents"] == ["codex"]
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("text", "said"),
     [

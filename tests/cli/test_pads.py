@@ -122,6 +122,7 @@ def test_a_killed_keeper_is_replaced(pad: Direct) -> None:
     assert ran.out == "2\n", ran
 
 
+@pytest.mark.full
 @pytest.mark.req("SB-12")
 def test_a_keeper_that_is_killed_before_it_reads_a_cell_is_replaced(pad: Direct) -> None:
     pad.ok("pad", "exec", "one", "x = 1")

@@ -41,6 +41,7 @@ print(count)
     assert await still_works(warm)
 
 
+@pytest.mark.some(1)
 async def test_an_exponential_fork_bomb_ends_with_its_time(warm: Warm) -> None:
     code = "import os\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        pass\n"
     run = await warm.call(Program(code=code, limits=replace(SMALL, wall_s=1)), None)

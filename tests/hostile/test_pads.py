@@ -115,6 +115,7 @@ async def test_forged_messages_end_the_pad_at_worst(pads: Scratchpads, forged: s
     assert (await pads.exec("one", "1")).error is None
 
 
+@pytest.mark.some(1)
 async def test_a_forged_message_that_is_too_long_is_not_read(pads: Scratchpads) -> None:
     code = (
         f"{FORGE}\nfor fd in range(200, 256):\n    try: os.write(fd, b'\\xff\\xff\\xff\\xff')\n    except OSError: pass"

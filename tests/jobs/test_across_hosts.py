@@ -153,6 +153,7 @@ _CANDIDATE = Draft(
 )
 
 
+@pytest.mark.full
 @pytest.mark.req("OP-01")
 def test_hosts_whose_clocks_are_hours_apart_start_what_is_due_once_by_the_clock_of_the_database(
     tmp_path: Path, shared: str

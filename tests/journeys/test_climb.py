@@ -92,6 +92,7 @@ def coder(*codes: str) -> ScriptedModel:
     return ScriptedModel([says(json.dumps(draft)) for draft in drafts])
 
 
+@pytest.mark.full
 async def test_a_lesson_climbs_to_code_degrades_falls_back_retires_and_is_restored(habitus: Habitus) -> None:
     await made_tools(habitus)
     body = Draft(text=LESSON.text, kind=Kind.LESSON, produced_by=Producer.DREAM, body=LESSON, verified=True)

@@ -155,6 +155,7 @@ def test_what_cannot_be_fetched_is_said_in_one_line(person: Person, source: str,
     assert not (person.cwd / "pwned").exists()
 
 
+@pytest.mark.full
 @pytest.mark.req("SK-18", "SB-14")
 @pytest.mark.parametrize(
     "login",

@@ -293,6 +293,7 @@ def test_confidence_stays_between_nothing_and_one(cortex: Cortex, confidence: fl
     assert 0 <= encoded.engram.confidence <= 1
 
 
+@pytest.mark.full
 @pytest.mark.req("LP-07")
 def test_a_place_holds_fifty_lessons_and_the_rest_is_archived(cortex: Cortex) -> None:
     for number in range(50):
