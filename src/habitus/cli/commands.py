@@ -271,9 +271,9 @@ def _users() -> TyperGroup:
 
 def _db() -> TyperGroup:
     below = [
-        Command("status", "operating.backup:status"),
-        Command("migrate", "operating.backup:migrate"),
-        Command("copy", "operating.backup:copy"),
+        Command("status", "operating.db:status"),
+        Command("migrate", "operating.db:migrate"),
+        Command("copy", "operating.db:copy"),
     ]
     return group("db", "The database: how it stands, bringing it up to date, moving it.", below, panel=_OPERATE)
 

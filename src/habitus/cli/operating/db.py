@@ -1,0 +1,71 @@
+"""`habitus db …`: the database as it stands, brought up to date, or copied to another one."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from habitus.app import read_settings
+from habitus.app.sharing import database
+from habitus.cli import output
+from habitus.cli.completion import AsJson
+
+
+def status(context: typer.Context, as_json: AsJson = False) -> None:
+    """Which database is used, how it stands and what it holds; nothing is changed."""
+    found = database.status(read_settings(context.find_root().obj))
+    if as_json:
+        output.print_json(found)
+    else:
+        output.say(f"{found.address} ({found.server}), answers in {found.latency_ms} ms")
+        output.say(f"Schema: {found.schema or 'no tables yet'}; this Habitus needs {found.needs}.")
+        if found.server.startswith("PostgreSQL"):
+            output.say(f"Search: {found.search}; pgvector: {found.pgvector or 'not there'}.")
+        if found.note:
+            output.say(found.note)
+        rows = [(name, count) for name, count in found.rows.items() if count]
+        if rows:
+            output.table(("table", "rows"), rows)
+    if not found.is_usable:
+        raise typer.Exit(1)
+
+
+def migrate(
+    context: typer.Context,
+    even_so: Annotated[
+        bool, typer.Option("--even-so", help="Also while older processes run that can't use it afterwards.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Bring the database up to what this Habitus needs. A shared one is never migrated otherwise."""
+    done = database.migrate(read_settings(context.find_root().obj), even_so=even_so)
+    said = f"{done.address} is at schema {done.after}" + (
+        ", as it was." if done.before == done.after else f"; it was at {done.before or 'none'}."
+    )
+    output.say_done(context, as_json, done, said, f"A Habitus that knows schema {done.oldest} or later can use it.")
+
+
+def copy(
+    context: typer.Context,
+    source: Annotated[str, typer.Argument(help="'home', or the address of a database.")] = database.HOME,
+    target: Annotated[str, typer.Argument(help="The same; without it, the one of the settings.")] = "",
+    merge: Annotated[bool, typer.Option("--merge", help="Into one that is in use; what it has stays.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Copy everything to another database: skills, history, lessons, turns, proposals. Run again, it goes on."""
+    settings = read_settings(context.find_root().obj)
+    with output.counting(is_quiet=as_json, doing="Copying", what="rows") as progress:
+        done = database.copy_between(
+            settings, source, target or settings.database or "", merge=merge, progress=progress
+        )
+    if as_json:
+        output.print_json(done)
+        return
+    rows = [(t.table, t.rows, t.copied, t.differ, t.checksum) for t in done.tables if t.rows]
+    output.say_list(False, done, ("table", "rows", "copied", "differ", "checksum"), rows, empty="There was nothing.")
+    for left in done.left:
+        output.say(f"Not copied, because it can't be read: {left}")
+    for what, count in done.stays.items():
+        output.say(f"Stays where it is: {count} {what}.")
+    output.say(f"{done.target} has everything of {done.source}{' that it had not' if merge else ''}.")
