@@ -21,7 +21,7 @@ from pydantic.fields import FieldInfo
 import habitus
 from habitus.cli.lazy import LazyCommand
 from habitus.cli.main import app
-from habitus.hosts.table import CONNECTED, HOSTS, STUDIED, SYNCED
+from habitus.hosts.known_agents import CONNECTED, HOSTS, STUDIED, SYNCED
 from habitus.llm.agents.programs import PROGRAMS
 from habitus.settings import Settings
 from habitus.web.app import doors

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from habitus import extras
+from habitus import optional_packages
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Counter, Meter
@@ -134,7 +134,7 @@ def exporting(environ: Mapping[str, str]) -> Iterator[None]:
     try:
         providers = _providers()
     except ModuleNotFoundError:
-        log.warning("%s is set, and nothing is sent there. %s", ENDPOINT, extras.how("opentelemetry.sdk"))
+        log.warning("%s is set, and nothing is sent there. %s", ENDPOINT, optional_packages.how("opentelemetry.sdk"))
         yield
         return
     tracer, meter = providers

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from habitus import extras
+from habitus import optional_packages
 from habitus.cli.commands import commands
 from habitus.errors import UserError
 from habitus.llm.providers import open_model
@@ -28,7 +28,7 @@ def declared() -> dict[str, list[str]]:
 def test_all_brings_every_extra_and_each_is_known_by_its_name(declared: dict[str, list[str]]) -> None:
     (everything,) = map(Requirement, declared["all"])
     assert everything.extras == declared.keys() - NOT_IN_ALL - {""}
-    assert set(extras.BRINGS.values()) <= everything.extras
+    assert set(optional_packages.BRINGS.values()) <= everything.extras
 
 
 def test_nothing_is_pinned_and_everything_says_how_old_it_may_be(declared: dict[str, list[str]]) -> None:

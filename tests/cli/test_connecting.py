@@ -18,7 +18,7 @@ from habitus.app.other_agents import connecting
 from habitus.app.other_agents.connecting import Wishes
 from habitus.files import ASIDE
 from habitus.hosts import editing
-from habitus.hosts.table import HOSTS, Scope
+from habitus.hosts.known_agents import HOSTS, Scope
 from tests.cli.conftest import Direct
 
 # As the agents' own documentation shows them, with what a person may have in them.

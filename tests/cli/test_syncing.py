@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from habitus.app import Habitus, read_settings
 from habitus.app.library.syncing import Manner, Step, Synced, decide_step
-from habitus.hosts.table import HOSTS
+from habitus.hosts.known_agents import HOSTS
 from habitus.settings import account_name
 from habitus.skills.model import Actor, Author, Skill
 from tests.cli.conftest import Direct

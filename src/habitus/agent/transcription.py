@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from habitus import extras
+from habitus import optional_packages
 
 RATE = 16_000
 LONGEST_SECONDS = 600
@@ -56,8 +56,8 @@ class PocketSphinx:
 
 def local_transcriber() -> Transcriber:
     """The transcriber of this installation; without one, a stand-in that says how to get it."""
-    if not extras.has("pocketsphinx"):
-        return Deaf(f"no transcriber is installed. {extras.how('pocketsphinx')}")
+    if not optional_packages.has("pocketsphinx"):
+        return Deaf(f"no transcriber is installed. {optional_packages.how('pocketsphinx')}")
     return PocketSphinx()
 
 

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 
 from habitus import search, sql
 from habitus import settings as settings_module
-from habitus.app.operation import replacing
+from habitus.app.operation import replacing_a_home
 from habitus.errors import Refused, StorageFailed
 
 DATABASE = "habitus.db"
@@ -69,7 +69,7 @@ class Entered:
 def enter(home: Path) -> Entered:
     leaving = ExitStack()
     if can_write(home):
-        leaving.enter_context(replacing.inside(home))
+        leaving.enter_context(replacing_a_home.inside(home))
         return Entered(place=home, is_read_only=False, leaving=leaving)
     scratch = leaving.enter_context(copy_of_database(home))
     return Entered(place=Path(scratch), is_read_only=True, leaving=leaving)
@@ -173,8 +173,8 @@ def read_settings(home: Path | None = None, environ: Mapping[str, str] | None = 
     account = settings_module.account_name() if environ is None else ""
     given = os.environ if environ is None else environ
     found = settings_module.load(given, Path.cwd(), home, account=account)
-    if replacing.is_begun(found.home):
-        replacing.complete(found.home)
+    if replacing_a_home.is_begun(found.home):
+        replacing_a_home.complete(found.home)
         found = settings_module.load(given, Path.cwd(), home, account=account)
     return found
 

@@ -81,7 +81,7 @@ def prospect(seen: Prospect, best: Results) -> dict[str, Any]:
     }
 
 
-# Types whose JSON is not field by field; `web/api/asking.py` has the schema of each.
+# Types whose JSON is not field by field; `web/api/requests_and_answers.py` has the schema of each.
 FORMS: Mapping[type, Callable[[Any], Any]] = {
     Engram: lesson,
     InboxItem: waiting,

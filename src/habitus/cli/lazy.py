@@ -17,7 +17,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from habitus import extras
+from habitus import optional_packages
 from habitus.cli import output
 
 Complete = Callable[[typer.Context, str], Sequence[Any]]
@@ -89,9 +89,9 @@ class LazyCommand(TyperCommand):
         try:
             module = importlib.import_module(f"habitus.cli.{self._module}")
         except ModuleNotFoundError as error:
-            if error.name is None or error.name not in extras.BRINGS:
+            if error.name is None or error.name not in optional_packages.BRINGS:
                 raise
-            raise extras.absent(f"'habitus {self.name}'", error.name) from None
+            raise optional_packages.absent(f"'habitus {self.name}'", error.name) from None
         command = _make_command(self.name or "", self._callable(module))
         command.epilog = self.epilog
         return command

@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field
 
 from habitus.errors import Invalid, NotFound
 from habitus.events import Outcome, OutcomeKind
-from habitus.learning.asking import ask_within
+from habitus.learning.asking_a_model import ask_within
 from habitus.learning.budget import BudgetedModel
 from habitus.memory.model import PLAYBOOK, LessonBody
 from habitus.redact import Redactor

@@ -12,7 +12,7 @@ from importlib.resources import files
 from pydantic import BaseModel, Field
 
 from habitus.errors import Invalid
-from habitus.learning.asking import PATIENCE_S, ask_within
+from habitus.learning.asking_a_model import PATIENCE_S, ask_within
 from habitus.learning.budget import BudgetedModel
 from habitus.learning.dreaming import copied_from
 from habitus.redact import Redactor

@@ -17,7 +17,7 @@ from importlib.resources import files
 from pydantic import BaseModel, Field
 
 from habitus.events import Event, EventKind
-from habitus.learning.asking import PATIENCE_S, ask_within
+from habitus.learning.asking_a_model import PATIENCE_S, ask_within
 from habitus.learning.budget import Budget, BudgetedModel, CapReached, Spending
 from habitus.learning.detectors.error_signatures import signature
 from habitus.llm.model import Model, NoUsableAnswer, ProviderFault

@@ -15,7 +15,7 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from habitus import extras
+from habitus import optional_packages
 from habitus.errors import Invalid, StorageFailed, ToolFailed
 from habitus.files import write_whole
 from habitus.sandbox.inside import folders
@@ -69,7 +69,7 @@ class Venvs:
 
     async def _run(self, *arguments: str) -> tuple[int, str]:
         if self._uv is None:
-            raise StorageFailed("uv is not installed.", mend=extras.how("uv"))
+            raise StorageFailed("uv is not installed.", mend=optional_packages.how("uv"))
         process = await asyncio.create_subprocess_exec(
             self._uv,
             *arguments,

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from habitus import extras
+from habitus import optional_packages
 from habitus.errors import Invalid, StorageFailed
 from habitus.sql.places import application_name, connecting, metadata, workspace_of
 from habitus.sql.schema import COMPATIBILITY, HEAD, MIGRATING, OLDEST, migrate, refuse_if_newer, revision, unusable
@@ -86,7 +86,7 @@ def _postgresql_engine(url: sa.URL, workspace: str, connections: int) -> sa.Engi
         )
         from habitus.sql.postgresql_waits import make_impatient  # the driver, for those who have a server
     except ImportError:
-        raise StorageFailed("The PostgreSQL driver is not installed.", mend=extras.how("psycopg")) from None
+        raise StorageFailed("The PostgreSQL driver is not installed.", mend=optional_packages.how("psycopg")) from None
     make_impatient(engine, how_patient.get)
     sa.event.listen(engine, "begin", _begin_postgresql)
     sa.event.listen(engine, "do_execute", _do_steps)

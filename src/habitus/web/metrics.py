@@ -12,7 +12,7 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from habitus import extras
+from habitus import optional_packages
 from habitus.agent.background import in_thread
 from habitus.app.home import Home
 from habitus.app.sharing.availability import ReadyState, readiness
@@ -31,7 +31,7 @@ class Metrics:
         try:
             import prometheus_client as prometheus  # for those who have switched it on
         except ImportError:
-            raise extras.absent("web.metrics", "prometheus_client") from None
+            raise optional_packages.absent("web.metrics", "prometheus_client") from None
         self._prometheus: Any = prometheus
         self._home = home.as_nobody()
         self._registry = prometheus.CollectorRegistry()

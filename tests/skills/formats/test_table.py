@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.errors import NotFound, Refused, StorageFailed
-from habitus.skills.formats import table
+from habitus.skills.formats import agent_skills_table
+from habitus.skills.formats.agent_skills_table import Table
 from habitus.skills.formats.base import Incoming, NotTaken
 from habitus.skills.formats.detect import read
-from habitus.skills.formats.table import Table
 from habitus.skills.model import Skill, Source
 from tests.skills.formats.made import (
     again,
@@ -204,7 +204,7 @@ def test_what_was_read_is_written_back(tmp_path: Path, row: dict[str, str], tags
 
 
 def test_the_columns_are_the_documented_ones() -> None:
-    assert list(table.COLUMNS) == list(ROW)
+    assert list(agent_skills_table.COLUMNS) == list(ROW)
 
 
 def test_a_skill_of_another_layout_goes_into_a_table(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from habitus.events import Outcome, failed, infra
 from habitus.evidence.model import Fixed, left_trace
 from habitus.files import Tree, without_examination
 from habitus.journal.model import Place
-from habitus.learning.asking import judge_rubric
+from habitus.learning.asking_a_model import judge_rubric
 from habitus.learning.budget import Budget, BudgetedModel
 from habitus.learning.detectors.monitor import Mode
 from habitus.learning.observer import Learner

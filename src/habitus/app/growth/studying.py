@@ -22,7 +22,7 @@ from habitus.app.home import Home
 from habitus.errors import HabitusError, Invalid, NotFound, Refused
 from habitus.files import given_path, write_whole
 from habitus.hosts.hook import SPOOL
-from habitus.hosts.table import STUDIED
+from habitus.hosts.known_agents import STUDIED
 from habitus.learning.budget import Budget, CapReached
 from habitus.learning.post_mortem import Refusal, cells_as_json, estimate, post_mortem
 from habitus.learning.remedies.calls import moment

@@ -16,7 +16,7 @@ from habitus.app.home import Home
 from habitus.errors import Invalid, Stale
 from habitus.files import Tree, content_of, disk_errors, file_of, is_examination, tree_hash, without_examination
 from habitus.hosts.connections import lock_folder
-from habitus.hosts.table import Host, Scope, host
+from habitus.hosts.known_agents import Host, Scope, host
 from habitus.skills import trees
 from habitus.skills.edits import diff_trees
 from habitus.skills.formats import disk

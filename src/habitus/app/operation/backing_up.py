@@ -25,7 +25,7 @@ from typing import Any
 
 from habitus import sql
 from habitus.app.home_directory import BACKUPS, DATABASE, PADS, can_write, refuse_to_write
-from habitus.app.operation import replacing, tombstones
+from habitus.app.operation import replacing_a_home, tombstones
 from habitus.app.operation.people import signing_keys
 from habitus.app.sharing import dumping
 from habitus.app.wiring import open_home
@@ -134,12 +134,12 @@ def restore(settings: Settings, file: Path, *, now: datetime) -> Restored:
     home = settings.home
     if not can_write(home):
         refuse_to_write(home)
-    with replacing.alone(home), _disk_errors(home), replacing.staging_folder(home) as new:
+    with replacing_a_home.alone(home), _disk_errors(home), replacing_a_home.staging_folder(home) as new:
         _extract(file, new)
         before = _create(settings, None, now, "before-restore", shares=False)
         note = _load(new / _DUMP, settings)
         tombstones.write(new / tombstones.FILE, tombstones.read(home / tombstones.FILE))
-        replacing.replace(home, (path.name for path in _backup_files(home)))
+        replacing_a_home.replace(home, (path.name for path in _backup_files(home)))
     open_home(settings).close()  # which migrates it, and forgets again whom the backup brought back
     return Restored(backup=backup, before=before, note=note)
 

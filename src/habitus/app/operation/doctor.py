@@ -14,7 +14,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from habitus import extras, sql, tracing
+from habitus import optional_packages, sql, tracing
 from habitus.agent.outage import ANSWERS_S
 from habitus.app import home_directory
 from habitus.app.conversations import secrets
@@ -146,10 +146,12 @@ def _backups(settings: Settings) -> Iterator[Check]:
 
 
 def _telemetry() -> Check:
-    if extras.has("opentelemetry.sdk"):
+    if optional_packages.has("opentelemetry.sdk"):
         return Check(name="telemetry", state=CheckState.OK, detail=f"sent to what {tracing.ENDPOINT} names")
     detail = f"{tracing.ENDPOINT} is set, and nothing can be sent."
-    return Check(name="telemetry", state=CheckState.MISSING, detail=detail, mend=extras.how("opentelemetry.sdk"))
+    return Check(
+        name="telemetry", state=CheckState.MISSING, detail=detail, mend=optional_packages.how("opentelemetry.sdk")
+    )
 
 
 class CheckState(StrEnum):

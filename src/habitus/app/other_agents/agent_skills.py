@@ -20,7 +20,7 @@ from pathlib import Path
 from habitus import sql
 from habitus.app.library.content import high_findings
 from habitus.files import Tree
-from habitus.hosts.table import Host
+from habitus.hosts.known_agents import Host
 from habitus.screening.findings import Policy
 from habitus.search import Hit, Index, Results
 from habitus.skills import names, trees

@@ -18,7 +18,7 @@ from habitus.files import disk_errors, write_whole
 from habitus.hosts import installed_hooks
 from habitus.hosts.connections import Change, Connections, Wanted
 from habitus.hosts.editing import Entry, Format
-from habitus.hosts.table import CONNECTED, NAME, Host, Scope, host
+from habitus.hosts.known_agents import CONNECTED, NAME, Host, Scope, host
 from habitus.resident_process import end_soon
 from habitus.settings import Settings
 from habitus.skills.layers import project_root

@@ -27,7 +27,7 @@ from habitus.app.other_agents.agent_skills import (
     searching,
 )
 from habitus.errors import NotFound, did_you_mean
-from habitus.hosts.table import STUDIED, Host, Scope
+from habitus.hosts.known_agents import STUDIED, Host, Scope
 from habitus.learning.remedies import wording
 from habitus.learning.remedies.calls import moment, shell_text
 from habitus.learning.remedies.findings import ENOUGH, Findings, findings

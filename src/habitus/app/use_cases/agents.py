@@ -16,7 +16,7 @@ from habitus.app.operation.people import Role
 from habitus.app.other_agents import connecting
 from habitus.app.other_agents.connecting import AgentHere, Plan, Wishes
 from habitus.errors import NotFound, Refused
-from habitus.hosts.table import CONNECTED, HOSTS, Host, Scope, host
+from habitus.hosts.known_agents import CONNECTED, HOSTS, Host, Scope, host
 from habitus.skills.layers import USER
 from habitus.skills.names import canonical
 

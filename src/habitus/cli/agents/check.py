@@ -19,7 +19,7 @@ from habitus.cli import output
 from habitus.cli.completion import AsJson
 from habitus.errors import StorageFailed
 from habitus.files import given_path
-from habitus.hosts.table import STUDIED
+from habitus.hosts.known_agents import STUDIED
 from habitus.sandbox.credentials.vault import open_redactor
 from habitus.screening.findings import read_policy
 

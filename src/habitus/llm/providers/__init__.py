@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from habitus import extras
+from habitus import optional_packages
 from habitus.llm.model import Ask, Streamed, TryingAgain
 from habitus.llm.providers.known_providers import Dialect, ModelChoice, Patience, Watch, choose, sees_images
 
@@ -40,8 +40,8 @@ def open_model(
     """
     choice = choose(name, environ, base_url)
     library = _LIBRARIES[choice.provider.dialect]
-    if not all(map(extras.has, (library, "pydantic_ai", "httpx2"))):
-        raise extras.absent(f"The model {choice.name}", library)
+    if not all(map(optional_packages.has, (library, "pydantic_ai", "httpx2"))):
+        raise optional_packages.absent(f"The model {choice.name}", library)
     return ProviderModel(choice, patience=patience or Patience(), sleep=sleep, transport=transport)
 
 

@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from habitus import extras
+from habitus import optional_packages
 from habitus.errors import Invalid, NotFound, Refused, StorageFailed, UserError, did_you_mean
 from habitus.files import PrivateJson
 from habitus.redact import SHORTEST_KNOWN, Redactor, secret_values
@@ -121,7 +121,7 @@ def system_keyring() -> Keyring | None:
         import keyring
         from keyring.core import recommended
     except ModuleNotFoundError:
-        raise extras.absent("The vault", "keyring") from None
+        raise optional_packages.absent("The vault", "keyring") from None
     backend = keyring.get_keyring()
     return _SystemKeyring() if recommended(backend) else None
 
@@ -204,7 +204,7 @@ def _derive_key(password: str, salt: str, rounds: int) -> str:
     try:
         from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
     except ModuleNotFoundError:
-        raise extras.absent("The vault", "cryptography") from None
+        raise optional_packages.absent("The vault", "cryptography") from None
     scrypt = Scrypt(salt=bytes.fromhex(salt), length=32, n=rounds, r=8, p=1)
     return base64.urlsafe_b64encode(scrypt.derive(password.encode())).decode()
 
@@ -213,7 +213,7 @@ def _key(text: str) -> VaultKey:
     try:
         from cryptography.fernet import Fernet
     except ModuleNotFoundError:
-        raise extras.absent("The vault", "cryptography") from None
+        raise optional_packages.absent("The vault", "cryptography") from None
     return VaultKey(fernet=Fernet(text.encode()))
 
 

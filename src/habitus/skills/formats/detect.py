@@ -17,7 +17,8 @@ from habitus.errors import Invalid, NotFound, StorageFailed
 from habitus.files import given_path, tree_hash
 from habitus.skills import trees
 from habitus.skills.editable_fields import NAMES
-from habitus.skills.formats import archives, fitting, table
+from habitus.skills.formats import agent_skills_table, archives, fitting
+from habitus.skills.formats.agent_skills_table import Table
 from habitus.skills.formats.anton import Anton
 from habitus.skills.formats.base import (
     CantTake,
@@ -33,7 +34,6 @@ from habitus.skills.formats.disk import is_skipped
 from habitus.skills.formats.ghost import Ghost
 from habitus.skills.formats.istota import Istota
 from habitus.skills.formats.skill_folder import SkillFolder
-from habitus.skills.formats.table import Table
 from habitus.skills.model import Counters, Manifest
 
 # In the order in which they are asked: the plain layout takes what no other one claims.
@@ -113,7 +113,7 @@ def _nothing(path: Path) -> str:
 
 def _read_database(url: str) -> Iterator[Entry]:
     try:
-        yield from table.read_database(url)
+        yield from agent_skills_table.read_database(url)
     except CantTake as problem:
         yield NotTaken(origin=url.partition("://")[0], name="", reason=str(problem))
 

@@ -22,7 +22,7 @@ from habitus.app.operation.idempotency import Attempt, once
 from habitus.app.operation.people import Role
 from habitus.plain_data import plain
 from habitus.text import encodable
-from habitus.web.api.asking import SHAPES, IfMatch, OnceKey
+from habitus.web.api.requests_and_answers import SHAPES, IfMatch, OnceKey
 from habitus.web.homes_by_person import habitus_of
 from habitus.web.problems import PreconditionRequired
 

@@ -11,7 +11,7 @@ from starlette.responses import StreamingResponse
 
 from habitus.app.operation import jobs
 from habitus.jobs.model import Job
-from habitus.web.api.asking import Opened, as_json
+from habitus.web.api.requests_and_answers import Opened, as_json
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
 

@@ -16,7 +16,18 @@ from habitus.app.review import today
 from habitus.evidence.findings import Finding, Rollback
 from habitus.search.model import Hit, Results, results_as_json
 from habitus.tools.model import CodeTool, Retired
-from habitus.web.api.asking import After, Json, Lesson, Limit, Opened, Waiting, answer, as_json, many, page_of
+from habitus.web.api.requests_and_answers import (
+    After,
+    Json,
+    Lesson,
+    Limit,
+    Opened,
+    Waiting,
+    answer,
+    as_json,
+    many,
+    page_of,
+)
 
 router = APIRouter(tags=["requests"])
 

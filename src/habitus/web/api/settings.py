@@ -15,7 +15,7 @@ from habitus.app.operation.doctor import Check
 from habitus.app.review import taking_back
 from habitus.sandbox.credentials.grants import Call
 from habitus.skills.sources.trust import Trusted
-from habitus.web.api.asking import Body, Json, Line, Opened, Words, answer, as_json
+from habitus.web.api.requests_and_answers import Body, Json, Line, Opened, Words, answer, as_json
 from habitus.web.homes_by_person import Desks, desks_of
 
 router = APIRouter(tags=["settings"])

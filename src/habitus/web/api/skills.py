@@ -23,7 +23,7 @@ from habitus.jobs.model import Job
 from habitus.recipes.catalogue import SkillRecipe
 from habitus.sandbox.model import ToolRun
 from habitus.tools.model import CodeTool, Regression, ToolStatus
-from habitus.web.api.asking import (
+from habitus.web.api.requests_and_answers import (
     Body,
     IfMatch,
     Json,

@@ -14,7 +14,7 @@ from habitus.app.growth.learning import judge
 from habitus.app.home import whose
 from habitus.app.use_cases.sessions import TurnList, find_turns
 from habitus.events import OutcomeKind
-from habitus.web.api.asking import Opened
+from habitus.web.api.requests_and_answers import Opened
 from habitus.web.rendering import Said, page
 
 router = APIRouter(include_in_schema=False)

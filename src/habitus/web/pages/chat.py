@@ -16,7 +16,7 @@ from habitus.app import Habitus
 from habitus.app.conversations.past_sessions import past_sessions, shown_turn
 from habitus.app.conversations.talking import Happening, Over, Talks, Wanted
 from habitus.errors import NotFound, UserError
-from habitus.web.api.asking import Opened, Talking, read_upload
+from habitus.web.api.requests_and_answers import Opened, Talking, read_upload
 from habitus.web.rendering import page, part
 from habitus.web.security import LARGE
 from habitus.web.streams import Happened, Put, stream_events

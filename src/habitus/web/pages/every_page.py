@@ -16,7 +16,7 @@ from habitus.app.use_cases import pausing
 from habitus.app.use_cases.overview import Words, find
 from habitus.errors import Refused
 from habitus.web import site_map
-from habitus.web.api.asking import Opened
+from habitus.web.api.requests_and_answers import Opened
 from habitus.web.homes_by_person import desks_of
 from habitus.web.rendering import Said, fragment, notice, page_of_problem
 from habitus.web.security import SIGNED_IN_FOR, Keys

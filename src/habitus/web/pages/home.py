@@ -26,7 +26,7 @@ from habitus.evidence.lift import Effect
 from habitus.skills.model import State
 from habitus.skills.review import Proposal
 from habitus.web import charts, inbox_words, site_map
-from habitus.web.api.asking import Opened
+from habitus.web.api.requests_and_answers import Opened
 from habitus.web.rendering import Said, fragment, page
 
 router = APIRouter(include_in_schema=False)

@@ -23,7 +23,7 @@ from habitus.memory.model import Engram
 from habitus.skills import trees
 from habitus.skills.model import Skill
 from habitus.skills.review import Proposal, ProposalState
-from habitus.web.api.asking import Opened
+from habitus.web.api.requests_and_answers import Opened
 from habitus.web.diffs import side_by_side
 from habitus.web.rendering import Said, fragment, page
 from habitus.web.words import count_of

@@ -26,7 +26,7 @@ from habitus.errors import Invalid
 from habitus.jobs.model import Job
 from habitus.settings import DAYS
 from habitus.skills.sources.importing import Verdict
-from habitus.web.api.asking import Opened, read_upload
+from habitus.web.api.requests_and_answers import Opened, read_upload
 from habitus.web.rendering import Said, fragment, page, part
 from habitus.web.streams import Happened, Put, stream_events
 from habitus.web.words import count_of

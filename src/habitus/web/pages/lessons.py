@@ -12,7 +12,7 @@ from habitus.app.library.browsing import LessonFilters, browse_lessons
 from habitus.app.use_cases import lessons
 from habitus.errors import Stale
 from habitus.memory.model import Engram, Kind, Status, TrustLevel, kind_of
-from habitus.web.api.asking import Opened
+from habitus.web.api.requests_and_answers import Opened
 from habitus.web.rendering import Said, page
 
 router = APIRouter(include_in_schema=False)

@@ -11,7 +11,7 @@ from habitus.app import Habitus
 from habitus.app.operation import checking
 from habitus.app.operation.doctor import Check, CheckState
 from habitus.app.use_cases import writing
-from habitus.web.api.asking import Opened
+from habitus.web.api.requests_and_answers import Opened
 from habitus.web.rendering import Said, moment, page
 from habitus.web.site_map import without_commands, without_terminal
 from habitus.web.words import CHECK_PAGES, TOOL_STATES, check, count_of, who

@@ -28,7 +28,7 @@ from habitus.app.use_cases.users import InvitedUser
 from habitus.events import OutcomeKind
 from habitus.sandbox.credentials.grants import Call, GrantKind
 from habitus.skills.sources.trust import APPROVED, IMPORTED
-from habitus.web.api.asking import Opened
+from habitus.web.api.requests_and_answers import Opened
 from habitus.web.homes_by_person import desks_of, habitus_of
 from habitus.web.pages.lists import Line
 from habitus.web.rendering import Said, fragment, moment, page

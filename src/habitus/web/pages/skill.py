@@ -32,7 +32,7 @@ from habitus.skills.sources.trust import powers
 from habitus.skills.trees import MAIN_FILES
 from habitus.tools.model import ToolStatus, asked_for
 from habitus.web import charts, words
-from habitus.web.api.asking import Opened
+from habitus.web.api.requests_and_answers import Opened
 from habitus.web.diffs import Compared, draw_diffs
 from habitus.web.pages import skills
 from habitus.web.rendering import Said, markdown, page

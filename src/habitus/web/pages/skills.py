@@ -23,7 +23,7 @@ from habitus.app.use_cases.skills import SkillList
 from habitus.errors import Invalid
 from habitus.skills.model import Source, Stage, State
 from habitus.web import charts
-from habitus.web.api.asking import Opened
+from habitus.web.api.requests_and_answers import Opened
 from habitus.web.rendering import Said, fragment, page
 from habitus.web.words import count_of
 
