@@ -42,10 +42,16 @@ class Stream:
         """Up to where nothing that may follow can make a secret of what is there."""
         text = self._held
         cut = min(_last_word(text), self._begun_known())
-        for start, end in sorted((*spans(text), *_leads(text), *_pems(text)), reverse=True):
+        together = (*spans(text), *_leads(text), *_pems(text), *self._known())
+        for start, end in sorted(together, reverse=True):
             if start < cut < end:
-                cut = start
+                cut = _word_start(text, start)  # a known value may begin before it, in the same word
         return cut
+
+    def _known(self) -> Iterator[tuple[int, int]]:
+        """Known values of several words, whole."""
+        for value in self._with_spaces:
+            yield from ((found.start(), found.end()) for found in re.finditer(re.escape(value), self._held))
 
     def _begun_known(self) -> int:
         text = self._held
