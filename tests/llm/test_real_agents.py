@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -32,8 +33,9 @@ SAYS: dict[str, Callable[[str], Reply]] = {"codex": openai_text, "gemini-cli": g
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return npm.install(tmp_path_factory.mktemp("agents"), *PACKAGES.values())
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Where an agent's program is, installed once and apart from the others."""
+    return functools.cache(lambda name: npm.install(tmp_path_factory.mktemp(name), PACKAGES[name]))
 
 
 def furnished(name: str, person: Path, address: str) -> dict[str, str]:
@@ -84,11 +86,16 @@ def _write(path: Path, text: str) -> None:
 
 @pytest.mark.parametrize("name", PACKAGES)
 async def test_a_real_program_answers_alone_leaves_no_transcript_and_says_what_is_wrong(
-    programs: Path, provider: FakeProvider, tmp_path: Path, name: str
+    programs: Callable[[str], Path], provider: FakeProvider, tmp_path: Path, name: str
 ) -> None:
     person = tmp_path / "person"
     given = furnished(name, person, provider.address)
-    environ = {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(person), "SECRET": "PRIVATE MEMORY", **given}
+    environ = {
+        "PATH": f"{programs(name)}:{os.environ['PATH']}",
+        "HOME": str(person),
+        "SECRET": "PRIVATE MEMORY",
+        **given,
+    }
     provider.gives(SAYS.get(name, chat_text)("Steps."))
     model = open_agent(name, environ, 240)
     got = await answer(model, Ask(system="BE BRIEF", messages=(Asked(parts=(Text(text="What is a skill?"),)),)))
@@ -110,11 +117,11 @@ async def test_a_real_program_answers_alone_leaves_no_transcript_and_says_what_i
 @pytest.mark.req("IM-04")
 @pytest.mark.parametrize("name", PACKAGES)
 async def test_a_real_program_solves_with_one_skill_and_writes_down_where_we_look(
-    programs: Path, provider: FakeProvider, tmp_path: Path, name: str
+    programs: Callable[[str], Path], provider: FakeProvider, tmp_path: Path, name: str
 ) -> None:
     person, room = tmp_path / "person", tmp_path / "room"
     given = furnished(name, person, provider.address)
-    environ = {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(person), **given}
+    environ = {"PATH": f"{programs(name)}:{os.environ['PATH']}", "HOME": str(person), **given}
     provider.gives(SAYS.get(name, chat_text)("ALTBERG"))
     solver = solver_named(name)
     question = Question(system="", prompt="Which town is it?", model="", room=room, environ=environ)
@@ -135,9 +142,9 @@ async def test_a_real_program_solves_with_one_skill_and_writes_down_where_we_loo
 
 
 @pytest.mark.req("CL-09")
-def test_gemini_takes_our_plugin_as_an_extension(programs: Path, tmp_path: Path) -> None:
+def test_gemini_takes_our_plugin_as_an_extension(programs: Callable[[str], Path], tmp_path: Path) -> None:
     plugin = Path(__file__).parents[2] / "plugin"
-    command = [str(programs / "gemini"), "extensions", "validate", str(plugin)]
+    command = [str(programs("gemini-cli") / "gemini"), "extensions", "validate", str(plugin)]
     done = subprocess.run(
         command, env={**os.environ, "HOME": str(tmp_path)}, capture_output=True, text=True, check=True, cwd=tmp_path
     )
