@@ -356,7 +356,7 @@ def _bundle() -> bytes:
     """The part of Habitus that runs there, with the one library it uses, always packed the same way."""
     package = Path(errors.__file__).parent
     beneath = [
-        *(package / f"{name}.py" for name in ("errors", "events", "extras", "files", "locks", "text")),
+        *(package / f"{name}.py" for name in ("errors", "events", "files", "locks", "optional_packages", "text")),
         *(package / "redact").glob("*.py"),
     ]
     files = [*beneath, *(package / "sandbox").rglob("*.py")]
