@@ -103,8 +103,9 @@ def test_a_read_takes_few_transactions(api: TestClient, habitus: Habitus) -> Non
 
 @pytest.mark.req("OP-05")
 def test_requests_at_once_share_a_look_at_the_directories(api: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    crowd, snapshot, look = threading.Barrier(8), Library.snapshot, DirectoryShelf.look
+    snapshot, look = Library.snapshot, DirectoryShelf.look
     looks = Counter[Path]()
+    crowd = threading.Barrier(8)
 
     def together(self: Library, **given: Any) -> Snapshot:
         with suppress(threading.BrokenBarrierError):
@@ -116,11 +117,17 @@ def test_requests_at_once_share_a_look_at_the_directories(api: TestClient, monke
         looks[self.root] += 1
         return look(self, known)
 
+    def ask_at_once() -> int:
+        """How often the directory that was looked at most was, for eight requests."""
+        looks.clear()
+        crowd.reset()
+        with ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(lambda _: api.get(f"{API}/skills").json(), range(8)))
+        assert answers == answers[:1] * 8
+        return max(looks.values())
+
     api.get(f"{API}/skills")
     monkeypatch.setattr(Library, "snapshot", together)
     monkeypatch.setattr(DirectoryShelf, "look", counted)
-    with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda _: api.get(f"{API}/skills").json(), range(8)))
-    assert answers == answers[:1] * 8
-    assert looks.total() > 0
-    assert max(looks.values()) < 8
+    # On a busy machine they may still come one after the other; if each always had a look of its own, none would do.
+    assert any(ask_at_once() < 8 for _ in range(50))
