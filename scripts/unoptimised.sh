@@ -1,0 +1,3 @@
+#!/bin/sh
+# `unoptimised.sh COMPILER …`: the compiler, told last of all not to optimise.
+exec "$@" -O0
