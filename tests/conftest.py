@@ -79,7 +79,12 @@ def pytest_runtest_setup() -> None:
     forget_connections()
 
 
+def pytest_collection() -> None:
+    gc.disable()  # until all tests are there: nothing that is made before is ever let go
+
+
 def pytest_collection_finish() -> None:
+    gc.enable()
     gc.freeze()  # half a million objects that stay to the end: nobody need look at them again
 
 

@@ -57,6 +57,7 @@ async def test_a_memory_bomb_is_contained(warm: Warm) -> None:
     assert await still_works(warm)
 
 
+@pytest.mark.some(1)
 async def test_memory_that_no_process_limit_counts_is_contained(warm: Warm) -> None:
     """Shared memory, memory files, many processes at once: a group holds them, without one they are refused."""
     code = """
@@ -81,6 +82,7 @@ while True:
     assert await still_works(warm)
 
 
+@pytest.mark.some(1)
 async def test_the_own_folder_can_not_be_overfilled(warm: Warm) -> None:
     code = """
 import os
@@ -137,6 +139,7 @@ async def test_a_real_time_signal_is_a_signal(warm: Warm) -> None:
     assert await still_works(warm)
 
 
+@pytest.mark.some(1)
 async def test_a_folder_without_end_is_gone_before_the_next_call(warm: Warm) -> None:
     code = """
 import os
@@ -150,6 +153,7 @@ os.mkdir("shut", 0o300)
     assert run.stdout == "['tool.py']\n"
 
 
+@pytest.mark.some(1)
 async def test_processor_time_is_bounded(warm: Warm) -> None:
     limits = Limits(cpu_s=1, wall_s=300)
     run = await warm.call(Program(code="while True: pass", limits=limits), None)
@@ -157,6 +161,7 @@ async def test_processor_time_is_bounded(warm: Warm) -> None:
     assert "processor time" in run.outcome.reason
 
 
+@pytest.mark.some(1)
 async def test_a_tool_that_never_ends_is_stopped_and_counts_against_nobody(warm: Warm) -> None:
     code = """
 import signal, time
