@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from habitus.app import Habitus, read_settings
 from habitus.app.growth.mining import Mining
-from habitus.app.growth.verdicts import due
+from habitus.app.growth.verdicts import SkillUses, due
+from habitus.files import file_of
 from habitus.memory.model import Draft, Kind, LessonBody, Producer
+from habitus.skills import trees
 from habitus.skills.model import Counters, Manifest, Skill, Stage
 
 STEPS = "1. Boil fresh water in the kettle.\n2. Warm the porcelain teapot.\n3. Steep the leaves four minutes."
@@ -77,6 +79,75 @@ async def test_steps_take_no_credit_for_what_the_tool_did(habitus: Habitus) -> N
     counted = habitus.skills.counters("add-up")
     assert (counted[Stage.STEPS].used, counted[Stage.STEPS].succeeded) == (1, 0)
     assert (counted[Stage.CODE].used, counted[Stage.CODE].succeeded) == (1, 1)
+
+
+RECIPE = """## add both
+
+```yaml
+params: {numbers: Them}
+steps:
+- {tool: add_up, params: {numbers: $numbers}}
+```
+"""
+
+
+async def adding(habitus: Habitus) -> None:
+    """A skill with steps, a recipe and a tool, which fails where it is given words."""
+    steps = "1. Sort every figure by its column.\n2. Write the running subtotal under each, then carry the remainder."
+    skill = Skill(name="add-up", description="Adds.", body=steps)
+    tree = {**trees.with_skill({}, skill), trees.CHUNKS_FILE: file_of(RECIPE.encode())}
+    habitus.skills.write_tree("user", "add-up", tree, habitus.person())
+    schema = {"type": "object", "properties": {"numbers": {"type": "array"}}, "required": ["numbers"]}
+    async with habitus.tools as tools:
+        await tools.create("add-up", "Adds.", schema, ADD, {"numbers": [1]}, habitus.person())
+
+
+async def called(habitus: Habitus, *calls: str, reply: str, ok: bool, numbers: Sequence[object] = ("x",)) -> None:
+    async with habitus.turn("add these up") as opened:
+        await opened.run("recall_skill", {"name": "add-up"})
+        for name in calls:
+            if name == "shell":
+                await opened.observe(name, {"command": "expr 1 + 2"}, "3")
+            else:
+                await opened.run(name, {"numbers": numbers} if name.startswith("add") else {"query": "add"})
+        await opened.done(reply, ok=ok)
+
+
+@pytest.mark.req("SK-06")
+@pytest.mark.parametrize("stage", ["add_up", "add_both"])
+async def test_a_failure_counts_for_the_tool_or_recipe_that_failed_and_not_for_the_steps(
+    habitus: Habitus, stage: str
+) -> None:
+    await adding(habitus)
+    for _ in range(2):
+        await called(habitus, stage, "search_skills", reply=f"{stage} failed: it can't.", ok=False)
+    for _ in range(2):
+        await called(habitus, stage, reply="3", ok=True, numbers=[1, 2])
+    counted = habitus.skills.counters("add-up")
+    above = counted[Stage.CODE if stage == "add_up" else Stage.CHUNKS]
+    assert (above.used, above.succeeded, above.failed) == (4, 2, 2)
+    assert steps_of(habitus, "add-up") == (4, 0, 0)
+    assert due(habitus) == ()
+    assert recounted(habitus, "add-up") == (4, 0, 0)
+
+
+@pytest.mark.req("SK-06")
+async def test_steps_that_were_followed_after_the_tool_failed_take_what_came_of_the_turn(habitus: Habitus) -> None:
+    await adding(habitus)
+    by_hand = "I sorted the figures by column and carried the remainder."
+    await called(habitus, "add_up", "shell", reply="3", ok=True)
+    await called(habitus, "add_up", reply=by_hand, ok=True)
+    await called(habitus, "add_both", "shell", reply="No.", ok=False)
+    counted = habitus.skills.counters("add-up")
+    assert (counted[Stage.CODE].succeeded, counted[Stage.CODE].failed) == (0, 3)  # the recipe called it, too
+    assert steps_of(habitus, "add-up") == recounted(habitus, "add-up") == (3, 2, 1)
+
+
+def recounted(habitus: Habitus, name: str) -> tuple[int, int, int]:
+    """The same of the turns that are kept."""
+    version = habitus.skills.load(name).version
+    counted = SkillUses(habitus, "user", name, version).count(habitus.journal.turns_showing(name, "user", version))
+    return counted.used, counted.succeeded, counted.failed
 
 
 @pytest.mark.req("LA-05")

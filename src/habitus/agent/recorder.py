@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from habitus.agent.acting_stage import acted_above
 from habitus.agent.choosing import SessionMemory, of_skill
 from habitus.agent.composer import Parts
 from habitus.agent.history import pack
@@ -119,9 +120,8 @@ class TurnRecorder:
         answers = [message for message in turn.messages if isinstance(message, Answered)]
         calls = [call for answer in answers for call in answer.calls if call.name not in self._parts.tools.looking]
         done = [*(f"{call.name} {call.arguments}" for call in calls), *(answer.text for answer in answers), turn.reply]
-        tools = [tool.name for tool in self._parts.tools.code if tool.skill == skill.name]
-        request, all_done = turn.said.request.text, "\n".join(done)
-        return left_trace(skill.body, tools, request=request, done=all_done, if_unclear=if_unclear)
+        stages, request = self._parts.tools.stages_of(skill.name), turn.said.request.text
+        return left_trace(skill.body, stages, request=request, done="\n".join(done), if_unclear=if_unclear)
 
     def catch_up(self) -> None:
         """Write what waits since the database was away, whichever process left it."""
@@ -146,7 +146,7 @@ class TurnRecorder:
         for name in (skill.name for skill in turn.loaded if skill.version):
             with suppress(NotFound):  # it was removed meanwhile
                 view.library.count_recommended(name, at=view.snapshot)
-        above = self._acted_above(turn)
+        above = {skill.name for skill in used if self._acted_above(turn, skill)}
         names = [skill.name for skill in used if skill.version]
         view.library.count_use(*(n for n in names if n not in above), succeeded=went, at=view.snapshot)
         view.library.count_use(*(n for n in names if n in above), at=view.snapshot)
@@ -162,11 +162,10 @@ class TurnRecorder:
         if turn.outcome.is_ok and has_news and request.source_type in INTERACTIVE:
             parts.journal.mark_seen(parts.user.name, menu.visible(view.snapshot, parts.gates))
 
-    def _acted_above(self, turn: TurnState) -> set[str]:
-        """The skills whose tool or recipe did the work: the steps take no credit for that."""
-        results = [event.detail for event in turn.events if event.kind is EventKind.TOOL_RESULT]
-        done = {str(detail.get("name", "")) for detail in results if detail.get("success") is True}
-        return {tool.skill for tool in self._parts.tools.code if tool.skill and tool.name in done}
+    def _acted_above(self, turn: TurnState, skill: Skill) -> bool:
+        """Whether its tool or recipe acted: the steps take neither credit nor blame for that."""
+        stages, request = self._parts.tools.stages_of(skill.name), turn.said.request.text
+        return acted_above(skill.body, stages, request=request, events=turn.events, messages=turn.messages)
 
     def credit(self, turn: TurnState) -> None:
         """What a turn that went well teaches of the skills and lessons that were there."""

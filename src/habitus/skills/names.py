@@ -23,6 +23,9 @@ BUILT_IN_TOOLS = frozenset(
     }
 )
 
+# Those of them that look at skills or keep them; the work is done by others.
+ASIDE = BUILT_IN_TOOLS - {"scratchpad"}
+
 # Those of them that run the code they are given.
 CODE_RUNNERS = frozenset({"scratchpad", "create_tool"})
 

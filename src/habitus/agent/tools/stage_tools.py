@@ -256,6 +256,10 @@ class OfferedTools:
         """What the tools of these names are, where anything is learned about them."""
         return [tool.item for tool in self.code if tool.item is not None and tool.name in called]
 
+    def stages_of(self, skill: str) -> set[str]:
+        """The names by which a skill's tool and recipes are called, degraded ones too."""
+        return {tool.name for tool in (*self.code, *self._degraded) if tool.skill == skill}
+
     def _is_withheld(self, tool: Tool) -> bool:
         return tool.item is not None and self._view.offers.is_withheld(tool.item, is_sure=self._is_sure(tool))
 

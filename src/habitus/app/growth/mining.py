@@ -347,7 +347,6 @@ def _runs(found: Mined) -> list[str]:
     return [f"it makes the very calls of all {len(found.occurrences)} again, such as {'; '.join(runs)}"]
 
 
-ASIDE = names.BUILT_IN_TOOLS - {"scratchpad"}  # they look at skills or keep them; the work is done by others
 _SAID_ALOUD = ("one_line_description", "estimated_execution_time_seconds")  # what a call says of itself
 _SHOWN_REQUESTS, _LONGEST_REQUEST = 3, 100
 
@@ -364,7 +363,7 @@ def observe_turn(turn: Turn, *, without: Collection[str] = ()) -> ObservedTurn:
     done = []
     for call in (call for message in messages if isinstance(message, Answered) for call in message.calls):
         arguments = _arguments(call.arguments)
-        if arguments is None or call.name in ASIDE or call.name in without:
+        if arguments is None or call.name in names.ASIDE or call.name in without:
             continue
         came = results.get(call.id)
         ok, result = (call.id in went_well, came.content) if came is not None else (False, "")

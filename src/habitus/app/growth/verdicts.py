@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from habitus.agent.acting_stage import acted_above
 from habitus.agent.history import unpack
-from habitus.app.growth.mining import ASIDE
 from habitus.app.home import Home
 from habitus.errors import HabitusError, Refused
 from habitus.events import Event, EventKind, OutcomeKind
@@ -17,7 +17,7 @@ from habitus.evidence.model import Item, ItemKind, left_trace
 from habitus.journal.model import Origin, Place, Selected, Turn
 from habitus.llm.model import Answered
 from habitus.memory.model import Engram
-from habitus.skills import trees
+from habitus.skills import names, trees
 from habitus.skills.layers import address
 from habitus.skills.library import Library
 from habitus.skills.lifecycle import Transition, Worth, lesson_transition, transition
@@ -278,9 +278,9 @@ class SkillUses:
         places = [one for one in turn.selected if one.name == self._name]
         if not turn.is_real or not turn.outcomes or not (self._is_asked(places) or self._has_trace(turn, places)):
             return Counters()
-        results = [event.detail for event in turn.events if event.kind is EventKind.TOOL_RESULT]
-        did_it = any(one.get("success") is True and one.get("name") in self._stages for one in results)
-        return Counters(used=1, last_used=turn.ended_on) if did_it else _went(turn)
+        said = [message for kept in turn.messages if (message := unpack(kept)) is not None]
+        is_above = acted_above(self._steps, self._stages, request=turn.request, events=turn.events, messages=said)
+        return Counters(used=1, last_used=turn.ended_on) if is_above else _went(turn)
 
     def _is_asked(self, places: Iterable[Selected]) -> bool:
         return any(one.place is Place.LOADED and one.reason == "the model asked for it" for one in places)
@@ -290,7 +290,7 @@ class SkillUses:
             one.place is Place.LOADED or (one.place is Place.EAGER and one.reason != "always_include") for one in places
         )
         answers = [said for kept in turn.messages if isinstance(said := unpack(kept), Answered)] if came else []
-        calls = [call for answer in answers for call in answer.calls if call.name not in ASIDE]
+        calls = [call for answer in answers for call in answer.calls if call.name not in names.ASIDE]
         done = [*(f"{call.name} {call.arguments}" for call in calls), *(answer.text for answer in answers)]
         words = "\n".join(done)
         return came and left_trace(self._steps, self._stages, request=turn.request, done=words, if_unclear=False)
