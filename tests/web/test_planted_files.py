@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import shutil
+import subprocess
 import zipfile
 from pathlib import Path
 
@@ -14,7 +16,10 @@ from habitus.app.library.updating import Manner, take_in
 from habitus.skills.layers import USER
 
 API = "/api/v1"
-PLANTED = [".git/config", "sub/.GIT/HEAD", ".jj/repo", ".envrc", ".vscode/tasks.json", "sub/.claude/settings.json"]
+PLANTED = [
+    *(".git/config", "sub/.GIT/HEAD", ".jj/repo", ".envrc", ".vscode/tasks.json", "sub/.claude/settings.json"),
+    *("HEAD", "sub/HEAD"),
+]
 UNSEEN = ["__pycache__/tool.py", "scripts/tool.pyc", ".habitus-x"]
 SKILL = "---\nname: press-flowers\ndescription: Presses flowers.\n---\n1. Press.\n"
 
@@ -28,6 +33,24 @@ def test_a_file_that_others_run_or_no_history_sees_is_not_put(api: TestClient, h
     folder = habitus.skills.directory("brew-tea")
     assert folder is not None
     assert not (folder / path).exists()
+
+
+@pytest.mark.req("SC-07")
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_no_repository_can_be_planted_whose_settings_git_obeys(
+    api: TestClient, habitus: Habitus, tmp_path: Path
+) -> None:
+    run = f'fsmonitor = "touch {tmp_path}/ran; false"'
+    settings = f"[core]\nrepositoryformatversion = 0\nbare = false\nworktree = .\n{run}\n"
+    planted = {"HEAD": "ref: refs/heads/main\n", "config": settings, "objects/x": "x", "refs/x": "x"}
+    for path, text in planted.items():
+        tag = {"If-Match": api.get(f"{API}/skills/brew-tea").headers["etag"]}
+        api.put(f"{API}/skills/brew-tea/files/{path}", content=text.encode(), headers=tag)
+    folder = habitus.skills.directory("brew-tea")
+    assert folder is not None
+    assert (folder / "config").read_text() == settings
+    subprocess.run(["git", "status"], cwd=folder, capture_output=True, check=False)
+    assert not (tmp_path / "ran").exists()
 
 
 def test_a_file_that_a_person_put_there_by_hand_can_still_be_changed(api: TestClient, habitus: Habitus) -> None:

@@ -28,9 +28,11 @@ TASKS_FILE = "evals/tasks.toml"
 LEFT_OUT = frozenset({".git", ".hg", ".svn", ".jj", "__pycache__", ".DS_Store"})  # what no version has
 # Folders of version control: what lies there runs when its owner next uses the tool, and no history sees it.
 _CONTROL = frozenset({".git", ".hg", ".svn", ".jj", ".bzr", "_darcs"})
-# Files that editors, shells and agents run by themselves in the folder they are opened in.
+# Files that editors, shells and agents run by themselves in the folder they are opened in; `HEAD` makes the folder it
+# lies in a repository of its own, whose `config` beside it names commands that git runs.
 _RUN_UNASKED = frozenset(
     {
+        "head",
         *(".envrc", ".autoenv.zsh", ".exrc", ".nvimrc", ".nvim.lua", ".dir-locals.el", ".mcp.json", "mise.toml"),
         *(".mise.toml", ".devcontainer.json", ".devcontainer/devcontainer.json", ".vscode/tasks.json"),
         *(".vscode/settings.json", ".vscode/launch.json", ".vscode/mcp.json", ".idea/workspace.xml"),
