@@ -18,8 +18,10 @@ from habitus.skills.layers import USER
 API = "/api/v1"
 PLANTED = [
     *(".git/config", "sub/.GIT/HEAD", ".jj/repo", ".envrc", ".vscode/tasks.json", "sub/.claude/settings.json"),
-    *("HEAD", "sub/HEAD"),
+    *("HEAD", "sub/HEAD", "mise.local.toml", ".mise/config.toml", ".rtx.toml", ".lvimrc", ".sl/config"),
+    *(".pijul/config", "tea.code-workspace", ".yarnrc.yml", ".opencode/plugin/x.js", ".config/mise.toml"),
 ]
+ORDINARY = [".env.example", ".env", ".gitignore", "config", "references/head.md", "scripts/mise.py"]
 UNSEEN = ["__pycache__/tool.py", "scripts/tool.pyc", ".habitus-x"]
 SKILL = "---\nname: press-flowers\ndescription: Presses flowers.\n---\n1. Press.\n"
 
@@ -33,6 +35,14 @@ def test_a_file_that_others_run_or_no_history_sees_is_not_put(api: TestClient, h
     folder = habitus.skills.directory("brew-tea")
     assert folder is not None
     assert not (folder / path).exists()
+
+
+@pytest.mark.req("SC-07")
+def test_files_that_only_look_like_such_are_put(api: TestClient) -> None:
+    for path in ORDINARY:
+        tag = {"If-Match": api.get(f"{API}/skills/brew-tea").headers["etag"]}
+        answer = api.put(f"{API}/skills/brew-tea/files/{path}", content=b"x\n", headers=tag)
+        assert (path, answer.status_code) == (path, 200)
 
 
 @pytest.mark.req("SC-07")

@@ -27,25 +27,33 @@ TOML_FILE = "skill.toml"
 TASKS_FILE = "evals/tasks.toml"
 LEFT_OUT = frozenset({".git", ".hg", ".svn", ".jj", "__pycache__", ".DS_Store"})  # what no version has
 # Folders of version control: what lies there runs when its owner next uses the tool, and no history sees it.
-_CONTROL = frozenset({".git", ".hg", ".svn", ".jj", ".bzr", "_darcs"})
+_CONTROL = frozenset({".git", ".hg", ".svn", ".jj", ".sl", ".bzr", ".pijul", "_darcs"})
 # Files that editors, shells and agents run by themselves in the folder they are opened in; `HEAD` makes the folder it
-# lies in a repository of its own, whose `config` beside it names commands that git runs.
+# lies in a repository of its own, whose `config` beside it names commands that git runs. Not `.env`: most tools read it
+# for values, and the shells' add-ons that run it ask first.
 _RUN_UNASKED = frozenset(
     {
         "head",
         *(".envrc", ".autoenv.zsh", ".exrc", ".nvimrc", ".nvim.lua", ".dir-locals.el", ".mcp.json", "mise.toml"),
+        *("mise.local.toml", ".mise.local.toml", "mise/config.toml", ".mise/config.toml", ".config/mise.toml"),
+        *(".rtx.toml", ".lvimrc", ".yarnrc.yml"),
         *(".mise.toml", ".devcontainer.json", ".devcontainer/devcontainer.json", ".vscode/tasks.json"),
         *(".vscode/settings.json", ".vscode/launch.json", ".vscode/mcp.json", ".idea/workspace.xml"),
         *(".claude/settings.json", ".claude/settings.local.json", ".cursor/mcp.json", ".cursor/hooks.json"),
         *(".codex/config.toml", ".codex/hooks.json", ".gemini/settings.json", ".pre-commit-config.yaml"),
     }
 )
+_PLUGINS = (".opencode/plugin/", ".opencode/plugins/")  # folders of which every file is run
+_WORKSPACE = ".code-workspace"  # names tasks and settings as those in `.vscode` do
 
 
 def runs_unasked(path: str) -> bool:
     """Whether another tool would run or obey this file by itself; upper case and folders above make no difference."""
-    parts = path.casefold().split("/")
-    return not _CONTROL.isdisjoint(parts) or not _RUN_UNASKED.isdisjoint(("/".join(parts[-2:]), parts[-1]))
+    folded = path.casefold()
+    parts = folded.split("/")
+    if not _CONTROL.isdisjoint(parts) or not _RUN_UNASKED.isdisjoint(("/".join(parts[-2:]), parts[-1])):
+        return True
+    return folded.endswith(_WORKSPACE) or any(f"/{folder}" in f"/{folded}" for folder in _PLUGINS)
 
 
 def is_left_out(path: str) -> bool:
