@@ -99,6 +99,18 @@ async def test_a_turn_that_fails_three_times_is_nudged_and_teaches_and_a_clean_o
     assert len(desk.cheap.asked) == 1
 
 
+@pytest.mark.req("EL-05")
+async def test_cells_that_are_killed_after_an_error_bring_the_advice_on_kills_alone(
+    habitus: Habitus, desks: list[Desk]
+) -> None:
+    cell = {"action": "exec", "code": "import os; os.kill(os.getpid(), 9)", "one_line_description": "train"}
+    killed = calls("scratchpad", cell)
+    desks.append(desk := Desk(habitus, [divide(1), killed, killed, says("I can't.")], [lessons(LESSON)]))
+    seen = [event async for event in desk.session.turn_stream("train it")]
+    rule = RULES["kill_loop:heavy"][1]
+    assert [event.text for event in seen if isinstance(event, Nudged)] == [f"[Habitus self-check — kill_loop] {rule}"]
+
+
 async def _settled(desk: Desk, lessons: int) -> None:
     while len(desk.keeper.learned) < lessons:
         await asyncio.sleep(0.01)

@@ -80,9 +80,30 @@ def test_advice_on_one_trouble_comes_from_the_most_specific_detector_alone() -> 
         acc.emit("tool_call", {"name": "upload", "id": f"u{at}"}, round_idx=at)
         acc.emit("tool_result", {"name": "upload", "id": f"u{at}", "success": False, "error": "full"}, round_idx=at)
     acc.emit("cap_exhausted", {}, round_idx=5)
-    assert [nudge.lesson.detector for nudge in acc.at_round()] == ["cap_exhausted"]  # one a round
+    said = [[nudge.lesson.detector for nudge in acc.at_round()] for _ in range(2)]
+    assert said == [["repeated_tool_error"], ["cap_exhausted"]]  # one a round
     assert {lesson.detector for lesson in detect(acc.take())} > {"kill_loop", "repeated_tool_error"}
     assert {name for names in PRECEDENCE for name in names} == set(DETECTORS)
+
+
+@pytest.mark.req("EL-05")
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_an_ordinary_error_beside_kills_brings_no_advice_that_contradicts_that_on_kills(at: int) -> None:
+    acc = ACC(Mode.ACTIVE)
+    said = []
+    for round_idx in range(4):
+        if round_idx == at:
+            wrong = {"success": False, "error": "NameError: x"}
+            acc.emit("tool_call", {"name": "scratchpad", "id": "e"}, round_idx=round_idx)
+            acc.emit("scratchpad_call", {"name": "train"}, round_idx=round_idx)
+            acc.emit("scratchpad_result", {"name": "train", **wrong}, round_idx=round_idx)
+            acc.emit("tool_result", {"name": "scratchpad", "id": "e", **wrong}, round_idx=round_idx)
+        else:
+            kill(acc, round_idx)
+        said += [nudge.lesson.rule for nudge in acc.at_round()]
+    assert said == [RULES["kill_loop:silence"][1]]
+    events = acc.take()
+    assert {lesson.detector for lesson in detect(events)} > {"kill_loop", "repeated_tool_error"}
 
 
 @pytest.mark.req("EL-05")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from habitus.events import Event, EventKind, severity_of
-from habitus.learning.detectors.rules import DETECTORS, Lesson, by_precedence, collapse, detect
+from habitus.learning.detectors.rules import DETECTORS, Lesson, by_precedence, collapse, detect, while_running
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class ACC:
             turn = self._turn
             events = tuple(turn.events)
         waiting = [(name, detector) for name, detector in DETECTORS.items() if name not in turn.nudged]
-        fired = [found for _, detector in waiting if (found := detector(events))]
+        fired = [found for name, detector in waiting if (found := detector(while_running(name, events)))]
         lessons = by_precedence(collapse(fired, turn.nudged.values()))[:1]
         turn.nudged |= {found.detector: found for found in lessons}
         return tuple(Nudge(lesson=found) for found in lessons)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from habitus.events import CallRecord, Event, EventKind, text_in
 from habitus.learning.detectors.error_signatures import signature
@@ -388,6 +388,27 @@ def is_more_specific(detector: str, than: str) -> bool:
 
 def by_precedence(lessons: Iterable[Lesson]) -> list[Lesson]:
     return sorted(lessons, key=lambda each: _PLACES[each.detector])
+
+
+def while_running(detector: str, events: Sequence[Event]) -> Sequence[Event]:
+    """The events that a detector may advise on before the turn is over.
+
+    A killed cell is no failure yet to those that see the same trouble less well: what they would say of it at once
+    (stop calling the tool) is what the kill loop may have to take back a round later (run the same cell again).
+    """
+    if not is_more_specific("kill_loop", detector):
+        return events
+    rounds = {event.round_idx for event in _of(events, EventKind.SCRATCHPAD_KILLED)}
+    return [_unjudged(event) if event.round_idx in rounds and _is_of_cell(event) else event for event in events]
+
+
+def _is_of_cell(event: Event) -> bool:
+    is_of_pad = event.kind in (EventKind.SCRATCHPAD_KILLED, EventKind.SCRATCHPAD_RESULT)
+    return is_of_pad or _is_of_scratchpad(event)
+
+
+def _unjudged(event: Event) -> Event:
+    return replace(event, detail={**event.detail, "success": None}, severity=1)
 
 
 def collapse(lessons: Iterable[Lesson], told: Iterable[Lesson] = ()) -> tuple[Lesson, ...]:
