@@ -18,7 +18,7 @@ parser = pytest.importorskip("prometheus_client.parser")  # of the extra `teleme
 
 @pytest.mark.req("OP-06", "OP-02")
 def test_metrics_are_for_whoever_has_their_token_and_name_nobody(app: ASGIApp, keys: Keys, habitus: Habitus) -> None:
-    metrics = Metrics(habitus)
+    metrics = Metrics(lambda: habitus)
     client = TestClient(Measured(app, metrics, keys.for_metrics), base_url=f"http://{HOST}")
     ben = {"Authorization": f"Bearer {open_people(habitus).add('benedict', Role.ADMIN).token}"}
     reads = {"Authorization": f"Bearer {keys.for_metrics}"}

@@ -37,7 +37,9 @@ Context = ServerRequestContext[Any, Any]
 class Behind:
     """Habitus behind a server, opened with the first request that needs it: importing it takes a second."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: Scope, is_stand_in: Callable[[], bool] = lambda: False) -> None:
+        """`is_stand_in` says whether what is served beside makes do with a copy of the database."""
+        self._is_stand_in = is_stand_in
         self.bus = InMemorySubscriptionBus()
         self._scope = scope
         self._one_at_a_time = asyncio.Lock()
@@ -64,7 +66,8 @@ class Behind:
 
     async def readiness(self) -> Readiness:
         def look() -> Readiness:
-            found: Readiness = importlib.import_module("habitus.mcp.serving").readiness_of(self._scope)
+            serving = importlib.import_module("habitus.mcp.serving")
+            found: Readiness = serving.readiness_of(self._scope, self._is_stand_in())
             return found
 
         return await asyncio.to_thread(look)

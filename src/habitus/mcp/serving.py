@@ -55,8 +55,8 @@ def open_serving(scope: Scope, bus: SubscriptionBus) -> Serving:
         raise
 
 
-def readiness_of(scope: Scope) -> Readiness:
-    return readiness(read_settings(scope.home))
+def readiness_of(scope: Scope, is_stand_in: bool) -> Readiness:
+    return readiness(read_settings(scope.home), is_stand_in=is_stand_in)
 
 
 class Serving:

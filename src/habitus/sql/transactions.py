@@ -197,6 +197,8 @@ def storage_errors(engine: sa.Engine) -> Iterator[None]:
     try:
         yield
     except sa.exc.DBAPIError as error:
+        if engine.get_execution_options().get("habitus_stands_in") and "readonly" in str(error.orig):
+            raise DatabaseAway("The database is away.", mend="Nothing was changed; retry when it is back.") from error
         raise explain_error(place(engine), error, waited=how_patient.get()) from error
     except sqlite3.Error as error:  # of what is asked of the driver itself, when a transaction begins
         raise StorageFailed(f"{place(engine)} can't be read: {error}.", mend="See 'habitus doctor'.") from error

@@ -9,6 +9,7 @@ from fastapi import APIRouter, FastAPI
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
+from habitus.app.operation.people import open_people
 from habitus.web.api import declared, requests, sessions, skills
 from habitus.web.api import jobs as jobs_api
 from habitus.web.api import settings as settings_api
@@ -31,6 +32,7 @@ def make_app(
     """
     app = app or doors()
     app.state.desks, app.state.keys = desks, keys
+    desks.when_back(lambda home: keys.read_from(open_people(home)))
     web = desks.own.settings.web
     proxy = Proxy(header=web.proxy_header, addresses=web.proxies)
     return Guard(Rereading(app, desks), keys, hosts, proxy, open_reading=open_reading)

@@ -1,6 +1,7 @@
 """Desks: the home as each person who is signed in works on it, so that every change names them.
 
-While the shared database is away, reads are answered from the copy that this host has of it, and say so.
+While the shared database is away, reads are answered from the copy that this host has of it, and say so. A server that
+was started meanwhile has nothing but the copy, and opens the database when it is back.
 """
 
 from __future__ import annotations
@@ -9,26 +10,28 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from fastapi import Request
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from habitus import sql
 from habitus.agent.background import in_thread
 from habitus.agent.outage import ANSWERS_S
 from habitus.app import Habitus
 from habitus.app.conversations.talking import Talks
-from habitus.app.home_directory import STAND_IN
+from habitus.app.home import AWAY
+from habitus.app.home_directory import STAND_IN, address
 from habitus.app.operation import configuring
 from habitus.app.operation.configuring import Configured
 from habitus.app.operation.people import Person, Role, is_team
 from habitus.app.review import taking_back
 from habitus.app.review.taking_back import TakenBack
 from habitus.app.sharing.approvals import Serving
-from habitus.app.sharing.availability import absence
-from habitus.errors import HabitusError
+from habitus.app.sharing.availability import absence, silence
+from habitus.errors import DatabaseAway, HabitusError
 
 log = logging.getLogger(__name__)
 
@@ -40,16 +43,26 @@ _ASKED_EVERY_S = 1.0
 class Desks:
     """The owner's is given; another's is opened when they first come. What was opened here is kept until `close`."""
 
-    def __init__(self, own: Habitus) -> None:
+    def __init__(self, own: Habitus, *, is_copy: bool = False) -> None:
+        """A given home that stands in for its database is left as soon as that is back, unless it `is_copy`."""
         self.own = own
+        self.as_of = _made_on(own) if own.is_stand_in else None  # when the copy was made, where it is all we have
         self._serving = Serving(own, keeps_copy=True)
         self._copy: Desks | None = None  # on what this host last saw, while the database is away
         self._asked_at = time.monotonic()
-        self.as_of: datetime | None = None  # of a copy
         self._opened: dict[Person, Habitus] = {}
-        self._left: list[Habitus] = []  # what was opened with settings that have changed since
+        self._left: list[Habitus] = []  # what was opened with settings that have changed since, or on the copy
         self._talks: dict[Habitus, Talks] = {}
         self._lock = threading.Lock()
+        self._followers: list[Callable[[Habitus], None]] = []
+        self._closed = threading.Event()
+        self._returning = threading.Thread(target=self._return, name="habitus-returning", daemon=True)
+        if self.as_of is not None and not is_copy:
+            self._returning.start()
+
+    def when_back(self, tell: Callable[[Habitus], None]) -> None:
+        """Be given the home on the database itself, where the one we have stands in for it."""
+        self._followers.append(tell)
 
     def of(self, person: Person | None) -> Habitus:
         """None is the owner, or whoever looks without having signed in."""
@@ -62,6 +75,8 @@ class Desks:
 
     def at_hand(self, person: Person | None) -> Habitus | None:
         """The same where it is open, and nobody has to wait: for a lock, or for word whether the database is there."""
+        if self.as_of is not None:
+            return None
         is_asked = self._copy is None and time.monotonic() - self._asked_at < _ASKED_EVERY_S
         if not is_asked and self.own.shared.dialect.name == "postgresql":
             return None
@@ -70,6 +85,8 @@ class Desks:
     def copy_while_away(self, *, is_away: bool = False) -> Desks | None:
         """Desks on the copy that this host has of its database, while that is away; it is asked once a second."""
         with self._lock:
+            if self.as_of is not None:
+                return self
             if self.own.shared.dialect.name != "postgresql":
                 return None
             if is_away or time.monotonic() - self._asked_at >= _ASKED_EVERY_S:
@@ -93,26 +110,62 @@ class Desks:
         if not opened.is_stand_in:  # it is there again
             opened.close()
             return
-        self._copy = Desks(opened)
-        file = opened.settings.home / STAND_IN
-        self._copy.as_of = datetime.fromtimestamp(int(file.stat().st_mtime), UTC)
+        self._copy = Desks(opened, is_copy=True)
 
     @staticmethod
     def _close_copy(copy: Desks) -> None:
         copy.close()
         copy.own.close()
 
+    def _return(self) -> None:
+        """Open the database when it is back, and work on that from then on."""
+        said = ""
+        while not self._closed.wait(_ASKED_EVERY_S):
+            try:
+                opened = _open_if_back(self.own)
+                if opened is not None:
+                    self._leave_copy(opened)
+                    return
+            except HabitusError as error:
+                if str(error) != said:
+                    said = str(error)
+                    log.warning("The database is back, and can't be opened: %s", said)
+
+    def _leave_copy(self, opened: Habitus) -> None:
+        try:
+            for tell in self._followers:  # first of all, who may sign in
+                tell(opened)
+        except BaseException:
+            opened.close()
+            raise
+        with self._lock:
+            self._serving.close()
+            self._serving = Serving(opened, keeps_copy=True)
+            self._asked_at = time.monotonic()
+            self._work_on(opened)
+            self.as_of = None
+        log.info("The database is back.")
+
     def put(self, habitus: Habitus, key: str, text: str | None) -> Configured:
         """Change a setting in the file, or take it out; everybody works on with it, what runs ends as it began."""
+        if self.as_of is not None or absence(self.own.shared.url, ANSWERS_S):
+            raise DatabaseAway(f"{AWAY} Nothing can be changed until it is back.", mend="Retry then.")
         done = configuring.put_from_afar(habitus.settings, os.environ, key, text, is_team=lambda: is_team(habitus))
         name = done.now.key.partition(".")[0]  # however it was spelled
         with self._lock:
             known = self.own.settings
             new = configuring.read_again(known, os.environ)
-            self.own = Habitus.open(known.model_copy(update={name: getattr(new, name)}), clock=self.own.clock)
-            self._left += [self.own, *self._opened.values()]  # each before those that use its connections
-            self._opened.clear()
+            opened = Habitus.open(known.model_copy(update={name: getattr(new, name)}), clock=self.own.clock)
+            if opened.is_stand_in:
+                opened.close()
+                raise DatabaseAway(f"{AWAY} The setting is written.", mend="Set it again when the database is back.")
+            self._work_on(opened)
         return done
+
+    def _work_on(self, opened: Habitus) -> None:
+        self.own = opened
+        self._left += [opened, *self._opened.values()]  # each before those that use its connections
+        self._opened.clear()
 
     def take_back(self, habitus: Habitus, words: Sequence[str]) -> TakenBack:
         """Take back a change by the words that came with it, also one of a setting."""
@@ -133,6 +186,9 @@ class Desks:
             return self._talks[habitus]
 
     def close(self) -> None:
+        self._closed.set()
+        if self._returning.is_alive():
+            self._returning.join()
         if self._copy is not None:
             self._close_copy(self._copy)
         self._serving.close()
@@ -140,6 +196,24 @@ class Desks:
             talks.close()
         for habitus in (*self._opened.values(), *reversed(self._left)):
             habitus.close()
+
+
+def _made_on(copy: Habitus) -> datetime:
+    return datetime.fromtimestamp(int((copy.settings.home / STAND_IN).stat().st_mtime), UTC)
+
+
+def _open_if_back(copy: Habitus) -> Habitus | None:
+    """The home on its database. Nothing while that is away: opening it would only say so again."""
+    settings = copy.settings
+    connections = settings.database_connections or sql.CONNECTIONS
+    server = sql.create_engine(address(settings), settings.workspace, connections=connections)
+    if silence(server, ANSWERS_S):
+        return None
+    opened = Habitus.open(settings, clock=copy.clock)  # on the connection that has just answered
+    if opened.is_stand_in:
+        opened.close()
+        return None
+    return opened
 
 
 def desks_of(request: Request) -> Desks:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -27,13 +27,16 @@ _DOORS = {"api": "rest", "mcp": "mcp", "static": "static", "healthz": "health", 
 class Metrics:
     """Counted here are requests and turns of this process; what the home holds is looked up when somebody asks."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, served: Callable[[], Home]) -> None:
+        """`served` gives the home that is served now."""
         try:
             import prometheus_client as prometheus  # for those who have switched it on
         except ImportError:
             raise optional_packages.absent("web.metrics", "prometheus_client") from None
         self._prometheus: Any = prometheus
-        self._home = home.as_nobody()
+        self._served = served
+        self._home = served()
+        self._as_nobody = self._home.as_nobody()
         self._registry = prometheus.CollectorRegistry()
         prometheus.ProcessCollector(registry=self._registry)
         self._requests = prometheus.Counter(
@@ -62,12 +65,13 @@ class Metrics:
     def collect(self) -> Iterator[Any]:
         """As the library asks for it, each time that somebody reads."""
         gauge = self._prometheus.metrics_core.GaugeMetricFamily
-        is_ready = readiness(self._home.settings).state is ReadyState.READY
+        home = self._look()
+        is_ready = readiness(home.settings, is_stand_in=home.is_stand_in).state is ReadyState.READY
         yield gauge("habitus_ready", "1 where nothing is made do without, as /readyz says.", value=int(is_ready))
         try:
-            skills = len(self._home.skills.snapshot().listing)
-            waiting = self._home.waiting_count()
-            states = JobQueue(self._home.shared).states()
+            skills = len(home.skills.snapshot().listing)
+            waiting = home.waiting_count()
+            states = JobQueue(home.shared).states()
         except HabitusError:  # while the database is away, what it holds is not known
             return
         yield gauge("habitus_skills", "Skills in the library.", value=skills)
@@ -76,6 +80,12 @@ class Metrics:
         for state, number in states.items():
             jobs.add_metric([state.value], number)
         yield jobs
+
+    def _look(self) -> Home:
+        """At all of the home that is served now, which is another one once a database is back."""
+        if (home := self._served()) is not self._home:
+            self._home, self._as_nobody = home, home.as_nobody()
+        return self._as_nobody
 
     def answer(self) -> Response:
         text = self._prometheus.generate_latest(self._registry)

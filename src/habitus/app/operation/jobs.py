@@ -9,7 +9,7 @@ import logging
 import os
 import threading
 import zoneinfo
-from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
@@ -153,17 +153,18 @@ _PATIENCE_S = 2.0  # with what runs when somebody stops the server
 
 
 @contextmanager
-def jobs_beside(home: Home) -> Iterator[None]:
+def jobs_beside(served: Callable[[], Home]) -> Iterator[None]:
     """Do jobs and start what is due until the block is left; a job in the middle is for the next process then.
 
-    Whoever serves does not wait for it to begin, and goes on where it can't.
+    Whoever serves does not wait for it to begin, and goes on where it can't. `served` gives the home that is served
+    now: while a copy stands in for its database, there are no jobs to do.
     """
-    if home.is_read_only:
+    if served().is_read_only:
         log.info("No jobs are done here: the home is read-only.")
         yield
         return
     stopped = threading.Event()
-    thread = threading.Thread(target=_work, args=(home, stopped), name="jobs")
+    thread = threading.Thread(target=_work, args=(served, stopped), name="jobs")
     thread.start()
     try:
         yield
@@ -172,10 +173,11 @@ def jobs_beside(home: Home) -> Iterator[None]:
         thread.join()
 
 
-def _work(home: Home, stopped: threading.Event) -> None:
+def _work(served: Callable[[], Home], stopped: threading.Event) -> None:
+    while (home := served()).is_stand_in:
+        if stopped.wait(_LOOK_SHARED_S):
+            return
     try:
-        # the engine, for those who have it
-
         with at_work(home, open_queue(home, for_worker=True), patience_s=_PATIENCE_S):
             stopped.wait()
     except Exception:  # the pages are there all the same

@@ -21,6 +21,7 @@ from habitus.settings import Settings
 _PORT = 5432
 _MAY_WE_ENCRYPT = struct.pack("!ii", 8, 80877103)  # a server answers with one letter, before anybody signs in
 _AWAY = "The database is away ({})."
+_NOT_YET = "The database was away, and is not used again yet."
 _LATE = "no answer within {:.0f} ms"
 
 
@@ -102,13 +103,13 @@ class Readiness:
         return self.state is not ReadyState.UNUSABLE
 
 
-def readiness(settings: Settings) -> Readiness:
-    """Found out anew; nothing in it is secret."""
+def readiness(settings: Settings, *, is_stand_in: bool = False) -> Readiness:
+    """Found out anew; nothing in it is secret. `is_stand_in` where a copy of the database is served."""
     try:
         reasons = [] if can_write(settings.home) else [f"{why_read_only(settings.home)}."]
     except StorageFailed as error:
         return Readiness(state=ReadyState.UNUSABLE, reasons=(error.message,))
-    if settings.database and (silent := silence(sql.create_engine(settings.database, settings.workspace), ANSWERS_S)):
+    if silent := _silence_of(settings, is_stand_in):
         reasons.append(silent)
     spool = Spool(settings.home / WAITING, Redactor(()))
     if waiting := spool.waiting:
@@ -118,3 +119,11 @@ def readiness(settings: Settings) -> Readiness:
     # What was dropped once stays so, and says nothing of now.
     is_degraded = len(reasons) > bool(dropped)
     return Readiness(state=ReadyState.DEGRADED if is_degraded else ReadyState.READY, reasons=tuple(reasons))
+
+
+def _silence_of(settings: Settings, is_stand_in: bool) -> str:
+    if not settings.database:
+        return ""
+    if is_stand_in:
+        return absence(sa.make_url(settings.database), ANSWERS_S) or _NOT_YET
+    return silence(sql.create_engine(settings.database, settings.workspace), ANSWERS_S)

@@ -131,7 +131,7 @@ def _read_only(file: Path) -> sa.Engine | None:
     engine = sql.create_engine(sql.sqlite_url(file))
     sa.event.listen(engine, "connect", _refuse_writes)
     log.info("%s This process works from what was seen last.", AWAY)
-    return engine
+    return engine.execution_options(habitus_stands_in=True)
 
 
 def _refuse_writes(connection: Any, _: ConnectionPoolEntry) -> None:

@@ -8,7 +8,7 @@ import ipaddress
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -65,8 +65,11 @@ def up(
         unlock(habitus)
         place = Place(host=host, port=port, names=tuple(name or ()), open_reading=open_reading, site=publish)
         _refuse_strangers(habitus, place)
-        with jobs_beside(habitus) if with_jobs else nullcontext():
-            asyncio.run(serve(habitus, home, place, output.say))
+        with (
+            closing(Desks(habitus)) as desks,
+            jobs_beside(lambda: desks.own) if with_jobs else nullcontext(),
+        ):
+            asyncio.run(serve(desks, home, place, output.say))
     gc.freeze()  # all of it goes with the process; looking through it for rubbish takes longer than stopping
 
 
@@ -104,11 +107,11 @@ def _is_here(host: str) -> bool:
     return host == "localhost"
 
 
-async def serve(habitus: Habitus, home: Path | None, place: Place, say: Callable[[str], None]) -> None:
+async def serve(desks: Desks, home: Path | None, place: Place, say: Callable[[str], None]) -> None:
     """Serve until somebody stops it; `say` tells the address and the link that signs in."""
-    keys, scope = keys_of(habitus), McpScope(home=home)
-    metrics = Metrics(habitus) if habitus.settings.web.metrics else None
-    behind, desks = Behind(scope), Desks(habitus)
+    keys, scope = keys_of(desks.own), McpScope(home=home)
+    metrics = Metrics(lambda: desks.own) if desks.own.settings.web.metrics else None
+    behind = Behind(scope, lambda: desks.own.is_stand_in)
     with mcp_http.listening(place.host, place.port) as door:
         port = door.getsockname()[1]
         names = [*place.names, *(f"{name}:{port}" for name in dict.fromkeys((place.host, "127.0.0.1", "localhost")))]
@@ -138,7 +141,6 @@ async def serve(habitus: Habitus, home: Path | None, place: Place, say: Callable
                 await Server(config, ending).serve(sockets=[door])
         finally:
             await behind.close()
-            desks.close()
 
 
 def _published_site(folder: Path) -> ASGIApp:

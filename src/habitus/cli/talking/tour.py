@@ -10,7 +10,7 @@ import tempfile
 import termios
 import tty
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import closing, contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -29,6 +29,7 @@ from habitus.llm.providers.known_providers import telling_keys
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.sandbox.machine import describe
 from habitus.settings import AccMode
+from habitus.web.homes_by_person import Desks
 
 _MARK = "▸ "
 _LINES = 8  # of a result that are shown
@@ -342,7 +343,8 @@ def run() -> None:
 async def _stay(habitus: Habitus) -> None:
     with _key_by_key():
         asyncio.get_running_loop().add_reader(sys.stdin, _ended_by_key)
-        await serve(habitus, habitus.settings.home, Place(host="127.0.0.1", port=0), output.say)
+        with closing(Desks(habitus)) as desks:
+            await serve(desks, habitus.settings.home, Place(host="127.0.0.1", port=0), output.say)
 
 
 def _ended_by_key() -> None:

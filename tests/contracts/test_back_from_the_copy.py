@@ -1,0 +1,84 @@
+"""A server that has nothing but the copy of its database says so, and works on the database when that is back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from habitus.app import Habitus, read_settings
+from habitus.app.operation.people import Role, open_people
+from habitus.app.sharing import offline_copy
+from habitus.skills.model import Skill
+from habitus.web.app import make_app
+from habitus.web.homes_by_person import AS_OF, Desks
+from habitus.web.security import keys_of
+from tests.conftest import Cli
+from tests.contracts.lines import Line
+from tests.contracts.test_reads_while_away import wait_until
+from tests.homes import furnish
+from tests.web.conftest import HOST
+from tests.web.test_up import program, up
+
+AWAY = "The database is away."
+LESSON = {"text": "Tea is hot."}
+TEA = Skill(name="brew-tea", description="How tea is brewed", body="1. Boil water.")
+
+
+def open_host(home: Path, url: str) -> Habitus:
+    settings = read_settings(home, {"HOME": str(home.parent), "USER": "ann", "HABITUS_DATABASE": url})
+    return Habitus.open(settings.model_copy(update={"cwd": home.parent}))
+
+
+@pytest.mark.req("OP-03", "CL-04")
+def test_a_server_that_was_started_while_the_database_was_away_works_on_it_when_it_is_back(
+    run_cli: Cli, tmp_path: Path, url: str, line: Line
+) -> None:
+    with open_host(run_cli.home, line.url) as habitus:
+        habitus.skills.create(TEA, habitus.person())
+        invited = open_people(habitus).add("ben", Role.ADMIN)
+        offline_copy.keep(habitus)
+    ben = {"Authorization": f"Bearer {invited.token}"}
+    line.cut()
+    with up(run_cli, env={"HABITUS_DATABASE": line.url}) as said, program(said) as http:
+        for who in ({}, ben):
+            read = http.get("/api/v1/skills/brew-tea", headers=who)
+            assert (read.status_code, AS_OF in read.headers) == (200, True)
+        assert "The database is away. This is what was seen" in http.get("/skills").text
+        refused = http.post("/api/v1/lessons", json=LESSON)
+        assert (refused.status_code, refused.json()["title"]) == (503, AWAY)
+        assert http.get("/readyz").json()["status"] == "degraded"
+        with open_host(furnish(tmp_path / "other"), url) as elsewhere:
+            open_people(elsewhere).remove("ben")
+        line.mend()
+        wait_until(lambda: AS_OF not in http.get("/api/v1/skills").headers)
+        assert http.get("/api/v1/skills", headers=ben).status_code == 401
+        assert http.post("/api/v1/lessons", json=LESSON).status_code == 201
+        assert http.get("/readyz").json() == {"status": "ready", "reasons": []}
+        id = http.post("/api/v1/jobs", json={"kind": "index"}).json()["id"]
+        wait_until(lambda: http.get(f"/api/v1/jobs/{id}").json()["state"] == "done")
+
+
+@pytest.mark.req("OP-03")
+def test_a_setting_is_refused_while_the_database_is_away_and_the_server_keeps_its_connections(
+    home: Path, line: Line
+) -> None:
+    with open_host(home, line.url) as habitus:
+        desks, keys = Desks(habitus), keys_of(habitus)
+        headers = {"Authorization": f"Bearer {keys.bearer}"}
+        api = TestClient(make_app(desks, keys, {HOST}), base_url=f"http://{HOST}", headers=headers)
+        try:
+            offline_copy.keep(habitus)
+            line.cut()
+            refused = api.put("/api/v1/settings/bot_name", json={"value": "soup"})
+            assert refused.status_code == 503
+            assert refused.json()["title"].startswith(AWAY)
+            line.mend()
+            wait_until(lambda: AS_OF not in api.get("/api/v1/skills").headers)
+            assert "soup" not in api.get("/api/v1/settings").text
+            assert api.post("/api/v1/lessons", json=LESSON).status_code == 201
+            assert api.put("/api/v1/settings/bot_name", json={"value": "soup"}).status_code == 200
+            assert api.post("/api/v1/lessons", json={"text": "Soup is hot."}).status_code == 201
+        finally:
+            desks.close()
