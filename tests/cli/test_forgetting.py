@@ -215,3 +215,52 @@ def test_every_table_is_known_to_hold_something_of_a_person_or_nothing() -> None
         set(personal_data.NOBODYS),
     ]
     assert sorted(name for names in listed for name in names) == sorted(sql.metadata.tables)
+
+
+GREET = "import json, sys\nprint(json.dumps({'hello': json.loads(sys.argv[1])['name']}))\n"
+TAKES = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+
+
+@pytest.mark.req("SB-06", "OP-04")
+def test_calls_that_tools_keep_go_with_the_person_who_made_them_wherever_that_was(ann: Direct) -> None:
+    (ann.home / "habitus.toml").write_text(USERS)
+    bob = replace(ann, cli=replace(ann.cli, env={"HABITUS_USER": "bob"}))
+    made = {"name": "greet", "description": "Greets.", "parameters_schema": TAKES, "python_code": GREET}
+    settings = read_settings(ann.home, ann.cli.environ({"HABITUS_USER": "ann"}))
+    with Habitus.open(settings) as opened, opened.turn("make a tool that greets", conversation="with-ann") as turn:
+        turn.run("create_tool", {**made, "test_payload": {"name": "Erika Mustermann"}})
+        turn.done("It waits.", ok=True)
+    bob.ok("review", "approve", "1")  # which makes the version bob's, and the call no less ann's
+    code = ann.cli.cwd / "hand.py"
+    code.write_text(GREET)
+    new = ("tools", "new", "hand", "-d", "Greets.", "--code", str(code), "-s", json.dumps(TAKES), "-p")
+    for person, name in ((ann, "Annegret Mustermann"), (bob, "Robert Beispielmann"), (bob, "Roberta Beispielmann")):
+        person.ok(*new, json.dumps({"name": name}))
+
+    told = ann.json("forget", "--user", "ann", "--dry-run")["erased"]
+    assert (told["recorded cases of tools"], told["past versions of skills"]) == (2, 2)
+    gone = ann.json("forget", "--user", "ann", "--yes")
+    assert (gone["erased"], gone["left"]) == (told, [])
+    kept = {
+        name: [
+            case["payload"]["name"]
+            for case in json.loads(ann.skill_file(name).with_name("tool.json").read_text())["cases"]
+        ]
+        for name in ("greet", "hand")
+    }
+    assert kept == {"greet": [], "hand": ["Robert Beispielmann", "Roberta Beispielmann"]}
+    assert list(places_of(ann.home, ("Erika Mustermann", "Annegret Mustermann"))) == []
+    assert ann.ok("tools", "run", "hand", '{"name": "you"}') == '{"hello": "you"}\n'
+
+
+@pytest.mark.req("SB-06", "OP-04")
+def test_a_kept_call_that_somebody_else_repeats_is_named_as_left(ann: Direct) -> None:
+    (ann.home / "habitus.toml").write_text(USERS)
+    bob = replace(ann, cli=replace(ann.cli, env={"HABITUS_USER": "bob"}))
+    code = ann.cli.cwd / "hand.py"
+    code.write_text(GREET)
+    for person, name in ((ann, "hand"), (bob, "other")):
+        new = ("tools", "new", name, "-d", "Greets.", "--code", str(code), "-s", json.dumps(TAKES))
+        person.ok(*new, "-p", '{"name": "Erika Mustermann"}')
+    ran = ann("forget", "--user", "ann", "--yes", "--json")
+    assert (ran.code, "skills/other/tool.json" in json.loads(ran.out)["left"]) == (1, True)

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from habitus.skills.formats.tool_json import recorded_in
+from habitus.skills.formats.tool_json import Recorder, cases_in, payload_text
+from habitus.skills.proposals import ProposalState
 from habitus.skills.stores import records
 from habitus.skills.stores.tables import blobs, counters, intents, proposals, skills, switches, versions
 from habitus.skills.trees import TOOL_FILE
@@ -48,12 +51,11 @@ def traces(connection: sa.Connection, names: Collection[str], conversations: Col
     theirs = _is_signed_by(versions.c.author, names)
     columns = (skills.c.name, skills.c.version, skills.c.archived_on, skills.c.archived_as)
     query = sa.select(versions.c.skill, versions.c.number, versions.c.tree, *columns).join(skills)
-    with_tool = versions.c.tree.contains(f'"{TOOL_FILE}"', autoescape=True)
+    recorders = _Recorders(connection, names, conversations)
     quoting = [
         row
-        for row in connection.execute(query.where(with_tool, sa.not_(theirs)))
-        if _has_recorded(connection, row.tree, conversations)
-        and (row.number != row.version or row.archived_on is not None)
+        for row in connection.execute(query.where(_has_tool(versions.c.tree), sa.not_(theirs)))
+        if recorders.made_case(row.name, row.tree) and (row.number != row.version or row.archived_on is not None)
     ]
     made = [*connection.execute(query.where(theirs)), *quoting]
     newest = [row for row in made if row.number == row.version]
@@ -65,16 +67,15 @@ def traces(connection: sa.Connection, names: Collection[str], conversations: Col
     )
     put_away = connection.execute(sa.select(skills.c.id).where(_is_signed_by(skills.c.archived_by, names))).scalars()
     wrote = connection.execute(sa.select(proposals.c.id).where(_is_signed_by(proposals.c.author, names))).scalars()
-    with_tool = proposals.c.tree.contains(f'"{TOOL_FILE}"', autoescape=True)
     talked = connection.execute(
-        sa.select(proposals.c.id, proposals.c.conversation, proposals.c.tree).where(
-            sa.or_(proposals.c.conversation != "", with_tool)
+        sa.select(proposals.c.id, proposals.c.name, proposals.c.conversation, proposals.c.tree).where(
+            sa.or_(proposals.c.conversation != "", _has_tool(proposals.c.tree))
         )
     ).all()
     proposed = {
         *wrote,
         *(row.id for row in talked if row.conversation in conversations),
-        *(row.id for row in talked if row.tree and _has_recorded(connection, row.tree, conversations)),
+        *(row.id for row in talked if row.tree and recorders.made_case(row.name, row.tree)),
     }
     decided = connection.execute(sa.select(proposals.c.id).where(proposals.c.decided_by.in_(names))).scalars()
     return Traces(
@@ -90,13 +91,67 @@ def traces(connection: sa.Connection, names: Collection[str], conversations: Col
     )
 
 
-def _has_recorded(connection: sa.Connection, tree: str, conversations: Collection[str]) -> bool:
-    """Whether a tool among these files keeps cases that were recorded in these conversations."""
-    file = records.unpack_tree(tree).get(TOOL_FILE)
-    if file is None or not conversations:
-        return False
-    packed = connection.execute(sa.select(blobs.c.packed).where(blobs.c.sha256 == file.sha256)).scalar()
-    return packed is not None and recorded_in(zlib.decompress(packed), conversations) > 0
+def brought_cases(
+    connection: sa.Connection, names: Collection[str], conversations: Collection[str]
+) -> Mapping[str, frozenset[str]]:
+    """By skill, the payloads of kept cases that name no conversation and came with a change of theirs.
+
+    Whoever carried a case along in a later version did not bring it. What was approved is theirs in whose
+    conversation it was proposed.
+    """
+    return _Recorders(connection, names, conversations).brought
+
+
+class _Recorders:
+    """Somebody as the one whose calls tools keep, for every skill."""
+
+    def __init__(self, connection: sa.Connection, names: Collection[str], conversations: Collection[str]) -> None:
+        self._connection = connection
+        self._conversations = conversations
+        self._read: dict[str, tuple[Mapping[str, Any], ...]] = {}
+        self.brought = self._brought(names)
+
+    def made_case(self, skill: str, tree: str) -> bool:
+        """Whether a tool among these files keeps a case of theirs."""
+        recorder = Recorder(conversations=self._conversations, payloads=self.brought.get(skill, ()))
+        return any(recorder.made(case) for case in self._cases(tree))
+
+    def _brought(self, names: Collection[str]) -> dict[str, frozenset[str]]:
+        """Whoever is the first to have it in the order of time."""
+        signed = _is_signed_by(versions.c.author, names)
+        written = sa.select(versions.c.made_on, skills.c.name, versions.c.tree, signed.label("theirs")).join(skills)
+        proposed = sa.select(proposals.c.made_on, proposals.c.name, proposals.c.tree, proposals.c.conversation).where(
+            proposals.c.state == ProposalState.APPROVED.value, proposals.c.conversation != ""
+        )
+        changes = [
+            (row.made_on, row.name, row.tree, bool(row.theirs))
+            for row in self._connection.execute(written.where(_has_tool(versions.c.tree)))
+        ]
+        changes += [
+            (row.made_on, row.name, row.tree, row.conversation in self._conversations)
+            for row in self._connection.execute(proposed.where(_has_tool(proposals.c.tree)))
+        ]
+        first: dict[tuple[str, str], bool] = {}
+        for _, name, tree, is_theirs in sorted(changes, key=itemgetter(0)):
+            for case in self._cases(tree):
+                if not case.get("conversation"):
+                    first.setdefault((name, payload_text(case)), is_theirs)
+        theirs = sorted(key for key, is_theirs in first.items() if is_theirs)
+        return {name: frozenset(text for _, text in some) for name, some in groupby(theirs, key=itemgetter(0))}
+
+    def _cases(self, tree: str) -> tuple[Mapping[str, Any], ...]:
+        file = records.unpack_tree(tree).get(TOOL_FILE)
+        if file is None:
+            return ()
+        if file.sha256 not in self._read:
+            query = sa.select(blobs.c.packed).where(blobs.c.sha256 == file.sha256)
+            packed = self._connection.execute(query).scalar()
+            self._read[file.sha256] = cases_in(zlib.decompress(packed)) if packed is not None else ()
+        return self._read[file.sha256]
+
+
+def _has_tool(tree: sa.Column[Any]) -> sa.ColumnElement[bool]:
+    return tree.contains(f'"{TOOL_FILE}"', autoescape=True)
 
 
 def erase(connection: sa.Connection, found: Traces, also: Collection[str] = ()) -> None:

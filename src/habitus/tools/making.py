@@ -112,6 +112,7 @@ class ToolMaker:
             permissions=granted,
             dependencies=tuple(dependencies),
             given=given,
+            conversation=conversation,
         )
         had_cases = () if old is None or drop_cases else old.cases
         kept = (

@@ -29,6 +29,7 @@ class ToolDraft:
     permissions: Permissions = field(default_factory=Permissions)
     dependencies: tuple[str, ...] = ()
     given: Path | None = None  # the files that a call may read (`skill_files.py`)
+    conversation: str = ""  # in which the payload came up
 
 
 class CouldNotTest(ToolFailed):

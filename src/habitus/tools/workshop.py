@@ -75,20 +75,21 @@ class Workshop:
                 raise CouldNotTest(f"It could not be tested: {result.outcome.reason}")
             if not result.outcome.is_ok:
                 raise ToolFailed(f"It fails a case that worked before, {short(case.payload)}: {result.outcome.reason}")
-        case = await self._case(tool, payload, run, env, services)
+        call = task_of_call(payload, shape_of(run.stdout), conversation=draft.conversation)
+        case = await self._case(tool, call, run, env, services)
         steady = [old.expecting(lasting(old.expected_result)) if old.expected_result else old for old in kept]
         others = [old for old in steady if old.payload != payload]
         case = next((old for old in steady if old.payload == payload and old.expected_result), case)
         return replace(tool, cases=(*others, case)[-MOST_CASES:], tried=tuple(tried))
 
     async def _case(
-        self, tool: ToolProgram, payload: Json, run: ToolRun, env: Mapping[str, str], services: Services
+        self, tool: ToolProgram, case: Task, run: ToolRun, env: Mapping[str, str], services: Services
     ) -> Task:
         """Its values, where a second run gives the same; what reaches outside is not run twice to find out."""
-        case, may = task_of_call(payload, shape_of(run.stdout)), tool.permissions
+        may = tool.permissions
         if may.network or may.read or may.write or reads_the_clock(tool.code):
             return case
-        again = await self._run(tool, payload, env, services)
+        again = await self._run(tool, case.payload, env, services)
         if not again.outcome.is_ok:
             return case
         return case.expecting(expect([run.stdout, again.stdout], redacted=self._redacted))

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
@@ -39,7 +39,7 @@ from habitus.search.tables import learned
 from habitus.settings import Settings
 from habitus.skills import erasing, trees
 from habitus.skills.choosing.finding import Finder
-from habitus.skills.formats.tool_json import recorded_in, without_recorded
+from habitus.skills.formats.tool_json import Recorder, cases_in, without_cases
 from habitus.skills.listing import Listed
 from habitus.skills.listing_cache import forget_listings
 from habitus.skills.model import Actor, Author
@@ -81,7 +81,7 @@ def forget(home: Home, user: str, *, dry_run: bool = False) -> Forgotten:
     erased, in_use = _count_rows(home, person), _in_use(home.shared, home.local, person)
     if dry_run:
         return Forgotten(user=user, erased=erased, in_use=in_use, is_dry_run=True)
-    words = _words(home.shared, person)
+    words = [*_words(home.shared, person), *_words_of_cases(home, person)]
     stone = Tombstone.of(user)
     tombstones.write(home.settings.home / tombstones.FILE, [stone])
     _erase(home, person)
@@ -145,7 +145,7 @@ def _count_rows(home: Home, person: Person) -> Mapping[str, int]:
             count["archived skills"] += len(traces.archived)
             count["proposals"] += len(traces.proposals)
             count["signatures"] += traces.signatures
-    count["recorded cases of tools"] = sum(gone for _, gone in _tools_with_cases(home, person))
+    count["recorded cases of tools"] = sum(len(tool.cases) for tool in _tools_with_cases(home, person))
     count["tasks"] = sum(gone for _, gone, _ in _skills_with_tasks(home, person))
     count["lessons"] = sum(
         one.is_of(person.name) and one.state is not LessonState.ERASED for one in _engrams(home.shared)
@@ -196,24 +196,38 @@ def _erase(home: Home, person: Person) -> None:
         open_people(home).remove(person.name)
 
 
-def _tools_with_cases(home: Home, person: Person) -> list[tuple[Listed, int]]:
-    """Tools in use that keep what was recorded in conversations of theirs, and how many cases of each do."""
-    counted = [(item, _theirs(home.skills.tree(_address(item)), person)) for item in home.skills.snapshot().with_code]
-    return [(item, count) for item, count in counted if count and home.skills.layer(item.layer).can_write]
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _KeptCases:
+    """A tool in use that keeps calls of theirs, and what its skill is without them."""
+
+    item: Listed
+    cases: tuple[Mapping[str, Any], ...]
+    without: Tree
 
 
-def _theirs(tree: Tree, person: Person) -> int:
-    file = tree.get(trees.TOOL_FILE)
-    return recorded_in((file.content or b"") if file else b"", person.conversations)
+def _tools_with_cases(home: Home, person: Person) -> list[_KeptCases]:
+    tools = [item for item in home.skills.snapshot().with_code if home.skills.layer(item.layer).can_write]
+    brought: dict[str, frozenset[str]] = {}
+    for engine in _engines(home.shared, home.local) if tools else ():
+        with sql.reading(engine) as connection:
+            for name, payloads in erasing.brought_cases(connection, person.names, person.conversations).items():
+                brought[name] = brought.get(name, frozenset()) | payloads
+    found = []
+    for item in tools:
+        tree = home.skills.tree(_address(item))
+        manifest = tree[trees.TOOL_FILE].content or b"" if trees.TOOL_FILE in tree else b""
+        recorder = Recorder(conversations=person.conversations, payloads=brought.get(item.name, ()))
+        if theirs := tuple(case for case in cases_in(manifest) if recorder.made(case)):
+            without = {**tree, trees.TOOL_FILE: file_of(without_cases(manifest, recorder))}
+            found.append(_KeptCases(item=item, cases=theirs, without=without))
+    return found
 
 
 def _drop_cases(home: Home, person: Person) -> None:
     """The tool stays without them; the version that had them is then a past one, which goes like all of theirs."""
     author = Author(actor=Actor.JOB, name="forget", reason="somebody was forgotten")
-    for item, _ in _tools_with_cases(home, person):
-        tree = home.skills.tree(_address(item))
-        manifest = without_recorded(tree[trees.TOOL_FILE].content or b"", person.conversations)
-        home.skills.write_tree(item.layer, item.name, {**tree, trees.TOOL_FILE: file_of(manifest)}, author)
+    for tool in _tools_with_cases(home, person):
+        home.skills.write_tree(tool.item.layer, tool.item.name, tool.without, author)
 
 
 def _skills_with_tasks(home: Home, person: Person) -> list[tuple[Listed, int, list[Task]]]:
@@ -306,7 +320,23 @@ def _words(shared: sa.Engine, person: Person) -> list[str]:
     return list(found)[:: max(1, len(found) // _MOST_WORDS)]
 
 
+def _words_of_cases(home: Home, person: Person) -> list[str]:
+    """Texts of calls that tools keep of theirs, but for those that the skills themselves say."""
+    found: dict[str, None] = {}
+    for tool in _tools_with_cases(home, person):
+        stays = [file.content or b"" for file in tool.without.values()]
+        words = [_telling(text) for case in tool.cases for text in _texts(case.get("payload"))]
+        found |= dict.fromkeys(word for word in words if word and not any(word.encode() in one for one in stays))
+    return list(found)[:_MOST_WORDS]
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, dict | list):
+        return [text for one in (value.values() if isinstance(value, dict) else value) for text in _texts(one)]
+    return [value] if isinstance(value, str) else []
+
+
 def _telling(text: str) -> str:
     """The longest piece of a text that is the same in JSON and as bytes."""
-    longest = max(re.split(r'["\\\n\r\t]', text), key=len)[:_MOST_LETTERS].strip()
+    longest = max(re.split(r'["\\\n\r\t\ud800-\udfff]', text), key=len)[:_MOST_LETTERS].strip()
     return longest if len(longest) >= _LEAST_LETTERS else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -63,16 +64,32 @@ def parse(content: bytes, file: str = "tool.json") -> ToolContract:
     )
 
 
-def recorded_in(content: bytes, conversations: Collection[str]) -> int:
-    """How many of its cases were recorded in these conversations."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recorder:
+    """Somebody whose calls tools keep: by their conversations, and by payloads they brought outside of any."""
+
+    conversations: Collection[str]
+    payloads: Collection[str] = ()  # as `payload_text` writes them
+
+    def made(self, case: Mapping[str, Any]) -> bool:
+        conversation = case.get("conversation")
+        return conversation in self.conversations if conversation else payload_text(case) in self.payloads
+
+
+def payload_text(case: Mapping[str, Any]) -> str:
+    """What a case is known by."""
+    return json.dumps(case.get("payload"), sort_keys=True, ensure_ascii=False)
+
+
+def cases_in(content: bytes) -> tuple[Mapping[str, Any], ...]:
+    """The kept cases; none in what is not a tool.json at all."""
     try:
-        return sum(case.get("conversation") in conversations for case in parse(content).cases)
+        return parse(content).cases
     except CantTake:
-        return 0
+        return ()
 
 
-def without_recorded(content: bytes, conversations: Collection[str]) -> bytes:
-    """The same without those."""
+def without_cases(content: bytes, recorder: Recorder) -> bytes:
+    """The same without the cases that somebody made."""
     tool = parse(content)
-    kept = tuple(case for case in tool.cases if case.get("conversation") not in conversations)
-    return render(replace(tool, cases=kept))
+    return render(replace(tool, cases=tuple(case for case in tool.cases if not recorder.made(case))))
