@@ -199,6 +199,8 @@ PARTS = [
 @pytest.mark.req("SB-14")
 @given(st.lists(st.sampled_from(PARTS) | st.text(max_size=4), max_size=14).map("".join))
 @example('token="[redacted:openai]abc12345":password=x1y2z3w4')
+@example("AKIA2B3C4D5E6F7G8H9Isk-ant-api03-aB3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0xYzC")
+@example("dapi" + "0123456789abcdef" * 2 + "hooks.slack.com/services/T0/B0/" + "x1" * 12)
 def test_redacting_twice_changes_nothing_more(text: str) -> None:
     redactor = Redactor(["known-value-1"])
     once = redactor.redact(text).text

@@ -78,10 +78,12 @@ class Redactor:
             if secret in text:
                 counts["known"] += text.count(secret)
                 text = text.replace(secret, marker("known"))
-        text = without_shapes(text, counts)
+        text = bare = without_shapes(text, counts)
         if depth < _DEEPEST:
             for unwrapped in (without_percents, without_escapes, without_hex, without_base64):
                 text = unwrapped(text, counts, lambda inner: self._redact_text(inner, depth + 1))
+        if text is not bare:
+            text = without_shapes(text, counts)  # of a key that another was glued to, the end is seen now
         return named.without_named(text, counts), +counts
 
     def redact_value(self, value: object) -> object:

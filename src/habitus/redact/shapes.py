@@ -70,6 +70,7 @@ class _Shape:
     literals: tuple[str, ...]  # one of them must be in the text: a fast way to say no
     pattern: str  # a group, if it has one, is what stays
     is_one_word: bool = False  # all that it matches, and looks back at, is in one of the long words
+    is_anywhere: bool = False  # and it may be the middle of a word
 
     def taken_out(self, text: str, counts: Counter[str], words: str) -> str:
         pattern = _compiled(self.pattern)
@@ -94,7 +95,16 @@ def _table_letters(more: str) -> bytes:
 _IN_WORDS = _table_letters("_-.+/=%:\\~")
 _LONG = b"x" * 15  # the shortest key: `xapp-` and ten more
 
-_compiled = functools.cache(re.compile)  # most texts need none of them, and no process all
+
+@functools.cache  # most texts need none of them, and no process all
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern.replace(_ENDS, rf"(?:{_ENDS}|(?={_first_letters()}))"))
+
+
+@functools.cache
+def _first_letters() -> str:
+    """How the keys begin that are found in the middle of a word too: another key may end there."""
+    return "|".join(re.escape(shape.literals[0]) for shape in _SHAPES if shape.is_anywhere)
 
 
 _ESCAPES = (r"\\[abfnrtv0]", r"%[0-9A-Fa-f]{2}", r"\\x[0-9A-Fa-f]{2}", r"\\u[0-9A-Fa-f]{4}", r"\\[0-7]{3}")
@@ -108,7 +118,7 @@ def _key(kind: str, prefix: str, rest: str) -> _Shape:
     """
     literal, prefix = prefix, re.escape(prefix)
     if literal.startswith("gh") or (len(literal) > 4 and not literal.isalnum()):
-        return _Shape(kind, (literal,), prefix + rest, is_one_word=True)
+        return _Shape(kind, (literal,), prefix + rest, is_one_word=True, is_anywhere=True)
     escaped = "".join(f"|(?<={escape}{prefix})" for escape in _ESCAPES)
     whole = rf"{prefix}(?:(?<![A-Za-z0-9_-]{prefix}){escaped}){rest}"
     return _Shape(kind, (literal,), whole, is_one_word=True)
@@ -152,7 +162,7 @@ _SHAPES = (
     _key("google", "GOCSPX-", rf"{_WORD}{{20,}}+"),
     _key("anthropic", "sk-ant-", rf"{_WORD}{{16,}}+"),
     _key("openai", "sk-", rf"(?!ant-){_MIXED}{_WORD}{{20,}}+"),
-    *(_after("stripe", (f"{use}_",), rf"{use}_(?<=[rs]{use}_)[A-Za-z0-9]{{16,}}+") for use in ("k_live", "k_test")),
+    *(_key("stripe", f"{use}k_{of}_", r"[A-Za-z0-9]{16,}+") for use in "rs" for of in ("live", "test")),
     _key("stripe", "whsec_", r"(?:[A-Za-z0-9+/=]|%2[BbFf]|%3[Dd]){24,}+"),
     _key("huggingface", "hf_", r"[A-Za-z0-9]{30,}+"),
     _key("npm", "npm_", r"[A-Za-z0-9]{36,}+"),
