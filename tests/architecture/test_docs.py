@@ -86,6 +86,25 @@ def _anchors(page: Path) -> set[str]:
     return {heading.replace(" ", "-") for heading in plain}
 
 
+def test_the_architecture_names_modules_that_are_there() -> None:
+    text, package = (ROOT / "ARCHITECTURE.md").read_text(), ROOT / "src" / "habitus"
+    there = {str(file.relative_to(ROOT)) for file in package.rglob("*.py")}
+    there |= {
+        str(file.relative_to(ROOT)) for folder in ("benchmarks", "scripts") for file in (ROOT / folder).glob("*.py")
+    }
+    files = re.findall(r"(?<![\w/.])[\w./-]+\.py\b", text)
+    assert not [file for file in files if not any(f"/{known}".endswith(f"/{file}") for known in there)]
+    rows = re.search(r"^row 0 +(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    linter = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    assert rows is not None
+    assert re.findall(r"\w+", rows[1]) == re.findall(r"\w+", linter["contracts"][0]["layers"][-1])
+    for folder, said in re.findall(r"^\| `(\w+)` \| (.*) \|$", text, re.MULTILINE):
+        own = {file.stem for file in (package / "app" / folder).glob("*.py")}
+        named = re.findall(r"`(\w+)`", said)
+        assert named
+        assert not [name for name in named if name not in own], folder
+
+
 def test_the_front_page_is_read_in_a_minute_and_the_index_has_every_page() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
     assert docs_site.unlisted() == []
