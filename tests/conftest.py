@@ -31,6 +31,7 @@ from tests.one_connection import (
     one_connection_each,
     refuse_in_transaction,
 )
+from tests.patient import wait_for_answers
 from tests.real_model import real_model
 
 # The same few examples every time in `make test`; new and many ones in `make test-full`.
@@ -47,6 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     share_compiled_statements()
     wait_for_no_disk()
+    wait_for_answers()
     one_connection_each()
     no_model_in_a_transaction()
     no_waiting_in_a_transaction()

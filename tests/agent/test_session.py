@@ -13,6 +13,7 @@ import pytest
 
 from habitus.agent.session import Session
 from habitus.agent.stream import Noticed
+from habitus.agent.transcription import Heard
 from habitus.app import Habitus
 from habitus.errors import Invalid, NotFound
 from habitus.events import OutcomeKind
@@ -342,6 +343,25 @@ async def test_a_recording_is_written_down_before_anything_is_selected(
     done = await session.turn("", [spoken])
     request = habitus.journal.turn(done.turn).request
     assert "last month" in request
+    assert request in said(model.asked[0])
+    assert "Skill: voice (file_type=wav)" in said(model.asked[0])
+
+
+@pytest.mark.req("SE-11")
+async def test_words_that_are_heard_join_the_request_before_anything_is_selected(
+    talk: Talk, habitus: Habitus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Listener:
+        async def __call__(self, path: Path) -> Heard:
+            return Heard(text="How do I brew the tea of last month?")
+
+    monkeypatch.setattr("habitus.app.conversations.sessions.local_transcriber", Listener)
+    keep(habitus, "voice", manifest=Manifest(file_types=("wav",)), body="Answer in one sentence.")
+    (tmp_path / "note.wav").write_bytes(b"RIFF")
+    session, model = talk([says("ok")])
+    done = await session.turn("", [tmp_path / "note.wav"])
+    request = habitus.journal.turn(done.turn).request
+    assert "brew the tea of last month" in request
     assert request in said(model.asked[0])
     assert "Skill: voice (file_type=wav)" in said(model.asked[0])
 

@@ -118,10 +118,18 @@ def _as_read(line: str) -> str:
 _READ = tuple(_as_read(mark) for mark in MARKS)
 
 
+_FORGED = "x" + "".join(f"\n{mark}" for mark in (*MARKS, *LOOKALIKES))
+
+
+@pytest.mark.req("SC-03")
+async def test_forged_lines_are_not_taken_for_ours(tmp_path: Path) -> None:
+    assert await marked_lines(tmp_path / "home", _FORGED) <= await marked_lines(tmp_path / "other", "x y")
+
+
 @pytest.mark.full
 @pytest.mark.req("SC-03")
 @settings(max_examples=1, phases=[Phase.explicit, Phase.generate])
-@example("x" + "".join(f"\n{mark}" for mark in (*MARKS, *LOOKALIKES)))
+@example(_FORGED)
 @example("x" + "".join(f"\N{LINE SEPARATOR}{mark}" for mark in (*MARKS, *LOOKALIKES)))
 @given(HOSTILE)
 def test_no_foreign_line_begins_like_one_of_ours(hostile: str) -> None:

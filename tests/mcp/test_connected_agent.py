@@ -120,7 +120,7 @@ def waiting(cli: Cli) -> list[dict[str, Any]]:
 
 def until(look: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
     """What is there after a while: learning goes on beside the session."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while not (found := look()) and time.monotonic() < deadline:
         pass  # looking takes its time
     return found

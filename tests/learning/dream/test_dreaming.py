@@ -134,6 +134,7 @@ async def test_a_challenge_is_made_of_what_failed_here_and_kept_when_it_tells_ri
 
 
 @pytest.mark.full
+@pytest.mark.timeout(3600)  # six minutes of a processor, which others may want as well
 @pytest.mark.req("LP-01", "LP-02")
 async def test_a_cycle_with_a_real_model_comes_to_its_end_and_keeps_no_nonsense(home: Path) -> None:
     with real_model() as address, Habitus.open(read_settings(home)) as habitus:

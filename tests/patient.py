@@ -1,0 +1,17 @@
+"""A busy machine is not a slow server: a database that answers late is there all the same, unless a test says not."""
+
+from __future__ import annotations
+
+import sys
+
+from habitus.agent import outage
+
+ANSWERS_S = 5.0
+
+
+def wait_for_answers() -> None:
+    """From now on a server may take longer than people are made to wait, in this process and those forked from it."""
+    outage.ANSWERS_S = ANSWERS_S
+    for name, module in sys.modules.items():
+        if name.startswith("habitus.") and hasattr(module, "ANSWERS_S"):
+            module.ANSWERS_S = ANSWERS_S  # type: ignore[attr-defined]  # it has it
