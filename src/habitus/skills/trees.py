@@ -47,6 +47,11 @@ _PLUGINS = (".opencode/plugin/", ".opencode/plugins/")  # folders of which every
 _WORKSPACE = ".code-workspace"  # names tasks and settings as those in `.vscode` do
 
 
+def is_control(name: str) -> bool:
+    """Whether this is what version control calls a file or folder of its own."""
+    return name.casefold() in _CONTROL
+
+
 def runs_unasked(path: str) -> bool:
     """Whether another tool would run or obey this file by itself; upper case and folders above make no difference."""
     folded = path.casefold()

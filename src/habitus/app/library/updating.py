@@ -288,11 +288,11 @@ def _choose_entries(entries: Iterable[Entry], only: Sequence[str]) -> Iterator[E
 
 def _without_unasked(entry: Entry) -> Entry:
     """The entry without files that other tools would run by themselves, and a word about each."""
-    unasked = [path for path in entry.tree if trees.runs_unasked(path)] if isinstance(entry, Incoming) else []
+    unasked = entry.run_unasked if isinstance(entry, Incoming) else ()
     if not isinstance(entry, Incoming) or not unasked:
         return entry
     what = "It was left out: other tools run it by themselves."
-    notes = [Diagnostic(file=path, what=what, mend="", severity=Severity.WARNING) for path in sorted(unasked)]
+    notes = [Diagnostic(file=path, what=what, mend="", severity=Severity.WARNING) for path in unasked]
     tree = {path: file for path, file in entry.tree.items() if path not in unasked}
     return replace(entry, tree=tree, diagnostics=(*entry.diagnostics, *notes))
 

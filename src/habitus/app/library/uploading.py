@@ -32,7 +32,7 @@ from habitus.redact import Redactor
 from habitus.sandbox.files import harmless
 from habitus.screening.findings import Finding, Policy, by_kind, is_clean
 from habitus.screening.scanner import scan
-from habitus.skills import names, trees
+from habitus.skills import names
 from habitus.skills.formats import archives, detect
 from habitus.skills.formats.base import CantTake, Incoming, NotTaken
 from habitus.skills.layers import USER
@@ -75,8 +75,7 @@ def take(home: Home, sent: Upload, *, overwrite: bool, id: str = "") -> TakenIn 
     to a worker, as the job with this id."""
     with _of_skills(sent) as path:
         for number, entry in enumerate(detect.read(path), 1):
-            unasked = [one for one in getattr(entry, "tree", ()) if trees.runs_unasked(one)]
-            if unasked:
+            if isinstance(entry, Incoming) and (unasked := entry.run_unasked):
                 mend = "Other tools run it by themselves. Take it out, and send the rest."
                 raise Refused(f"'{unasked[0]}' can't be a file of a skill.", mend=mend)
             if number > MOST:
@@ -135,6 +134,7 @@ class Scanned:
     origin: str
     findings: tuple[Finding, ...]
     is_held: bool
+    run_unasked: tuple[str, ...] = ()  # files for which an upload is refused, and that an import leaves out
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -171,45 +171,63 @@ def look_at(screening: Policy, path: str, *, most: int | None = None) -> ScanRep
     """Scan the skills at a path as an import would, the first of them where they are many; where there are none, all
     the files."""
     found, not_read, is_cut = _skills_at(path, most)
-    scanned = (_scan_tree(screening, name, origin, tree) for name, origin, tree in found)
-    return ScanReport(scanned=tuple(scanned), not_read=not_read, is_cut=is_cut)
+    return ScanReport(scanned=tuple(_scan_files(screening, one) for one in found), not_read=not_read, is_cut=is_cut)
 
 
 async def look_again(home: Home, path: str, model: Model) -> list[LookedAgain]:
     """Ask a model about the same skills, within the tokens of the day."""
     paid = Budget(day=home.spending).model(model)
     return [
-        LookedAgain(name=name, doubts=await second_look(paid, tree, redactor=home.redactor))
-        for name, _, tree in _skills_at(path)[0]
+        LookedAgain(name=one.name, doubts=await second_look(paid, one.tree, redactor=home.redactor))
+        for one in _skills_at(path)[0]
     ]
 
 
-def _skills_at(path: str, most: int | None = None) -> tuple[list[tuple[str, str, Tree]], tuple[NotTaken, ...], bool]:
-    """Name, origin and files of each skill, or of all the files where there is none; what can't be read; and whether
-    there are more."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Files:
+    """The files of a skill, or of none."""
+
+    name: str
+    origin: str
+    tree: Tree
+    run_unasked: tuple[str, ...] = ()
+
+
+def _skills_at(path: str, most: int | None = None) -> tuple[list[_Files], tuple[NotTaken, ...], bool]:
+    """The files of each skill, or all of them where there is none; what can't be read; and whether there are more."""
     source = given_path(path)
     detect.check_readable(source)
     found = detect.read(source, keep_both=True)
     entries = list(islice(found, most))
     is_cut = next(found, None) is not None
-    skills = [(entry.name, entry.origin, entry.tree) for entry in entries if isinstance(entry, Incoming)]
+    skills = [
+        _Files(name=entry.name, origin=entry.origin, tree=entry.tree, run_unasked=entry.run_unasked)
+        for entry in entries
+        if isinstance(entry, Incoming)
+    ]
     if not skills:
         return list(_plain_files(source)), (), False
     return skills, tuple(entry for entry in entries if isinstance(entry, NotTaken)), is_cut
 
 
-def _scan_tree(screening: Policy, name: str, origin: str, tree: Tree) -> Scanned:
-    findings = by_kind(scan(tree, screening))
-    return Scanned(name=name, origin=origin, findings=findings, is_held=not is_clean(findings))
+def _scan_files(screening: Policy, of: _Files) -> Scanned:
+    findings = by_kind(scan(of.tree, screening))
+    return Scanned(
+        name=of.name,
+        origin=of.origin,
+        findings=findings,
+        is_held=not is_clean(findings),
+        run_unasked=of.run_unasked,
+    )
 
 
-def _plain_files(path: Path) -> Iterator[tuple[str, str, Tree]]:
+def _plain_files(path: Path) -> Iterator[_Files]:
     if not archives.is_archive(path):
-        yield path.name, str(path), _tree(path)
+        yield _Files(name=path.name, origin=str(path), tree=_tree(path))
         return
     try:
         with archives.unpack(path) as top:
-            yield path.name, str(path), _tree(top)
+            yield _Files(name=path.name, origin=str(path), tree=_tree(top))
     except CantTake as problem:
         raise Invalid(f"{path.name} can't be read: {problem}", mend="") from None
 

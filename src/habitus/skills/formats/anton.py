@@ -57,6 +57,7 @@ class Anton(Format):
             counters=_counters(stats, notes),
             created_on=moment(meta.get("created_at"), "created_at", notes),
             diagnostics=tuple(notes.found),
+            control=tuple(notes.control),
         )
 
     def write(

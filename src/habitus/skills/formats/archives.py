@@ -7,6 +7,7 @@ the table of contents itself can be the bomb.
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import re
 import stat
@@ -19,12 +20,13 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import IO, BinaryIO
 
 from habitus.files import disk_errors
+from habitus.skills import trees
 from habitus.skills.formats import disk
 from habitus.skills.formats.base import CantTake
 
@@ -118,11 +120,13 @@ class Member:
 
 
 def check_members(members: Iterable[Member], limits: ArchiveLimits) -> list[tuple[str, Member]]:
-    """(path, member) of every file, after every rule has been kept; they are counted first."""
+    """(path, member) of every file, after every rule has been kept; they are counted first. Of a folder of version
+    control one file comes along, empty, so that whoever reads the rest can name it."""
     members = list(members)
     _refuse_too_many([one for one in members if not one.is_directory and not _is_junk(one.name)], limits)
     seen: dict[str, str] = {}
     files: list[tuple[str, Member]] = []
+    control: set[str] = set()
     total = 0
     for member in members:
         path = _checked_path(member.name)
@@ -140,8 +144,13 @@ def check_members(members: Iterable[Member], limits: ArchiveLimits) -> list[tupl
         total += member.size
         if total > limits.total:
             raise limits.too_much()
-        if not member.is_directory and not _is_junk(path):
+        if member.is_directory:
+            continue
+        if not _is_junk(path):
             files.append((path, member))
+        elif (folder := _control_folder(path)) and folder not in control:
+            control.add(folder)
+            files.append((path, replace(member, size=0, is_executable=False, open=io.BytesIO)))
     directories = {str(parent).casefold() for path, _ in files for parent in Path(path).parents}
     for path, _ in files:
         if path.casefold() in directories:
@@ -195,6 +204,14 @@ def _checked_path(name: str) -> str:
 
 def _is_junk(path: str) -> bool:
     return path.startswith("__MACOSX/") or any(disk.is_skipped(part) for part in path.split("/"))
+
+
+def _control_folder(path: str) -> str:
+    """The folder of version control that a file is in, unless that is in one which nobody reads anyhow."""
+    parts = path.split("/")
+    first = next((at for at, part in enumerate(parts) if disk.is_skipped(part)), None)
+    is_read = first is not None and trees.is_control(parts[first]) and not path.startswith("__MACOSX/")
+    return "/".join(parts[: first + 1]) if first is not None and is_read else ""
 
 
 def write(files: Iterable[tuple[str, Member]], top: Path, limits: ArchiveLimits) -> None:

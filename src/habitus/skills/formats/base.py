@@ -32,6 +32,12 @@ class Incoming:
     modified_on: datetime | None = None
     changelog: tuple[str, ...] = ()  # the lines of the collection's CHANGELOG that name it
     diagnostics: tuple[Diagnostic, ...] = ()
+    control: tuple[str, ...] = ()  # a file of each folder of version control in it; they are not in the tree
+
+    @property
+    def run_unasked(self) -> tuple[str, ...]:
+        """The files in its folder that other tools would run by themselves."""
+        return tuple(sorted({*self.control, *(path for path in self.tree if trees.runs_unasked(path))}))
 
     @property
     def skill(self) -> Skill:

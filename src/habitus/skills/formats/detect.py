@@ -86,12 +86,21 @@ def _read_path(path: Path, formats: Sequence[Format], origin: str) -> Iterator[E
                 if isinstance(unit, NotTaken):
                     yield unit
                 else:
-                    yield from unit.format.read_safely(unit.path, unit.origin)
+                    entries = unit.format.read_safely(unit.path, unit.origin)
+                    yield from map(_without_own_control, entries) if unit.path == path else entries
     except (CantTake, OSError) as problem:
         yield NotTaken(origin=origin, name=archives.stem(path), reason=describe_problem(problem))
     else:
         if is_empty:
             yield NotTaken(origin=origin, name=archives.stem(path), reason=_nothing(path))
+
+
+def _without_own_control(entry: Entry) -> Entry:
+    """A skill that is the root of a working copy has its version control beside it, as every working copy does."""
+    if not isinstance(entry, Incoming) or not entry.control:
+        return entry
+    inner = (path for path in entry.control if not trees.is_control(path.partition("/")[0]))
+    return dataclasses.replace(entry, control=tuple(inner))
 
 
 @contextmanager
@@ -101,7 +110,7 @@ def _open_archive(path: Path) -> Iterator[Path]:
         yield path
         return
     with archives.unpack(path, name=fitting.legal_name(archives.stem(path))) as top:
-        inside = list(top.iterdir())
+        inside = [one for one in top.iterdir() if not is_skipped(one.name)]
         yield inside[0] if len(inside) == 1 and inside[0].is_dir() else top
 
 

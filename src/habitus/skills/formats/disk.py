@@ -11,22 +11,25 @@ from pathlib import Path
 
 from habitus.errors import Refused
 from habitus.files import ASIDE, File, Tree, aside_of, checked_path, disk_errors, file_of
+from habitus.skills import trees
 from habitus.skills.formats.base import CantTake, NotTaken, Outgoing, Written
 from habitus.skills.formats.foreign_values import Notes
+from habitus.text import encodable
 
 MAX_FILES = 5_000
 MAX_BYTES = 64 * 1024 * 1024
 _AT_ONCE = 64 * 1024
 
-NEVER_READ = {".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", ".DS_Store"}
+NEVER_READ = {"node_modules", "__pycache__", ".venv", ".DS_Store"}
 
 
 def is_skipped(name: str) -> bool:
-    return name in NEVER_READ or name.startswith(ASIDE) or name.endswith(".pyc")
+    return name in NEVER_READ or trees.is_control(name) or name.startswith(ASIDE) or name.endswith(".pyc")
 
 
 def read_folder(top: Path, notes: Notes) -> dict[str, File]:
-    """Every regular file below a folder. Links and devices are left out with a note."""
+    """Every regular file below a folder. Links and devices are left out with a note, and what is version
+    control's is named."""
     files: dict[str, File] = {}
     total = 0
     for path, full, info in _walk(top, notes):
@@ -64,6 +67,8 @@ def _walk(top: Path, notes: Notes) -> Iterator[tuple[str, str, os.stat_result]]:
         with os.scandir(directory) as entries:
             found = sorted(entries, key=lambda item: item.name)
         for entry in found:
+            if trees.is_control(entry.name):
+                notes.control.append(encodable(f"{base}{_first_file(directory, entry.name)}"))
             if is_skipped(entry.name):
                 continue
             path = f"{base}{entry.name}"
@@ -77,6 +82,15 @@ def _walk(top: Path, notes: Notes) -> Iterator[tuple[str, str, os.stat_result]]:
             else:
                 kind = "a link" if stat.S_ISLNK(info.st_mode) else "no regular file"
                 notes.say(f"{path} is {kind}; it was left out.", "Put the file itself in its place.")
+
+
+def _first_file(directory: str, name: str) -> str:
+    """A file of a folder, to name the folder by; where it has none, or is a file itself, its name."""
+    for folder, folders, files in os.walk(f"{directory}/{name}"):
+        folders.sort()
+        if files:
+            return os.path.relpath(f"{folder}/{min(files)}", directory)
+    return name
 
 
 def _is_plain(path: str) -> bool:

@@ -16,11 +16,12 @@ MAX_JSON = 64 * 1024 * 1024
 
 
 class Notes:
-    """The diagnostics of one file, in the making."""
+    """The diagnostics of one file or folder, in the making."""
 
     def __init__(self, file: str) -> None:
         self.file = file
         self.found: list[Diagnostic] = []
+        self.control: list[str] = []  # a file of each folder of version control, none of which is read
 
     def say(self, what: str, mend: str = "", severity: Severity = Severity.WARNING) -> None:
         self.found.append(Diagnostic(file=self.file, what=what, mend=mend, severity=severity))

@@ -112,6 +112,7 @@ def _take_skill(
         changelog=_changes(path.parent / CHANGELOG, called),
         # Notes are about the standard, which the file as it is written here follows.
         diagnostics=(*(d for d in parsed.diagnostics if d.severity is not Severity.NOTE), *notes.found),
+        control=tuple(notes.control),
     )
 
 

@@ -57,6 +57,7 @@ def _from_folder(path: Path, origin: str) -> Incoming:
         origin=origin,
         format="skill",
         diagnostics=(*parsed.diagnostics, *notes.found),
+        control=tuple(notes.control),
     )
 
 
@@ -119,7 +120,14 @@ def _bare(name: str, origin: str, body: str, notes: Notes, others: Tree) -> Inco
     notes.say(skill_md.SAID, "Improve it.")
     skill = fitting.fit(raw, format="skill", called="", frame=fitting.PLAIN_TEXT, notes=notes, kept={})
     tree = fitting.folder(skill, others)
-    return Incoming(name=name, tree=tree, origin=origin, format="skill", diagnostics=tuple(notes.found))
+    return Incoming(
+        name=name,
+        tree=tree,
+        origin=origin,
+        format="skill",
+        diagnostics=tuple(notes.found),
+        control=tuple(notes.control),
+    )
 
 
 def _name_of_file(path: Path, title: str) -> str:
