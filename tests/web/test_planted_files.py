@@ -13,6 +13,7 @@ from fastapi.testclient import TestClient
 
 from habitus.app import Habitus
 from habitus.app.library.updating import Manner, take_in
+from habitus.app.operation.people import Role, open_people
 from habitus.skills.layers import USER
 
 API = "/api/v1"
@@ -63,11 +64,18 @@ def test_no_repository_can_be_planted_whose_settings_git_obeys(
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_file_that_a_person_put_there_by_hand_can_still_be_changed(api: TestClient, habitus: Habitus) -> None:
+@pytest.mark.req("SC-07")
+def test_a_file_that_the_owner_put_there_by_hand_can_be_changed_by_them_alone(
+    api: TestClient, stranger: TestClient, habitus: Habitus
+) -> None:
     folder = habitus.skills.directory("brew-tea")
     assert folder is not None
     (folder / ".envrc").write_text("export TEA=1\n")
     tag = {"If-Match": api.get(f"{API}/skills/brew-tea").headers["etag"]}
+    token = open_people(habitus).add("bob", Role.ADMIN).token
+    stranger.headers["Authorization"] = f"Bearer {token}"
+    assert stranger.put(f"{API}/skills/brew-tea/files/.envrc", content=b"x", headers=tag).status_code == 409
+    assert (folder / ".envrc").read_text() == "export TEA=1\n"
     assert api.put(f"{API}/skills/brew-tea/files/.envrc", content=b"", headers=tag).status_code == 200
 
 

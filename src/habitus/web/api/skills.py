@@ -22,6 +22,7 @@ from habitus.files import file_of, is_examination
 from habitus.jobs.model import Job
 from habitus.recipes.catalogue import SkillRecipe
 from habitus.sandbox.model import ToolRun
+from habitus.skills.trees import runs_unasked
 from habitus.tools.model import CodeTool, Regression, ToolStatus
 from habitus.web.api.requests_and_answers import (
     Body,
@@ -60,6 +61,9 @@ async def put_file(
 
 
 def _put_file(habitus: Opened, name: str, path: str, content: bytes, if_match: str | None, reason: str) -> Json:
+    if habitus.settings.is_guest and runs_unasked(path):
+        mend = "Tools run it unasked, so only the owner of this home changes it."
+        raise Refused(f"'{path}' is not for you to change.", mend=mend)
     author, version = habitus.person(reason), expected_version(if_match, habitus.skills.find(name).layer)
     made = habitus.skills.edit_file(name, path, content, author, expected_version=version)
     return {"name": name, "version": made.version}
