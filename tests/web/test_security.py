@@ -6,6 +6,7 @@ import re
 import stat
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -173,6 +174,23 @@ def test_nobody_looks_who_has_not_signed_in(stranger: TestClient, keys: Keys) ->
     assert stranger.get("/static/habitus.css").status_code == 200
     assert stranger.get(f"/enter?key={keys.new_link()}").status_code == 303
     assert stranger.get("/skills").status_code == 200
+
+
+@pytest.mark.req("CL-04")
+def test_a_page_that_is_not_there_tells_a_stranger_nothing_of_the_home(
+    stranger: TestClient, browser: TestClient
+) -> None:
+    wrong = {path: stranger.get(path) for path in ("/enterx", "/enter/x", "/static/nope", "/static/")}
+    assert {path: answer.status_code for path, answer in wrong.items()} == {
+        "/enterx": 401,
+        "/enter/x": 401,
+        "/static/nope": 404,
+        "/static/": 404,
+    }
+    for answer in wrong.values():
+        assert "Inbox" not in answer.text
+        assert version("habitus") not in answer.text
+    assert "Inbox" in browser.get("/static/nope").text
 
 
 @pytest.mark.req("CL-04")

@@ -87,7 +87,7 @@ def handle(app: FastAPI) -> None:
         told = site_map.without_terminal(mend)
         if is_swap(request):
             return notice(site_map.without_terminal(what), told, status)
-        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR or not request.state.is_signed_in:
             return page_of_problem(status, what, told)
         return await in_thread(lambda: _page(request, status, site_map.without_terminal(what), told))
 

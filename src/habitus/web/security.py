@@ -36,7 +36,7 @@ PRIVATE = (
     *("/api/v1/sessions", "/api/v1/turns", "/api/v1/review/effect/", "/api/v1/failing"),
     *("/api/v1/jobs", "/api/v1/secrets", "/api/v1/find", "/api/v1/overview", "/api/v1/users"),
 )
-FREE = ("/enter", "/static/")
+ENTRANCE, LOOKS = "/enter", "/static/"  # open to everybody: one address, and whatever is below the other
 DECIDING = ("/inbox/", "/review/", "/activity/", "/api/v1/review/", "/api/v1/turns/")
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -213,6 +213,7 @@ class Guard:
             return
         scope.setdefault("state", {}).update(
             csrf=csrf,
+            is_signed_in=asker is not None,
             person=None if asker is None else asker.person,
             is_admin=asker is not None and asker.role.may(Role.ADMIN),
             may_decide=asker is not None and asker.role.may(Role.REVIEWER),
@@ -251,7 +252,7 @@ class Guard:
         if asker is None:
             is_token = "authorization" in headers
             is_open = self._open_reading and method in SAFE and not path.startswith(PRIVATE)
-            is_free = (is_open and not is_token) or path.startswith(FREE)
+            is_free = (is_open and not is_token) or path == ENTRANCE or path.startswith(LOOKS)
             return None if is_free else _stranger(path, "This token is not known." if is_token else "Sign in first.")
         given = headers.get("x-csrf", "").encode("utf-8", "replace")
         if method not in SAFE and not hmac.compare_digest(given if csrf else b"", csrf.encode()):
