@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from habitus import sql
 from habitus.app.home import Home
-from habitus.app.use_cases.skills import SkillList, everything, matching, used
+from habitus.app.use_cases.skills import FEW, Counted, SkillList, everything, matching, used
 from habitus.evidence.findings import Verdict
 from habitus.evidence.model import ItemKind
 from habitus.memory.memory import Cortex
 from habitus.memory.model import Engram, Kind, TrustLevel
+from habitus.skills.entries import ShownSkill
 from habitus.skills.layers import address
 from habitus.skills.listing import Listed
 from habitus.skills.model import Counters
@@ -99,28 +100,49 @@ def _value(row: Row, order: Order) -> float | None:
     return None if row.effect is None else row.effect.value
 
 
-def rows_of(home: Home, items: Sequence[Listed]) -> list[Row]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Uses:
+    """How skills fared, their uses day by day, and whether anybody said how a conversation with them went."""
+
+    counted: Counted
+    days: Mapping[str, tuple[int, ...]]
+    is_judged: bool
+
+
+def uses_of(home: Home, shown: ShownSkill) -> Uses:
+    """Those of one skill, beside what was read of it already."""
+    item = shown.item
+    counted = {(item.layer, item.name): shown.counters}
+    return Uses(counted=counted, days=_days(home, [item]), is_judged=home.journal.is_judged())
+
+
+def rows_of(home: Home, items: Sequence[Listed], uses: Uses | None = None) -> list[Row]:
     """Skills with how they fared, their uses of the last thirty days, and what the version that is there now is known
     to change."""
-    counted = used(home.skills, [item for item in items if not home.is_shared(item.layer)])
-    with sql.reading(home.shared):
-        counted |= used(home.skills, [item for item in items if home.is_shared(item.layer)])
-        days, is_judged = _days(home), home.journal.is_judged()
-    known = _known_effects(home.evidence) if is_judged else {}  # not while reading: it may have to write sums
+    uses = uses or _read_uses(home, items)
+    known = _known_effects(home.evidence) if uses.is_judged else {}  # not while reading: it may have to write sums
     rows = []
     for item in items:
         version, name = None if item.summary is None else item.summary.version, address(item.name, item.layer)
         verdict, effect = known.get((name, version), (None, None))
-        counters = counted.get((item.layer, item.name), Counters())
-        rows.append(Row(item=item, counters=counters, days=days.get(name, ()), verdict=verdict, effect=effect))
+        counters = uses.counted.get((item.layer, item.name), Counters())
+        rows.append(Row(item=item, counters=counters, days=uses.days.get(name, ()), verdict=verdict, effect=effect))
     return rows
 
 
-def _days(home: Home) -> Mapping[str, tuple[int, ...]]:
+def _read_uses(home: Home, items: Sequence[Listed]) -> Uses:
+    counted = used(home.skills, [item for item in items if not home.is_shared(item.layer)])
+    with sql.reading(home.shared):
+        counted |= used(home.skills, [item for item in items if home.is_shared(item.layer)])
+        return Uses(counted=counted, days=_days(home, items), is_judged=home.journal.is_judged())
+
+
+def _days(home: Home, items: Sequence[Listed]) -> Mapping[str, tuple[int, ...]]:
     """The uses of each skill, day by day."""
     now = home.clock()
     counted: dict[str, list[int]] = {}
-    for name, at in home.journal.used_since(now - timedelta(days=DAYS)):
+    names = [address(item.name, item.layer) for item in items]
+    for name, at in home.journal.used_since(now - timedelta(days=DAYS), names if len(names) <= FEW else None):
         counted.setdefault(name, [0] * DAYS)[DAYS - 1 - min((now - at).days, DAYS - 1)] += 1
     return {name: tuple(days) for name, days in counted.items()}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 
@@ -21,13 +22,13 @@ from habitus.skills.entries import ShownSkill, SkillEntry, SkillPage, together, 
 from habitus.skills.layers import address
 from habitus.skills.library import Library
 from habitus.skills.lifecycle import Packages, is_judged, reliability
-from habitus.skills.listing import Listed
+from habitus.skills.listing import Listed, Snapshot
 from habitus.skills.model import Archived, Counters, Manifest, Source, Stage, State, Switch, Version
 from habitus.skills.review import Action, Review
 
 MOST = 2**31  # the highest version that is asked for
 _FOUND = 50  # by one search
-_FEW = 500  # that are asked for by name
+FEW = 500  # that are asked for by name
 
 
 def skill_name() -> str:
@@ -136,7 +137,7 @@ def used(skills: Library, items: Sequence[Listed]) -> Counted:
     return {
         (layer, name): together(stages)
         for layer, names in by_layer.items()
-        for name, stages in skills.layer(layer).store.all_counters(among=names if len(names) <= _FEW else None).items()
+        for name, stages in skills.layer(layer).store.all_counters(among=names if len(names) <= FEW else None).items()
     }
 
 
@@ -168,17 +169,44 @@ def _version_of(done: ShownSkill) -> tuple[int, str]:
 )
 def show(home: Home, wanted: OneSkill) -> ShownSkill:
     """One skill as a model reads it, or one of its versions as it is kept: its fields, its steps and its files."""
-    name, version, skills = wanted.name, wanted.version, _library_of(home, wanted.name)
+    found = locate(home, wanted.name)
+    with found.reading(home):
+        return read(home, found, wanted.version)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Located:
+    """A skill that was asked for by its name or address, in the library as it was seen then."""
+
+    asked: str
+    skills: Library
+    seen: Snapshot
+    item: Listed
+
+    def reading(self, home: Home) -> AbstractContextManager[object]:
+        """One transaction for what is read of it."""
+        return home.reading_of(*self.item.hidden, self.item.layer)
+
+
+def locate(home: Home, name: str) -> Located:
+    """Find a skill as it is now: what was changed on disk is noticed."""
+    skills = _library_of(home, name)
     seen = skills.snapshot()
     item = skills.find(name, at=seen)
     if skills.notice(item):
         seen = skills.snapshot()
         item = skills.find(name, at=seen)
+    return Located(asked=name, skills=skills, seen=seen, item=item)
+
+
+def read(home: Home, found: Located, version: int | None = None) -> ShownSkill:
+    """All there is to show of it."""
+    name, skills, item = found.asked, found.skills, found.item
     store = skills.layer(item.layer).store
-    with home.reading_of(*item.hidden, item.layer):
+    with found.reading(home):
         tree = store.tree(item.name, version, look=False)
         own = tree if version is None else None
-        skill = skills.load(name, at=seen, own=own) if item.summary is not None else None
+        skill = skills.load(name, at=found.seen, own=own) if item.summary is not None else None
         counted, told = store.counted_and_told(item.name)
         known = _evidence_lines(home, item)
     if tree is None:
@@ -213,7 +241,8 @@ def _library_of(home: Home, name: str) -> Library:
 
 def _evidence_lines(home: Home, item: Listed) -> tuple[str, ...]:
     """What evidence says of each version; its arithmetic is loaded where somebody has judged one."""
-    if not any(one.said for one in home.journal.exposures([address(item.name, item.layer)])):
+    journal = home.journal
+    if not (journal.is_judged() and any(one.said for one in journal.exposures([address(item.name, item.layer)]))):
         return ()
     return tuple(f"version {one.item.version}: {one.sentence}" for one in home.evidence.of_skill(item))
 

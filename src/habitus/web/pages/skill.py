@@ -16,12 +16,12 @@ from fastapi.responses import HTMLResponse
 from habitus.app import Habitus
 from habitus.app.growth import insights
 from habitus.app.library import content, explaining, trusting
-from habitus.app.library.browsing import rows_of
+from habitus.app.library.browsing import Uses, rows_of, uses_of
 from habitus.app.library.content import FileChange
 from habitus.app.library.undoing import of_written
 from habitus.app.use_cases import improving, tasks, writing
 from habitus.app.use_cases.improving import Improvements
-from habitus.app.use_cases.skills import OneSkill, file_of
+from habitus.app.use_cases.skills import OneSkill, file_of, locate, read
 from habitus.app.use_cases.skills import show as show_skill
 from habitus.errors import Invalid, Stale
 from habitus.skills import names
@@ -78,11 +78,16 @@ def shown_page(
     file: str = "",
     **values: Any,
 ) -> HTMLResponse:
-    shown = show_skill(habitus, OneSkill(name=name))
-    tabs = _tabs(shown)
-    tab = tab if tab in tabs else next(iter(tabs))
+    located = locate(habitus, name)
+    with located.reading(habitus):
+        shown = read(habitus, located)
+        tabs = _tabs(shown)
+        tab = tab if tab in tabs else next(iter(tabs))
+        uses = uses_of(habitus, shown) if tab == "read" else None
     if tab == "history":
         found = _history(habitus, shown.item.name, old, version)
+    elif uses is not None:
+        found = _facts(habitus, shown, uses)
     else:
         found = _of_tab(habitus, shown, tab, text, file) | values
     return page(request, "skill.html", said=said, shown=shown, tab=tab, tabs=tabs, **found)
@@ -117,8 +122,6 @@ def _tabs(shown: ShownSkill) -> dict[str, str]:
 def _of_tab(habitus: Habitus, shown: ShownSkill, tab: str, text: str, file: str) -> dict[str, Any]:
     name = shown.item.name
     match tab:
-        case "read":
-            return _facts(habitus, shown)
         case "raw":
             return _raw(habitus, shown)
         case "edit":
@@ -151,10 +154,10 @@ def _of_tab(habitus: Habitus, shown: ShownSkill, tab: str, text: str, file: str)
             return {}
 
 
-def _facts(habitus: Habitus, shown: ShownSkill) -> dict[str, Any]:
+def _facts(habitus: Habitus, shown: ShownSkill, uses: Uses) -> dict[str, Any]:
     """Beside its text: effect, uses, trust, and what it may do."""
     item = shown.item
-    (row,) = rows_of(habitus, [item])
+    (row,) = rows_of(habitus, [item], uses)
     may = {words.power(str(one)) for one in powers(item.name, shown.tree)}
     if "trust" in _tabs(shown):
         target = trusting.trustable_skill(habitus.skills, item.name)
