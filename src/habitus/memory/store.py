@@ -227,18 +227,22 @@ class SqlEngramStore:
         self._news = news_of(engine)
 
     def changes(self, after: int) -> EngramChanges:
-        if self._news.fresh(Topic.LESSONS, self._revision) == after:
+        found: list[EngramChanges] = []
+
+        def look() -> int:
+            found.append(self._load_changes(after))
+            return found[0].revision
+
+        if self._news.fresh(Topic.LESSONS, look) == after:
             return EngramChanges(revision=after)
+        return found[0] if found else self._load_changes(after)
+
+    def _load_changes(self, after: int) -> EngramChanges:
         with sql.reading(self._engine) as connection:
             now = connection.execute(_REVISION).scalar() or 0
             query = sa.select(engrams).where(engrams.c.revision > after)
-            return EngramChanges(
-                revision=now, engrams=tuple(_engram(row) for row in connection.execute(query).mappings())
-            )
-
-    def _revision(self) -> int:
-        with sql.reading(self._engine) as connection:
-            return connection.execute(_REVISION).scalar() or 0
+            changed = connection.execute(query).mappings() if now != after else ()
+            return EngramChanges(revision=now, engrams=tuple(_engram(row) for row in changed))
 
     @contextmanager
     def writing(self) -> Iterator[None]:
