@@ -290,6 +290,25 @@ def test_kept_values_go_when_the_person_they_were_recorded_for_is_forgotten(dire
     assert len(direct.json("skills", "history", "both")["versions"]) == 1  # those that had them are gone
 
 
+def test_a_recipe_that_was_never_offered_climbs_by_its_runs(direct: Direct) -> None:
+    used(direct, (10, 2), (3, 4))
+    with opened(direct) as habitus:  # a loop that shows its model no tool of ours
+        for number in range(2):
+            with habitus.turn("add both", conversation=f"c{number}") as turn:
+                turn.run("add_both", {"a": number, "b": 2 * number + 1})
+                turn.done("Done.", ok=True)
+    (step,) = direct.json("curate", env=FEW)["steps"]
+    assert (step["action"], step["item"]) == ("climb", "both")
+    with opened(direct) as habitus:
+        turns = ", ".join(turn.id for turn in reversed(habitus.journal.latest(limit=4)))
+    assert step["reason"] == f"It served in 4 of the 4 uses that were judged: turns {turns}."
+    code = {"description": "Adds two.", "code": TOTAL.format(total="given['a'] + given['b']", at="0")}
+    direct("curate", "--apply", "--model", script(direct, code), env=FEW)
+    (waiting,) = direct.json("review", "list")["proposals"]
+    assert (waiting["name"], waiting["by"]["name"]) == ("both", "climb")
+    assert direct.ok("curate", env=FEW) == "Nothing has aged.\n"
+
+
 def test_a_skill_that_fails_is_a_persons_to_retire(direct: Direct) -> None:
     with opened(direct) as habitus:
         steps = Skill(name="bad-advice", description="Advises on tea.", body="1. Boil it twice.")

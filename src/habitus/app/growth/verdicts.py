@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from habitus.agent.acting_stage import acted_above
 from habitus.agent.history import unpack
+from habitus.app.growth.mining import MOST_TURNS
 from habitus.app.home import Home
 from habitus.errors import HabitusError, Refused
 from habitus.events import Event, EventKind, OutcomeKind
@@ -17,10 +18,11 @@ from habitus.evidence.model import Item, ItemKind, left_trace
 from habitus.journal.model import Origin, Place, Selected, Turn
 from habitus.llm.model import Answered
 from habitus.memory.model import Engram
+from habitus.recipes.catalogue import RecipeStatus, SkillRecipe
 from habitus.skills import names, trees
 from habitus.skills.layers import address
 from habitus.skills.library import Library
-from habitus.skills.lifecycle import Transition, Worth, lesson_transition, transition
+from habitus.skills.lifecycle import Transition, Worth, lesson_transition, serves, transition
 from habitus.skills.listing import Listed
 from habitus.skills.model import Actor, Author, Counters, Stage, State
 from habitus.skills.review import Action, Change, Proposal
@@ -68,10 +70,21 @@ class _Now:
                 steps = counted.get(Stage.STEPS, Counters())
                 return Counters() if steps.by_presence_until is not None else steps
             case ItemKind.RECIPE:
-                counts = self._recipes[found.item.name].counts
-                return Counters(succeeded=counts.succeeded, failed=counts.failed)
+                return _runs(self._recipes[found.item.name])
             case _:
                 return Counters()
+
+    def recipes_without(self, found: Iterable[Item]) -> Iterator[tuple[Item, Counters]]:
+        """The recipes in use that were never offered, with how their runs went: by hand, or by who knew their names."""
+        known = set(found)
+        for recipe in self._recipes.values():
+            item = Item(kind=ItemKind.RECIPE, name=recipe.name, version=recipe.version)
+            if recipe.status is RecipeStatus.ACTIVE and item not in known:
+                yield item, _runs(recipe)
+
+
+def _runs(recipe: SkillRecipe) -> Counters:
+    return Counters(succeeded=recipe.counts.succeeded, failed=recipe.counts.failed)
 
 
 def due(home: Home) -> tuple[Due, ...]:
@@ -86,6 +99,7 @@ def due(home: Home) -> tuple[Due, ...]:
             steps.append(_of_lesson(home, one, lessons.get((one.item.name, one.item.version))))
         else:
             steps.append(_of_skill(now, one, back.get(one.item), is_chosen))
+    steps += [_of_runs(now, item, runs) for item, runs in now.recipes_without(one.item for one in found.items)]
     return tuple(step for step in steps if step is not None)
 
 
@@ -132,6 +146,17 @@ def _of_skill(now: _Now, found: Finding, back: Rollback | None, is_chosen: bool)
     turns = _turns_that(home, item, skill, is_good=then is not Transition.RETIRE)
     counted = f"It {went} in {count} of the {uses.succeeded + uses.failed} uses that were judged{_in_turns(turns)}."
     return Due(item=item, transition=then, reason=counted)
+
+
+def _of_runs(now: _Now, item: Item, runs: Counters) -> Due | None:
+    """A recipe of which nothing is known but how its runs went: they let it climb, and nothing else."""
+    if not serves(runs, now.home.settings.reliable):
+        return None
+    past = now.home.journal.past(limit=MOST_TURNS)
+    turns = [turn.id for turn in past if any(_came_to(event) == (item.name, True) for event in turn.events)]
+    judged = runs.succeeded + runs.failed
+    reason = f"It served in {runs.succeeded} of the {judged} uses that were judged{_in_turns(turns)}."
+    return Due(item=item, transition=Transition.CLIMB, reason=reason)
 
 
 def _turns_that(home: Home, item: Item, skill: Listed, *, is_good: bool) -> list[str]:
