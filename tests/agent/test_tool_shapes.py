@@ -187,6 +187,27 @@ async def test_what_waits_is_found_marked_and_taken_back_in_the_conversation_tha
     assert '"skills": []' in repr(other.history.messages)
 
 
+@pytest.mark.req("AG-06", "SK-21")
+def test_what_waits_is_explained_and_neither_switched_on_nor_off(habitus: Habitus) -> None:
+    tea = {"name": "tea", "title": "Tea", "description": "Brews green tea", "content": "1. Boil."}
+    with habitus.turn("keep how tea is made", conversation="c") as turn:
+        turn.run("create_skill", tea)
+        for switch in ("enable_skill", "disable_skill"):
+            told = turn.run(switch, {"name": "Tea"}).content
+            assert told == "Error: 'tea' waits for a person. delete_skill takes it back."
+        assert turn.run("why", {"name": "tea"}).content.startswith(
+            "'tea' was written in this conversation and waits for a person."
+        )
+    with habitus.turn("make tea", conversation="d") as turn:
+        assert turn.run("why", {"name": "tea"}).content.startswith("Error: There is no skill 'tea'.")
+        assert turn.run("disable_skill", {"name": "tea"}).content.startswith("Error: No skill 'tea'.")
+    habitus.review.approve(1, habitus.person())
+    with habitus.turn("make tea", conversation="c") as turn:  # an edit that waits makes no difference
+        turn.run("update_skill", {"name": "tea", "operation": "append", "content": "2. Pour."})
+        assert "waits for a person" not in turn.run("why", {"name": "tea"}).content
+        assert "enabled" in turn.run("disable_skill", {"name": "tea"}).content
+
+
 @pytest.mark.req("SE-09")
 async def test_an_empty_library_says_so(habitus: Habitus) -> None:
     outside = OutsideContent(habitus.trust, habitus.shared)

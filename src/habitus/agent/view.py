@@ -150,6 +150,10 @@ class View:
             self._waiting = (self.looks, found)
         return self._waiting[1]
 
+    def only_waits(self, name: str) -> bool:
+        """Whether a skill is nowhere but among those that wait: one with an edit that waits is there as it was."""
+        return name in self.waiting() and name not in self.snapshot.by_name
+
     def load(self, name: str) -> Skill:
         return self.library.load(name, at=self.snapshot, user=self._user.name)
 

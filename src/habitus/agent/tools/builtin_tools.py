@@ -123,6 +123,8 @@ def _choice_lines(view: View) -> list[str]:
 
 def _one(view: View, finder: Finder, wanted: str, asked: str) -> list[str]:
     name, may_load = names.canonical(wanted), view.may_load()
+    if view.only_waits(name):
+        return [f"'{name}' was written in this conversation and waits for a person. It can be recalled here meanwhile."]
     if name not in may_load and not view.why_not(name):
         near = names.closest_match(wanted, may_load)
         mend = f"Did you mean '{near}'?" if near else "search_skills finds what there is."

@@ -186,6 +186,7 @@ def _switch(changes: Changes, action: Action, description: str) -> Tool:
     wanted = action is Action.ENABLE
 
     async def run(given: SwitchSkill, running: Running) -> ToolResult:
+        await in_thread(lambda: changes.refuse_waiting(given.name))
         item = changes.find(given.name)
         is_enabled = item.summary is not None and item.summary.enabled
         if is_enabled == wanted:
@@ -263,6 +264,11 @@ class Changes:
         if item.summary is not None and item.summary.manifest.admin_only and not self.gates.is_admin:
             raise NotFound(f"No skill '{name}'.", mend="list_skills shows what there is.")
         return item
+
+    def refuse_waiting(self, name: str) -> None:
+        """Nobody can switch on or off what no person has let in."""
+        if self.view.only_waits(wanted := names.canonical(name)):
+            raise Refused(f"'{wanted}' waits for a person.", mend="delete_skill takes it back.")
 
     def agent(self, reason: str) -> Author:
         """The agent as an author, by the name of the person it works for."""
