@@ -90,6 +90,14 @@ def test_the_title_of_a_long_lesson_ends_with_a_phrase(direct: Direct) -> None:
     assert waiting["name"] == "when-the-monthly-figures-of-all-our-stores-are-written"
 
 
+def test_the_name_of_a_skill_from_a_lesson_ends_with_a_whole_word(direct: Direct) -> None:
+    trigger = "Customer database migrations repeatedly exhausting available transaction identifiers overnight"
+    id = taught(direct, verified=False, body=replace(BODY, trigger=trigger))
+    direct("lessons", "promote", id)
+    (waiting,) = direct.json("review", "list")["proposals"]
+    assert waiting["name"] == "customer-database-migrations-repeatedly-exhausting-available"
+
+
 def test_only_a_lesson_that_a_trial_verified_climbs_by_itself_and_once(direct: Direct) -> None:
     taught(direct, verified=False)
     assert direct.ok("curate", env=FEW) == "Nothing has aged.\n"

@@ -96,6 +96,9 @@ def test_a_text_is_a_name_exactly_when_its_canonical_spelling_is_legal(text: str
         ("数据 汇总", "shuju-huizong"),
         ("../../etc/passwd", "etc-passwd"),
         ("a" * 63 + " b", "a" * 63),
+        ("words " * 11, "-".join(["words"] * 10)),
+        ("a" * 31 + " " + "b" * 32 + " c", "a" * 31 + "-" + "b" * 32),
+        ("log " + "a" * 64, "log-" + "a" * 60),
         ("smile 😀", "smile-grinning"),
     ],
 )
@@ -140,6 +143,8 @@ def test_unique_names_are_legal_and_all_different(text: str, count: int) -> None
 def test_a_number_fits_even_at_full_length() -> None:
     base = "a" * 62 + "-b"
     assert names.unique_name(base, {base}.__contains__) == "a" * 62 + "-2"
+    words = "-".join(["word"] * 12) + "-last"
+    assert names.unique_name(words, {words}.__contains__) == "-".join(["word"] * 12) + "-2"
 
 
 def test_an_address_names_a_layer_or_none() -> None:

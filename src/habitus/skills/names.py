@@ -85,7 +85,7 @@ def slugify(text: str) -> str:
         from anyascii import anyascii  # the tables of all scripts, needed only here
 
         slug = _join_words(anyascii(text))
-    slug = slug[:MAX_LENGTH].strip("-")
+    slug = _cut(slug, MAX_LENGTH)
     return slug or f"skill-{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:8]}"
 
 
@@ -97,7 +97,7 @@ def unique_name(base: str, is_taken: Callable[[str], bool]) -> str:
     number = 2
     while True:
         ending = f"-{number}"
-        name = base[: MAX_LENGTH - len(ending)].rstrip("-") + ending
+        name = _cut(base, MAX_LENGTH - len(ending)) + ending
         if not is_taken(name):
             return name
         number += 1
@@ -111,6 +111,14 @@ def closest_match(name: str, known: Iterable[str], *, cutoff: float = CUTOFF) ->
 
 def _join_words(text: str) -> str:
     return _NOT_ALNUM.sub("-", text.lower()).strip("-")
+
+
+def _cut(slug: str, room: int) -> str:
+    """As many whole words as there is room for; a word that would take half of it with it is cut itself."""
+    if len(slug) <= room:
+        return slug
+    words = slug[: room + 1].rpartition("-")[0]
+    return words if len(words) >= room // 2 else slug[:room].rstrip("-")
 
 
 def _show_name(name: str) -> str:
