@@ -118,3 +118,23 @@ def test_a_password_in_an_address_is_not_kept(api: TestClient, habitus: Habitus)
     with habitus.shared.connect() as connection:
         kept = connection.exec_driver_sql("SELECT given FROM jobs").scalars().all()
     assert [("ann" in given, "hunter2" in given) for given in kept] == [(True, False), (True, False)]
+
+
+@pytest.mark.req("SB-14")
+def test_no_secret_of_an_address_on_the_web_is_kept_in_a_job(api: TestClient, habitus: Habitus) -> None:
+    for query in (
+        "token=SECRETPW",
+        "v=2&api_key=SECRETPW",
+        "X-Amz-Signature=SECRETPW",
+        "sig=SECRETPW",
+        "#key=SECRETPW",
+    ):
+        source = f"https://shop.example/x.zip?{query}"
+        refused = api.post("/api/v1/jobs", json={"kind": "import", "words": [source]})
+        assert (query, refused.status_code, "SECRETPW" in refused.text) == (query, 409, False)
+    for login in ("SECRETPW", "ann:SECRETPW"):
+        source = f"https://{login}@shop.example/x.zip?v=2&author=ben"
+        left = api.post("/api/v1/jobs", json={"kind": "import", "words": [source]})
+        assert (left.status_code, left.json()["given"]["source"]) == (201, "https://shop.example/x.zip?v=2&author=ben")
+    kept = b"".join(file.read_bytes() for file in habitus.settings.home.rglob("*.db*") if file.is_file())
+    assert b"SECRETPW" not in kept

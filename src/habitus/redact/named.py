@@ -149,6 +149,16 @@ _WORD_WITH_DIGITS = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z])[^\s]+")
 _CODE = re.compile(r"[A-Za-z_]+(?:[._][A-Za-z_]+)+(?:\[.*)?|[A-Za-z_]+\[.*|os\.|process\.|self\.|/[\w./-]*|https?://.*")
 
 
+_SIGNATURES = ("sig", "signature")  # which open what they sign
+
+
+def is_name_of_secret(name: str) -> bool:
+    """Whether a value of that name is a secret whatever it looks like, as in the query of an address."""
+    name = name.lower()
+    is_named = any(word in name for word in (*_PASSWORDS, *_TOKENS, *_KEYS)) and not _INNOCENT_NAMES.search(name)
+    return is_named or name.endswith(_SIGNATURES)
+
+
 def is_secret(name: str, value: str, *, quoted: bool) -> bool:
     """Whether a value of that name is one to take out."""
     name, value = name.lower(), value[:256]

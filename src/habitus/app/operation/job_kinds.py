@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 from habitus import sql
 from habitus.agent.background import LoopThread
@@ -19,14 +20,17 @@ from habitus.app.growth import curating, dreaming, improving, rollouts, studying
 from habitus.app.growth.mining import Mining
 from habitus.app.home import Home
 from habitus.app.library import updating
+from habitus.errors import Invalid, Refused
 from habitus.files import given_path
 from habitus.jobs.model import Lanes, Priority, Work
 from habitus.jobs.queue import JobQueue
 from habitus.learning.budget import Limits
 from habitus.plain_data import plain
+from habitus.redact.named import is_name_of_secret
 from habitus.settings import Settings
 from habitus.skills.formats import detect
 from habitus.skills.formats.base import Incoming
+from habitus.skills.sources.lock import without_login
 from habitus.tasks.files import row_of_task, task_of
 
 _AT_A_TIME, _MOST_PARTS = 200, 20  # skills of an import that are one part, unless that were too many parts
@@ -133,7 +137,7 @@ class Import(_Kind):
     takes = range(1, 2)
     usage = (
         "Say where from: a file, directory, archive, or the address of a site, an archive or a database. A password in "
-        "it is not kept: the worker takes it from PGPASSWORD or ~/.pgpass."
+        "it is not kept: the worker takes it from PGPASSWORD or ~/.pgpass. One of the web can have no token in it."
     )
 
     @staticmethod
@@ -142,7 +146,10 @@ class Import(_Kind):
 
     @staticmethod
     def inputs_from(paths: Sequence[str]) -> dict[str, Any]:
-        return {"source": sql.without_password(paths[0]) if "://" in paths[0] else paths[0]}
+        source = paths[0]
+        if source.startswith(_WEB):
+            return {"source": _checked_address(source)}
+        return {"source": sql.without_password(source) if "://" in source else source}
 
     def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
         if _is_on_web(given):
@@ -164,8 +171,25 @@ class Import(_Kind):
         return Counter(result.verdict.value for result in taken.results)
 
 
+_WEB = ("https://", "http://")
+
+
 def _is_on_web(given: Mapping[str, Any]) -> bool:
-    return str(given["source"]).startswith(("https://", "http://"))
+    return str(given["source"]).startswith(_WEB)
+
+
+def _checked_address(source: str) -> str:
+    """An address of the web as others may read it: without who signs in there, and refused where it can't do without a
+    secret."""
+    try:
+        at = urlsplit(source)
+    except ValueError:
+        raise Invalid("This is not an address.", mend="Write https://….") from None
+    secret = next((name for name, _ in parse_qsl(f"{at.query}&{at.fragment}") if is_name_of_secret(name)), "")
+    if secret:
+        mend = "Download it and import the file, or run 'habitus skills add' with it where Habitus runs."
+        raise Refused(f"'{secret}' in the address is a secret, and others can read a job.", mend=mend)
+    return without_login(source)
 
 
 class _Played(_Kind):
