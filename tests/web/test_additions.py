@@ -28,6 +28,11 @@ def test_an_address_that_not_everybody_reaches_is_refused(
     assert said in browser.post("/import/address", data={"source": source}).text
 
 
+def test_the_owner_is_told_where_a_private_address_is_added(api: TestClient) -> None:
+    refused = api.post("/api/v1/additions", json={"source": "https://127.0.0.1/skills.zip"}).json()
+    assert refused["detail"] == "Only the owner adds from there, with 'habitus skills add' where Habitus runs."
+
+
 def test_the_page_has_a_place_for_an_address(browser: TestClient) -> None:
     assert 'name="source"' in browser.get("/import").text
     assert "No address was given." in browser.post("/import/address", data={"source": " "}).text

@@ -219,7 +219,8 @@ def public_address(host: str, port: int) -> str:
     found = _addresses(host, port)
     for address in found:
         if not ipaddress.ip_address(address.partition("%")[0]).is_global:
-            raise Refused(f"{host} is not on the public internet.", mend="Only the owner may add from there.")
+            mend = "Only the owner adds from there, with 'habitus skills add' where Habitus runs."
+            raise Refused(f"{host} is not on the public internet.", mend=mend)
     return found[0]
 
 
