@@ -42,6 +42,23 @@ def test_somebody_is_invited_by_a_link_seen_and_removed(
     assert browser.post("/team/invite", data={"name": "no name", "role": "viewer"}).status_code == 422
 
 
+@pytest.mark.req("CL-03", "CL-04")
+def test_an_invitation_leads_to_where_it_was_asked_for_and_is_taken_back_by_an_admin(
+    api: TestClient, stranger: TestClient
+) -> None:
+    ben = {"name": "ben", "role": "reviewer"}
+    made = api.post(f"{API}/users", json=ben, headers={"Host": "localhost:8765"}).json()
+    assert made["link"].startswith("http://localhost:8765/enter?key=")
+    named = api.post(f"{API}/users", json={**ben, "at": "https://shop.example/"}).json()
+    assert named["link"].startswith("https://shop.example/enter?key=")
+    theirs = {"Authorization": f"Bearer {named['token']}"}
+    undo = {"undo": named["undo"]}
+    assert stranger.post(f"{API}/undo", json=undo, headers=theirs).status_code == 403
+    back = api.post(f"{API}/undo", json=undo)
+    assert (back.status_code, back.json()["said"]) == (200, ["ben can no longer sign in."])
+    assert stranger.get(f"{API}/users", headers=theirs).status_code == 401
+
+
 @pytest.mark.req("CL-02", "CL-03", "OP-01")
 def test_a_schedule_is_changed_on_the_page_and_followed_by_who_works(
     browser: TestClient, api: TestClient, habitus: Habitus

@@ -111,6 +111,11 @@ class InputField:
         return bool(self.field.metadata.get("is_version"))
 
     @property
+    def is_address(self) -> bool:
+        """Whether it is where the pages are reached, which REST takes from the request unless it is said."""
+        return bool(self.field.metadata.get("is_address"))
+
+    @property
     def limits(self) -> Mapping[str, Any]:
         """`ge` and `le` of numbers, `max_length` of texts."""
         given: Mapping[str, Any] = self.field.metadata.get("limits", {})
@@ -178,6 +183,11 @@ def reason_option() -> Any:
 def starting_version() -> Any:
     """A field with the version that a change starts from: `--expect` on the command line, If-Match over REST."""
     return _field(None, help="Refuse unless it is at this version.", flags=("--expect",), is_version=True)
+
+
+def page_address(help: str) -> Any:
+    """A field with where the pages are reached: over REST, unless it is said, where the request was sent."""
+    return _field("http://127.0.0.1:8765", help=help, flags=(), limits=_limits(), is_address=True)
 
 
 def attempt_id() -> Any:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from habitus.app.declaring import Nothing
 from habitus.app.home import Home
 from habitus.app.library import undoing
-from habitus.app.use_cases import lessons, pausing, review, tasks, writing
+from habitus.app.use_cases import lessons, pausing, review, tasks, users, writing
 from habitus.app.use_cases.lessons import ManyLessons
 from habitus.app.use_cases.writing import ArchivedName, SkillRemoval
 from habitus.errors import Invalid
@@ -52,6 +52,9 @@ def take_back(home: Home, words: Sequence[str]) -> TakenBack:
         case ("tasks", "add", name, "--task", text):
             kept = tasks.add(home, tasks.NewTask(name=name, task=text))
             return TakenBack(said=("The task is back.",), undo=kept.undo)
+        case ("users", "remove", name):
+            gone_user = users.remove(home, users.OneUser(name=name))
+            return TakenBack(said=(f"{gone_user.removed} can no longer sign in.",))
         case ("resume" | "pause",) as turn:
             now = (pausing.pause if turn == ("pause",) else pausing.resume)(home, Nothing())
             return TakenBack(said=("Learning is paused." if now.paused else "Learning goes on.",), undo=now.undo)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from datetime import datetime
 
-from habitus.app.declaring import Nothing, argument, option, use_case
+from habitus.app.declaring import Nothing, argument, option, page_address, use_case
 from habitus.app.home import Home, refuse_unless_admin
 from habitus.app.operation.people import Role, open_people
 
@@ -38,7 +38,7 @@ def list_users(home: Home, wanted: Nothing) -> Members:
 class Invitation:
     name: str = argument(_NAME)
     role: Role = option("viewer looks, reviewer decides, admin changes everything.", default=MISSING)
-    at: str = option("Where they reach the page.", default="http://127.0.0.1:8765")
+    at: str = page_address("Where they reach the page.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -63,6 +63,8 @@ def _add(made: APIRouter, case: UseCase[Any, Any]) -> None:
         key: str = given.pop("key", "")
         if sent is not None:
             given |= {name: getattr(sent, name) for name in sent.model_fields_set}
+        here = f"{request.url.scheme}://{request.headers['host']}"
+        given = dict.fromkeys((one.name for one in case.fields if one.is_address), here) | given
         wanted = case.input(**{name: _as_field(fields[name], value) for name, value in given.items()})
         _refuse_without_version(case, wanted)
         return _answer(case, habitus_of(request), wanted, key)
