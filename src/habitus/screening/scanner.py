@@ -6,11 +6,11 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from functools import cached_property
 
 from habitus.files import File, Tree
 from habitus.screening import rules
+from habitus.screening.file_kinds import Kind, Orders, is_prose, is_script, kinds_of
 from habitus.screening.findings import Category, Finding, Policy, Risk, excerpt_of, held_texts, worse_first
 from habitus.screening.python_code import Seen, look_at
 from habitus.screening.python_code import together as seen_together
@@ -18,15 +18,6 @@ from habitus.screening.readable import Hidden, doubtful, find_encoded, invisible
 from habitus.screening.sentences import NOTHING, Sentence, sentences
 
 _PER_RULE = 8  # places of one rule in one file that are reported; the first says enough
-_PROSE = (".md", ".markdown", ".txt", ".rst", ".mdx", ".html", ".htm", ".adoc")
-_CONFIGURATION = re.compile(
-    r"\.(?:ya?ml|toml|ini|cfg|conf|env)$|(?:^|/)(?:package|hooks|plugin|manifest|[\w.-]*(?:settings|config|mcp)[\w.-]*)\.json$"
-)
-_DATA = re.compile(
-    r"\.(?:jsonl?|xsd|xml|csv|tsv|svg|lock|sum|map|dtd|rng|vcf|ics|geojson|ipynb|css|sha\d+|sig|asc)$"
-    r"|(?:^|/)(?:package-lock|pnpm-lock|yarn|poetry|uv|cargo|composer|gemfile)[\w.-]*$"
-    r"|(?:^|[/_.-])(?:licen[sc]es?|notice|copying|patents|ofl|third[-_]party[\w-]*)(?:[-_.][\w.-]*)?$"
-)
 _PROGRAMS = (b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"\xfe\xed\xfa\xcf", b"\xca\xfe\xba\xbe")
 _COMPILED = (".pyc", ".pyo", ".class", ".so", ".dll", ".exe", ".jar")
 _MEDIA = re.compile(r"\.(?:png|jpe?g|gif|webp|ico|pdf|ttf|otf|woff2?|mp[34]|wav|docx|xlsx|pptx|potx|dotx)$")
@@ -66,32 +57,43 @@ _TOGETHER = {  # what a script does that its own sentence makes a deed
 }
 
 
-class Kind(Enum):
-    PROSE = "prose"
-    CODE = "code"
-    DATA = "data"  # schemas, licences, locks: nobody is told anything there
-
-
 def scan(tree: Tree, policy: Policy = Policy()) -> tuple[Finding, ...]:  # noqa: B008 - a frozen value
     """Everything that a skill's files would do, worst first."""
-    findings = [found for path, file in sorted(tree.items()) for found in _scan_opaque(path, file)]
-    pages = _pages(tree, policy)
+    seen, orders = _read(tree)
+    findings = [found for path, file in sorted(tree.items()) for found in _scan_opaque(path, file, orders)]
+    pages = _pages(tree, seen, orders, policy)
     for page in pages:
         findings += page.findings()
         findings += _scan_hidden(page)
     findings += _scan_python(pages)
-    findings += _scan_orders_to_run(pages, findings)
+    findings += _scan_orders_to_run(tree, pages, findings)
     spoken = (finding for finding in dict.fromkeys(findings) if finding.rule not in policy.silence)
     return _first_of_each(sorted(spoken, key=worse_first))
 
 
-def _pages(tree: Tree, policy: Policy) -> list[Page]:
-    """The readable files of a skill."""
-    texts = {path: text for path, file in sorted(tree.items()) if (text := _text_of(file)) is not None}
-    seen = {path: plain(text, strange=is_strange(text)) for path, text in texts.items()}
-    head = next((text[:1600] for path, text in seen.items() if path.lower().endswith("skill.md")), "")
-    hosts = rules.neighbourhood((text.lower() for text in seen.values()), _FRONT.sub(r"\1", head))
-    return [Page(path=path, raw=texts[path], text=text, hosts=hosts, policy=policy) for path, text in seen.items()]
+def _read(tree: Tree) -> tuple[Mapping[str, _Text], Orders]:
+    """The readable files of a skill, and which of its files they have run or read."""
+    texts = {path: text for path, file in sorted(tree.items()) if (text := _text_of(path, file)) is not None}
+    seen = {path: _Text(raw=text, plain=plain(text, strange=is_strange(text))) for path, text in texts.items()}
+    return seen, Orders.of((text.plain.lower() for text in seen.values()), tree)
+
+
+def _pages(tree: Tree, seen: Mapping[str, _Text], orders: Orders, policy: Policy) -> list[Page]:
+    head = next((text.plain[:1600] for path, text in seen.items() if path.lower().endswith("skill.md")), "")
+    hosts = rules.neighbourhood((text.plain.lower() for text in seen.values()), _FRONT.sub(r"\1", head))
+    return [
+        Page(
+            path=path,
+            raw=text.raw,
+            text=text.plain,
+            hosts=hosts,
+            policy=policy,
+            file_kind=kind,
+            is_run_as_python=orders.has_run_as_python(path),
+        )
+        for path, text in seen.items()
+        for kind in kinds_of(path, text.plain, is_executable=tree[path].executable, orders=orders)
+    ]
 
 
 def _first_of_each(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -102,31 +104,40 @@ def _first_of_each(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(sorted((one for found in kinds.values() for one in found[:_PER_RULE]), key=worse_first))
 
 
-def _text_of(file: File) -> str | None:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Text:
+    raw: str
+    plain: str  # as a reader sees it
+
+
+def _text_of(path: str, file: File) -> str | None:
     content = file.content
     if content is None:
         return None
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         text = content.decode("utf-16", "replace")
-    elif b"\0" in content[:8192]:
+    elif b"\0" in content[:8192] and not (is_prose(path) or is_script(path, content)):
         return None
     else:
-        text = content.decode("utf-8", "replace")
+        text = content.replace(b"\0", b"").decode("utf-8", "replace")  # a shell, too, passes over these
     return text.replace("\r\n", "\n")
 
 
-def _scan_opaque(path: str, file: File) -> Iterator[Finding]:
-    if _text_of(file) is not None:
-        return
+def _scan_opaque(path: str, file: File, orders: Orders) -> Iterator[Finding]:
     content = file.content
     if content is None:
         why = f"{file.size:,} bytes were not looked at."
         yield _at(path, 1, "too_large", Category.OBFUSCATION, Risk.NOTE, why, path)
+    elif b"\0" not in content or content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return
     elif content.startswith(_PROGRAMS):
         yield _at(path, 1, "program", Category.DANGEROUS_CODE, Risk.HIGH, "A program can't be looked into.", path)
     elif path.lower().endswith(_COMPILED) or file.executable:
         yield _at(path, 1, "compiled", Category.OBFUSCATION, Risk.HIGH, "Compiled code can't be looked into.", path)
-    elif not _MEDIA.search(path.lower()):
+    elif is_script(path, content) or orders.has_run(path):
+        why = "A script with bytes that are no text hides what it does."
+        yield _at(path, 1, "bytes_in_script", Category.OBFUSCATION, Risk.HIGH, why, path)
+    elif _text_of(path, file) is None and not _MEDIA.search(path.lower()):
         yield _at(path, 1, "opaque_file", Category.OBFUSCATION, Risk.NOTE, "A binary file can't be looked into.", path)
 
 
@@ -139,23 +150,19 @@ class Page:
     text: str  # as a reader sees it
     hosts: rules.Neighbourhood
     policy: Policy
+    file_kind: Kind
+    is_run_as_python: bool = False
     is_hidden: bool = False
 
-    @cached_property
+    @property
     def kind(self) -> Kind:
-        path = self.path.lower()
-        if self.is_hidden:
-            return Kind.PROSE
-        if _CONFIGURATION.search(path):
-            return Kind.CODE
-        if _DATA.search(path):
-            return Kind.DATA
-        return Kind.PROSE if path.endswith(_PROSE) else Kind.CODE
+        return Kind.PROSE if self.is_hidden else self.file_kind
 
     @property
     def is_python(self) -> bool:
         first = self.text[:80].partition("\n")[0]
-        return self.path.endswith((".py", ".pyw", ".pyi")) or (first.startswith("#!") and "python" in first)
+        is_named_so = self.path.lower().endswith((".py", ".pyw", ".pyi"))
+        return is_named_so or self.is_run_as_python or (first.startswith("#!") and "python" in first)
 
     @cached_property
     def lower(self) -> str:
@@ -267,12 +274,13 @@ class Page:
         return _at(self.path, line, rule, category, severity, why, excerpt)
 
 
-def _scan_orders_to_run(pages: Sequence[Page], findings: Sequence[Finding]) -> Iterator[Finding]:
+def _scan_orders_to_run(tree: Tree, pages: Sequence[Page], findings: Sequence[Finding]) -> Iterator[Finding]:
     """A script is judged with the sentence that has it run: what it does alone is a note, what is ordered is a deed."""
     deeds: dict[str, list[Finding]] = {}
     for found in findings:
         if found.rule in _TOGETHER:
             deeds.setdefault(found.path.rpartition("/")[2].lower(), []).append(found)
+    there = {path.rpartition("/")[2].lower() for path in tree}
     runs = {page.path.rpartition("/")[2].lower(): _runs(page) for page in pages}
     for page in pages:
         for one in page.sentences:
@@ -280,7 +288,7 @@ def _scan_orders_to_run(pages: Sequence[Page], findings: Sequence[Finding]) -> I
                 continue
             is_standing = "standing" in one.own or "standing" in one.around
             for name in dict.fromkeys(_FILE_NAME.findall(one.text.lower())):
-                absent = next((each for each in (name, *runs.get(name, ())) if each not in runs), "")
+                absent = next((each for each in (name, *runs.get(name, ())) if each not in there), "")
                 if absent and is_standing and _is_own_script(name, one):
                     why = f"{absent} is to be run with every task, and is not among the files."
                     yield page._at(one.line, "absent_script", Category.DANGEROUS_CODE, Risk.HIGH, why, one.text)
