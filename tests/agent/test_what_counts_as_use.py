@@ -11,11 +11,14 @@ from habitus.app import Habitus, read_settings
 from habitus.app.growth.mining import Mining
 from habitus.app.growth.verdicts import SkillUses, due
 from habitus.files import file_of
+from habitus.llm.scripted import ScriptedModel, says
 from habitus.memory.model import Draft, Kind, LessonBody, Producer
 from habitus.skills import trees
 from habitus.skills.model import Counters, Manifest, Skill, Stage
 
 STEPS = "1. Boil fresh water in the kettle.\n2. Warm the porcelain teapot.\n3. Steep the leaves four minutes."
+WRAP = "1. Take brown paper.\n2. Fold the corners.\n3. Fasten them with sellotape, twice."
+WRAPPED = "I took brown paper, folded the corners and fastened them with sellotape."
 ADD = "import json, sys\nprint(sum(json.loads(sys.argv[1])['numbers']))\n"
 
 
@@ -64,6 +67,42 @@ def test_what_only_stood_there_is_not_used_and_shares_no_failure(habitus: Habitu
         with habitus.turn("what is in it?", conversation=f"t{number}", source_type="desk") as opened:
             opened.done(reply, ok=True)
     assert steps_of(habitus, "tables") == (1, 1, 0)  # the one that left a trace
+
+
+@pytest.mark.req("SK-06")
+def test_text_that_came_by_a_file_a_path_or_a_companion_is_used_where_it_left_a_trace(
+    habitus: Habitus, tmp_path: Path
+) -> None:
+    for name, manifest in (
+        ("by-file", Manifest(file_types=("csv",))),
+        ("by-path", Manifest(paths=("src/**/*.py",))),
+        ("beside", Manifest()),
+    ):
+        habitus.skills.create(
+            Skill(name=name, description=f"Wraps {name}.", body=WRAP, manifest=manifest), habitus.person()
+        )
+    beside = Manifest(companion_skills=("beside",))
+    habitus.skills.create(Skill(name="tea", description="Brews.", body=STEPS, manifest=beside), habitus.person())
+    table, script = tmp_path / "a.csv", tmp_path / "src" / "a" / "b.py"
+    table.write_text("a,b\n1,2\n")
+    for number, (reply, ok) in enumerate((("Nothing to say.", False), (WRAPPED, True))):
+        for name, files, paths in (("by-file", [table], []), ("by-path", [], [str(script)]), ("beside", [], [])):
+            turn_of = habitus.turn("what is in it?", conversation=f"{name}-{number}", attachments=files, paths=paths)
+            with turn_of as opened:
+                recalled = opened.run("recall_skill", {"name": "tea"}).content if name == "beside" else ""
+                assert "sellotape" in opened.context + recalled
+                opened.done(reply, ok=ok)
+            assert steps_of(habitus, name) == (number, number, 0), name
+
+
+@pytest.mark.req("SK-06")
+async def test_a_skill_that_the_person_calls_by_its_name_is_used_where_it_left_a_trace(habitus: Habitus) -> None:
+    wrap = habitus.skills.create(Skill(name="wrap", description="Wraps.", body=WRAP), habitus.person())
+    for number, reply in enumerate(("Nothing to say.", WRAPPED)):
+        session = habitus.session(ScriptedModel([says(reply)]))
+        await session.turn("/wrap the vase", invoked=wrap)
+        await session.close()
+        assert steps_of(habitus, "wrap") == (number, number, 0)
 
 
 @pytest.mark.req("SK-06")
@@ -158,7 +197,7 @@ def test_practice_is_no_use_and_helps_nobody(habitus: Habitus) -> None:
         Draft(text=body.text, kind=Kind.LESSON, produced_by=Producer.DREAM, body=body, verified=True)
     ).engram
     assert lesson is not None
-    for source, number in (("dream", 3), ("trial", 3), ("api", 1)):
+    for source, number in (("dream", 3), ("trial", 3), ("replay", 3), ("api", 1)):
         for at in range(number):
             with habitus.turn(
                 "rows of two tables are to be joined", conversation=f"{source}-{at}", source_type=source

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Direct
+from tests.cli.test_climb import FEW, used
 
 
 def script(path: Path, *steps: dict[str, str]) -> str:
@@ -32,6 +33,29 @@ def test_dreaming_with_answers_nobody_can_read_stops_within_its_budget(direct: D
     assert "'5 miles' is no budget. Say tokens, as 50000" in direct("dream", "--budget", "5 miles").err
     unpriced = direct("dream", "--budget", "$2", "--model", model).err
     assert f"Nobody knows what {model} costs, so a budget in dollars can't be kept." in unpriced
+
+
+@pytest.mark.req("IM-06", "LA-04")
+def test_climbs_with_answers_nobody_can_read_stay_within_the_day_and_say_what_they_spent(
+    direct: Direct, tmp_path: Path
+) -> None:
+    used(direct, (10, 2), (3, 4), (5, 8))
+    model = script(tmp_path / "script.json", *([{"say": "I can't."}] * 40))
+    within = {**FEW, "HABITUS_LEARNING_TOKENS": "8000"}
+    runs = [("curate", "--apply", "--model", model), *[("skills", "climb", "both", "--model", model)] * 9]
+    spent = []
+    for run in runs:
+        said = direct(*run, env=within).out
+        spent.append(int(said.splitlines()[-1].partition(" tokens spent in ")[0].replace(",", "")))
+        assert ("gave no usable CodeDraft" in said) == (spent[-1] > 0)
+        if not spent[-1]:
+            assert "Learning may spend 8,000 tokens a day" in said
+            break
+    assert spent[0] > 0
+    assert spent[1] > 0
+    assert spent[-1] == 0
+    assert f"{sum(spent):,} of 8,000 tokens spent today" in direct("doctor", env=within).out
+    assert direct.json("review", "list")["proposals"] == []
 
 
 @pytest.mark.req("IM-06", "LA-05")
