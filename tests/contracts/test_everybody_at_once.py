@@ -181,6 +181,7 @@ class Call:
     who: str
     path: str
     sent: Sent
+    is_page: bool = False
 
 
 _doors = functools.cache(doors)
@@ -201,19 +202,19 @@ class World:
     """A home with three people, all of them admins, and what each of their calls is about."""
 
     def __init__(self, habitus: Habitus, app: Any, tokens: dict[str, str]) -> None:
-        self._habitus = habitus
+        self.habitus = habitus
         self._clients = {
             who: TestClient(app, base_url=f"http://{HOST}", headers={"Authorization": f"Bearer {token}"})
             for who, token in tokens.items()
         }
 
-    def calls(self, wanted: Sequence[str]) -> list[Call]:
-        homes = {who: self._habitus.as_user(who, is_admin=True) for who in PEOPLE}
+    def calls(self, wanted: Sequence[str], people: Sequence[str] = PEOPLE) -> list[Call]:
+        homes = {who: self.habitus.as_user(who, is_admin=True) for who in people}
         made = []
         for number, route in [*enumerate(routes())]:
             if route not in wanted:
                 continue
-            for who in PEOPLE:
+            for who in people:
                 own = Own(home=homes[who], who=who, number=number)
                 path = route.partition(" ")[2]
                 for pattern, make in PARTS:
@@ -227,18 +228,21 @@ class World:
         return made
 
     def answer(self, call: Call) -> tuple[int, Any]:
+        answer = self.ask(call)
+        is_json = "json" in answer.headers.get("content-type", "")
+        return answer.status_code, answer.json() if is_json else answer.text
+
+    def ask(self, call: Call) -> Any:
         sent = call.sent
-        answer = self._clients[call.who].request(
+        return self._clients[call.who].request(
             call.route.partition(" ")[0],
-            f"{API}{call.path}",
+            call.path if call.is_page else f"{API}{call.path}",
             params=sent.params,
             json=sent.json,
             files=sent.files,
             content=sent.content,
             headers={"If-Match": sent.version} if sent.version else None,
         )
-        is_json = "json" in answer.headers.get("content-type", "")
-        return answer.status_code, answer.json() if is_json else answer.text
 
 
 @contextmanager

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from fastapi import APIRouter
+from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 
 from habitus.app import Habitus, read_settings
 from habitus.app.home_directory import STAND_IN
+from habitus.app.sharing import offline_copy
 from habitus.skills.model import Skill
-from habitus.web.app import make_app
+from habitus.web.app import doors, make_app
 from habitus.web.homes_by_person import AS_OF, Desks
 from habitus.web.security import keys_of
 from tests.contracts.lines import Line
+from tests.contracts.test_everybody_at_once import Call, Sent, is_read, routes, world
 from tests.web.conftest import HOST
 
 
@@ -53,6 +58,56 @@ def test_pages_and_rest_are_read_from_the_copy_and_the_log_says_it_once(
             assert api.post("/api/v1/lessons", json={"text": "Tea is hot."}).status_code == 201
         finally:
             desks.close()
+
+
+# The copy has none of these: who asks for one is told that there is none, and as of when.
+NOT_COPIED = re.compile(
+    r"GET /(turns|sessions|jobs|review|review/effect|inbox|inbox/effect|inbox/alike|activity|chat)/{id}"
+)
+
+
+@pytest.mark.req("OP-03")
+def test_every_read_is_answered_from_the_copy_and_leaves_no_trace_in_the_log(
+    tmp_path: Path, line: Line, caplog: pytest.LogCaptureFixture
+) -> None:
+    with world(tmp_path / "home", line.url) as here:
+        reads = here.calls([route for route in routes() if is_read(route)], ["bob"])
+        reads += [
+            Call(route=f"GET {path}", who="bob", path=fill(path, reads), sent=Sent(), is_page=True) for path in pages()
+        ]
+        before = [200 if call.is_page else here.ask(call).status_code for call in reads]
+        offline_copy.keep(here.habitus)
+        caplog.clear()
+        cutting = threading.Timer(0.5, line.cut)
+        cutting.start()
+        followed = here.ask(
+            Call(route="GET /automation/live", who="bob", path="/automation/live", sent=Sent(), is_page=True)
+        )
+        assert followed.status_code == 200  # until the database was away: a job waits, so there is no other end
+        cutting.join()
+        wait_until(lambda: AS_OF in here.ask(reads[0]).headers)
+        for call, there in zip(reads, before, strict=True):
+            found = here.ask(call)
+            expected = 404 if NOT_COPIED.match(call.route) else there
+            assert (found.status_code, AS_OF in found.headers) == (expected, True), f"{call.route}: {found.text}"
+        assert [record for record in caplog.records if record.exc_info] == []
+
+
+def pages() -> list[str]:
+    """Every page, and every part of one, that is read."""
+    nested = [route for router in doors().routes for route in getattr(router, "original_router", APIRouter()).routes]
+    reads = [route.path for route in nested if isinstance(route, APIRoute) and "GET" in (route.methods or ())]
+    aside = ("/enter", "{rest:path}", "/changes", "/file")  # the owner's, or not without more than an address
+    return [path for path in reads if not path.endswith(aside)]
+
+
+def fill(path: str, calls: Sequence[Call]) -> str:
+    """A page's address with the names and ids that REST is asked for."""
+    known = {call.route.partition("/")[2]: call.path.split("/")[2] for call in calls if "{" in call.route}
+    of = {"activity": "sessions", "chat": "sessions", "inbox": "review"}
+    start = path.split("/")[1]
+    id = known.get(f"{of.get(start, start)}/{{id}}", "")
+    return path.replace("{name}", known["skills/{name}"]).replace("{agent}", "codex").replace("{id}", id)
 
 
 def wait_until(holds: Callable[[], bool]) -> None:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeVar
 
 from fastapi.responses import StreamingResponse
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from habitus.errors import HabitusError
 from habitus.text import encodable
+
+log = logging.getLogger(__name__)
 
 
 class Put(StrEnum):
@@ -33,10 +38,22 @@ class Happened:
 
 def stream_events(happened: AsyncIterator[Happened]) -> StreamingResponse:
     async def lines() -> AsyncIterator[str]:
-        async for one in happened:
+        async for one in until_error(happened):
             yield f"id: {one.number}\nevent: {one.put}\ndata: {json.dumps(encodable(one.data))}\n\n"
 
     return StreamingResponse(lines(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+
+
+T = TypeVar("T")
+
+
+async def until_error(told: AsyncIterator[T]) -> AsyncIterator[T]:
+    """What is told until it can't be any more: whoever listens comes again, and then hears why not."""
+    try:
+        async for one in told:
+            yield one
+    except HabitusError as error:
+        log.debug("A stream ended: %s", error)
 
 
 class Ending:

@@ -283,8 +283,11 @@ def open_subject(home: Home, name: str) -> Subject:
     layer, tree, skill = home.skills.own_copy(item)
     tasks = tuple(task for task in tasks_of(home, item.name) if not task.is_for_tool)
     ledger = open_ledger(home)
-    ledger.keep_sides(item.name, split(tasks, ledger.sides(item.name), seed=item.name))
     sides = ledger.sides(item.name)
+    if added := split(tasks, sides, seed=item.name):
+        if not home.is_stand_in:
+            ledger.keep_sides(item.name, added)
+        sides = {**added, **ledger.sides(item.name)}
     by_side = {side: tuple(task for task in tasks if sides[task.id] is side) for side in Side}
     version = item.summary.version
     return Subject(item=item, layer=layer, tree=tree, skill=skill, version=version, tasks=by_side)

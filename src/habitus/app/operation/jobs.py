@@ -67,6 +67,12 @@ def open_queue(home: Home, *, for_worker: bool = False) -> JobQueue:
     home.refuse_unless_kept()
     if for_worker:
         return JobQueue(sql.acting_as(home.shared, "", is_admin=True))
+    return read_queue(home)
+
+
+def read_queue(home: Home) -> JobQueue:
+    """The same for who only looks. While the database is away it is empty: no copy has jobs."""
+    home.refuse_if_read_only()
     return JobQueue(home.shared, user=None if home.settings.is_admin else home.settings.user)
 
 
@@ -75,7 +81,7 @@ async def follow(home: Home, id: str = "", *, every_s: float = _LOOK_S) -> Async
 
     Ends when the one is over; of all of them there is no end.
     """
-    queue, told = open_queue(home), None
+    queue, told = read_queue(home), None
     while True:
         now: tuple[Job, ...] = await in_thread(lambda: (queue.get(id),) if id else tuple(queue.all()))
         if now != told:
@@ -213,6 +219,8 @@ def set_schedule(home: Home, kind: str, when: str | None) -> Configured:
     if kind not in SCHEDULED:
         mend = did_you_mean(kind, SCHEDULED) or f"There are: {', '.join(SCHEDULED)}."
         raise NotFound(f"No jobs of the kind '{kind}' start by themselves.", mend=mend)
+    home.refuse_unless_kept()
+    moment(home.shared, home.clock)  # whose database is away has changed nothing
     return configuring.put(home.settings, os.environ, f"schedule.{kind}", when)
 
 

@@ -10,7 +10,7 @@ from habitus.app.home import Home
 from habitus.app.library import uploading
 from habitus.app.operation import jobs
 from habitus.app.operation.job_kinds import KINDS, SCHEDULED
-from habitus.app.operation.jobs import Scheduled, leave, open_queue
+from habitus.app.operation.jobs import Scheduled, leave, open_queue, read_queue
 from habitus.app.operation.people import Role
 from habitus.jobs.model import Job, JobState, Priority
 
@@ -64,7 +64,7 @@ class JobPage:
 @use_case("jobs list", route="GET /jobs", who=Role.VIEWER, example=JobList(done=True))
 def list_jobs(home: Home, wanted: JobList) -> JobPage:
     """The jobs that wait or run, the newest first."""
-    queue = open_queue(home)
+    queue = read_queue(home)
     ids = queue.ids() if wanted.done else [one.id for one in queue.all() if one.state is not JobState.DONE]
     page = page_of("jobs", ids, str, limit=wanted.limit, after=wanted.after)
     return JobPage(jobs=queue.some(page.items), next=page.next, total=page.total)
@@ -78,7 +78,7 @@ class ScheduledJobs:
 @use_case("jobs schedule list", route="GET /jobs/schedule", who=Role.VIEWER, example=Nothing())
 def list_scheduled(home: Home, wanted: Nothing) -> ScheduledJobs:
     """What starts by itself where a worker or 'habitus up' runs, and when it does so next."""
-    return ScheduledJobs(schedule=jobs.list_schedules(home, open_queue(home)))
+    return ScheduledJobs(schedule=jobs.list_schedules(home, read_queue(home)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +102,7 @@ class Rescheduled:
 def set_schedule(home: Home, wanted: NewTimes) -> Rescheduled:
     """Have a kind of job start by itself at other times, or with 'off' no longer."""
     done = jobs.set_schedule(home, wanted.kind, wanted.when)
-    return Rescheduled(schedule=jobs.list_schedules(home, open_queue(home)), undo=done.undo)
+    return Rescheduled(schedule=jobs.list_schedules(home, read_queue(home)), undo=done.undo)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +113,7 @@ class OneJob:
 @use_case("jobs show", route="GET /jobs/{id}", who=Role.VIEWER, example=OneJob(id="53b07abe"))
 def show(home: Home, wanted: OneJob) -> Job:
     """One job: what it was given, how far it is, and what it came to."""
-    return open_queue(home).get(wanted.id)
+    return read_queue(home).get(wanted.id)
 
 
 @use_case("jobs cancel", route="POST /jobs/{id}/cancel", example=OneJob(id="53b07abe"), undo="jobs retry")

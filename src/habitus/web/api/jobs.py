@@ -12,6 +12,7 @@ from starlette.responses import StreamingResponse
 from habitus.app.operation import jobs
 from habitus.jobs.model import Job
 from habitus.web.api.requests_and_answers import Opened, as_json
+from habitus.web.streams import until_error
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
 
@@ -25,7 +26,7 @@ async def events(habitus: Opened, id: str) -> StreamingResponse:
     async def told_on() -> AsyncIterator[str]:
         async with aclosing(changes):
             yield _event(first[0])
-            async for found in changes:
+            async for found in until_error(changes):
                 yield _event(found[0])
 
     return StreamingResponse(told_on(), media_type="text/event-stream")

@@ -5,7 +5,7 @@ Import: skills from a file or a folder, an address, or the folders of agents her
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Annotated, Any
 
@@ -51,17 +51,29 @@ def show_page(request: Request, habitus: Habitus, said: Said | None = None) -> H
 
 @router.get("/automation/live")
 async def live(habitus: Opened) -> StreamingResponse:
-    """The list whenever something about it changes, until everything is done."""
-    return stream_events(_follow_jobs(habitus))
+    """The list whenever something about it changes, until everything is done.
+
+    A copy has no jobs: while the database is away a page keeps what it shows, and asks again.
+    """
+    if habitus.is_stand_in:
+        return stream_events(_no_change())
+    changes = jobs.follow(habitus)
+    return stream_events(_render_changes(await anext(changes), changes))  # an error is said before anything is sent
 
 
-async def _follow_jobs(habitus: Habitus) -> AsyncIterator[Happened]:
-    async with aclosing(jobs.follow(habitus)) as changes:
-        async for found in changes:
-            is_over = all(job.state.is_over for job in found)
-            yield Happened(put=Put.OVER if is_over else Put.WHOLE, data=_render_list(found[:_SHOWN]))
-            if is_over:
-                return
+async def _no_change() -> AsyncIterator[Happened]:
+    nothing: Sequence[Happened] = ()
+    for one in nothing:
+        yield one
+
+
+async def _render_changes(first: Sequence[Job], more: AsyncGenerator[Sequence[Job], None]) -> AsyncIterator[Happened]:
+    async with aclosing(more):
+        found = first
+        while not all(job.state.is_over for job in found):
+            yield Happened(put=Put.WHOLE, data=_render_list(found[:_SHOWN]))
+            found = await anext(more)
+        yield Happened(put=Put.OVER, data=_render_list(found[:_SHOWN]))
 
 
 def _render_list(found: Sequence[Job]) -> str:
