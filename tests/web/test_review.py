@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import replace
 from datetime import timedelta
@@ -23,7 +24,10 @@ from habitus.skills.model import Actor, Author, Skill, State
 from habitus.skills.review import Action, Change
 from habitus.skills.trees import with_skill
 from habitus.tasks.checks import Contains
+from habitus.tasks.judging import expect, shape_of
 from habitus.tasks.model import Task
+from habitus.tools.code_stage import task_of_call
+from habitus.tools.model import Grounds
 from tests.web.test_pages import seen
 
 AGENT = Author(actor=Actor.AGENT, name="helper", reason="seen again and again")
@@ -238,3 +242,42 @@ def test_in_a_team_somebody_else_can_be_made_to_approve(
     other = proposed(habitus, replace(COFFEE, name="make-coffee"))
     open_people(habitus).remove("ben")
     assert api.post(f"/api/v1/review/{other}/approve").status_code == 200
+
+
+KEY = "sk-ant-" + "api03-" + "a1B2c3D4e5" * 9
+SHOUT = """import json, sys
+word = json.loads(sys.argv[1])["word"]
+print(json.dumps({"said": word.upper(), "with": "sk-ant-" + "api03-" + "a1B2c3D4e5" * 9}))
+"""
+
+
+@pytest.mark.req("LA-04", "CL-02")
+def test_the_trial_of_code_is_a_table_that_runs_nothing_and_shows_no_secret(
+    browser: TestClient, api: TestClient, habitus: Habitus
+) -> None:
+    words = ("<b>tea</b>", KEY, "milk")
+    recorded = [f'{{"said": "{word.upper()}", "with": "[redacted:anthropic]"}}' for word in words]
+    cases = [
+        task_of_call({"word": word}, shape_of(result), expect([result], redacted=habitus.redact))
+        for word, result in zip(words, recorded, strict=True)
+    ]
+    takes = {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}
+    grounds = Grounds(cases=tuple(cases), recorded=tuple(recorded))
+
+    async def propose() -> int | None:
+        async with habitus.tools as tools:
+            made = await tools.create("shout", "Shouts.", takes, SHOUT, {"word": "milk"}, AGENT, grounds=grounds)
+        return made.proposal
+
+    id = asyncio.run(propose())
+    page = browser.get(f"/inbox/{id}").text
+    table = page[page.index("Its trial") :].split("</table>")[0]
+    heads = re.findall("<th>(.*?)</th>", table)
+    rows = [re.findall("<td>(.*?)</td>", row) for row in re.findall("<tr>(<td>.*?)</tr>", table)]
+    assert heads == ["Input", "Recorded", "Draft", "Compared"]
+    assert rows[0][0] == "<code>{&#34;word&#34;: &#34;&lt;b&gt;tea&lt;/b&gt;&#34;}</code>"
+    result = "<code>{&#34;said&#34;: &#34;MILK&#34;, &#34;with&#34;: &#34;[redacted:anthropic]&#34;}</code>"
+    assert rows[2][1:] == [result, result, "values but with"]
+    assert KEY[:30] not in page
+    shown = api.get(f"/api/v1/review/{id}").json()["item"]["trial"]
+    assert shown[1]["input"] == '{"word": "[redacted:anthropic]"}'

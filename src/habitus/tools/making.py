@@ -6,6 +6,7 @@ Curation is the other end: retire what has been degraded for its time, and bring
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -64,6 +65,7 @@ class ToolMaker:
         environ: Mapping[str, str],
         services: Callable[[], Services],
         files: ToolFiles,
+        redacted: Callable[[str], str],
     ) -> None:
         self._catalogue = catalogue
         self._library = library
@@ -76,6 +78,7 @@ class ToolMaker:
         self._environ = environ
         self._services = services
         self._files = files
+        self._redacted = redacted
 
     async def create(
         self,
@@ -125,7 +128,8 @@ class ToolMaker:
         except CouldNotTest:
             raise
         except ToolFailed as error:
-            raise ToolFailed(f"{error}{_untested_notice(permissions, granted)}") from None
+            reason = self._redacted(str(error))
+            raise ToolFailed(f"{reason}{_untested_notice(permissions, granted)}") from None
         program = replace(program, permissions=permissions, is_compared=grounds.is_compared)
         return await asyncio.to_thread(self._submit, program, layer, before, author, conversation, grounds)
 
@@ -177,7 +181,7 @@ class ToolMaker:
             layer=layer.name,
             tree=tree,
             findings=(*grounds.reasons, *self._scan(tree)) if author.is_automatic else (),
-            details={**grounds.details, **_table(program, grounds), _PROVED: fingerprint(program)},
+            details={**grounds.details, **self._table(program, grounds), _PROVED: fingerprint(program)},
         )
         submitted = self._review.submit(change, author, conversation=conversation)
         if submitted.proposal is not None:
@@ -189,25 +193,29 @@ class ToolMaker:
         back = f"{program.name}@{layer.name}:{version}"
         return Created(name=program.name, applied=True, version=version, undo=("undo", back))
 
+    def _table(self, program: ToolProgram, grounds: Grounds) -> dict[str, Json]:
+        """For whoever decides: each recorded input, what was recorded, and what the draft gives for it."""
+        tried = program.tried[len(program.tried) - len(grounds.cases) :]
+        rows = [
+            {
+                "input": self._cell(case.payload),
+                "recorded": self._cell(recorded),
+                "draft": self._cell(result.printed),
+                "compared": case.compares,
+            }
+            for case, recorded, result in zip(grounds.cases, grounds.recorded, tried, strict=True)
+        ]
+        return {TRIAL: rows} if rows else {}
+
+    def _cell(self, value: Json) -> str:
+        """What is left of a secret after cutting could no longer be told from other text."""
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        return short(self._redacted(text), _WIDEST)
+
     def _approve(self, layer: Layer, name: str, tree: Tree, person: str, proved_as: str) -> None:
         self._approvals.trust(APPROVED, {name: tree}, person)
         if proved_as:
             self._health.prove(layer.trust_root or layer.name, name, proved_as, self._clock())
-
-
-def _table(program: ToolProgram, grounds: Grounds) -> dict[str, Json]:
-    """For whoever decides: each recorded input, what was recorded, and what the draft gives for it."""
-    tried = program.tried[len(program.tried) - len(grounds.cases) :]
-    rows = [
-        {
-            "input": short(case.payload, _WIDEST),
-            "recorded": short(recorded, _WIDEST),
-            "draft": short(result.printed, _WIDEST),
-            "compared": case.compares,
-        }
-        for case, recorded, result in zip(grounds.cases, grounds.recorded, tried, strict=True)
-    ]
-    return {TRIAL: rows} if rows else {}
 
 
 def _free_name(name: str) -> str:

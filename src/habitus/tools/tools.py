@@ -204,6 +204,7 @@ class Tools:
             environ=environ,
             services=services,
             files=files,
+            redacted=redacted,
         )
         runner = ToolRunner(
             known,
