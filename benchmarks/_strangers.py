@@ -1,4 +1,5 @@
-"""Three made-up worlds that the estimator was not written with; their parameters were fixed before it was last changed.
+"""Three made-up worlds that the estimator was not written with; the parameters of `hard` and `users` were fixed before
+it was last changed, `teams` was written after.
 
 `hard`: a hidden difficulty decides how likely each item is chosen, one item more so and another less; chances add up.
 `users`: people of different ability, some of them far busier, ask; items are chosen for a middle band of what is
