@@ -118,6 +118,8 @@ def test_a_new_one_runs_as_it_is_and_its_exit_code_and_input_are_passed_on(direc
     told = direct("skill", "run", "shouter", "--", "fail", "0")
     assert (told.code, json.loads(told.out)["error"]) == (1, "no such box")
     assert direct("skill", "run", "shouter", "--", "fail", "3").code == 3
+    after = direct("skill", "run", "shouter", "--input", "-", "--", "fail", "0", stdin="connecting\n")
+    assert (after.code, after.out.splitlines()[0]) == (1, "CONNECTING")
 
 
 @pytest.mark.parametrize(

@@ -168,8 +168,9 @@ async def test_a_secret_that_is_printed_is_taken_out_and_reported(opened: Open) 
         assert "habitus-skill: It printed a secret, which was taken out." in answer.stderr
 
 
-async def test_an_error_that_it_reports_is_a_failure_whatever_its_exit_code(opened: Open) -> None:
-    caller, _ = opened(command_line("print(json.dumps({'status': 'error', 'error': 'no such mailbox'}))"))
+@pytest.mark.parametrize("before", ["", "print('connecting')\n"])
+async def test_an_error_that_it_reports_is_a_failure_whatever_its_exit_code(opened: Open, before: str) -> None:
+    caller, _ = opened(command_line(f"{before}print(json.dumps({{'status': 'error', 'error': 'no such mailbox'}}))"))
     answer = await caller.call("mailer", ["x"])
     assert (answer.code, answer.outcome.kind, answer.outcome.reason) == (
         1,

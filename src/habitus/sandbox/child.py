@@ -221,16 +221,25 @@ def signal_name(number: int) -> str:
 
 
 def error_told(printed: str) -> str:
-    """What a program says went wrong, where it prints an object whose `status` is "error"; nothing otherwise."""
-    try:
-        told = json.loads(printed)
-    except (ValueError, RecursionError):
-        return ""
-    if not isinstance(told, dict) or told.get("status") != "error":
+    """What a program says went wrong, where it prints an object whose `status` is "error", or ends with a line that is
+    one; nothing otherwise."""
+    told = _json_object(printed)
+    if told is None:
+        _, _, last = printed.rstrip().rpartition("\n")
+        told = _json_object(last)
+    if told is None or told.get("status") != "error":
         return ""
     reason = told.get("error") or told.get("message") or "no reason given"
     words = reason if isinstance(reason, str) else _json_text(reason)
     return " ".join(words.split())[:500]
+
+
+def _json_object(text: str) -> dict[str, object] | None:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def _json_text(reason: object) -> str:
