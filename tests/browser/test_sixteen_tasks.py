@@ -136,7 +136,7 @@ def _bring_in(person: Person, site: Site, place: Path) -> None:
         person.click(page.get_by_role("link", name="Import"))
         page.get_by_label("A file with skills").set_input_files(archive)
         person.click(page.get_by_role("button", name="Save them"))
-        expect(page.get_by_role("row", name="make-jam")).to_contain_text("saved")
+        expect(page.get_by_role("row", name="make-jam")).to_contain_text("imported")
         assert habitus.skills.is_taken("make-jam")
     folder = place / "garden"
     (folder / "plant-beans").mkdir(parents=True)
@@ -146,7 +146,7 @@ def _bring_in(person: Person, site: Site, place: Path) -> None:
         person.click(page.get_by_role("link", name="Import"))
         drop(page, folder)
         person.click(page.get_by_role("button", name="Save them"))
-        expect(page.get_by_role("row", name="plant-beans")).to_contain_text("saved")
+        expect(page.get_by_role("row", name="plant-beans")).to_contain_text("imported")
         with page.expect_navigation():  # the page is shown anew
             page.get_by_role("button", name="Undo all of it").click()
         assert not habitus.skills.is_taken("plant-beans")
@@ -155,7 +155,7 @@ def _bring_in(person: Person, site: Site, place: Path) -> None:
         person.click(page.get_by_role("link", name="Import"))
         page.get_by_label("A site, a repository or an archive").fill(ADDRESS)
         person.click(page.get_by_role("button", name="Fetch"))
-        expect(page.get_by_role("row", name="brew-tea")).to_contain_text("saved")
+        expect(page.get_by_role("row", name="brew-tea")).to_contain_text("imported")
         assert habitus.skills.is_taken("brew-tea")
 
 

@@ -24,9 +24,9 @@ from tests.web.test_pages import seen
 @pytest.mark.req("CL-02", "CL-03")
 def test_home_counts_a_month_and_has_five_rows_with_what_to_do(browser: TestClient, habitus: Habitus) -> None:
     first = browser.get("/").text
-    for step in ("Connect an agent", "Bring skills in", "Choose a model", "Try a request"):
+    for step in ("Connect an agent", "Add skills", "Choose a model", "Try a request"):
         assert step in first
-    assert re.search(r'class="done"><div class="grow"><strong>Bring skills in', first)  # brew-tea is there
+    assert re.search(r'class="done"><div class="grow"><strong>Add skills', first)  # brew-tea is there
     later = ("Helps most", 'id="agents"', 'id="learned"')  # which would not fit the first screen
     assert ("Needs you" in first, [part for part in later if part in first]) == (True, [])
     furnish_with_life(habitus)

@@ -117,7 +117,7 @@ def test_what_an_agent_has_here_is_imported_with_a_table_and_one_undo(
     assert (found["agent"], found["skills"], found["new"]) == ("claude-code", 2, 2)
     page = browser.post("/import/agent/claude-code").text
     table = seen(page.partition("<table")[2].join(["<main", ""]))
-    assert re.search(r"make-jam\s+saved", table)
+    assert re.search(r"make-jam\s+imported", table)
     assert re.search(r"steal\s+waits for you", table)
     assert habitus.skills.find("make-jam").layer == "user"
     undo = re.findall(r'name="undo" value="([^"]+)"', page.partition("<table")[0].partition('id="became"')[2])

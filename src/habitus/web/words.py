@@ -38,7 +38,7 @@ SOURCES = {
     Source.AGENT: "learned",
     Source.BUNDLED: "came with Habitus",
     Source.OPERATOR: "from your operator",
-    Source.IMPORTED: "brought in",
+    Source.IMPORTED: "imported",
 }
 STAGES = {Stage.STEPS: "steps", Stage.CHUNKS: "recipes", Stage.CODE: "tested tool"}
 KINDS = {kind: kind.label for kind in Kind}
@@ -54,7 +54,7 @@ PRODUCERS = {
     Producer.DETECTOR: "noticed while an agent worked",
     Producer.CEREBELLUM: "learned from an error",
     Producer.DREAM: "learned by practice",
-    Producer.IMPORT: "brought in",
+    Producer.IMPORT: "imported",
     Producer.TRANSCRIPTS: "learned from past conversations",
 }
 TRUSTS = {
@@ -88,19 +88,19 @@ CONSENTS = {
     Consent.ALWAYS: "Always for this project",
 }
 IMPORTED = {
-    ImportVerdict.IMPORTED: ("saved", "good"),
-    ImportVerdict.UPDATED: ("brought up to date", "good"),
-    ImportVerdict.UNCHANGED: ("was here already", ""),
+    ImportVerdict.IMPORTED: ("imported", "good"),
+    ImportVerdict.UPDATED: ("updated", "good"),
+    ImportVerdict.UNCHANGED: ("already here", ""),
     ImportVerdict.HELD: ("waits for you", "warn"),
-    ImportVerdict.REFUSED: ("left out", "bad"),
+    ImportVerdict.REFUSED: ("refused", "bad"),
 }
 JOBS = {
     "curate": "Tidy up",
     "learn": "Learn from conversations",
-    "import": "Bring skills in",
+    "import": "Import skills",
     "dream": "Practise",
     "improve": "Improve skills",
-    "mine": "Find what is done again and again",
+    "mine": "Look for recipes",
     "verify": "Try lessons out",
     "index": "Renew the search",
 }
@@ -117,7 +117,7 @@ JOB_HELP = {
 JOB_TAKES = {"learn": "/home/ann/conversations", "import": "https://example.org/skills.zip", "improve": "csv-summary"}
 JOB_STATES = {
     JobState.WAITING: ("waits", ""),
-    JobState.RUNNING: ("at work", "good"),
+    JobState.RUNNING: ("running", "good"),
     JobState.DONE: ("done", "good"),
     JobState.FAILED: ("failed", "bad"),
     JobState.CANCELLED: ("ended", "warn"),
@@ -136,7 +136,7 @@ RECIPE_STATES = {
     RecipeStatus.INERT: "not trusted yet",
     RecipeStatus.OFF: "off",
     RecipeStatus.TAKEN: "its name is taken",
-    RecipeStatus.ARCHIVED: "put aside for better ones",
+    RecipeStatus.ARCHIVED: "archived for better ones",
 }
 PLACES_OF_SKILLS = {
     "user": "Your own",
@@ -183,7 +183,7 @@ VERDICTS = {
 }
 ACTIONS = {
     Action.WRITE: "change",
-    Action.REMOVE: "put away",
+    Action.REMOVE: "archive",
     Action.ENABLE: "switch on",
     Action.DISABLE: "switch off",
     Action.TASKS: "keep tasks to examine",
@@ -206,7 +206,7 @@ def went(turn: Turn) -> tuple[str, str] | None:
 def of_effect(effect: Effect) -> str:
     """What offering something changes, in a sentence."""
     value, low, high = (f"{round(100 * each):+d}" for each in (effect.value, effect.low, effect.high))
-    sure = "helps" if effect.low > 0 else "does harm" if effect.high < 0 else "not known yet"
+    sure = "helps so far" if effect.low > 0 else "does harm so far" if effect.high < 0 else "not known yet"
     return f"{value} of 100 go well, {low} to {high}: {sure}"
 
 

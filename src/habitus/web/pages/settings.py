@@ -105,7 +105,7 @@ GROUPS: Mapping[str, Mapping[str, Setting]] = {
     },
 }
 _ORIGINS = {Origin.DEFAULT: "", Origin.FILE: "set here", Origin.ENVIRONMENT: "set by the environment"}
-_ROOTS = {IMPORTED: "Skills that were brought in", APPROVED: "Code of your own skills"}
+_ROOTS = {IMPORTED: "Imported skills", APPROVED: "Code of your own skills"}
 
 
 @router.get("/settings")
