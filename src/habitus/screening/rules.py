@@ -69,7 +69,7 @@ class Intent:
 
     def is_said(self, way: Way, words: Sequence[Slots], own: Slots, around: Slots) -> bool:
         """Is it meant in this one of its ways?"""
-        if not self.unless.isdisjoint(own):
+        if not self.unless.isdisjoint(own) and "unwarned" not in own:
             return False
         placed = []
         for group in way:
@@ -282,6 +282,15 @@ def addresses(lower: str) -> Iterator[tuple[int, str]]:
     if "://" in lower or "@" in lower:
         for found in _ADDRESS.finditer(lower):
             yield found.start(), (found[1] or found[2]).strip(".")
+
+
+_GIVEN = re.compile(r"\$(?:env:)?\{?(\w{2,60}|\W)|environ(?:\.get)?[\[(][\"'](\w{2,60})|[=\s](@)")
+
+
+def is_own_key(command: str, host: str) -> bool:
+    """Does a command hand a host nothing but what is named after it, as a key of its own is?"""
+    given, name = ["".join(found) for found in _GIVEN.findall(command)], domain_of(host).partition(".")[0]
+    return bool(given) and all(one.startswith(f"{name}_") for one in given)
 
 
 def is_rented(host: str) -> bool:

@@ -24,6 +24,12 @@ _MEDIA = re.compile(r"\.(?:png|jpe?g|gif|webp|ico|pdf|ttf|otf|woff2?|mp[34]|wav|
 _PYTHON_CUES = re.compile(
     r"\b(?:eval|exec|__import__|b64decode|fromhex|marshal|dup2|environ)\b|range\(\d{3,9}|while (?:True|1):"
 )
+_PYTHON_WITHIN = re.compile(  # in a fence, after `-c`, or up to the mark of a here-document
+    r"```py[^\n]*\n(?P<fence>.*?)(?:```|\Z)"
+    r"|python[\d.]{0,4}\s{1,3}(?:-c\s{1,3}(?:\"(?P<quoted>(?:[^\"\\\n]|\\.){1,1500})\"|'(?P<plain>[^'\n]{1,1500})')"
+    r"|-?\s{0,3}<<-?\s{0,3}['\"]?(?P<mark>\w{1,20})['\"]?\n(?P<here>.{1,3000}?)\n(?P=mark)\b)",
+    re.DOTALL,
+)
 _COMMENT = re.compile(r"<!--(.*?)(?:-->|\Z)", re.DOTALL)
 _UNSEEN = re.compile(
     r"<\w+\b[^>\n]{0,200}(?:display\s?:\s?none|visibility\s?:\s?hidden|font-size\s?:\s?0|opacity\s?:\s?0(?![.\d])|"
@@ -205,8 +211,20 @@ class Page:
                 yield self._at(self.line_of(match.start), rule.name, rule.category, severity, rule.why, excerpt)
         yield from self._find_rented_hosts()
         yield from self._find_intents()
-        if self.kind is Kind.PROSE and not self.is_hidden and "```py" in self.lower:
-            yield from _scan_fenced_python(self.path, self.text, self.hosts)
+        if "python" in self.lower or "```py" in self.lower:
+            yield from self._find_python_within()
+
+    def _find_python_within(self) -> Iterator[Finding]:
+        """Python in a page or a shell's command; an example is not run by itself, so it weighs less than a script."""
+        for found in _PYTHON_WITHIN.finditer(self.text) if not (self.is_hidden or self.is_python) else ():
+            kind = found.lastgroup or ""
+            code = found[kind].replace('\\"', '"') if kind == "quoted" else found[kind]
+            is_foreign = any(self.hosts.kind(host) == "foreign_host" for _, host in rules.addresses(code.lower()))
+            first = self.line_of(found.start(kind))
+            for seen in look_at(code, is_foreign=is_foreign) if _PYTHON_CUES.search(code) else ():
+                severity = seen.severity if seen.rule in _WORSE_THAN_AN_EXAMPLE else Risk.NOTE
+                excerpt = code.split("\n")[seen.line - 1]
+                yield self._at(first + seen.line - 1, seen.rule, seen.category, severity, seen.why, excerpt)
 
     def _find_rented_hosts(self) -> Iterator[Finding]:
         """Addresses of hosts that anyone can have for a minute."""
@@ -239,7 +257,7 @@ class Page:
         command = self.lower[match.start : end if end >= 0 else len(self.lower)][:800]
         if self.is_python and "://" not in command:
             command = self.lower
-        kinds = {self.hosts.kind(host) for _, host in rules.addresses(command)}
+        kinds = {self.hosts.kind(host) for _, host in rules.addresses(command) if not rules.is_own_key(command, host)}
         if match.rule.needs == "unknown_host":
             return not kinds or "foreign_host" in kinds or "http://" in command
         return "foreign_host" in kinds
@@ -343,23 +361,6 @@ def _scan_found(page: Page, hidden: Hidden) -> Iterator[Finding]:
     for finding in replace(page, text=plain(hidden.says), is_hidden=True).findings():
         if finding.severity is Risk.HIGH:
             yield replace(finding, line=hidden.line, why=f"Hidden text: {finding.why}")
-
-
-def _scan_fenced_python(path: str, text: str, hosts: rules.Neighbourhood) -> Iterator[Finding]:
-    """An example is not run by itself, so it weighs less than a script."""
-    line, end = 1, 0
-    while (start := text.find("```py", end)) >= 0:
-        start = text.find("\n", start) + 1 or len(text)
-        line += text.count("\n", end, start)
-        end = text.find("```", start)
-        end = end if end >= 0 else len(text)
-        code = text[start:end]
-        is_foreign = any(hosts.kind(host) == "foreign_host" for _, host in rules.addresses(code.lower()))
-        for seen in look_at(code, is_foreign=is_foreign) if _PYTHON_CUES.search(code) else ():
-            severity = seen.severity if seen.rule in _WORSE_THAN_AN_EXAMPLE else Risk.NOTE
-            excerpt = code.split("\n")[seen.line - 1]
-            yield _at(path, line + seen.line - 1, seen.rule, seen.category, severity, seen.why, excerpt)
-        line += text.count("\n", start, end)
 
 
 def _scan_python(pages: Sequence[Page]) -> Iterator[Finding]:

@@ -17,6 +17,7 @@ from itertools import chain
 from habitus.screening import rules
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')*_]{0,3}\s+(?=\S)|(?<=[。！？।])")
+_ANSWERED_NO = re.compile(r"(?i)[^.!?]{1,200}\?[\"')*_]{0,3}\s{1,3}(?=(?:never|no)[.,:;!]|don['’]?t\b|do not\b)")
 _HEADING = re.compile(r"#{1,6}\s")
 _FENCE = re.compile(r"(?:`{3,}|~{3,})[ \t]*([\w+-]*)")
 _IN_WORDS = frozenset({"", "text", "txt", "md", "markdown", "prompt", "plain", "plaintext"})
@@ -40,8 +41,8 @@ _ENGLISH = frozenset(  # words that hardly any other language has
     re.findall(
         r"\w+",
         "the of and with this that is are your you when after any from it its not be their they them by each every "
-        "into has should must never always before without only which what how than to for if does did can cannot "
-        "these those all previous instructions run",
+        "into should must never always before without only which what how than to for if does did can cannot "
+        "these those previous instructions run",
     )
 )
 _PARTICIPLE = r"(\w{2,20}(?:ed|en)|read|run|put|set|sent|kept|made|told|left|built|sold|bought|paid|fed)\b"
@@ -155,6 +156,7 @@ def _unwrap_lines(text: str) -> Iterator[tuple[int, str]]:
 
 def _parts(line: str) -> Iterator[str]:
     """The sentences of a line; what has no end is cut."""
+    line = _ANSWERED_NO.sub("", line) if "?" in line else line
     for part in _SENTENCE_END.split(line) if len(line) > _SHORT else (line,):
         yield from (part[start : start + _LONGEST_SENTENCE] for start in range(0, len(part), _LONGEST_SENTENCE))
 
