@@ -180,7 +180,8 @@ class Settings(_Section):
         default=None,
         ge=2,
         le=100,
-        description="How many a process may have to a shared database; 2, and 8 for 'up' and 'mcp --http'.",
+        description="How many a process may have to a shared database; 2, and 8 for 'up' and 'mcp --http'. "
+        "One that does jobs has one more for its worker.",
     )
     user: str = Field(default="local", description="Who is asking; without it, the account of this process.")
     is_claimed: bool = Field(default=False, description="Whether the user's name is not the account's, only claimed.")
