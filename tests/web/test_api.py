@@ -311,6 +311,19 @@ def test_an_upload_is_looked_at_before_anything_is_saved(api: TestClient, habitu
     assert again["known"] == ["good"]
 
 
+@pytest.mark.req("SK-18")
+def test_another_upload_of_the_same_name_replaces_nothing_in_silence(api: TestClient, habitus: Habitus) -> None:
+    def send(text: str, *, overwrite: bool = False) -> str:
+        files = {"file": ("tea.md", f"---\nname: tea\ndescription: Tea\n---\n{text}\n".encode())}
+        answer = api.post(f"{API}/uploads?save=true&overwrite={str(overwrite).lower()}", files=files).json()
+        return str(answer["results"][0]["verdict"])
+
+    assert [send("1. Boil."), send("1. Boil."), send("1. Freeze.")] == ["imported", "unchanged", "held"]
+    assert habitus.skills.load("tea").body == "1. Boil."
+    assert send("1. Freeze.", overwrite=True) == "updated"
+    assert habitus.skills.load("tea").body == "1. Freeze."
+
+
 @pytest.mark.full
 def test_files_of_a_skill_are_written_and_read_and_no_path_leads_out(api: TestClient, habitus: Habitus) -> None:
     tag = {"If-Match": api.get(f"{API}/skills/brew-tea").headers["etag"]}

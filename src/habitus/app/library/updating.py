@@ -49,6 +49,7 @@ class Manner:
 
     overwrite: bool = False
     is_trusted: bool = False
+    place: str = ""  # where it comes from, if the path does not say that
     keep_both: bool = False  # of several skills of one name, instead of the first
     choose: Choose = hold  # asked before one takes the place of a skill from another origin
     reach: Reach = field(default_factory=Reach)  # how far a download may go
@@ -110,8 +111,14 @@ class Exported:
 
 def take_in(home: Home, source: Path | str, only: Sequence[str], layer: str, manner: Manner) -> TakenIn:
     """Take in skills of any known layout, or only those named."""
-    entries = _choose_entries(detect.read(source, keep_both=manner.keep_both), only)
+    entries = _choose_entries(detect.read(source, place=manner.place, keep_both=manner.keep_both), only)
     return _run(home, entries, layer, manner)
+
+
+def place_of_upload(path: Path) -> str:
+    """An upload comes from nowhere but itself: whoever sends another file of its name may be anybody."""
+    with disk_errors(path), path.open("rb") as file:
+        return f"upload {hashlib.file_digest(file, 'sha256').hexdigest()[:16]}"
 
 
 def add(home: Home, source: str, only: Sequence[str], manner: Manner) -> TakenIn:
@@ -139,7 +146,8 @@ def add_to_project(home: Home, source: str, only: Sequence[str], manner: Manner)
 
 
 def _found_in(fetched: fetching.Fetched, only: Sequence[str], manner: Manner) -> list[Entry]:
-    return list(_choose_entries(detect.read(fetched.path, origin=fetched.origin, keep_both=manner.keep_both), only))
+    found = detect.read(fetched.path, origin=fetched.origin, place=fetched.place, keep_both=manner.keep_both)
+    return list(_choose_entries(found, only))
 
 
 def _skills(entries: Iterable[Entry]) -> list[Incoming]:
@@ -181,7 +189,7 @@ def _is_untrusted(skills: Library, one: Tracked) -> bool:
 def _update_from_one_source(home: Home, group: Sequence[Tracked], manner: Manner, *, is_check: bool) -> Updated:
     mine, first = {one.name: one for one in group}, group[0]
     with _fetch_source(home.settings, first.address, manner.reach, first.branch) as fetched:
-        found = detect.read(fetched.path, origin=fetched.origin, keep_both=True)
+        found = detect.read(fetched.path, origin=fetched.origin, place=fetched.place, keep_both=True)
         entries = [entry for entry in found if isinstance(entry, Incoming) and entry.name in mine]
         moved = [entry for entry in entries if locking.has_moved(mine[entry.name], entry, fetched)]
         diffs = ((entry.name, _diff(home.skills, entry, first.layer)) for entry in moved)
@@ -191,7 +199,7 @@ def _update_from_one_source(home: Home, group: Sequence[Tracked], manner: Manner
             return Updated(changes=changes, taken=TakenIn(results=()), gone=gone)
         if first.file:
             as_installed = [entry for entry in moved if locking.is_as_installed(home, mine[entry.name])]
-            home.importer.adopt({entry.name: entry.origin for entry in as_installed}, first.layer)
+            home.importer.adopt(as_installed, first.layer)
         # That tool leaves files out of what it installs: where nothing is new there, nothing is compared.
         wanted = entries if first.file is None or manner.overwrite else moved
         taken = _run(home, wanted, first.layer, manner)

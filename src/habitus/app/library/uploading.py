@@ -19,7 +19,7 @@ from pathlib import Path
 from pydantic import BaseModel, Field
 
 from habitus.app.home import Home
-from habitus.app.library.updating import Manner, TakenIn, take_in
+from habitus.app.library.updating import Manner, TakenIn, place_of_upload, take_in
 from habitus.app.operation.job_kinds import add
 from habitus.app.operation.jobs import open_queue
 from habitus.errors import Invalid, Refused
@@ -80,7 +80,7 @@ def take(home: Home, sent: Upload, *, overwrite: bool, id: str = "") -> TakenIn 
                 raise Refused(f"'{unasked[0]}' can't be a file of a skill.", mend=mend)
             if number > MOST:
                 return _leave(home, path, overwrite, id or uuid.uuid4().hex[:12])
-        return take_in(home, path, (), USER, Manner(overwrite=overwrite))
+        return take_in(home, path, (), USER, Manner(overwrite=overwrite, place=place_of_upload(path)))
 
 
 def _leave(home: Home, path: Path, overwrite: bool, id: str) -> Job:

@@ -166,7 +166,10 @@ class Import(_Kind):
         if not part["only"]:  # the end of an upload
             shutil.rmtree(Path(part["source"]).parent, ignore_errors=True)
             return {}
-        manner = updating.Manner(overwrite=part.get("overwrite", False), is_trusted=part.get("trust", False))
+        place = updating.place_of_upload(Path(part["source"])) if part.get("is_upload") else ""
+        manner = updating.Manner(
+            overwrite=part.get("overwrite", False), is_trusted=part.get("trust", False), place=place
+        )
         taken = updating.take_in(self._home, _source(part), part["only"], part.get("layer", "user"), manner)
         return Counter(result.verdict.value for result in taken.results)
 

@@ -32,6 +32,7 @@ class Incoming:
     modified_on: datetime | None = None
     changelog: tuple[str, ...] = ()  # the lines of the collection's CHANGELOG that name it
     diagnostics: tuple[Diagnostic, ...] = ()
+    place: str = ""  # where it was found, exactly: two folders may be called the same
     control: tuple[str, ...] = ()  # a file of each folder of version control in it; they are not in the tree
 
     @property
@@ -49,6 +50,7 @@ class Incoming:
     def __post_init__(self) -> None:
         """A folder's name may hold bytes that are not text, and where it lay is written down."""
         object.__setattr__(self, "origin", encodable(self.origin))
+        object.__setattr__(self, "place", encodable(self.place))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

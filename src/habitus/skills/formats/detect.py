@@ -35,6 +35,7 @@ from habitus.skills.formats.ghost import Ghost
 from habitus.skills.formats.istota import Istota
 from habitus.skills.formats.skill_folder import SkillFolder
 from habitus.skills.model import Counters, Manifest
+from habitus.text import encodable
 
 # In the order in which they are asked: the plain layout takes what no other one claims.
 FORMATS: tuple[Format, ...] = (Anton(), Ghost(), Istota(), Table(), SkillFolder())
@@ -48,16 +49,38 @@ def format_named(name: str) -> Format:
 
 
 def read(
-    source: Path | str, formats: Sequence[Format] = FORMATS, *, origin: str = "", keep_both: bool = False
+    source: Path | str,
+    formats: Sequence[Format] = FORMATS,
+    *,
+    origin: str = "",
+    place: str = "",
+    keep_both: bool = False,
 ) -> Iterator[Entry]:
     """Everything at a path or database address, in any of the layouts; of two skills of one name the first, or both.
+    `place` says where it really comes from, if that is not the path.
 
     Raises `NotFound` or `StorageFailed` for what is not there or can't be reached, and nothing for what is in it."""
     if isinstance(source, str) and "://" in source:
         return without_clashes(_read_database(source), keep_both=keep_both)
     path = _with_name(Path(source))
     check_readable(path)
-    return without_clashes(_read_path(path, formats, origin or path.name), keep_both=keep_both)
+    found = _read_path(path, formats, origin or path.name)
+    placed = (_with_place(entry, origin or path.name, place or str(path.resolve())) for entry in found)
+    return without_clashes(placed, keep_both=keep_both)
+
+
+def _with_place(entry: Entry, origin: str, place: str) -> Entry:
+    """An entry knows its place, down to the folder it has in there."""
+    if not isinstance(entry, Incoming):
+        return entry
+    inside = entry.origin.removeprefix(encodable(origin)).strip("/")
+    return dataclasses.replace(entry, place="/".join(filter(None, (_folder_of(place), inside))))
+
+
+def _folder_of(place: str) -> str:
+    """A main file stands for its folder."""
+    folder, _, name = place.rpartition("/")
+    return folder if name in trees.MAIN_FILES else place
 
 
 def detect(path: Path) -> tuple[Format, ...]:
@@ -122,7 +145,8 @@ def _nothing(path: Path) -> str:
 
 def _read_database(url: str) -> Iterator[Entry]:
     try:
-        yield from agent_skills_table.read_database(url)
+        for entry in agent_skills_table.read_database(url):
+            yield dataclasses.replace(entry, place=entry.origin) if isinstance(entry, Incoming) else entry
     except CantTake as problem:
         yield NotTaken(origin=url.partition("://")[0], name="", reason=str(problem))
 

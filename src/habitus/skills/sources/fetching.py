@@ -48,6 +48,11 @@ class Fetched:
         owner = self.address.partition("/tree/")[0].rstrip("/").split("/")[-2:-1]
         return "/".join([*(owner if self.commit else ()), self.path.name])
 
+    @property
+    def place(self) -> str:
+        """Where it comes from exactly, on whatever branch."""
+        return "/".join(filter(None, (self.repository or self.address, self.folder))).rstrip("/")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Source:

@@ -28,6 +28,7 @@ from habitus.skills.stores.tables import imports
 from habitus.skills.stores.versioned import SkillStore
 
 _CHUNK = 500
+_DECIDES = "--replace or --keep-both decides beforehand"
 
 
 class Verdict(StrEnum):
@@ -147,8 +148,9 @@ class Importer:
         to_save: dict[str, Incoming] = {}
         for newcomer in chunk:
             entry, waits = newcomer, ""
-            if not overwrite and _would_replace_another(entry, here.get(entry.name), known.get(entry.name)):
-                entry, waits = self._namesake(entry, layer, choose, known[entry.name].origin, here)
+            is_other = _would_replace_another(entry, here.get(entry.name), known.get(entry.name))
+            if is_other and not overwrite:
+                entry, waits = self._namesake(entry, layer, choose, known[entry.name], here)
                 known |= origins(self._engine, layer, [entry.name])
             digest = tree_hash(entry.tree)
             result = _judge_entry(entry, digest, here.get(entry.name), known.get(entry.name), overwrite=overwrite)
@@ -159,6 +161,8 @@ class Importer:
                 result = Result(name=entry.name, verdict=Verdict.REFUSED, reason=reason, origin=entry.origin)
             if result is None and (clash := trees.clash(entry.name, entry.tree)):
                 result = Result(name=entry.name, verdict=Verdict.REFUSED, reason=clash, origin=entry.origin)
+            if not waits and (result is None or entry.name != newcomer.name):
+                self._close_namesake(proposals, newcomer, author, is_decided=is_other)
             if result is None and (waits or not is_trusted):
                 findings = (*([waits] if waits else []), *(() if is_trusted else self._scan(entry.tree)))
                 result = self._hold(entry, layer, author, proposals.get((entry.name, digest)), findings)
@@ -178,13 +182,12 @@ class Importer:
             said = _taken_over(item, layer) if item is not None else ""
             yield replace(result, notes=(*result.notes, said)) if said else result
 
-    def adopt(self, found: Mapping[str, str], layer: str) -> None:
-        """Take skills that lie here as another tool installed them, by name with their origin, for imported ones."""
+    def adopt(self, found: Sequence[Incoming], layer: str) -> None:
+        """Take skills that lie here as another tool installed them for imported ones, from where these were found."""
         store = self._library.layer(layer).store
-        trees = {name: store.tree(name) or {} for name in found}
-        entries = [Incoming(name=name, tree=trees[name], origin=found[name], format="skill") for name in found]
+        entries = {entry.name: replace(entry, tree=store.tree(entry.name) or {}) for entry in found}
         if entries:
-            self._remember({entry.name: entry for entry in entries}, layer)
+            self._remember(entries, layer)
 
     def _proposals(self, layer: str) -> dict[tuple[str, str], Proposal]:
         """(name, hash of the files) → the proposal that was made of it, whatever became of it."""
@@ -192,20 +195,35 @@ class Importer:
         return {(proposal.change.name, tree_hash(proposal.change.tree)): proposal for proposal in found}
 
     def _namesake(
-        self, entry: Incoming, layer: str, choose: Choose, origin: str, here: Mapping[str, str]
+        self, entry: Incoming, layer: str, choose: Choose, known: Origin, here: Mapping[str, str]
     ) -> tuple[Incoming, str]:
         """A skill that would take the place of one from another origin: as it is taken in, or why it waits."""
-        match choose(entry.name, origin, entry.origin):
+        origin, its_own = _tell_apart(known, entry)
+        match choose(entry.name, origin, its_own):
             case Namesake.REPLACE:
                 return entry, ""
             case Namesake.HOLD:
-                reason = f"'{entry.name}' here is from {origin}, and this one from {entry.origin} would take its place"
-                return entry, f"{reason}; --replace or --keep-both decides beforehand"
+                reason = f"'{entry.name}' here is from {origin}, and this one from {its_own} would take its place"
+                return entry, f"{reason}; {_DECIDES}"
             case Namesake.KEEP_BOTH:
-                known = origins(self._engine, layer)
-                mine = {name for name, one in known.items() if not _is_another(one.origin, entry.origin)}
+                mine = {name for name, one in origins(self._engine, layer).items() if not _is_another(one, entry)}
                 name = unique_name(entry.name, lambda taken: taken in here and taken not in mine)
                 return replace(entry, name=name, tree=trees.rename_tree(entry.tree, name)), ""
+
+    def _close_namesake(
+        self, proposals: dict[tuple[str, str], Proposal], entry: Incoming, author: Author, *, is_decided: bool
+    ) -> None:
+        """A proposal that waits for nothing but the name is not needed any more, and one that was turned down for it
+        counts no more once the person has decided otherwise."""
+        key = (entry.name, tree_hash(entry.tree))
+        earlier = proposals.get(key)
+        if earlier is None or len(earlier.reasons) != 1 or not earlier.reasons[0].endswith(_DECIDES):
+            return
+        if earlier.state is ProposalState.WAITING:
+            self._review.withdraw(earlier.id, author)
+            del proposals[key]
+        elif is_decided and earlier.state is ProposalState.REJECTED:
+            del proposals[key]
 
     def _hold(
         self, entry: Incoming, layer: str, author: Author, earlier: Proposal | None, findings: Sequence[str]
@@ -249,6 +267,7 @@ class Importer:
                 "written_hash": digests[name],
                 "imported_on": now,
                 "is_finished": name in known and known[name].is_finished,
+                "place": entry.place,
             }
             for name, entry in entries.items()
         ]
@@ -310,7 +329,8 @@ def _details(entry: Incoming) -> dict[str, Any]:
         stage.value: [counters.recommended, counters.used, counters.succeeded, counters.failed]
         for stage, counters in entry.counters.items()
     }
-    return {"origin": entry.origin, "format": entry.format, "enabled": entry.enabled, "counters": counted}
+    told = {"origin": entry.origin, "place": entry.place, "format": entry.format, "enabled": entry.enabled}
+    return {**told, "counters": counted}
 
 
 def _entry(change: Change) -> Incoming:
@@ -322,6 +342,7 @@ def _entry(change: Change) -> Incoming:
         name=change.name,
         tree=change.tree,
         origin=change.details["origin"],
+        place=change.details.get("place", ""),
         format=change.details.get("format", "skill"),
         counters=counters,
         enabled=change.details.get("enabled", True),
@@ -348,12 +369,21 @@ def _judge_entry(
 def _would_replace_another(entry: Incoming, here: str | None, known: Origin | None) -> bool:
     """Is an unedited skill of another origin here, with other files?"""
     is_theirs = known is not None and known.written_hash == here
-    return is_theirs and known is not None and here != tree_hash(entry.tree) and _is_another(known.origin, entry.origin)
+    return is_theirs and known is not None and here != tree_hash(entry.tree) and _is_another(known, entry)
 
 
-def _is_another(one: str, other: str) -> bool:
-    """Do two origins differ by more than how much of the path they tell?"""
-    return one != other and not one.endswith(f"/{other}") and not other.endswith(f"/{one}")
+def _is_another(known: Origin, entry: Incoming) -> bool:
+    """Whether a skill comes from elsewhere than the one that is known; where nobody noted the place, words must do."""
+    if known.place:
+        return known.place != entry.place
+    return known.origin != entry.origin or "/" not in entry.origin
+
+
+def _tell_apart(known: Origin, entry: Incoming) -> tuple[str, str]:
+    """Both origins in words, with their places where the words are the same."""
+    if known.origin != entry.origin:
+        return known.origin, entry.origin
+    return f"{known.origin} ({known.place or 'imported earlier'})", f"{entry.origin} ({entry.place})"
 
 
 def _said_there(store: SkillStore, entries: Sequence[Incoming]) -> dict[tuple[str, str], str]:

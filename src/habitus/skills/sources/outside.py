@@ -22,11 +22,12 @@ from habitus.skills.trees import AnySkill
 class Origin:
     """Where a skill came from, and its files' hashes as they came and as they were saved."""
 
-    origin: str
+    origin: str  # in words for a person
     source_hash: str
     written_hash: str
     imported_on: datetime
     is_finished: bool  # whether counters and switches were taken over
+    place: str = ""  # exactly; what was imported long ago has none
 
 
 def origins(engine: sa.Engine, layer: str, names: Collection[str] | None = None) -> dict[str, Origin]:
@@ -42,6 +43,7 @@ def origins(engine: sa.Engine, layer: str, names: Collection[str] | None = None)
                 written_hash=row["written_hash"],
                 imported_on=row["imported_on"],
                 is_finished=row["is_finished"],
+                place=row["place"],
             )
             for row in connection.execute(query).mappings()
         }

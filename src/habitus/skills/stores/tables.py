@@ -167,6 +167,7 @@ imports = sa.Table(
     sa.Column("written_hash", sa.String(64), nullable=False),  # of the files as they were saved
     sa.Column("imported_on", Utc, nullable=False),
     sa.Column("is_finished", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("place", sa.Text, nullable=False, server_default=""),  # exactly, for a machine; "" for old rows
 )
 
 # Which content of a project a person trusts: one row a skill of a trusted root, and one with an empty name.
