@@ -274,11 +274,60 @@ def test_what_changes_from_run_to_run_decides_nothing_and_is_listed(direct: Dire
     assert drafted_reason(waiting).endswith("as 3 recorded cases in the sandbox; not compared: at")
     direct.ok("review", "approve", str(waiting["id"]))
     kept = json.loads(direct.skill_file("both").with_name("tool.json").read_text())["cases"]
-    assert [(case["expected"]["value"]["total"], case["expected"]["apart"]) for case in kept] == [
-        (12, ["at"]),
-        (7, ["at"]),
-        (13, ["at"]),
+    assert [("expected" in case, case["conversation"] != "") for case in kept] == [(False, True)] * 3
+
+
+def test_results_of_a_clock_are_compared_today_and_kept_by_shape_and_what_never_varied_is_said(direct: Direct) -> None:
+    year = "__import__('datetime').datetime.now().strftime('%Y')"
+    used(direct, (10, 5), (3, 5), (4, 5), at=year)
+    assert "total is 42, and should be 15" in drafted(direct, "42", "42", at=year)["problem"]
+    done = drafted(direct, "given['a'] + 5", at=year)
+    shown = direct.ok("review", "show", str(done["proposal"]))
+    assert "3 recorded cases in the sandbox; b was always 5, so whether it is used was not tried\n" in shown
+    assert "its cases are kept by shape alone: with time or by chance its results change\n" in shown
+    direct.ok("review", "approve", str(done["proposal"]))
+    kept = json.loads(direct.skill_file("both").with_name("tool.json").read_text())["cases"]
+    assert ["expected" in case for case in kept] == [False, False, False]
+    assert "3 by shape only" in direct.ok("tools", "show", "both")
+
+
+CELLS = """## calc both
+
+Adds.
+
+```yaml
+params: {a: One, b: Other}
+steps:
+  - tool: scratchpad
+    params:
+      action: exec
+      name: main
+      code: "_ = open('mark.txt', 'a').write('x')\\nprint(int('$a') + int('$b'), len(open('mark.txt').read()))"
+```
+"""
+
+
+def test_cells_are_run_again_in_a_folder_that_is_thrown_away(direct: Direct) -> None:
+    with opened(direct) as habitus:
+        both = Skill(name="both", description="Adds two.", body="1. Add them.")
+        tree = {**trees.with_skill({}, both), trees.CHUNKS_FILE: file_of(CELLS.encode())}
+        habitus.skills.write_tree("user", "both", tree, habitus.person())
+    direct.ok("trust", "both", "--yes")
+    with opened(direct) as habitus:
+        for number in range(3):
+            with habitus.turn("calc", conversation=f"p{number}") as turn:
+                ran = turn.run("calc_both", {"a": str(number), "b": "2"})
+                turn.done("Done.", ok=True)
+    assert ran.content.splitlines()[-1] == "4 1"
+    before = sorted((direct.home / "pads").glob("*"))
+    code = "import json, sys\ngiven = json.loads(sys.argv[1])\nprint(int(given['a']) + int(given['b']), {})\n"
+    drafts = [{"description": "Adds.", "code": code.format(times)} for times in (2, 1)]
+    assert direct("skills", "climb", "both", "--to", "code", "--model", script(direct, *drafts)).code == 0
+    (waiting,) = direct.json("review", "list")["proposals"]
+    assert [(row["recorded"], row["draft"], row["compared"]) for row in waiting["trial"]] == [
+        (result, result, "values") for result in ("2 1", "3 1", "4 1")
     ]
+    assert sorted((direct.home / "pads").glob("*")) == before
 
 
 @pytest.mark.full

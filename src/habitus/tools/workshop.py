@@ -28,6 +28,8 @@ LONGEST_DESCRIPTION = 1024
 MOST_CASES = 20
 NO_VARIABLES: Mapping[str, str] = {}
 _CLOCKS = {"now", "today", "utcnow", "time", "time_ns", "localtime", "gmtime", "ctime", "strftime"}
+_CHANCE = {"random", "randint", "randrange", "choice", "choices", "shuffle", "sample", "uniform", "getrandbits"}
+_CHANCE |= {"urandom", "uuid1", "uuid4", "token_hex", "token_bytes", "token_urlsafe", "randbelow"}
 
 
 class Workshop:
@@ -77,9 +79,9 @@ class Workshop:
                 raise ToolFailed(f"It fails a case that worked before, {short(case.payload)}: {result.outcome.reason}")
         call = task_of_call(payload, shape_of(run.stdout), conversation=draft.conversation)
         case = await self._case(tool, call, run, env, services)
-        steady = [old.expecting(lasting(old.expected_result)) if old.expected_result else old for old in kept]
-        others = [old for old in steady if old.payload != payload]
-        case = next((old for old in steady if old.payload == payload and old.expected_result), case)
+        others = [_as_kept(old, tool.code) for old in kept if old.payload != payload]
+        same = [_as_kept(old, tool.code) for old in kept if old.payload == payload and old.expected_result]
+        case = next(iter(same), case)
         return replace(tool, cases=(*others, case)[-MOST_CASES:], tried=tuple(tried))
 
     async def _case(
@@ -240,14 +242,20 @@ async def _judge_case(run: ToolRun, case: Task) -> Outcome:
     return (await judge(case, Rollout(reply=run.stdout))).outcome
 
 
+def _as_kept(case: Task, code: str) -> Task:
+    """With what will still be so tomorrow."""
+    expected = None if reads_the_clock(code) else case.expected_result
+    return case.expecting(lasting(expected) if expected is not None else None)
+
+
 def reads_the_clock(code: str) -> bool:
-    """Whether a program asks what time it is: two runs in a row then prove nothing about tomorrow's."""
+    """Whether a program asks what time it is, or draws by chance: runs in a row then prove nothing about tomorrow's."""
     try:
         calls = [node.func for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]
     except (SyntaxError, ValueError, RecursionError):
         return True
     return any(
-        (isinstance(call, ast.Attribute) and call.attr in _CLOCKS)
-        or (isinstance(call, ast.Name) and call.id in _CLOCKS)
+        (isinstance(call, ast.Attribute) and call.attr in _CLOCKS | _CHANCE)
+        or (isinstance(call, ast.Name) and call.id in _CLOCKS | _CHANCE)
         for call in calls
     )

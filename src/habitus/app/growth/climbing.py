@@ -38,7 +38,9 @@ from habitus.skills.lifecycle import Transition, above
 from habitus.skills.listing import Listed
 from habitus.skills.model import Actor, Author, Skill, Source, Stage, State
 from habitus.skills.review import Action, Change, Proposal, ProposalState
+from habitus.tasks.judging import short
 from habitus.tasks.model import Task
+from habitus.tasks.schema import Json
 from habitus.text import one_line
 from habitus.tools.model import CouldNotTest, Grounds
 
@@ -264,7 +266,11 @@ class Climbing:
             grounds = Grounds(
                 cases=cases,
                 recorded=tuple(one.results[-1] for one in uses.recorded),
-                reasons=(climb.why, uses.evidence, f"drafted by {model.name}; {_describe_trial(cases)}"),
+                reasons=(
+                    climb.why,
+                    uses.evidence,
+                    f"drafted by {model.name}; {_describe_trial(cases, uses.parameters)}",
+                ),
                 details=_details(climb),
                 is_compared=bool(cases),
             )
@@ -272,7 +278,7 @@ class Climbing:
         return replace(climb, proposal=made.proposal)
 
 
-def _describe_trial(cases: Sequence[Task]) -> str:
+def _describe_trial(cases: Sequence[Task], parameters: Json) -> str:
     """What a draft that is proposed has shown, and what could not be compared."""
     if not cases:
         return "it was compared with nothing: no use is recorded that it could be held against"
@@ -282,7 +288,19 @@ def _describe_trial(cases: Sequence[Task]) -> str:
         f"it gave the same results as {len(cases) - by_shape} recorded cases in the sandbox"
         + (f"; not compared: {', '.join(apart)}" if apart else "")
         + (f"; of {by_shape} more only the shape could be compared" if by_shape else "")
+        + "".join(f"; {remark}" for remark in _untried(cases, parameters))
     )
+
+
+def _untried(cases: Sequence[Task], parameters: Json) -> list[str]:
+    """What the cases can't tell: a parameter that never varied may be ignored by a draft that passes."""
+    required = parameters.get("required", ()) if isinstance(parameters, dict) else ()
+    found = []
+    for name in required:
+        values = {short(case.payload[name], 80) for case in cases if name in case.payload}
+        if len(values) == 1:
+            found.append(f"{name} was always {values.pop()}, so whether it is used was not tried")
+    return found
 
 
 def _details(climb: Climb) -> dict[str, dict[str, str]]:

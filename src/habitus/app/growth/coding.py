@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -29,7 +29,7 @@ from habitus.learning.budget import BudgetedModel
 from habitus.learning.drafting import draft_code
 from habitus.memory.model import SCRATCHPAD
 from habitus.recipes.catalogue import SkillRecipe
-from habitus.recipes.execution import execute
+from habitus.recipes.execution import PlannedStep, execute
 from habitus.recipes.sequences import ObservedCall
 from habitus.redact import MARKER
 from habitus.sandbox.inside import folders
@@ -38,12 +38,12 @@ from habitus.skills import trees
 from habitus.skills.library import Library
 from habitus.skills.listing import Listed
 from habitus.skills.model import Author
-from habitus.tasks.judging import LEAST, expect, is_enough, leave_out, shape_of
+from habitus.tasks.judging import LEAST, expect, for_now, is_enough, leave_out, shape_of
 from habitus.tasks.model import Task
 from habitus.tasks.schema import Json, fits
 from habitus.tools.code_stage import task_of_call
 from habitus.tools.model import CouldNotTest, Created, Grounds
-from habitus.tools.workshop import LONGEST_CASE, MOST_CASES
+from habitus.tools.workshop import LONGEST_CASE, MOST_CASES, reads_the_clock
 
 _ATTEMPTS = 2  # drafts of a model; the second knows why the first was not accepted
 _SHOWN_USES = 3  # to a model
@@ -196,19 +196,33 @@ async def trial_cases(home: Home, uses: Uses) -> tuple[Task, ...]:
     ]
     # What changes for one input changes for the others, too, where nobody happened to ask twice.
     apart = {field for case in cases if case.expected_result for field in case.expected_result.apart}
-    return tuple(
-        case.expecting(leave_out(case.expected_result, apart)) if case.expected_result else case for case in cases
-    )
+    lasts = uses.recipe is None or not any(map(reads_the_clock, _programs(home, uses.recipe)))
+    return tuple(_compared(case, apart, lasts=lasts) for case in cases)
+
+
+def _compared(case: Task, apart: Collection[str], *, lasts: bool) -> Task:
+    expected = leave_out(case.expected_result, apart) if case.expected_result is not None else None
+    return case.expecting(expected if expected is None or lasts else for_now(expected))
+
+
+def _programs(home: Home, recipe: SkillRecipe) -> list[str]:
+    """The code of the tools and cells that it runs, with bare names for what is filled in."""
+    ours = {tool.callable_name for tool in home.tools.active()}
+    cells = [str(step.params.get("code", "")) for step in _steps(recipe) if step.tool == SCRATCHPAD]
+    return [*map(home.tools.code, sorted(recipe.plan.tools & ours)), *(cell.replace("$", "") for cell in cells)]
 
 
 def _may_run_again(home: Home, recipe: SkillRecipe) -> bool:
     """Whether every call it makes touches nothing, or only a folder that is thrown away."""
     harmless = {tool.name for tool in _harmless_tools(home)}
-    steps = [*recipe.plan.steps, *(step for branch in recipe.plan.branches.values() for step in branch)]
     return all(
         not step.tool or step.tool in harmless or (step.tool == SCRATCHPAD and step.params.get("action") in _HARMLESS)
-        for step in steps
+        for step in _steps(recipe)
     )
+
+
+def _steps(recipe: SkillRecipe) -> list[PlannedStep]:
+    return [*recipe.plan.steps, *(step for branch in recipe.plan.branches.values() for step in branch)]
 
 
 def _harmless_tools(home: Home) -> list[Tool]:
