@@ -251,11 +251,14 @@ def test_pause_resume_and_rollback_of_everything(stocked: Direct) -> None:
     assert "paused since" in stocked.ok("doctor")
     assert stocked.json("resume") == {"paused": None, "undo": ["pause"]}
     assert stocked.ok("resume") == "Nothing was paused.\n"
-    steps = stocked.json("rollback", "--to", "2 days ago", "--dry-run")["steps"]
-    assert [(step["name"], step["action"]) for step in steps] == [("csv-summary", "archive")]
+    planned = stocked.json("rollback", "--to", "2 days ago", "--dry-run")
+    assert [(step["name"], step["action"]) for step in planned["steps"]] == [("csv-summary", "archive")]
+    assert planned["undo"] == []
     assert len(stocked.own()) == 1
-    stocked.ok("rollback", "--to", "yesterday")
+    done = stocked.json("rollback", "--to", "yesterday")
     assert stocked.own() == []
+    stocked.ok(*done["undo"])
+    assert len(stocked.own()) == 1
     assert "Nothing has changed" in stocked.ok("rollback", "--to", "now")
 
 

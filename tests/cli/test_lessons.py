@@ -177,6 +177,8 @@ def test_all_pages_are_edited_at_once_and_shown_before_they_are_applied(
     assert "1 added, 1 changed, 1 removed." in in_terminal("lessons", "edit", script=script, typed="y\n")
     assert lessons(direct) == [("never", "Drop tables."), ("lesson", "Dates are month-first.")]
     assert "prose" in (direct.home / "memory" / "lessons.md").read_text()
+    unchanged = json.loads(in_terminal("lessons", "edit", "--json", script=""))
+    assert (unchanged["changed"], unchanged["undo"]) == ([], [])
 
 
 def test_one_lesson_is_edited_in_the_editor(direct: Direct, in_terminal: Callable[..., str]) -> None:

@@ -53,7 +53,7 @@ def test_skills_go_there_with_a_lockfile_and_are_removed_without_a_trace(direct:
     assert steps(direct) == {"brew-tea": "put", "sum-up": "put"}
     assert not folder.exists()
     assert "Add --yes" in direct("sync", "claude-code").err
-    direct.ok("sync", "claude-code", "--yes")
+    assert direct.json("sync", "claude-code", "--yes")["undo"] == ["sync", "claude-code", "--remove"]
     own = direct.home / "skills" / "brew-tea" / "SKILL.md"
     assert (folder / "brew-tea" / "SKILL.md").read_bytes() == own.read_bytes()
     locked = json.loads((folder / ".habitus-lock.json").read_text())["skills"]["brew-tea"]

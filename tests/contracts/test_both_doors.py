@@ -6,22 +6,30 @@ import dataclasses
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from typer.core import TyperGroup
 
 from habitus.app import Habitus, read_settings
+from habitus.app.conversations import secrets
 from habitus.app.declaring import Nothing, UseCase, all_declared
+from habitus.app.library import trusting
 from habitus.app.operation.people import Role, open_people
 from habitus.app.use_cases import improving, jobs, lessons, pausing, review, sessions, skills, tasks, users, writing
+from habitus.cli.commands import commands
 from habitus.cli.declared import words_of
+from habitus.cli.lazy import DeclaredCommand
+from habitus.events import Outcome, OutcomeKind
 from habitus.journal.model import Turn
 from habitus.memory.model import Draft, Evidence, Kind
+from habitus.sandbox.credentials.grants import Call
 from habitus.skills.layers import USER
 from habitus.skills.model import Actor, Author, Skill
 from habitus.skills.review import Action, Change
@@ -31,6 +39,7 @@ from habitus.web.homes_by_person import Desks
 from habitus.web.security import keys_of
 from tests.cli.conftest import Direct, direct, stock, stocked
 from tests.web.conftest import HOST, standing
+from tests.web.furnished import equip
 
 __all__ = ["direct", "stock", "stocked"]
 
@@ -170,25 +179,243 @@ def test_a_command_and_its_route_give_the_same_json(direct: Direct, tmp_path: Pa
     assert _steady(by_request, other) == _steady(json.loads(ran.out), direct.home)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """A command that is written by hand, and the request that is about the same thing."""
+
+    command: tuple[str, ...]
+    request: tuple[str, str]
+    sent: Mapping[str, Any] = field(default_factory=dict)  # with the request
+    prepare: Prepare = lambda habitus: None
+    before: tuple[str, ...] = ()  # a command that is run first, on either home
+    part: Callable[[Any], Any] = lambda told: told  # of what the command says, where it says more
+    of_answer: Callable[[Any], Any] = lambda told: told  # the same of what the route answers
+    status: int = 200
+
+    @property
+    def id(self) -> str:
+        return " ".join(self.command)
+
+
+def _code_and_recipe(habitus: Habitus) -> None:
+    equip(habitus)
+    trusting.trust(habitus, trusting.trustable_skill(habitus.skills, "shout"))
+
+
+def _proposal(habitus: Habitus) -> None:
+    _proposals(habitus)
+    (habitus.settings.cwd / "jam.md").write_text(JAM)
+
+
+def _file_of_skills(habitus: Habitus) -> None:
+    (habitus.settings.cwd / "jam.md").write_text(JAM)
+
+
+def _skills_of_agent(habitus: Habitus) -> None:
+    folder = habitus.settings.user_home / ".claude" / "skills" / "make-jam"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text(JAM)
+
+
+def _tasks(habitus: Habitus) -> None:
+    _file_of_skills(habitus)
+    (habitus.settings.cwd / "model.json").write_text("[]")
+    for word in ("total", "mean", "rows"):
+        tasks.add(habitus, tasks.NewTask(name="csv-summary", request=f"Say the {word}.", expect=(word,), id=word))
+
+
+def _a_call(habitus: Habitus) -> None:
+    done = Outcome(kind=OutcomeKind.OK)
+    call = Call(when=habitus.clock(), who="ann", skill="mail", arguments=("send",), secrets=("smtp",), outcome=done)
+    secrets.open_calls(habitus).record(call)
+
+
+JAM = "---\nname: make-jam\ndescription: Jam\n---\n1. Boil slowly.\n"
+_JAM_FILE = {"files": {"file": ("jam.md", JAM.encode())}}
+_CALL = {"json": {"payload": {"text": "psst"}}}
+_SEARCH = {"json": {"payload": {"query": "tables"}}}
+_UNDO = {"json": {"undo": ["undo", "csv-summary@user:1"]}}
+_AGENT, _WHY = "/agents/claude-code", "/skills/csv-summary/why?request=sum+it"
+_CONNECT, _DISCONNECT = ("connect", "claude-code"), ("disconnect", "claude-code")
+_CANDIDATE = ("--candidate", "jam.md", "--model", "script:model.json")
+_NAMED, _NAME = ("config", "set", "bot_name", "Ada"), "/settings/bot_name"
+PAIRS = [
+    Pair(command=("skills", "search", "sum a CSV"), request=("GET", "/search?q=sum+a+CSV")),
+    Pair(command=("skills", "select", "-r", "sum a CSV"), request=("GET", "/select?request=sum+a+CSV")),
+    Pair(command=("why", "csv-summary", "--request", "sum it"), request=("GET", _WHY)),
+    Pair(command=("evidence", "show"), request=("GET", "/evidence"), prepare=_a_session),
+    Pair(command=("tools", "list"), request=("GET", "/tools"), prepare=_code_and_recipe),
+    Pair(command=("tools", "show", "shout"), request=("GET", "/skills/shout/tool"), prepare=_code_and_recipe),
+    Pair(
+        command=("tools", "run", "shout", '{"text": "psst"}'),
+        request=("POST", "/skills/shout/run"),
+        sent=_CALL,
+        prepare=_code_and_recipe,
+    ),
+    Pair(
+        command=("tools", "test", "shout"),
+        request=("POST", "/skills/shout/test"),
+        prepare=_code_and_recipe,
+        part=lambda told: {key: value for key, value in told["tested"][0].items() if key != "name"},
+    ),
+    Pair(command=("recipes", "list"), request=("GET", "/skills/look-around/recipes"), prepare=_code_and_recipe),
+    Pair(
+        command=("recipes", "show", "look-around"),
+        request=("GET", "/skills/look-around/recipes"),
+        prepare=_code_and_recipe,
+        of_answer=lambda told: told["recipes"][0],
+    ),
+    Pair(
+        command=("recipes", "run", "look-around", '{"query": "tables"}'),
+        request=("POST", "/skills/look-around/recipes/look-around"),
+        sent=_SEARCH,
+        prepare=_code_and_recipe,
+    ),
+    Pair(command=("undo", "csv-summary@user:1"), request=("POST", "/undo"), sent=_UNDO),
+    Pair(
+        command=("skills", "import", "jam.md"),
+        request=("POST", "/uploads?save=true"),
+        sent=_JAM_FILE,
+        prepare=_file_of_skills,
+    ),
+    Pair(
+        command=("skills", "add", "./jam.md"),
+        request=("POST", "/uploads?save=true"),
+        sent=_JAM_FILE,
+        prepare=_file_of_skills,
+    ),
+    Pair(
+        command=("skills", "import", "~/.claude/skills"),
+        request=("POST", f"{_AGENT}/import"),
+        prepare=_skills_of_agent,
+    ),
+    Pair(command=("skills", "scan", "jam.md"), request=("POST", "/uploads"), sent=_JAM_FILE, prepare=_file_of_skills),
+    Pair(command=(*_CONNECT, "--dry-run"), request=("GET", f"{_AGENT}/changes")),
+    Pair(command=(*_CONNECT, "--yes"), request=("POST", f"{_AGENT}/connect")),
+    Pair(command=(*_CONNECT, "--yes"), request=("POST", f"{_AGENT}/connect"), before=(*_CONNECT, "--yes")),
+    Pair(
+        command=(*_DISCONNECT, "--dry-run"),
+        request=("GET", f"{_AGENT}/changes?leaving=true"),
+        before=(*_CONNECT, "--yes"),
+    ),
+    Pair(command=(*_DISCONNECT, "--yes"), request=("POST", f"{_AGENT}/disconnect"), before=(*_CONNECT, "--yes")),
+    Pair(command=("secrets", "list"), request=("GET", "/secrets"), prepare=_a_call),
+    Pair(
+        command=("secrets", "log"),
+        request=("GET", "/secrets"),
+        prepare=_a_call,
+        of_answer=lambda told: {"calls": told["calls"]},
+    ),
+    Pair(command=("trust", "--list"), request=("GET", "/trust"), prepare=_code_and_recipe),
+    Pair(command=("trust", "shout", "--yes"), request=("PUT", "/skills/shout/trust"), prepare=equip),
+    Pair(command=("trust", "--revoke", "shout"), request=("DELETE", "/skills/shout/trust"), prepare=_code_and_recipe),
+    Pair(command=("config", "list"), request=("GET", "/settings")),
+    Pair(
+        command=("config", "get", "bot_name"),
+        request=("GET", "/settings"),
+        of_answer=lambda told: next(one for one in told["settings"] if one["key"] == "bot_name"),
+    ),
+    Pair(command=_NAMED, request=("PUT", _NAME), sent={"json": {"value": "Ada"}}),
+    Pair(command=("config", "unset", "bot_name"), request=("DELETE", _NAME), before=_NAMED),
+    Pair(command=("doctor",), request=("GET", "/doctor")),
+    Pair(
+        command=("outcome", "t1", "--ok", "--by", "api"),
+        request=("POST", "/turns/t1/outcome"),
+        sent={"json": {"ok": True}},
+        prepare=_a_session,
+    ),
+    Pair(
+        command=("skills", "improve", "csv-summary", *_CANDIDATE, "--later", "--yes"),
+        request=("POST", "/skills/csv-summary/improvements"),
+        sent={"json": {"text": JAM, "model": "script:model.json"}},
+        prepare=_tasks,
+        status=201,
+    ),
+    Pair(
+        command=("review", "edit", "1", "--file", "jam.md"),
+        request=("PUT", "/review/1/text"),
+        sent={"json": {"text": JAM}},
+        prepare=_proposal,
+    ),
+]
+
+
 @pytest.mark.req("CL-01", "CL-03")
-@pytest.mark.parametrize(
-    ("command", "path"),
-    [
-        (("skills", "search", "sum a CSV"), "/search?q=sum+a+CSV"),
-        (("skills", "select", "-r", "sum a CSV"), "/select?request=sum+a+CSV"),
-        (("why", "csv-summary", "--request", "sum it"), "/skills/csv-summary/why?request=sum+it"),
-        (("evidence", "show"), "/evidence"),
-        (("tools", "list"), "/tools"),
-    ],
-    ids=lambda given: " ".join(given[:2]) if isinstance(given, tuple) else "",
-)
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.id)
 def test_a_command_that_is_written_by_hand_gives_the_json_of_its_route(
-    stocked: Direct, command: tuple[str, ...], path: str
+    stocked: Direct, tmp_path: Path, pair: Pair
 ) -> None:
-    by_command = stocked.json(*command)
-    with _opened(stocked, stocked.home) as habitus, _client(habitus) as client:
-        by_request = client.get(f"/api/v1{path}").json()
-    assert _steady(by_request, stocked.home) == _steady(by_command, stocked.home)
+    own = stocked.cli
+    with _opened(stocked, own.home) as habitus:
+        pair.prepare(habitus)
+    other = replace(own, home=tmp_path / "other", user_home=tmp_path / "someone")
+    shutil.copytree(own.home, other.home)
+    shutil.copytree(own.user_home, other.user_home)
+    elsewhere = replace(stocked, cli=other)
+    for door in (stocked, elsewhere) if pair.before else ():
+        assert door(*pair.before).code == 0
+    ran = stocked(*pair.command, "--json")
+    assert ran.code == 0, ran.err
+    method, path = pair.request
+    with _opened(elsewhere, other.home) as habitus, _client(habitus) as client:
+        answer = client.request(method, f"/api/v1{path}", **pair.sent)
+    assert answer.status_code == pair.status, answer.text
+    by_command, by_request = pair.part(json.loads(ran.out)), pair.of_answer(answer.json())
+    assert _steady(by_request, other.home, other.user_home) == _steady(by_command, own.home, own.user_home)
+
+
+# Commands that print JSON of a thing that no route is about, and routes of what no command is about; where both doors
+# have it and differ all the same, docs/decisions/declarations.md says why.
+NO_ROUTE = {
+    *("ask", "chat", "tour", "check", "learn", "dream", "curate", "rollback", "sync", "forget", "lessons promote"),
+    *("backup create", "backup list", "backup restore", "db copy", "db migrate", "db status", "sessions export"),
+    *("pad exec", "pad list", "pad remove", "pad reset", "pad view", "skill run", "evidence plan"),
+    *("skills climb", "skills eval", "skills export", "skills lint", "skills publish", "skills trial", "skills update"),
+    *("tools new", "tools remove", "tools restore", "recipes mine", "recipes test"),
+    *("secrets grant", "secrets remove", "secrets revoke", "secrets set"),
+}
+NO_COMMAND = {
+    *("GET /today", "GET /failing", "GET /layers", "GET /overview", "GET /map", "GET /find", "GET /insights"),
+    *("GET /agents", "GET /agents/folders", "GET /pause", "GET /review/effect/{id}", "POST /review/{id}/choose"),
+    *("GET /turns", "GET /turns/{id}", "GET /skills/{name}/evidence", "GET /skills/{name}/trust", "POST /additions"),
+    *("GET /skills/{name}/files/{path}", "PUT /skills/{name}/files/{path}", "GET /jobs/{id}/events"),
+    *("POST /sessions", "POST /sessions/{id}/say", "POST /sessions/{id}/stop", "POST /sessions/{id}/answer"),
+    "GET /sessions/{id}/events",
+}
+
+
+@pytest.mark.req("CL-01", "CL-03")
+def test_whatever_has_two_doors_is_compared_at_both() -> None:
+    declared = [case for case in all_declared() if case.command]
+    by_hand = {name for name in _commands_with_json(commands()) if name not in {case.command for case in declared}}
+    compared = {max((name for name in by_hand if _begins(pair.command, name)), key=len) for pair in PAIRS}
+    assert compared | NO_ROUTE == by_hand
+    assert not compared & NO_ROUTE
+    found = standing().openapi()["paths"].items()
+    routes = {f"{verb.upper()} {path.removeprefix('/api/v1')}" for path, verbs in found for verb in verbs}
+    routes -= {f"{case.method} {case.path}" for case in declared}
+    asked = {_route_of(*pair.request, routes) for pair in PAIRS}
+    assert asked | NO_COMMAND == routes
+    assert not asked & NO_COMMAND
+
+
+def _commands_with_json(found: Iterable[Any], before: str = "") -> Iterator[str]:
+    """Those that are written by hand."""
+    for one in found:
+        name = f"{before} {one.name}".strip()
+        if isinstance(one, TyperGroup):
+            yield from _commands_with_json(one.commands.values(), name)
+        elif not isinstance(one, DeclaredCommand) and any("--json" in each.opts for each in one.load().params):
+            yield name
+
+
+def _begins(words: Sequence[str], name: str) -> bool:
+    return list(words[: len(name.split())]) == name.split()
+
+
+def _route_of(method: str, path: str, routes: Iterable[str]) -> str:
+    asked = f"{method} {path.partition('?')[0]}"
+    return next(one for one in sorted(routes) if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", one), asked))
 
 
 def _requested(habitus: Habitus, case: UseCase[Any, Any], wanted: object) -> Any:
@@ -231,14 +458,17 @@ def _opened(direct: Direct, home: Path) -> Iterator[Habitus]:
         for name, value in direct.cli.environ().items():
             patch.setenv(name, value)
         settings = read_settings(home)
-    with Habitus.open(settings.model_copy(update={"cwd": direct.cli.cwd})) as habitus:
-        yield habitus
+        with Habitus.open(settings.model_copy(update={"cwd": direct.cli.cwd})) as habitus:
+            yield habitus
 
 
-def _steady(told: Any, home: Path) -> Any:
-    """Without moments, the ids that are drawn, and where the home lies."""
+def _steady(told: Any, home: Path, person: Path | None = None) -> Any:
+    """Without moments, the ids that are drawn, and where the homes lie."""
     text = re.sub(r"\d{4}-\d\d-\d\dT[0-9:.+-]+", "MOMENT", json.dumps(told, sort_keys=True))
     text = re.sub(r'"token": "[^"]+"', '"token": "DRAWN"', text.replace(str(home), "HOME"))
+    text = text.replace(str(person), "PERSON") if person else text
+    text = re.sub(r'\["undo", "[0-9a-f]{8}"\]', '["undo", "CHANGE"]', text)
+    text = re.sub(r'"seconds": [0-9.e-]+', '"seconds": 0', text)
     text = re.sub(r"enter\?key=[\w-]+", "enter?key=DRAWN", text)
     for id in re.findall(r'"id": "(\w+)"', text):
         text = text.replace(id, "ID")

@@ -209,7 +209,12 @@ def test_trust_is_given_to_a_skill_and_never_to_a_directory_of_that_name(
     assert api.get(f"{API}/trust").json() == {"trusted": []}
     assert api.get(f"{API}/skills/shout/trust").json()["is_trusted"] is False
     assert api.get(f"{API}/skills/shout/tool").json()["code"].startswith("import json")
-    assert api.put(f"{API}/skills/shout/trust").json()["is_trusted"] is True
+    given = api.put(f"{API}/skills/shout/trust").json()
+    assert (given["is_trusted"], given["undo"]) == (True, ["trust", "--revoke", "shout"])
+    taken = api.post(f"{API}/undo", json={"undo": given["undo"]}).json()
+    assert taken == {"said": ["shout is no longer trusted."], "kept": [], "undo": ["trust", "shout"]}
+    assert api.post(f"{API}/undo", json={"undo": taken["undo"]}).json()["undo"] == given["undo"]
+    assert api.put(f"{API}/skills/shout/trust").json()["undo"] == []  # it was so already
     assert [one["names"] for one in api.get(f"{API}/trust").json()["trusted"]] == [["shout"]]
     assert api.delete(f"{API}/skills/shout/trust").json()["is_trusted"] is False
     (recipe,) = api.get(f"{API}/skills/look-around/recipes").json()["recipes"]

@@ -101,6 +101,11 @@ def test_the_owner_connects_an_agent_that_is_found_here(
     other = {"Authorization": f"Bearer {open_people(habitus).add('eve', Role.ADMIN).token}"}
     for path in ("/agents/claude-code/disconnect", "/agents/claude-code/import"):
         assert stranger.post(API + path, headers=other).status_code == 409, path
+    undo = {"undo": ["disconnect", "claude-code"]}
+    assert stranger.post(f"{API}/undo", json=undo, headers=other).status_code == 409
+    again = api.post(f"{API}/undo", json=undo).json()
+    assert again == {"said": ["Claude Code is disconnected."], "kept": [], "undo": ["connect", "claude-code"]}
+    assert api.post(f"{API}/undo", json={"undo": again["undo"]}).json()["undo"] == undo["undo"]
     assert "is disconnected" in browser.post("/connections/claude-code/disconnect").text
     assert (tmp_path / ".claude.json").read_text() == '{"mine": 1}\n'
 

@@ -1,8 +1,8 @@
-"""Skills, lessons and what waits as JSON: the same shape on the command line and over HTTP."""
+"""Skills, lessons, tools, recipes and what waits as JSON: the same shape on the command line and over HTTP."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from habitus.app.review.inbox import InboxItem
@@ -15,8 +15,13 @@ from habitus.tasks.model import Task
 
 if TYPE_CHECKING:
     from habitus.agent.choosing import Why  # the whole agent, which a listing has no use for
+    from habitus.app.conversations.running_code import ShownTool
+    from habitus.app.conversations.secrets import Overview
     from habitus.app.library.explaining import Prospect
+    from habitus.recipes.catalogue import SkillRecipe
+    from habitus.sandbox.credentials.grants import Call
     from habitus.search.model import Results
+    from habitus.tools.model import Regression
 
 
 def lesson(engram: Engram) -> dict[str, Any]:
@@ -62,6 +67,27 @@ def waiting(item: InboxItem) -> dict[str, Any]:
 def why(found: Why) -> dict[str, Any]:
     told: dict[str, Any] = plain(found)
     return {**told, "sentences": found.sentences()}
+
+
+def tool(shown: ShownTool) -> dict[str, Any]:
+    told: dict[str, Any] = plain(shown.tool)
+    return {**told, **result({"cases": shown.cases, "counters": shown.counters, "code": shown.code})}
+
+
+def regression(report: Regression) -> dict[str, Any]:
+    told: dict[str, Any] = plain(report)
+    return {**told, "passed": report.passed}
+
+
+def recipe(found: SkillRecipe) -> dict[str, Any]:
+    told: dict[str, Any] = plain(found)
+    del told["key"]  # where its uses are counted
+    return {"name": found.name, **told}
+
+
+def secrets(found: Overview, calls: Sequence[Call]) -> dict[str, Any]:
+    told: dict[str, Any] = plain(found)
+    return {**told, "calls": plain(calls)}
 
 
 def prospect(seen: Prospect, best: Results) -> dict[str, Any]:

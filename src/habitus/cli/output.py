@@ -204,12 +204,15 @@ def explain(context: typer.Context) -> None:
     write(context.get_help().rstrip() + "\n")
 
 
-def say_done(context: typer.Context, as_json: bool, data: object, *lines: str, undo: Sequence[str] = ()) -> None:
-    """What a command has done: as JSON, or in words with the command that takes it back."""
+def say_done(
+    context: typer.Context, as_json: bool, data: object, *lines: str, undo: Sequence[str] | None = None
+) -> None:
+    """What a command has done: as JSON, or in words, with the command that takes it back. That is empty where nothing
+    was changed, and None of what can't be taken back."""
     if undo:
         can_be_undone.get()(tuple(undo))
     if as_json:
-        print_json(data)
+        print_json(data if undo is None else {**plain(data), "undo": list(undo)})
         return
     for line in lines:
         say(line)

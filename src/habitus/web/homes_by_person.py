@@ -24,11 +24,11 @@ from habitus.app import Habitus
 from habitus.app.conversations.talking import Talks
 from habitus.app.home import AWAY
 from habitus.app.home_directory import STAND_IN, address
+from habitus.app.library.undoing import TakenBack
 from habitus.app.operation import configuring
 from habitus.app.operation.configuring import Configured
 from habitus.app.operation.people import Person, Role, is_team
 from habitus.app.review import taking_back
-from habitus.app.review.taking_back import TakenBack
 from habitus.app.sharing.approvals import Serving
 from habitus.app.sharing.availability import absence, silence
 from habitus.errors import DatabaseAway, HabitusError

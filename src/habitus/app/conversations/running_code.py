@@ -31,9 +31,11 @@ from habitus.sandbox.scratchpads import Scratchpads
 from habitus.sandbox.venvs import Environments, Venvs
 from habitus.sandbox.warm import Warm
 from habitus.settings import Settings
+from habitus.skills.model import Counters, Stage
+from habitus.tasks.model import Task
 from habitus.tasks.schema import Json
 from habitus.tools.health import ToolHealth
-from habitus.tools.model import Regression
+from habitus.tools.model import CodeTool, Regression, ToolStatus
 from habitus.tools.tools import Tools
 from habitus.tools.workshop import Workshop
 
@@ -60,6 +62,24 @@ def open_tools(home: Home) -> Tools:
         services=lambda: sandbox_services(_view(home)),
         given=partial(given_files, home),
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShownTool:
+    """A tool whole: its code and kept cases, where its files make one, and how its calls went."""
+
+    tool: CodeTool
+    code: str
+    cases: tuple[Task, ...]
+    counters: Counters
+
+
+def show_tool(home: Home, name: str) -> ShownTool:
+    found = home.tools.get(name)
+    counters = home.skills.counters(f"{found.name}@{found.layer}").get(Stage.CODE, Counters())
+    if found.status is ToolStatus.BROKEN:
+        return ShownTool(tool=found, code="", cases=(), counters=counters)
+    return ShownTool(tool=found, code=home.tools.code(name), cases=home.tools.cases(name), counters=counters)
 
 
 def run_tool(home: Home, name: str, payload: Json) -> ToolRun:

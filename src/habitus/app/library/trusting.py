@@ -107,6 +107,38 @@ def dangers(home: Home, found: Trustable) -> tuple[Dangers, ...]:
     )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrustState:
+    """Whether skills may act as they are now, and what they can do; after a change, with what is no longer trusted."""
+
+    is_trusted: bool
+    dangers: tuple[Dangers, ...]
+    revoked: tuple[str, ...] = ()
+    undo: tuple[str, ...] = ()
+
+
+def look_at_trust(
+    home: Home, found: Trustable, *, revoked: tuple[str, ...] = (), undo: tuple[str, ...] = ()
+) -> TrustState:
+    is_trusted_now = is_trusted(home.trust, home.approvals, found)
+    return TrustState(is_trusted=is_trusted_now, dangers=dangers(home, found), revoked=revoked, undo=undo)
+
+
+def give_trust(home: Home, found: Trustable, target: str | None) -> TrustState:
+    """Trust them as they are; `target` is what somebody named them by."""
+    was_trusted = is_trusted(home.trust, home.approvals, found)
+    trust(home, found)
+    return look_at_trust(home, found, undo=() if was_trusted else ("trust", "--revoke", *filter(None, [target])))
+
+
+def take_trust(home: Home, found: Trustable, target: str | None) -> TrustState:
+    """Trust them no longer; what was trusted only in part, no command brings back."""
+    was_trusted = is_trusted(home.trust, home.approvals, found)
+    revoked = revoke(home.trust, home.approvals, found)
+    undo = ("trust", *filter(None, [target])) if was_trusted and revoked else ()
+    return look_at_trust(home, found, revoked=revoked, undo=undo)
+
+
 def trust(home: Home, found: Trustable) -> None:
     for root, skills in found.roots.items():
         if found.is_part:

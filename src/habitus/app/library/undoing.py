@@ -32,16 +32,12 @@ class Undone:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Undoing:
-    """What was taken back, and what could not be and why."""
+class TakenBack:
+    """What was done, in sentences, what could not be, and the words that take this back in turn."""
 
-    done: tuple[Undone, ...]
-    kept: tuple[str, ...]
-
-    @property
-    def undo(self) -> tuple[str, ...]:
-        targets = dict.fromkeys(target for one in self.done for target in one.targets)
-        return ("undo", *targets) if targets else ()
+    said: tuple[str, ...]
+    kept: tuple[str, ...] = ()
+    undo: tuple[str, ...] = ()
 
 
 def of_version(address: str, version: int) -> tuple[str, ...]:
@@ -64,7 +60,7 @@ def of_lessons(changed: Iterable[Engram]) -> tuple[str, ...]:
     return tuple(f"{engram.id}:{engram.version}" for engram in reversed(list(changed)))
 
 
-def undo(home: Home, targets: Sequence[str], reason: str) -> Undoing:
+def undo(home: Home, targets: Sequence[str], reason: str) -> TakenBack:
     """Take back versions (`name@layer:7`, of a lesson `ID:2`) and whole changes, whatever each of them did.
 
     Where others have changed the same place since, theirs is kept, and that is said. An unknown target is said first.
@@ -78,7 +74,12 @@ def undo(home: Home, targets: Sequence[str], reason: str) -> Undoing:
             done += step()
         except UserError as error:
             kept.append(str(error))
-    return Undoing(done=tuple(done), kept=tuple(kept))
+    again = dict.fromkeys(target for one in done for target in one.targets)
+    return TakenBack(
+        said=tuple(f"{one.what} {one.said.removesuffix('.')}." for one in done),
+        kept=tuple(kept),
+        undo=("undo", *again) if again else (),
+    )
 
 
 Step = Callable[[], list[Undone]]

@@ -53,21 +53,20 @@ class Upload:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Looked:
-    """The skills in an upload with what a scan finds, which of them are here already, and what is not a skill."""
+    """The skills in a file or folder with what a scan finds, which of them are here already, what is not a skill, and
+    whether an import of them would wait."""
 
     scanned: tuple[Scanned, ...]
     not_read: tuple[NotTaken, ...]
     known: tuple[str, ...]
+    held: bool
     is_cut: bool  # whether there are more, which a worker takes in
 
 
 def look(skills: Library, screening: Policy, sent: Upload) -> Looked:
     """Nothing is saved by looking."""
     with _of_skills(sent) as path:
-        report = look_at(screening, str(path), most=MOST)
-    here = skills.snapshot().by_name
-    known = tuple(one.name for one in report.scanned if one.name in here)
-    return Looked(scanned=report.scanned, not_read=report.not_read, known=known, is_cut=report.is_cut)
+        return look_at(skills, screening, str(path), most=MOST)
 
 
 def take(home: Home, sent: Upload, *, overwrite: bool, id: str = "") -> TakenIn | Job:
@@ -138,17 +137,6 @@ class Scanned:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ScanReport:
-    scanned: tuple[Scanned, ...]
-    not_read: tuple[NotTaken, ...]
-    is_cut: bool = False  # whether there are more
-
-    @property
-    def is_held(self) -> bool:
-        return any(each.is_held for each in self.scanned)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Doubt:
     """A line that a model doubts, as it stands in the file; the verdict is that model's and nobody else's."""
 
@@ -167,11 +155,19 @@ class LookedAgain:
     doubts: tuple[Doubt, ...]
 
 
-def look_at(screening: Policy, path: str, *, most: int | None = None) -> ScanReport:
+def look_at(skills: Library, screening: Policy, path: str, *, most: int | None = None) -> Looked:
     """Scan the skills at a path as an import would, the first of them where they are many; where there are none, all
     the files."""
     found, not_read, is_cut = _skills_at(path, most)
-    return ScanReport(scanned=tuple(_scan_files(screening, one) for one in found), not_read=not_read, is_cut=is_cut)
+    scanned = tuple(_scan_files(screening, one) for one in found)
+    here = skills.snapshot().by_name
+    return Looked(
+        scanned=scanned,
+        not_read=not_read,
+        known=tuple(one.name for one in scanned if one.name in here),
+        held=any(one.is_held for one in scanned),
+        is_cut=is_cut,
+    )
 
 
 async def look_again(home: Home, path: str, model: Model) -> list[LookedAgain]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -55,6 +55,49 @@ class Plan:
     @property
     def note(self) -> str:
         return self.host.notes.get(self.scope, "")
+
+    @property
+    def undo(self) -> tuple[str, ...]:
+        """The command that takes it back; nothing where nothing changes."""
+        if self.is_done:
+            return ()
+        scope = () if self.scope is Scope.USER else ("--scope", self.scope.value)
+        is_leaving = not any(change.wanted.entries for change in self.changes)
+        return ("connect" if is_leaving else "disconnect", self.host.name, *scope)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangedFile:
+    file: str
+    changed: bool
+    diff: str  # without secrets, and empty where nothing changes
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentFiles:
+    agent: str
+    title: str
+    scope: str
+    experimental: str  # why it is, where it is
+    note: str  # what the person has to do besides
+    files: Sequence[ChangedFile]
+    undo: tuple[str, ...]  # nothing where nothing was changed
+
+
+def describe_plan(planned: Plan, redact: Callable[[str], str], *, undo: tuple[str, ...] = ()) -> AgentFiles:
+    """What would be changed; with an undo, what was."""
+    return AgentFiles(
+        agent=planned.host.name,
+        title=planned.host.title,
+        scope=planned.scope.value,
+        experimental=planned.doubt,
+        note=planned.note,
+        files=[
+            ChangedFile(file=str(one.wanted.file), changed=one.is_one, diff=redact(one.diff) if one.is_one else "")
+            for one in planned.changes
+        ],
+        undo=undo,
+    )
 
 
 def offered_hooks(

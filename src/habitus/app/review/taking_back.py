@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from habitus.app.declaring import Nothing
 from habitus.app.home import Home
-from habitus.app.library import undoing
-from habitus.app.use_cases import lessons, pausing, review, tasks, users, writing
+from habitus.app.library import trusting, undoing
+from habitus.app.library.undoing import TakenBack
+from habitus.app.use_cases import agents, lessons, pausing, review, tasks, users, writing
 from habitus.app.use_cases.lessons import ManyLessons
 from habitus.app.use_cases.writing import ArchivedName, SkillRemoval
 from habitus.errors import Invalid
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TakenBack:
-    """What was done, in sentences, what could not be, and the words that take this back in turn."""
-
-    said: tuple[str, ...]
-    kept: tuple[str, ...] = ()
-    undo: tuple[str, ...] = ()
-
-
 def take_back(home: Home, words: Sequence[str]) -> TakenBack:
     match tuple(words):
         case ("undo", *targets) if targets:
-            found = undoing.undo(home, targets, "")
-            said = tuple(f"{one.what} {one.said.removesuffix('.')}." for one in found.done)
-            return TakenBack(said=said, kept=found.kept, undo=found.undo)
+            return undoing.undo(home, targets, "")
         case ("skills", "restore", wanted):
             back = writing.restore(home, ArchivedName(name=wanted))
             return TakenBack(said=(f"{back.name} is back.",), undo=back.undo)
@@ -58,5 +47,17 @@ def take_back(home: Home, words: Sequence[str]) -> TakenBack:
         case ("resume" | "pause",) as turn:
             now = (pausing.pause if turn == ("pause",) else pausing.resume)(home, Nothing())
             return TakenBack(said=("Learning is paused." if now.paused else "Learning goes on.",), undo=now.undo)
+        case ("connect", agent):
+            wired = agents.connect(home, agents.OneAgent(agent=agent))
+            return TakenBack(said=(f"{wired.title} is connected.",), undo=wired.undo)
+        case ("disconnect", agent):
+            wired = agents.disconnect(home, agents.OneAgent(agent=agent))
+            return TakenBack(said=(f"{wired.title} is disconnected.",), undo=wired.undo)
+        case ("trust", "--revoke", name):
+            seen = trusting.take_trust(home, trusting.trustable_skill(home.skills, name), name)
+            return TakenBack(said=(f"{name} is no longer trusted.",), undo=seen.undo)
+        case ("trust", name):
+            seen = trusting.give_trust(home, trusting.trustable_skill(home.skills, name), name)
+            return TakenBack(said=(f"{name} is trusted as it is.",), undo=seen.undo)
         case _:
             raise Invalid(f"'{' '.join(words)[:80]}' takes nothing back.", mend="Send the words as they came.")

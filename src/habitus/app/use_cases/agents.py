@@ -14,7 +14,7 @@ from habitus.app.library import updating
 from habitus.app.library.updating import Manner, TakenIn
 from habitus.app.operation.people import Role
 from habitus.app.other_agents import connecting
-from habitus.app.other_agents.connecting import AgentHere, Plan, Wishes
+from habitus.app.other_agents.connecting import AgentFiles, AgentHere, Plan, Wishes
 from habitus.errors import NotFound, Refused
 from habitus.hosts.known_agents import CONNECTED, HOSTS, Host, Scope, host
 from habitus.skills.layers import USER
@@ -74,25 +74,10 @@ class AgentChange:
     leaving: bool = option("What disconnecting would change.", default=False)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ChangedFile:
-    file: str
-    diff: str  # without secrets, and empty where nothing changes
-
-
-@dataclass(frozen=True, kw_only=True)
-class AgentFiles:
-    agent: str
-    title: str
-    experimental: str  # why it is, where it is
-    note: str  # what the person has to do besides
-    files: Sequence[ChangedFile]
-
-
 @use_case("", route="GET /agents/{agent}/changes", who=Role.ADMIN, example=AgentChange(agent="claude-code"))
 def changes(home: Home, wanted: AgentChange) -> AgentFiles:
     """What connecting an agent, or disconnecting it, would change in its files; nothing is written."""
-    return _describe_plan(home, _plan(home, wanted.agent, leaving=wanted.leaving))
+    return connecting.describe_plan(_plan(home, wanted.agent, leaving=wanted.leaving), home.redact)
 
 
 @use_case("", route="POST /agents/{agent}/connect", who=Role.ADMIN, example=OneAgent(agent="claude-code"))
@@ -169,19 +154,5 @@ def _plan(home: Home, agent: str, *, leaving: bool) -> Plan:
 
 
 def _carry_out(home: Home, planned: Plan) -> AgentFiles:
-    done = _describe_plan(home, planned)
     connecting.carry_out(home.settings, planned)
-    return done
-
-
-def _describe_plan(home: Home, planned: Plan) -> AgentFiles:
-    return AgentFiles(
-        agent=planned.host.name,
-        title=planned.host.title,
-        experimental=planned.doubt,
-        note=planned.note,
-        files=[
-            ChangedFile(file=str(one.wanted.file), diff=home.redact(one.diff) if one.is_one else "")
-            for one in planned.changes
-        ],
-    )
+    return connecting.describe_plan(planned, home.redact, undo=planned.undo)

@@ -17,7 +17,7 @@ from habitus.app import Habitus, read_settings
 from habitus.app.library import syncing
 from habitus.app.library.syncing import Manner, Step, SyncPlan, Wish
 from habitus.app.other_agents import connecting as use_case
-from habitus.app.other_agents.connecting import Plan, Wishes
+from habitus.app.other_agents.connecting import AgentFiles, Plan, Wishes
 from habitus.cli import output
 from habitus.cli.completion import AsJson, Yes
 from habitus.cli.opening import open_habitus
@@ -80,10 +80,8 @@ def disconnect(
     planned = use_case.plan_disconnect(settings, os.environ, agent, scope)
     if _confirm(settings, planned, dry_run=dry_run, yes=yes, as_json=as_json):
         use_case.carry_out(settings, planned)
-        undo = _words("connect", planned)
-        output.say_done(
-            context, as_json, _plan_as_json(settings, planned), f"{planned.host.title} is disconnected.", undo=undo
-        )
+        said = f"{planned.host.title} is disconnected."
+        output.say_done(context, as_json, _describe(settings, planned), said, undo=planned.undo)
 
 
 def _rehearse(settings: Settings) -> None:
@@ -117,19 +115,17 @@ def _block_text(context: typer.Context, scope: Scope, *, with_rules: bool) -> st
 
 def _confirm(settings: Settings, planned: Plan, *, dry_run: bool, yes: bool, as_json: bool) -> bool:
     """Show the difference, and ask; whether to go on."""
+    if dry_run and as_json:
+        output.print_json(_describe(settings, planned))
+        return False
     if planned.is_done:
-        if as_json:
-            output.print_json(_plan_as_json(settings, planned))
-        else:
+        if not as_json:
             output.say(f"{planned.host.title} needs no change.")
-        return not dry_run and not as_json  # what is kept about it may
+        return not dry_run  # what is kept about it may
     if not as_json:
         _print_diffs(settings, planned)
     if dry_run:
-        if as_json:
-            output.print_json(_plan_as_json(settings, planned))
-        else:
-            output.say("Nothing was changed.")
+        output.say("Nothing was changed.")
         return False
     if not yes and (as_json or not sys.stdin.isatty()):
         raise Refused(f"{planned.host.title}'s files would be changed.", mend="Add --yes, or look with --dry-run.")
@@ -149,31 +145,18 @@ def _print_diffs(settings: Settings, planned: Plan) -> None:
 
 
 def _say_connected(context: typer.Context, settings: Settings, planned: Plan, *, as_json: bool) -> None:
-    if planned.is_done:
+    if planned.is_done and not as_json:
         return
     backups = use_case.backups(settings, planned)
     lines = [f"{planned.host.title} is connected. It has to be started anew."]
     lines += [planned.note] if planned.note else []
     lines += [f"As it was: {backup}" for backup in backups]
-    output.say_done(context, as_json, _plan_as_json(settings, planned), *lines, undo=_words("disconnect", planned))
+    output.say_done(context, as_json, _describe(settings, planned), *lines, undo=planned.undo)
 
 
-def _words(command: str, planned: Plan) -> tuple[str, ...]:
-    scope = () if planned.scope is Scope.USER else ("--scope", planned.scope.value)
-    return (command, planned.host.name, *scope)
-
-
-def _plan_as_json(settings: Settings, planned: Plan) -> dict[str, object]:
+def _describe(settings: Settings, planned: Plan) -> AgentFiles:
     redactor = open_redactor(settings.home, os.environ)
-    return {
-        "agent": planned.host.name,
-        "scope": planned.scope,
-        "experimental": planned.doubt,
-        "files": [
-            {"file": change.wanted.file, "changed": change.is_one, "diff": redactor.redact(change.diff).text}
-            for change in planned.changes
-        ],
-    }
+    return use_case.describe_plan(planned, lambda text: redactor.redact(text).text)
 
 
 _STYLES = {Step.CONFLICT: "red", Step.LEAVE_OUT: "yellow", Step.SAME: "dim", Step.FORGET: "yellow"}
@@ -203,11 +186,14 @@ def sync(
         if not as_json:
             for planned in plans:
                 _print_plan(planned)
+        undo: tuple[str, ...] = ()
         if not dry_run and not all(planned.is_done for planned in plans):
-            plans = _carried_out(habitus, plans, yes=yes, as_json=as_json)
-            _say_done(context, wishes, plans, as_json=as_json)
+            plans, undo = _carried_out(habitus, plans, yes=yes, as_json=as_json), _undo_of(wishes)
+            if not as_json:
+                _say_conflicts(plans)
+                output.say_done(context, as_json, {}, "Done.", undo=undo)
         if as_json:
-            output.print_json({"plans": plans})
+            output.say_done(context, as_json, {"plans": plans}, undo=undo)
     if any(one.step is Step.CONFLICT for planned in plans for one in planned.steps):
         raise typer.Exit(1)
 
@@ -236,14 +222,15 @@ def _print_plan(planned: SyncPlan) -> None:
         output.say("There is nothing to do.")
 
 
-def _say_done(context: typer.Context, wishes: list[Wish], plans: list[SyncPlan], *, as_json: bool) -> None:
-    if as_json:
-        return
+def _say_conflicts(plans: list[SyncPlan]) -> None:
     for planned in plans:
         for one in planned.steps:
             if one.step is Step.CONFLICT and one.reason.startswith(("it waits", "as it is")):
                 output.say(f"{one.name}: {one.reason}", style="yellow")
-    output.say("Done.")
-    if not wishes[0].removes:
-        scope = () if wishes[0].scope is Scope.USER else ("--scope", wishes[0].scope.value)
-        output.say_undo(context, "sync", *(wish.agent for wish in wishes), *scope, "--remove")
+
+
+def _undo_of(wishes: list[Wish]) -> tuple[str, ...]:
+    if wishes[0].removes:
+        return ()
+    scope = () if wishes[0].scope is Scope.USER else ("--scope", wishes[0].scope.value)
+    return ("sync", *(wish.agent for wish in wishes), *scope, "--remove")

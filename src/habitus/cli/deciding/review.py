@@ -145,20 +145,17 @@ def trust(
             return
         found = trusting.trustable(habitus, target)
         if revoke:
-            was_all = trusting.is_trusted(habitus.trust, habitus.approvals, found)
-            revoked = trusting.revoke(habitus.trust, habitus.approvals, found)
-            said = f"No longer trusted: {', '.join(revoked)}." if revoked else "It was not trusted."
-            undo = ("trust", *filter(None, [target])) if was_all and revoked else ()
-            output.say_done(context, as_json, {"revoked": revoked}, said, undo=undo)
+            now = trusting.take_trust(habitus, found, target)
+            said = f"No longer trusted: {', '.join(now.revoked)}." if now.revoked else "It was not trusted."
+            output.say_done(context, as_json, now, said, undo=now.undo)
             return
         if not as_json:
             _print_dangers(trusting.dangers(habitus, found))
         if not yes:
             _ask(found.count, as_json)
-        trusting.trust(habitus, found)
-        data = {"trusted": {root: sorted(skills) for root, skills in found.roots.items()}}
-        said, undo = f"Trusted {output.count_of(found.count, 'skill')}.", ("trust", "--revoke", *filter(None, [target]))
-        output.say_done(context, as_json, data, said, undo=undo)
+        now = trusting.give_trust(habitus, found, target)
+        said = f"Trusted {output.count_of(found.count, 'skill')}."
+        output.say_done(context, as_json, now, said, undo=now.undo)
 
 
 def _join_names(names: Sequence[str]) -> str:

@@ -45,9 +45,9 @@ def rollback(
         told = [{"layer": layer, **dataclasses.asdict(step)} for layer, step in way.skills]
         data = {"to": moment, "dry_run": dry_run, "steps": told, "lessons": way.lessons}
         if not what:
-            output.say_done(context, as_json, data, f"Nothing has changed since {inputs.show_moment(moment)}.")
+            output.say_done(context, as_json, data, f"Nothing has changed since {inputs.show_moment(moment)}.", undo=())
         elif dry_run:
-            output.say_done(context, as_json, data)
+            output.say_done(context, as_json, data, undo=())
         else:
             are = "is as it was" if what in ("1 skill", "1 lesson") else "are as they were"
             output.say_done(context, as_json, data, f"{what} {are} at {inputs.show_moment(moment)}.", undo=way.undo)
@@ -79,8 +79,7 @@ def undo(
     """Take back one change, and nothing that was done before or since."""
     with open_habitus(context) as habitus:
         found = undoing.undo(habitus, targets, reason)
-        lines = [f"{one.what} {one.said.removesuffix('.')}." for one in found.done]
-        output.say_done(context, as_json, {"done": found.done, "kept": found.kept}, *lines, undo=found.undo)
+        output.say_done(context, as_json, found, *found.said, undo=found.undo)
         for kept in found.kept if not as_json else ():
             output.complain(f"habitus: {kept}")
         if found.kept:

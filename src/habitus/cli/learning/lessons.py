@@ -158,7 +158,7 @@ def _edit_pages(context: typer.Context, habitus: Habitus, *, is_sure: bool, as_j
         found = habitus.memory.understood(_unbundle(content.decode("utf-8", "replace")))
         assert found is not None
         if not found.edits:
-            output.say("Nothing was changed.")
+            output.say_done(context, as_json, _look_as_json(Looked()), "Nothing was changed.", undo=())
             return
         if not as_json:
             _print_understood(found)

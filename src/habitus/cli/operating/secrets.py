@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from habitus.app import Habitus
+from habitus.app import Habitus, json_shapes
 from habitus.app.conversations import command_lines, secrets
 from habitus.cli import completion, inputs, output
 from habitus.cli.completion import AsJson, SkillName, Yes
@@ -57,7 +57,7 @@ def list_secrets(context: typer.Context, as_json: AsJson = False) -> None:
     with open_habitus(context) as habitus:
         found = secrets.overview(habitus)
         if as_json:
-            output.print_json(found)
+            output.print_json(json_shapes.secrets(found, secrets.calls(habitus)))
             return
         rows = [(one.name, ", ".join(one.granted_to)) for one in found.secrets]
         empty = f"No secrets are kept. Keep one: {output.command(context, 'secrets', 'set', 'NAME')}"
@@ -100,7 +100,8 @@ def grant(
             habitus, skill, wanted, hosts=host or (), all_requested=everything, again=again, everybody=everybody
         )
         if not made:
-            output.say_done(context, as_json, {"granted": made}, f"'{skill}' asks for no secret; nothing was granted.")
+            said = f"'{skill}' asks for no secret; nothing was granted."
+            output.say_done(context, as_json, {"granted": made}, said, undo=())
             return
         said = f"{made[0].skill} may have {_words(made)}, as it is now."
         output.say_done(context, as_json, {"granted": made}, said, undo=_words_of("revoke", made))
@@ -114,7 +115,7 @@ def revoke(
     with open_habitus(context) as habitus:
         gone = secrets.revoke(habitus, skill, wanted, hosts=host or (), everybody=everybody)
         if not gone:
-            output.say_done(context, as_json, {"revoked": gone}, "It was not granted.")
+            output.say_done(context, as_json, {"revoked": gone}, "It was not granted.", undo=())
             return
         said = f"{gone[0].skill} may no longer have {_words(gone)}."
         output.say_done(context, as_json, {"revoked": gone}, said, undo=_words_of("grant", gone))

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from habitus.app import json_shapes
 from habitus.app.growth import studying
 from habitus.app.growth.mining import Mining, MiningReport
 from habitus.app.library import recipes
@@ -29,7 +30,8 @@ def list_recipes(context: typer.Context, wide: Wide = False, as_json: AsJson = F
         rows = [(r.name, r.skill, r.status.value, _describe_uses(r), r.reason or r.plan.description) for r in found]
         empty = "There are no recipes. A skill has them in its chunks.md: docs/concepts/recipes.md says how."
         columns = ("name", "skill", "status", "went well", "what it does")
-        output.say_list(as_json, {"recipes": found}, columns, rows, wide="what it does", is_cut=not wide, empty=empty)
+        data = {"recipes": [json_shapes.recipe(one) for one in found]}
+        output.say_list(as_json, data, columns, rows, wide="what it does", is_cut=not wide, empty=empty)
 
 
 def _describe_uses(recipe: SkillRecipe) -> str:
@@ -42,7 +44,7 @@ def show(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
     with open_habitus(context) as habitus:
         recipe = habitus.recipes.get(name)
         if as_json:
-            output.print_json(recipe)
+            output.print_json(json_shapes.recipe(recipe))
             return
         output.say(f"{recipe.name}  (skill {recipe.skill}@{recipe.layer}, version {recipe.version})")
         if recipe.plan.description:

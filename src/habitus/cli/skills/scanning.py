@@ -11,7 +11,7 @@ import typer
 from habitus.app.conversations.models import models as models_of
 from habitus.app.home import Home
 from habitus.app.library import uploading as use_case
-from habitus.app.library.uploading import LookedAgain, ScanReport
+from habitus.app.library.uploading import Looked, LookedAgain
 from habitus.cli import output
 from habitus.cli.completion import AsJson
 from habitus.cli.opening import open_habitus
@@ -30,15 +30,15 @@ def scan(
 ) -> None:
     """What is suspicious about skills, or any files, that are not here yet. Exit code 1 if an import would wait."""
     with open_habitus(context) as habitus:
-        report = use_case.look_at(habitus.screening, path)
+        report = use_case.look_at(habitus.skills, habitus.screening, path)
         again = asyncio.run(_ask(habitus, path)) if second_look else None
     if as_json:
         said = {} if again is None else {"second_look": output.plain(again)}
-        output.print_json({"held": report.is_held, **output.plain(report), **said})
+        output.print_json({**output.plain(report), **said})
     else:
         _print_report(report)
         _print_second_look(again)
-    if report.is_held:
+    if report.held:
         raise typer.Exit(1)
 
 
@@ -64,7 +64,7 @@ def _print_second_look(again: list[LookedAgain] | None) -> None:
         output.say(f"Second look: {output.count_of(count, 'line')} doubted. You decide; nothing is held for it.")
 
 
-def _print_report(report: ScanReport) -> None:
+def _print_report(report: Looked) -> None:
     for each in report.scanned:
         for found in each.findings:
             where = "" if found.path == each.name else f"{each.name}/"

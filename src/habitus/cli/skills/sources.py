@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from habitus.app import Habitus
+from habitus.app import Habitus, json_shapes
 from habitus.app.conversations import secrets
 from habitus.app.library import publishing, updating
 from habitus.app.library.tasks import examination_to_share
@@ -101,7 +101,9 @@ def update(
 def _print_update(context: typer.Context, habitus: Habitus, updated: Updated, *, is_check: bool, as_json: bool) -> None:
     changes = updated.changes
     if as_json:
-        output.print_json({"changes": changes, "results": updated.taken.results})
+        output.say_done(
+            context, as_json, {"changes": changes, **json_shapes.result(updated.taken)}, undo=updated.taken.undo
+        )
         return
     for change in changes:
         output.say(change.diff)
@@ -201,7 +203,7 @@ def _ask(name: str, here: str, there: str) -> Namesake:
 
 def _print_taken(context: typer.Context, habitus: Habitus, taken: TakenIn, as_json: bool) -> None:
     if as_json:
-        output.print_json({"results": taken.results})
+        output.say_done(context, as_json, json_shapes.result(taken), undo=taken.undo)
     else:
         for result in taken.results:
             if result.reason or result.notes or len(taken.results) <= 30:

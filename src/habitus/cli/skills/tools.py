@@ -7,17 +7,17 @@ import json
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 import typer
 
-from habitus.app import Habitus
+from habitus.app import Habitus, json_shapes
+from habitus.app.conversations import running_code
 from habitus.cli import completion, inputs, output
 from habitus.cli.completion import AsJson, Wide
 from habitus.cli.opening import open_habitus
 from habitus.redact import taken_out
 from habitus.sandbox.model import Permissions
-from habitus.skills.model import Counters, Stage
 from habitus.tasks.model import SHAPE_ONLY
 from habitus.tools.model import CodeTool, Regression, asked_for
 
@@ -115,15 +115,14 @@ def list_tools(context: typer.Context, wide: Wide = False, as_json: AsJson = Fal
 def show(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """One tool: what it takes, what it may do, how it fares, and its code."""
     with open_habitus(context) as habitus:
-        tool = habitus.tools.get(name)
-        counters = habitus.skills.counters(f"{tool.name}@{tool.layer}").get(Stage.CODE, Counters())
-        code = habitus.tools.code(name) if tool.parameters else ""
+        shown = running_code.show_tool(habitus, name)
         if as_json:
-            output.print_json({**output.plain(tool), "counters": counters, "code": code})
+            output.print_json(json_shapes.tool(shown))
             return
-        _print_facts(tool, f"{counters.used} calls, {counters.succeeded} ok, {counters.failed} failed")
+        counters = shown.counters
+        _print_facts(shown.tool, f"{counters.used} calls, {counters.succeeded} ok, {counters.failed} failed")
         output.say()
-        output.say(code)
+        output.say(shown.code)
 
 
 def _print_facts(tool: CodeTool, calls: str) -> None:
@@ -196,16 +195,14 @@ def run_cases(
 
         reports = _run(habitus, each)
         if as_json:
-            output.print_json({"tested": [_report(name, report) for name, report in reports.items()]})
+            output.print_json(
+                {"tested": [{"name": name, **json_shapes.regression(report)} for name, report in reports.items()]}
+            )
         else:
             for name, report in reports.items():
                 _print_report(name, report)
         if not all(report.passed for report in reports.values()):
             raise typer.Exit(1)
-
-
-def _report(name: str, report: Regression) -> dict[str, Any]:
-    return {"name": name, "passed": report.passed, "was_stale": report.was_stale, "cases": report.results}
 
 
 def _print_report(name: str, report: Regression) -> None:

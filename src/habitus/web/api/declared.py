@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import json
 import re
 import types
 from collections.abc import Callable, Sequence
@@ -12,7 +11,6 @@ from functools import cache
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.fields import FieldInfo
 
@@ -21,8 +19,7 @@ from habitus.app.declaring import InputField, UseCase, all_declared, tag_of
 from habitus.app.operation.idempotency import Attempt, once
 from habitus.app.operation.people import Role
 from habitus.plain_data import plain
-from habitus.text import encodable
-from habitus.web.api.requests_and_answers import SHAPES, IfMatch, OnceKey
+from habitus.web.api.requests_and_answers import SHAPES, IfMatch, JsonAnswer, OnceKey
 from habitus.web.homes_by_person import habitus_of
 from habitus.web.problems import PreconditionRequired
 
@@ -90,13 +87,6 @@ def _add(made: APIRouter, case: UseCase[Any, Any]) -> None:
         response_class=JsonAnswer,
         response_model=shape_of(case.result),
     )
-
-
-class JsonAnswer(JSONResponse):
-    """Halves of characters, which the escapes of JSON can spell and UTF-8 can't, are replaced in the whole at once."""
-
-    def render(self, content: Any) -> bytes:
-        return encodable(json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))).encode()
 
 
 def _answer(case: UseCase[Any, Any], home: Habitus, wanted: Any, key: str) -> Response:

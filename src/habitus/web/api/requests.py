@@ -18,6 +18,7 @@ from habitus.search.model import Hit, Results, results_as_json
 from habitus.tools.model import CodeTool, Retired
 from habitus.web.api.requests_and_answers import (
     After,
+    AsMade,
     Json,
     Lesson,
     Limit,
@@ -29,7 +30,7 @@ from habitus.web.api.requests_and_answers import (
     page_of,
 )
 
-router = APIRouter(tags=["requests"])
+router = APIRouter(tags=["requests"], route_class=AsMade)
 
 Asked = Annotated[str, Query(max_length=10_000, description="What somebody would ask.")]
 
@@ -82,7 +83,7 @@ def why(habitus: Opened, name: str, request: Asked) -> Json:
     return answer
 
 
-@router.get("/today", response_model=FirstLook, response_model_exclude_unset=True)
+@router.get("/today", response_model=FirstLook)
 def first_look(habitus: Opened) -> Json:
     """What to look at first: what waits, what is new this week, what is broken."""
     found = today.today(habitus)

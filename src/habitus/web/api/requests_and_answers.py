@@ -4,11 +4,16 @@ of answers, made from the dataclasses that `app` returns, so that nothing is des
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import functools
+import inspect
+import json
+from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Annotated, Any, get_type_hints
 
 from fastapi import Depends, Header, Query, UploadFile
+from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, StringConstraints, create_model
 
 from habitus.app import Habitus
@@ -22,7 +27,7 @@ from habitus.skills.entries import ShownSkill, SkillEntry
 from habitus.skills.listing import Listed
 from habitus.skills.model import Author, Counters, Summary
 from habitus.tasks.model import Task
-from habitus.text import encodable_value
+from habitus.text import encodable, encodable_value
 from habitus.web.homes_by_person import open_habitus, talks_of
 from habitus.web.problems import PreconditionRequired
 
@@ -51,6 +56,37 @@ def read_upload(file: UploadFile) -> Upload:
 def as_json(data: object) -> Any:
     """As JSON can say it."""
     return encodable_value(plain(data))
+
+
+class JsonAnswer(JSONResponse):
+    """Halves of characters, which the escapes of JSON can spell and UTF-8 can't, are replaced in the whole at once."""
+
+    def render(self, content: Any) -> bytes:
+        return encodable(json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))).encode()
+
+
+class AsMade(APIRoute):
+    """A route whose answer is sent as it was made, as a command prints it: the model only describes it."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **given: Any) -> None:
+        super().__init__(path, _sending_as_made(endpoint, given.get("status_code") or 200), **given)
+
+
+def _sending_as_made(endpoint: Callable[..., Any], status: int) -> Callable[..., Any]:
+    def send(made: Any) -> Any:
+        return JsonAnswer(made, status_code=status) if isinstance(made, dict) else made
+
+    @functools.wraps(endpoint)
+    def answer(*args: Any, **given: Any) -> Any:
+        return send(endpoint(*args, **given))
+
+    @functools.wraps(endpoint)
+    async def answer_later(*args: Any, **given: Any) -> Any:
+        return send(await endpoint(*args, **given))
+
+    sending: Callable[..., Any] = answer_later if inspect.iscoroutinefunction(endpoint) else answer
+    sending.__signature__ = inspect.signature(endpoint, eval_str=True)  # type: ignore[attr-defined]  # FastAPI reads it
+    return sending
 
 
 def expected_version(if_match: str | None, layer: str = "") -> int:

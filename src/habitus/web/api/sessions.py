@@ -16,9 +16,20 @@ from habitus.app.conversations.talking import Over, Talks
 from habitus.app.growth.learning import Judged, judge
 from habitus.app.library.uploading import Upload
 from habitus.app.operation.idempotency import once
-from habitus.web.api.requests_and_answers import Body, Json, Line, OnceKey, Opened, Talking, Words, answer, as_json
+from habitus.web.api.requests_and_answers import (
+    AsMade,
+    Body,
+    Json,
+    Line,
+    OnceKey,
+    Opened,
+    Talking,
+    Words,
+    answer,
+    as_json,
+)
 
-router = APIRouter(tags=["sessions"])
+router = APIRouter(tags=["sessions"], route_class=AsMade)
 
 
 Begun = answer("Begun", id=str)

@@ -7,18 +7,19 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends
 
+from habitus.app import json_shapes
 from habitus.app.conversations import secrets
 from habitus.app.library import trusting
 from habitus.app.library.layers import Place, places
+from habitus.app.library.undoing import TakenBack
 from habitus.app.operation import checking, configuring
 from habitus.app.operation.doctor import Check
-from habitus.app.review import taking_back
 from habitus.sandbox.credentials.grants import Call
 from habitus.skills.sources.trust import Trusted
-from habitus.web.api.requests_and_answers import Body, Json, Line, Opened, Words, answer, as_json
+from habitus.web.api.requests_and_answers import AsMade, Body, Json, Line, Opened, Words, answer, as_json
 from habitus.web.homes_by_person import Desks, desks_of
 
-router = APIRouter(tags=["settings"])
+router = APIRouter(tags=["settings"], route_class=AsMade)
 
 All = Annotated[Desks, Depends(desks_of)]
 Configured = answer("Configured", configuring.Configured)
@@ -32,7 +33,7 @@ class Undo(Body):
     undo: tuple[Line, ...]
 
 
-@router.post("/undo", response_model=taking_back.TakenBack)
+@router.post("/undo", response_model=TakenBack)
 def undo(desks: All, habitus: Opened, wanted: Undo) -> Json:
     """Take back a change, by the words that came with it."""
     answer: Json = as_json(desks.take_back(habitus, wanted.undo))
@@ -81,4 +82,5 @@ def doctor(habitus: Opened) -> Json:
 @router.get("/secrets", response_model=answer("Secrets", secrets.Overview, calls=tuple[Call, ...]))
 def list_secrets(habitus: Opened) -> Json:
     """Secrets by name, who asks for them and who may have them, and what was called with them; never a value."""
-    return {**as_json(secrets.overview(habitus)), "calls": as_json(secrets.calls(habitus))}
+    answer: Json = as_json(json_shapes.secrets(secrets.overview(habitus), secrets.calls(habitus)))
+    return answer

@@ -13,6 +13,7 @@ from habitus.agent.background import in_thread
 from habitus.app import json_shapes
 from habitus.app.conversations import running_code
 from habitus.app.library import recipes, trusting, updating, uploading
+from habitus.app.library.trusting import TrustState
 from habitus.app.library.updating import TakenIn
 from habitus.app.operation.idempotency import Attempt, once
 from habitus.app.use_cases.skills import file_of as file_of_skill
@@ -22,9 +23,12 @@ from habitus.files import file_of, is_examination
 from habitus.jobs.model import Job
 from habitus.recipes.catalogue import SkillRecipe
 from habitus.sandbox.model import ToolRun
+from habitus.skills.model import Counters
 from habitus.skills.trees import runs_unasked
-from habitus.tools.model import CodeTool, Regression, ToolStatus
+from habitus.tools.model import CodeTool, Regression
+from habitus.web.api.declared import shape_of
 from habitus.web.api.requests_and_answers import (
+    AsMade,
     Body,
     IfMatch,
     Json,
@@ -39,7 +43,9 @@ from habitus.web.api.requests_and_answers import (
     read_upload,
 )
 
-router = APIRouter(tags=["skills"])
+router = APIRouter(tags=["skills"], route_class=AsMade)
+
+Taken = shape_of(TakenIn)
 
 
 @router.get("/skills/{name}/files/{path:path}", response_class=Response)
@@ -69,7 +75,7 @@ def _put_file(habitus: Opened, name: str, path: str, content: bytes, if_match: s
     return {"name": name, "version": made.version}
 
 
-@router.post("/uploads", response_model=uploading.Looked | TakenIn | Job)
+@router.post("/uploads", response_model=uploading.Looked | Taken | Job)
 def upload(habitus: Opened, file: UploadFile, save: bool = False, overwrite: bool = False, key: OnceKey = "") -> Json:
     """What is in a .md, .zip or .tar.gz, and what a scan finds in it; with `save` it is taken in as well, what is large
     by a job."""
@@ -91,7 +97,7 @@ class Addition(BaseModel):
     overwrite: bool = False
 
 
-@router.post("/additions", response_model=TakenIn)
+@router.post("/additions", response_model=Taken)
 def add(habitus: Opened, wanted: Addition, key: OnceKey = "") -> Json:
     """Fetch skills from a site, an archive or a repository on the public internet, and take them in."""
 
@@ -103,9 +109,9 @@ def add(habitus: Opened, wanted: Addition, key: OnceKey = "") -> Json:
     return once(habitus, key, ["additions", as_json(wanted.source), wanted.overwrite], make)
 
 
-Tool = answer("ToolWhole", CodeTool, without=("cases",), code=str, cases=list[TaskRow])
+Tool = answer("ToolWhole", CodeTool, without=("cases",), code=str, cases=list[TaskRow], counters=Counters)
+Tested = answer("Tested", Regression, passed=bool)
 Recipe = answer("Recipe", SkillRecipe, without=("key",), name=str)
-Trust = answer("SkillTrust", is_trusted=bool, dangers=tuple[trusting.Dangers, ...])
 
 
 class Given(Body):
@@ -114,11 +120,9 @@ class Given(Body):
 
 @router.get("/skills/{name}/tool", response_model=Tool)
 def tool(habitus: Opened, name: str) -> Json:
-    """Its tested tool: what it takes, asks for and passed, and the code where that can be read."""
-    found = habitus.tools.get(name)
-    is_whole = found.status is not ToolStatus.BROKEN
-    code, cases = (habitus.tools.code(name), habitus.tools.cases(name)) if is_whole else ("", ())
-    return {**as_json(found), "code": as_json(code), "cases": as_json(json_shapes.result(cases))}
+    """Its tested tool: what it takes, asks for and passed, how its calls went, and the code where that can be read."""
+    answer: Json = as_json(json_shapes.tool(running_code.show_tool(habitus, name)))
+    return answer
 
 
 @router.post("/skills/{name}/run", response_model=ToolRun)
@@ -128,10 +132,10 @@ def run(habitus: Opened, name: str, wanted: Given) -> Json:
     return answer
 
 
-@router.post("/skills/{name}/test", response_model=Regression)
+@router.post("/skills/{name}/test", response_model=Tested)
 def test(habitus: Opened, name: str) -> Json:
     """Run the tests that its tool passed before once more."""
-    answer: Json = as_json(running_code.check_tool(habitus, name))
+    answer: Json = as_json(json_shapes.regression(running_code.check_tool(habitus, name)))
     return answer
 
 
@@ -140,7 +144,7 @@ def list_recipes(habitus: Opened, name: str) -> Json:
     """Its recipes, each with its steps, and what keeps one from running."""
     skill = habitus.skills.find(name).name
     mine = [recipe for recipe in habitus.recipes.all() if recipe.skill == skill]
-    return {"recipes": [{**as_json(recipe), "name": recipe.name} for recipe in mine]}
+    return {"recipes": [as_json(json_shapes.recipe(recipe)) for recipe in mine]}
 
 
 @router.post("/skills/{name}/recipes/{recipe}", response_model=ToolResult)
@@ -150,25 +154,22 @@ def run_recipe(habitus: Opened, name: str, recipe: str, wanted: Given) -> Json:
     return answer
 
 
-@router.get("/skills/{name}/trust", response_model=Trust)
+@router.get("/skills/{name}/trust", response_model=TrustState)
 def show_trust(habitus: Opened, name: str) -> Json:
     """What it can do, what looks suspicious about it, and whether it may act as it is now."""
-    target = trusting.trustable_skill(habitus.skills, name)
-    return {
-        "is_trusted": trusting.is_trusted(habitus.trust, habitus.approvals, target),
-        "dangers": as_json(trusting.dangers(habitus, target)),
-    }
+    answer: Json = as_json(trusting.look_at_trust(habitus, trusting.trustable_skill(habitus.skills, name)))
+    return answer
 
 
-@router.put("/skills/{name}/trust", response_model=Trust)
+@router.put("/skills/{name}/trust", response_model=TrustState)
 def trust(habitus: Opened, name: str) -> Json:
     """Let it act as it is now."""
-    trusting.trust(habitus, trusting.trustable_skill(habitus.skills, name))
-    return show_trust(habitus, name)
+    answer: Json = as_json(trusting.give_trust(habitus, trusting.trustable_skill(habitus.skills, name), name))
+    return answer
 
 
-@router.delete("/skills/{name}/trust", response_model=Trust)
+@router.delete("/skills/{name}/trust", response_model=TrustState)
 def revoke(habitus: Opened, name: str) -> Json:
     """Trust it no longer."""
-    trusting.revoke(habitus.trust, habitus.approvals, trusting.trustable_skill(habitus.skills, name))
-    return show_trust(habitus, name)
+    answer: Json = as_json(trusting.take_trust(habitus, trusting.trustable_skill(habitus.skills, name), name))
+    return answer
