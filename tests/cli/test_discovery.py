@@ -127,8 +127,11 @@ def test_an_index_of_an_unknown_version_is_not_processed_and_the_first_version_i
 
 def test_an_archive_is_added_by_its_address(other: Direct, published: Path) -> None:
     with serving(published) as address:
-        other.ok("skills", "add", f"{address}/.well-known/agent-skills/csv-sum.tar.gz")
+        other.ok("skills", "add", f"{address}/.well-known/agent-skills/csv-sum.tar.gz?v=2&token=a1b2c3")
     assert [one["name"] for one in other.own()] == ["csv-sum"]
+    kept = [file.read_bytes() for file in other.home.rglob("*") if file.is_file()]
+    assert any(b"csv-sum.tar.gz?v=2" in content for content in kept)
+    assert not any(b"a1b2c3" in content for content in kept)  # nobody else needs what opened it
 
 
 def test_another_host_is_followed_only_after_a_yes(other: Direct, published: Path) -> None:

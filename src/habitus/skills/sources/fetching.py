@@ -122,7 +122,7 @@ def _from_web(wanted: str, scratch: Path, reach: Reach) -> Fetched | None:
     if name.lower().endswith(_ARCHIVES):
         path = scratch / name
         path.write_bytes(download(wanted, reach).content)
-        return Fetched(path=path, address=wanted)
+        return Fetched(path=path, address=without_login(wanted))
     if name.endswith(".git") or (at.hostname in _GIT_SITES and at.path.strip("/").count("/") == 1):
         return None
     try:
@@ -133,7 +133,7 @@ def _from_web(wanted: str, scratch: Path, reach: Reach) -> Fetched | None:
         return None
     folder = scratch / (at.hostname or "site")
     folder.mkdir()
-    return Fetched(path=folder, address=wanted, digests=discovery.fetch(offered, folder, reach))
+    return Fetched(path=folder, address=without_login(wanted), digests=discovery.fetch(offered, folder, reach))
 
 
 def _refuse_private(wanted: str) -> None:

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from habitus.errors import Invalid, StorageFailed
 from habitus.files import write_whole
 from habitus.locks import lock
+from habitus.redact.named import is_name_of_secret
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 Kept = TypeVar("Kept", bound="DataclassInstance")
 
 FILE = "habitus-lock.json"
+_QUERIED = re.compile(r"(?<=[?&#])(?P<name>[\w.-]{1,64})=[^&#\s]*&?")
 _LOGIN = re.compile(r"^(?P<scheme>\w[\w+.-]*://)?(?P<login>[^/\s]*)@")
 OLD_FILE = "skills-lock.json"  # what it was called; now that name is another tool's
 
@@ -75,7 +77,9 @@ def write(path: Path, locked: Mapping[str, Kept]) -> None:
 
 
 def without_login(address: str) -> str:
-    """An address as it may be kept and shown. A token may stand where a user does, so both go; `git@` opens nothing."""
+    """An address as it may be kept and shown. A token may stand where a user does, so both go, and so do secrets of the
+    query; `git@` opens nothing."""
+    address = _QUERIED.sub(lambda found: "" if is_name_of_secret(found["name"]) else found[0], address).rstrip("?&")
     found = _LOGIN.match(address)
     if found is None or (found["login"] == "git" or (found["scheme"] == "ssh://" and ":" not in found["login"])):
         return address
