@@ -17,6 +17,7 @@ from habitus.screening.python_code import together as seen_together
 from habitus.screening.readable import Hidden, doubtful, find_encoded, invisible, is_strange, plain
 from habitus.screening.sentences import NOTHING, Sentence, sentences
 
+_NEAR = 6  # lines in which reading credentials and sending something are one deed
 _PER_RULE = 8  # places of one rule in one file that are reported; the first says enough
 _PROGRAMS = (b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"\xfe\xed\xfa\xcf", b"\xca\xfe\xba\xbe")
 _COMPILED = (".pyc", ".pyo", ".class", ".so", ".dll", ".exe", ".jar")
@@ -204,11 +205,15 @@ class Page:
         if self.kind is Kind.DATA:
             return
         spoken = {one.line: one for one in self.sentences}
-        for match in rules.found_commands(self.lower):
-            if severity := self._judge_command(match, spoken.get(self.line_of(match.start))):
+        read = -_NEAR  # the last line that reads credentials
+        for match in sorted(rules.found_commands(self.lower), key=lambda match: match.start):
+            line, rule = self.line_of(match.start), match.rule
+            if severity := self._judge_command(match, spoken.get(line)):
                 excerpt = self.lower[match.start : match.end]
-                rule = match.rule
-                yield self._at(self.line_of(match.start), rule.name, rule.category, severity, rule.why, excerpt)
+                read = line if rule.name == "reads_secret_file" else read
+                if rule.name == "sends" and 0 <= line - read < _NEAR and not self.is_about_attacks:
+                    severity = Risk.HIGH
+                yield self._at(line, rule.name, rule.category, severity, rule.why, excerpt)
         yield from self._find_rented_hosts()
         yield from self._find_intents()
         if "python" in self.lower or "```py" in self.lower:
@@ -219,7 +224,9 @@ class Page:
         for found in _PYTHON_WITHIN.finditer(self.text) if not (self.is_hidden or self.is_python) else ():
             kind = found.lastgroup or ""
             code = found[kind].replace('\\"', '"') if kind == "quoted" else found[kind]
-            is_foreign = any(self.hosts.kind(host) == "foreign_host" for _, host in rules.addresses(code.lower()))
+            lower = code.lower()
+            named = (host for _, host in rules.addresses(lower) if not rules.is_own_key(lower, host))
+            is_foreign = any(self.hosts.kind(host) == "foreign_host" for host in named)
             first = self.line_of(found.start(kind))
             for seen in look_at(code, is_foreign=is_foreign) if _PYTHON_CUES.search(code) else ():
                 severity = seen.severity if seen.rule in _WORSE_THAN_AN_EXAMPLE else Risk.NOTE
