@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -26,7 +26,7 @@ from habitus.errors import Invalid, Refused
 from habitus.files import Tree, disk_errors, file_of, given_path
 from habitus.jobs.model import Job
 from habitus.learning.asking_a_model import ask_within
-from habitus.learning.budget import Budget, BudgetedModel
+from habitus.learning.budget import Budget, BudgetedModel, CapReached
 from habitus.llm.model import Model
 from habitus.redact import Redactor
 from habitus.sandbox.files import harmless
@@ -149,10 +149,11 @@ class Doubt:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LookedAgain:
-    """The lines of a skill that a model doubts."""
+    """The lines of a skill that a model doubts, and whether it was shown only a part."""
 
     name: str
     doubts: tuple[Doubt, ...]
+    is_cut: bool = False
 
 
 def look_at(skills: Library, screening: Policy, path: str, *, most: int | None = None) -> Looked:
@@ -171,12 +172,17 @@ def look_at(skills: Library, screening: Policy, path: str, *, most: int | None =
 
 
 async def look_again(home: Home, path: str, model: Model) -> list[LookedAgain]:
-    """Ask a model about the same skills, within the tokens of the day."""
+    """Ask a model about the same skills, within the tokens of the day; what they don't suffice for is cut."""
     paid = Budget(day=home.spending).model(model)
-    return [
-        LookedAgain(name=one.name, doubts=await second_look(paid, one.tree, redactor=home.redactor))
-        for one in _skills_at(path)[0]
-    ]
+    done: list[LookedAgain] = []
+    for one in _skills_at(path)[0]:
+        try:
+            done.append(await second_look(paid, one.name, one.tree, redactor=home.redactor))
+        except CapReached:
+            if not done:
+                raise
+            done.append(LookedAgain(name=one.name, doubts=(), is_cut=True))
+    return done
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -239,7 +245,9 @@ def _tree(top: Path) -> Tree:
 
 
 _ROOM = 1_500  # tokens of an answer
-_MOST = 40_000  # characters of a skill that are shown; what says most comes first
+_MOST = 40_000  # characters that are shown at once
+_PIECES = 10  # of one skill; what says most comes first
+_OVERLAP = 500  # characters, so that a line at a border is seen whole
 
 
 class _Doubt(BaseModel):
@@ -252,13 +260,39 @@ class _Doubts(BaseModel):
     doubts: list[_Doubt] = Field(default_factory=list, description="At most ten; none is a good answer.")
 
 
-async def second_look(model: BudgetedModel, tree: Tree, *, redactor: Redactor) -> tuple[Doubt, ...]:
-    """The lines that a model doubts; what it quotes and is not there is left out. Its faults and the cap go through."""
+async def second_look(model: BudgetedModel, name: str, tree: Tree, *, redactor: Redactor) -> LookedAgain:
+    """The lines that a model doubts; what it quotes and is not there is left out. Its faults go through, and so does
+    the cap where nothing could be shown."""
     texts = dict(_texts(tree))
-    shown = "\n\n".join(f"# {path}\n\n{text}" for path, text in texts.items())[:_MOST]
-    record = redactor.redact(shown).text
-    asked = await ask_within(model, _Doubts, system=_prompt(), record=record, room=_ROOM)
-    return tuple(_place_doubts(texts, asked.doubts, model.name))
+    pieces = list(_pieces((path, redactor.redact(text).text) for path, text in texts.items()))
+    is_cut = len(pieces) > _PIECES or any(file.content is None for file in tree.values())
+    found: list[_Doubt] = []
+    for number, record in enumerate(pieces[:_PIECES]):
+        try:
+            found += (await ask_within(model, _Doubts, system=_prompt(), record=record, room=_ROOM)).doubts
+        except CapReached:
+            if number == 0:
+                raise
+            is_cut = True
+            break
+    doubts = dict.fromkeys(_place_doubts(texts, found, model.name))
+    return LookedAgain(name=name, doubts=tuple(doubts), is_cut=is_cut)
+
+
+def _pieces(texts: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """The texts below their paths, as much at once as a model is shown."""
+    piece = ""
+    for path, text in texts:
+        head, start = f"# {path}\n\n", 0
+        while start < len(text):
+            if piece and _MOST - len(piece) - len(head) < 2 * _OVERLAP:
+                yield piece
+                piece = ""
+            end = start + max(_MOST - len(piece) - len(head), 2 * _OVERLAP)
+            piece += f"{head}{text[start:end]}\n\n"
+            start = end - _OVERLAP if end < len(text) else end
+    if piece:
+        yield piece
 
 
 def _texts(tree: Tree) -> Iterator[tuple[str, str]]:

@@ -59,6 +59,10 @@ def _print_second_look(again: list[LookedAgain] | None) -> None:
         for doubt in each.doubts:
             where = f"{each.name}/{doubt.path}:{doubt.line}"
             output.say(f"{doubt.model} (a model's verdict): {where}: {doubt.why} “{doubt.quote}”", style="dim")
+        if each.is_cut:
+            output.say(
+                f"The model was shown only a part of {each.name}: it is too long, or the day's tokens are spent."
+            )
     if again is not None:
         count = sum(len(each.doubts) for each in again)
         output.say(f"Second look: {output.count_of(count, 'line')} doubted. You decide; nothing is held for it.")
