@@ -87,6 +87,34 @@ def test_nothing_inside_imports_the_facade() -> None:
     assert importing == {"app/__init__.py"}
 
 
+def test_who_needs_one_part_of_a_home_takes_that_part() -> None:
+    by_contract = {
+        "_kept_since",
+        "_model",
+    }  # called with a home by whoever calls them all; one that may fail is asked late
+    handed_more = {
+        f"{path.name} {function.name}"
+        for path in (ROOT / "src" / "habitus" / "app").rglob("*.py")
+        for function in ast.walk(ast.parse(path.read_text()))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and not function.decorator_list
+        if function.name not in by_contract and _uses_one_part(function)
+    }
+    assert handed_more == set()
+
+
+def _uses_one_part(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    first = function.args.args[0] if function.args.args else None
+    if first is None or first.annotation is None or ast.unparse(first.annotation) not in ("Home", "Habitus"):
+        return False
+    named = [node for node in ast.walk(function) if isinstance(node, ast.Name) and node.id == first.arg]
+    parts = [
+        node.attr
+        for node in ast.walk(function)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == first.arg
+    ]
+    return len(named) == len(parts) and len(set(parts)) == 1
+
+
 def test_no_modules_import_each_other_in_a_circle() -> None:
     """Imports inside functions and for types alone count too."""
     graph = _import_graph(ROOT / "src")

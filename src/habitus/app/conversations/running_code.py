@@ -263,30 +263,30 @@ async def keep(home: Home, name: str, idle_s: float) -> None:
     await scratchpads.keep(home.scratchpads(), folder, redactor=home.redactor, idle_s=idle_s)
 
 
-def pads(home: Home) -> tuple[PadState, ...]:
-    top = _top(home.settings)
+def pads(settings: Settings) -> tuple[PadState, ...]:
+    top = _top(settings)
     return tuple(
         PadState(name=name, running=scratchpads.is_running(top / name), cells=len(scratchpads.cells(top / name)))
-        for name in _names(home.settings)
+        for name in _names(settings)
     )
 
 
-def cells(home: Home, name: str) -> Sequence[RanCell]:
+def cells(settings: Settings, name: str) -> Sequence[RanCell]:
     """What ran since the pad was made or reset."""
-    return scratchpads.cells(existing(home, name))
+    return scratchpads.cells(existing(settings, name))
 
 
 def reset(home: Home, name: str) -> ResetPad:
     """Forget the variables and cells; files and packages stay."""
     home.refuse_if_read_only()
-    folder = existing(home, name)
+    folder = existing(home.settings, name)
     was_running = scratchpads.stop(folder)
     return ResetPad(name=name, was_running=was_running, forgotten_cells=scratchpads.forget_cells(folder))
 
 
 async def remove(home: Home, name: str) -> None:
     """Delete a pad with its files and packages, wherever they are."""
-    folder = existing(home, name)
+    folder = existing(home.settings, name)
     scratchpads.stop(folder)
     pads = home.scratchpads()
     with suppress(NotFound):  # it never got as far as to have any there
@@ -296,9 +296,9 @@ async def remove(home: Home, name: str) -> None:
         folders.remove(str(folder))
 
 
-def existing(home: Home, name: str) -> Path:
+def existing(settings: Settings, name: str) -> Path:
     """The folder of a pad that is there."""
-    folder, names = _folder(home.settings, name), _names(home.settings)
+    folder, names = _folder(settings, name), _names(settings)
     if folder.name not in names:
         near = did_you_mean(name, names) or "See 'habitus pad list'."
         raise NotFound(f"There is no scratchpad '{name}'.", mend=near)

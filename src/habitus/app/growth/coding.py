@@ -11,6 +11,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from habitus.agent.session import new_id
 from habitus.agent.tools.code_tools import scratchpad
@@ -44,6 +45,9 @@ from habitus.tasks.schema import Json, fits
 from habitus.tools.code_stage import task_of_call
 from habitus.tools.model import CouldNotTest, Created, Grounds
 from habitus.tools.workshop import LONGEST_CASE, MOST_CASES, reads_the_clock
+
+if TYPE_CHECKING:
+    from habitus.tools.tools import Tools
 
 _ATTEMPTS = 2  # drafts of a model; the second knows why the first was not accepted
 _SHOWN_USES = 3  # to a model
@@ -190,13 +194,13 @@ def _use(call: ObservedCall, result: str) -> str:
 
 async def trial_cases(home: Home, uses: Uses) -> tuple[Task, ...]:
     """What a draft has to come to: today's results where the recipe may be run again, the recorded ones elsewhere."""
-    may_run = uses.recipe is not None and _may_run_again(home, uses.recipe)
+    may_run = uses.recipe is not None and _may_run_again(home.tools, uses.recipe)
     cases = [
         one.case(await _run_twice(home, uses.recipe, one) if may_run and uses.recipe else ()) for one in uses.recorded
     ]
     # What changes for one input changes for the others, too, where nobody happened to ask twice.
     apart = {field for case in cases if case.expected_result for field in case.expected_result.apart}
-    lasts = uses.recipe is None or not any(map(reads_the_clock, _programs(home, uses.recipe)))
+    lasts = uses.recipe is None or not any(map(reads_the_clock, _programs(home.tools, uses.recipe)))
     return tuple(_compared(case, apart, lasts=lasts) for case in cases)
 
 
@@ -205,16 +209,16 @@ def _compared(case: Task, apart: Collection[str], *, lasts: bool) -> Task:
     return case.expecting(expected if expected is None or lasts else for_now(expected))
 
 
-def _programs(home: Home, recipe: SkillRecipe) -> list[str]:
+def _programs(tools: Tools, recipe: SkillRecipe) -> list[str]:
     """The code of the tools and cells that it runs, with bare names for what is filled in."""
-    ours = {tool.callable_name for tool in home.tools.active()}
+    ours = {tool.callable_name for tool in tools.active()}
     cells = [str(step.params.get("code", "")) for step in _steps(recipe) if step.tool == SCRATCHPAD]
-    return [*map(home.tools.code, sorted(recipe.plan.tools & ours)), *(cell.replace("$", "") for cell in cells)]
+    return [*map(tools.code, sorted(recipe.plan.tools & ours)), *(cell.replace("$", "") for cell in cells)]
 
 
-def _may_run_again(home: Home, recipe: SkillRecipe) -> bool:
+def _may_run_again(tools: Tools, recipe: SkillRecipe) -> bool:
     """Whether every call it makes touches nothing, or only a folder that is thrown away."""
-    harmless = {tool.name for tool in _harmless_tools(home)}
+    harmless = {tool.name for tool in _harmless_tools(tools)}
     return all(
         not step.tool or step.tool in harmless or (step.tool == SCRATCHPAD and step.params.get("action") in _HARMLESS)
         for step in _steps(recipe)
@@ -225,8 +229,8 @@ def _steps(recipe: SkillRecipe) -> list[PlannedStep]:
     return [*recipe.plan.steps, *(step for branch in recipe.plan.branches.values() for step in branch)]
 
 
-def _harmless_tools(home: Home) -> list[Tool]:
-    made = code_tools(home.tools.active(), partial(home.tools.run, counts=False), lambda skill, tool: "")
+def _harmless_tools(tools: Tools) -> list[Tool]:
+    made = code_tools(tools.active(), partial(tools.run, counts=False), lambda skill, tool: "")
     return [tool for tool in made if tool.reach is Reach.NOTHING]
 
 
@@ -239,7 +243,7 @@ async def _run_twice(home: Home, recipe: SkillRecipe, recorded: Recorded) -> lis
 async def _run_once(home: Home, recipe: SkillRecipe, recorded: Recorded) -> str | None:
     folder = f"{PADS}/trial-{new_id()}"
     pads = open_scratchpads(home, folder)
-    registry = Registry([*_harmless_tools(home), scratchpad(pads)])
+    registry = Registry([*_harmless_tools(home.tools), scratchpad(pads)])
     running = Running(redactor=home.redactor)
 
     async def run_tool(name: str, arguments: str) -> ToolResult:

@@ -36,6 +36,7 @@ from habitus.llm.model import Models
 from habitus.skills import trees
 from habitus.skills.model import Actor, Author, Skill
 from habitus.skills.proposals import Action, Change, Proposal, ProposalState
+from habitus.skills.review import Review
 from habitus.tasks.model import Task
 from habitus.text import tokens
 
@@ -140,7 +141,7 @@ class Improving:
     def _given_candidate(self) -> Candidate:
         wish, subject = self.wish, self.subject
         if wish.proposal is not None:
-            proposal = _proposal_of(self.home, self.name, wish.proposal)
+            proposal = _proposal_of(self.home.review, self.name, wish.proposal)
             text, source = _main_text(proposal.change.tree), f"proposal {proposal.id}"
             why = proposal.author.reason or "; ".join(proposal.reasons)
             if proposal.author.actor is Actor.AGENT:
@@ -335,7 +336,7 @@ class Improving:
 
     def _tree(self, candidate: Candidate) -> Tree:
         if candidate.source.startswith("proposal "):
-            return _proposal_of(self.home, self.name, int(candidate.source.split()[1])).change.tree
+            return _proposal_of(self.home.review, self.name, int(candidate.source.split()[1])).change.tree
         main = trees.main_file(self.subject.tree) or trees.MAIN_FILES[0]
         return {**self.subject.tree, main: file_of(candidate.text.encode())}
 
@@ -388,8 +389,8 @@ class Improving:
         )
 
 
-def _proposal_of(home: Home, name: str, number: int) -> Proposal:
-    found = home.review.get(number)
+def _proposal_of(review: Review, name: str, number: int) -> Proposal:
+    found = review.get(number)
     if found.change.name != name or found.change.action is not Action.WRITE:
         raise NotFound(f"Proposal {number} does not change the text of '{name}'.", mend="See 'habitus review list'.")
     if found.state is not ProposalState.WAITING:

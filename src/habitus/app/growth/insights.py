@@ -123,7 +123,7 @@ def effects(home: Home) -> tuple[SkillEffect, ...]:
 
 
 def menu_cost(home: Home) -> MenuCost:
-    drawn, uses = _menu(home), _uses(home)
+    drawn, uses = _menu(home), _uses(home.skills)
     lines = [MenuLine(name=name, tokens=cost, used=uses.get(name, 0)) for name, cost in _costs(drawn).items()]
     return MenuCost(
         tokens=drawn.tokens,
@@ -137,7 +137,7 @@ def menu_cost(home: Home) -> MenuCost:
 
 def unused_skills(home: Home) -> tuple[UnusedSkill, ...]:
     """Skills that are on for some time, and that nobody ever used; the oldest first."""
-    uses, costs, since = _uses(home), _costs(_menu(home)), home.clock() - _UNUSED_AFTER
+    uses, costs, since = _uses(home.skills), _costs(_menu(home)), home.clock() - _UNUSED_AFTER
     found = [
         UnusedSkill(name=item.name, since=item.summary.created_on, tokens=costs.get(item.name, 0))
         for item in home.skills.listing()
@@ -157,8 +157,8 @@ def _costs(drawn: menu.Menu) -> dict[str, int]:
     return {name: tokens(line) for name, line in zip(drawn.shown, lines, strict=False)}
 
 
-def _uses(home: Home) -> dict[str, int]:
-    counted = home.skills.all_counters().items()
+def _uses(skills: Library) -> dict[str, int]:
+    counted = skills.all_counters().items()
     return {name: sum(stages.values(), Counters()).used for (_, name), stages in counted}
 
 

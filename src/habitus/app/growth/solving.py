@@ -17,7 +17,7 @@ from habitus.agent.session import new_id
 from habitus.app.conversations.sessions import open_session
 from habitus.app.growth import mining
 from habitus.app.growth.tasks import ABOUT_PLACE, follow, laid_out, programs
-from habitus.app.home import Home
+from habitus.app.home import Clock, Home
 from habitus.app.home_directory import PADS
 from habitus.app.wiring import open_home
 from habitus.errors import Invalid
@@ -252,7 +252,7 @@ class ProgramSolver:
             except TimeoutError:
                 return Solved(outcome=failed(f"it was not done after {LONGEST_S:.0f} s"))
             turns = await asyncio.to_thread(self._read_back, room)
-            calls = [call for turn in turns for call in _calls(self._home, turn)]
+            calls = [call for turn in turns for call in _calls(self._home.clock, turn)]
             payer = self._judge_model
             ask = partial(judge_rubric, model=payer, redactor=self._home.redactor) if payer is not None else None
             rollout = Rollout(reply=said.text, calls=tuple(calls), place=arena)
@@ -310,8 +310,8 @@ class ProgramSolver:
         return left_trace(self._home.skills.load(self._skill).body, (), request=task.request, done=done)
 
 
-def _calls(home: Home, turn: Studied) -> list[Call]:
-    _, done = mining.observed_elsewhere(turn, home.clock())
+def _calls(clock: Clock, turn: Studied) -> list[Call]:
+    _, done = mining.observed_elsewhere(turn, clock())
     return [
         Call(tool=one.name, arguments=json.dumps(one.arguments), command=str(one.arguments.get("command", "")))
         for one in done.calls

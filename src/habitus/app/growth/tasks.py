@@ -41,7 +41,7 @@ from habitus.search.encoders import encoder
 from habitus.settings import Settings
 from habitus.skills import names, trees
 from habitus.skills.model import Actor, Author, State
-from habitus.skills.review import Action, Change, ProposalState
+from habitus.skills.review import Action, Change, ProposalState, Review
 from habitus.tasks.checks import Called, Check, Contains
 from habitus.tasks.files import LONGEST_FIELD, write_tasks
 from habitus.tasks.judging import Judgement, judge
@@ -81,7 +81,7 @@ class _Served:
 def find_tasks(home: Home, source: MinedFrom, *, skill: str = "") -> list[MinedTask]:
     """What could be a task, the most frequent first; nothing is written, and what was proposed before is left out."""
     served = list(_in_journal(home) if source is MinedFrom.SESSIONS else _in_transcripts(home))
-    seen, found = _known_ids(home), []
+    seen, found = _known_ids(home.review), []
     for group in alike(
         [one.turn.request for one in served], encoder(home.settings.search.encoder, weights_folder(home.settings))
     ):
@@ -107,9 +107,9 @@ def _propose_task(home: Home, one: MinedTask, author: Author) -> int:
     return home.review.propose(change, author, one.evidence, conversation=one.task.origin.conversation).id
 
 
-def _known_ids(home: Home) -> set[str]:
+def _known_ids(review: Review) -> set[str]:
     """Ids that were proposed before, whatever came of that, unless it was overtaken."""
-    proposals = home.review.list(None, with_contents=False)
+    proposals = review.list(None, with_contents=False)
     current = (one for one in proposals if one.state is not ProposalState.STALE)
     return {id for one in current for id in one.change.details.get("tasks", ())}
 
@@ -145,7 +145,7 @@ def _task_of_group(home: Home, members: Sequence[_Served], origin: OriginKind) -
     if item is None or item.state is not State.OK or len({one.turn.session for one in members}) < SESSIONS:
         return None
     last = members[-1]
-    request, files = _with_files(home, last.turn.request)
+    request, files = _with_files(home.settings, last.turn.request)
     checks = _drawn_checks([one for one in members if one.turn.request == last.turn.request] or [last], members)
     texts = (request, last.reply, *files.values())
     if not checks or not request or any(MARKER.search(text) or len(text) > LONGEST_FIELD for text in texts):
@@ -166,12 +166,12 @@ def _task_of_group(home: Home, members: Sequence[_Served], origin: OriginKind) -
     return MinedTask(skill=item.name, task=task, evidence=evidence)
 
 
-def _with_files(home: Home, request: str) -> tuple[str, dict[str, str]]:
+def _with_files(settings: Settings, request: str) -> tuple[str, dict[str, str]]:
     """The request with the files it names, laid out beside it; no request where one of them is not there any more."""
     files: dict[str, str] = {}
     for found in dict.fromkeys(_PATH.findall(request)):
         path = Path(found).expanduser()
-        path = path if path.is_absolute() else home.settings.cwd / path
+        path = path if path.is_absolute() else settings.cwd / path
         if not path.is_file():
             if "/" in found:
                 return "", {}

@@ -16,6 +16,7 @@ from habitus.files import disk_errors, tree_hash
 from habitus.settings import Settings
 from habitus.skills import names
 from habitus.skills.layers import AGENTS, USER, project_places, project_root
+from habitus.skills.library import Library
 from habitus.skills.listing import Listed
 from habitus.skills.sources import lock
 from habitus.skills.sources.lock import LockFile
@@ -53,7 +54,7 @@ def tracked_skills(home: Home) -> tuple[list[Tracked], list[str]]:
     unread: list[str] = []
     for file, layers in _files(home.settings):
         try:
-            found += _tracked_in(home, file, layers, unread)
+            found += _tracked_in(home.skills, file, layers, unread)
         except UserError as error:
             unread.append(f"{error.message} {error.mend}")
     return found, unread
@@ -84,10 +85,10 @@ def _files(settings: Settings) -> Iterator[tuple[LockFile, Sequence[str]]]:
         yield lock.project_file(folder), layers
 
 
-def _tracked_in(home: Home, file: LockFile, layers: Sequence[str], unread: list[str]) -> Iterator[Tracked]:
+def _tracked_in(skills: Library, file: LockFile, layers: Sequence[str], unread: list[str]) -> Iterator[Tracked]:
     for key, entry in file.read().items():
         name = names.canonical(key)
-        layer = next((one for one in layers if home.skills.layer(one).store.is_taken(name)), "")
+        layer = next((one for one in layers if skills.layer(one).store.is_taken(name)), "")
         address = lock.address_of(entry, file.path.parent)
         if layer and address:
             digest = str(entry.get("computedHash" if file.is_project else "skillFolderHash", ""))
@@ -97,9 +98,9 @@ def _tracked_in(home: Home, file: LockFile, layers: Sequence[str], unread: list[
             unread.append(f"{name}@{layer} comes with the package {entry.get('source')}: npm updates it.")
 
 
-def is_as_installed(home: Home, one: Tracked) -> bool:
+def is_as_installed(skills: Library, one: Tracked) -> bool:
     """Whether a skill that `npx skills` installed lies here as it came."""
-    folder = home.skills.layer(one.layer).store.directory(one.name)
+    folder = skills.layer(one.layer).store.directory(one.name)
     return folder is not None and _hash_like(one.hash, folder) == one.hash
 
 
@@ -164,7 +165,12 @@ def record_own(home: Home, results: Iterable[Result], entries: Iterable[Incoming
 
 
 def record_in_project(
-    home: Home, file: LockFile, layer: str, results: Iterable[Result], entries: Iterable[Incoming], fetched: Fetched
+    skills: Library,
+    file: LockFile,
+    layer: str,
+    results: Iterable[Result],
+    entries: Iterable[Incoming],
+    fetched: Fetched,
 ) -> None:
     """Note in a project's file what was added to it; of an archive nothing, since `npx skills` could not fetch it."""
     if fetched.path.is_file():
@@ -175,17 +181,17 @@ def record_in_project(
         source = {"source": fetched.path.name.removeprefix("www."), "sourceUrl": fetched.address}
         source["sourceType"] = "well-known"
 
-    def change(skills: dict[str, lock.Entry]) -> None:
+    def change(noted: dict[str, lock.Entry]) -> None:
         for result in results:
             if not result.is_here_now or result.name not in there:
                 continue
             place = there[result.name]
-            folder = place or home.skills.layer(layer).store.directory(result.name)
+            folder = place or skills.layer(layer).store.directory(result.name)
             if folder is None:
                 continue
             path = {} if place is None or source["sourceType"] == "local" else _path_of(place, fetched)
             digest = {"computedHash": lock.computed_hash(folder)}
-            skills[result.name] = {**source, **path, **digest, **_digest_of(fetched, result.name)}
+            noted[result.name] = {**source, **path, **digest, **_digest_of(fetched, result.name)}
 
     file.change(change)
 

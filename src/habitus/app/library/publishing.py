@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -123,19 +123,19 @@ def _describe_skill(home: Home, name: str) -> tuple[str, str, bytes | None, byte
             continue
         if file.content is None:
             raise Refused(f"'{name}' is not published: {path} is too large.", mend="Take it out of the skill.")
-        _refuse_keys(home, name, path, file.content)
+        _refuse_keys(home.redact, name, path, file.content)
         files[path] = file.content
     text = files.get("SKILL.md", b"")
     archive = discovery.pack(files) if len(files) > 1 else None
     return item.name, item.summary.description, archive, text
 
 
-def _refuse_keys(home: Home, name: str, path: str, content: bytes) -> None:
+def _refuse_keys(redact: Callable[[str], str], name: str, path: str, content: bytes) -> None:
     try:
         text = content.decode()
     except UnicodeDecodeError:
         return
-    if home.redact(text) != text:
+    if redact(text) != text:
         raise Refused(f"'{name}' is not published: {path} holds what looks like a key.", mend="Take it out first.")
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -233,7 +233,7 @@ def _objection(home: Home, found: Host, wish: Wish, here: _Here) -> str:
         return missing
     if findings := home.scan(here.tree):
         return findings[0]
-    if any(_has_secret(home, file.content or b"") for file in here.tree.values()):
+    if any(_has_secret(home.redact, file.content or b"") for file in here.tree.values()):
         return "there is a secret in it"
     if found.description_chars and len(item.summary.description) > found.description_chars:
         return f"{found.title} takes no description of more than {found.description_chars:,} characters"
@@ -244,9 +244,9 @@ def _objection(home: Home, found: Host, wish: Wish, here: _Here) -> str:
     return ""
 
 
-def _has_secret(home: Home, content: bytes) -> bool:
+def _has_secret(redact: Callable[[str], str], content: bytes) -> bool:
     text = content.decode("utf-8", "ignore")
-    return home.redact(text) != text
+    return redact(text) != text
 
 
 def _whole(skills: Library, item: Listed) -> _Here:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from habitus.app.home import Home
 from habitus.errors import HabitusError, NotFound, did_you_mean
 from habitus.files import File, Tree, file_of, is_examination, write_whole
+from habitus.settings import Settings
 from habitus.skills import trees
 from habitus.skills.choosing import evals
 from habitus.skills.layers import AGENTS, Layer
@@ -18,6 +20,9 @@ from habitus.skills.proposals import Action, Change, Proposal
 from habitus.tasks import files
 from habitus.tasks.model import Origin, OriginKind, Task
 
+if TYPE_CHECKING:
+    from habitus.tools.tools import Tools
+
 FOLDER = "tasks"  # of the home, with the tasks of skills that lie elsewhere
 
 
@@ -25,9 +30,9 @@ def tasks_of(home: Home, name: str) -> tuple[Task, ...]:
     """All tasks of a skill; of those with one id, the one that is easier to change."""
     item = home.skills.find(name)
     tree = home.skills.layer(item.layer).store.tree(item.name) or {}
-    found = [*_in_home(home, item.name), *_beside(item.name, tree), *_in_evals(item.name, tree)]
+    found = [*_in_home(home.settings, item.name), *_beside(item.name, tree), *_in_evals(item.name, tree)]
     if item.summary is not None and Stage.CODE in item.summary.stages:
-        found += _of_tool(home, item.name)
+        found += _of_tool(home.tools, item.name)
     return tuple({task.id: task for task in reversed(found)}.values())[::-1]
 
 
@@ -38,7 +43,7 @@ def keep_tasks(home: Home, name: str, tasks: Iterable[Task]) -> None:
     if lies_beside(home.skills.layer(item.layer)):
         home.skills.edit_file(f"{item.name}@{item.layer}", trees.TASKS_FILE, text, home.person("changed its tasks"))
         return
-    path = place_in_home(home, item.name)
+    path = place_in_home(home.settings, item.name)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_whole(path, text, mode=0o600)
 
@@ -109,16 +114,16 @@ def examination_to_share(home: Home, name: str) -> dict[str, File]:
 def kept_tasks(home: Home, item: Listed) -> tuple[Task, ...]:
     """The tasks of a skill that can be changed here: in the home, or in its `evals/tasks.toml`."""
     tree = home.skills.layer(item.layer).store.tree(item.name) or {}
-    return (*_in_home(home, item.name), *_beside(item.name, tree))
+    return (*_in_home(home.settings, item.name), *_beside(item.name, tree))
 
 
-def _in_home(home: Home, name: str) -> tuple[Task, ...]:
-    path = place_in_home(home, name)
+def _in_home(settings: Settings, name: str) -> tuple[Task, ...]:
+    path = place_in_home(settings, name)
     return files.read_tasks(path.read_text("utf-8", "replace"), about=str(path)) if path.is_file() else ()
 
 
-def place_in_home(home: Home, name: str) -> Path:
-    return home.settings.home / FOLDER / f"{name}.toml"
+def place_in_home(settings: Settings, name: str) -> Path:
+    return settings.home / FOLDER / f"{name}.toml"
 
 
 def _beside(name: str, tree: Tree) -> tuple[Task, ...]:
@@ -138,9 +143,9 @@ def _in_evals(name: str, tree: Tree) -> list[Task]:
     ]
 
 
-def _of_tool(home: Home, name: str) -> tuple[Task, ...]:
+def _of_tool(tools: Tools, name: str) -> tuple[Task, ...]:
     try:
-        return home.tools.cases(name)
+        return tools.cases(name)
     except HabitusError:
         return ()  # what is wrong with its files, its listing says
 

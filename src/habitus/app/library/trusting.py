@@ -93,14 +93,14 @@ def is_trusted(trust: Trust, approvals: Trust, found: Trustable) -> bool:
     )
 
 
-def dangers(home: Home, found: Trustable) -> tuple[Dangers, ...]:
+def dangers(scan: Callable[[Tree], list[str]], found: Trustable) -> tuple[Dangers, ...]:
     """What each of them can do, and what a scan finds in it."""
     return tuple(
         Dangers(
             root=root,
             name=name,
             powers=tuple(sorted(map(str, powers(name, tree)))),
-            findings=tuple(home.scan(tree)),
+            findings=tuple(scan(tree)),
         )
         for root, skills in found.roots.items()
         for name, tree in sorted(skills.items())
@@ -121,7 +121,7 @@ def look_at_trust(
     home: Home, found: Trustable, *, revoked: tuple[str, ...] = (), undo: tuple[str, ...] = ()
 ) -> TrustState:
     is_trusted_now = is_trusted(home.trust, home.approvals, found)
-    return TrustState(is_trusted=is_trusted_now, dangers=dangers(home, found), revoked=revoked, undo=undo)
+    return TrustState(is_trusted=is_trusted_now, dangers=dangers(home.scan, found), revoked=revoked, undo=undo)
 
 
 def give_trust(home: Home, found: Trustable, target: str | None) -> TrustState:

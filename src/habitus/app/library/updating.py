@@ -141,7 +141,7 @@ def add_to_project(home: Home, source: str, only: Sequence[str], manner: Manner)
         there = home.seen_from(place)
         layer = next(one.name for one in there.skills.layers if one.trust_root == str(place / locking.SHARED))
         taken = _run(there, entries, layer, manner)
-        locking.record_in_project(there, file, layer, taken.results, _skills(entries), fetched)
+        locking.record_in_project(there.skills, file, layer, taken.results, _skills(entries), fetched)
     return taken
 
 
@@ -198,7 +198,7 @@ def _update_from_one_source(home: Home, group: Sequence[Tracked], manner: Manner
         if is_check:
             return Updated(changes=changes, taken=TakenIn(results=()), gone=gone)
         if first.file:
-            as_installed = [entry for entry in moved if locking.is_as_installed(home, mine[entry.name])]
+            as_installed = [entry for entry in moved if locking.is_as_installed(home.skills, mine[entry.name])]
             home.importer.adopt(as_installed, first.layer)
         # That tool leaves files out of what it installs: where nothing is new there, nothing is compared.
         wanted = entries if first.file is None or manner.overwrite else moved

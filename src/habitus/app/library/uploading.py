@@ -32,6 +32,7 @@ from habitus.redact import Redactor
 from habitus.sandbox.files import harmless
 from habitus.screening.findings import Finding, Policy, by_kind, is_clean
 from habitus.screening.scanner import scan
+from habitus.settings import Settings
 from habitus.skills import names
 from habitus.skills.formats import archives, detect
 from habitus.skills.formats.base import CantTake, Incoming, NotTaken
@@ -93,10 +94,10 @@ def _leave(home: Home, path: Path, overwrite: bool, id: str) -> Job:
     return queue.get(id)
 
 
-def drop(home: Home, job: Job) -> None:
+def drop(settings: Settings, job: Job) -> None:
     """Remove the file of an upload that no worker shall take in any more."""
     folder = Path(str(job.given.get("source", ""))).parent
-    if job.given.get("is_upload") and folder.parent == home.settings.home / FOLDER:
+    if job.given.get("is_upload") and folder.parent == settings.home / FOLDER:
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -291,13 +291,13 @@ def _linted_skill(home: Home, item: Listed, seen: Snapshot) -> Linted:
     read = [found for found in item.diagnostics if found.severity is not Severity.RISK]  # the scan says it anew
     odd = check_one(item.name, tree, seen.by_name) if item.summary is not None else ()
     return Linted(
-        name=item.name, diagnostics=(*read, *_risks(home, tree), *odd, *recipes.lint_recipes(item.name, tree))
+        name=item.name, diagnostics=(*read, *_risks(home.scan, tree), *odd, *recipes.lint_recipes(item.name, tree))
     )
 
 
-def _risks(home: Home, tree: Tree) -> list[Diagnostic]:
+def _risks(scan: Callable[[Tree], list[str]], tree: Tree) -> list[Diagnostic]:
     """What a scan would hold."""
-    found = home.scan(tree)
+    found = scan(tree)
     return [
         Diagnostic(file=what.partition(":")[0], what=f"{what}.", mend="Read it first.", severity=Severity.RISK)
         for what in found
@@ -322,5 +322,5 @@ def _linted_directory(home: Home, path: Path) -> list[Linted]:
             odd = [*recipes.lint_recipes(folder, found.tree)] if not found.problem else []
             if parsed.skill is not None and not found.problem:
                 odd = [*check_one(folder, found.tree, known), *odd]
-            reports.append(Linted(name=folder, diagnostics=(*problem, *_risks(home, found.tree), *odd)))
+            reports.append(Linted(name=folder, diagnostics=(*problem, *_risks(home.scan, found.tree), *odd)))
     return reports

@@ -152,7 +152,7 @@ def _count_rows(home: Home, person: Person) -> Mapping[str, int]:
     )
     count["learned requests"] = len(_learned_requests(home.shared, home.finder, person))
     count["files"] = len(_files(home.shared, home.place, person))
-    count["jobs"] = _jobs(home, person, dry_run=True)
+    count["jobs"] = _jobs(home.shared, person, dry_run=True)
     people = open_people(home)
     count["sign-in"] = int(people.get(person.name) is not None or person.name in people.left_in_file())
     return {place: number for place, number in count.items() if number}
@@ -191,7 +191,7 @@ def _erase(home: Home, person: Person) -> None:
         for folder in traces.folders:
             _remove(home.settings.home / _ARCHIVE / folder)
     home.memory.forget_user(person.name)
-    _jobs(home, person)
+    _jobs(home.shared, person)
     with suppress(NotFound):
         open_people(home).remove(person.name)
 
@@ -248,9 +248,9 @@ def _address(item: Listed) -> str:
     return f"{item.name}@{item.layer}"
 
 
-def _jobs(home: Home, person: Person, *, dry_run: bool = False) -> int:
+def _jobs(shared: sa.Engine, person: Person, *, dry_run: bool = False) -> int:
     """What they left to workers, with what that came to."""
-    return JobQueue(home.shared).forget_user(person.name, dry_run=dry_run)
+    return JobQueue(shared).forget_user(person.name, dry_run=dry_run)
 
 
 def _learned_requests(shared: sa.Engine, finder: Finder, person: Person) -> frozenset[str]:

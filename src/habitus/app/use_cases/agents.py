@@ -17,6 +17,7 @@ from habitus.app.other_agents import connecting
 from habitus.app.other_agents.connecting import AgentFiles, AgentHere, Plan, Wishes
 from habitus.errors import NotFound, Refused
 from habitus.hosts.known_agents import CONNECTED, HOSTS, Host, Scope, host
+from habitus.settings import Settings
 from habitus.skills.layers import USER
 from habitus.skills.names import canonical
 
@@ -77,19 +78,19 @@ class AgentChange:
 @use_case("", route="GET /agents/{agent}/changes", who=Role.ADMIN, example=AgentChange(agent="claude-code"))
 def changes(home: Home, wanted: AgentChange) -> AgentFiles:
     """What connecting an agent, or disconnecting it, would change in its files; nothing is written."""
-    return connecting.describe_plan(_plan(home, wanted.agent, leaving=wanted.leaving), home.redact)
+    return connecting.describe_plan(_plan(home.settings, wanted.agent, leaving=wanted.leaving), home.redact)
 
 
 @use_case("", route="POST /agents/{agent}/connect", who=Role.ADMIN, example=OneAgent(agent="claude-code"))
 def connect(home: Home, wanted: OneAgent) -> AgentFiles:
     """Give an agent our server, and our hooks where it has any; only for whoever owns this home."""
-    return _carry_out(home, _plan(home, wanted.agent, leaving=False))
+    return _carry_out(home, _plan(home.settings, wanted.agent, leaving=False))
 
 
 @use_case("", route="POST /agents/{agent}/disconnect", who=Role.ADMIN, example=OneAgent(agent="claude-code"))
 def disconnect(home: Home, wanted: OneAgent) -> AgentFiles:
     """Take everything of ours out of an agent's files; only for whoever owns this home."""
-    return _carry_out(home, _plan(home, wanted.agent, leaving=True))
+    return _carry_out(home, _plan(home.settings, wanted.agent, leaving=True))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +115,7 @@ def list_folders(home: Home, wanted: Nothing) -> AgentFolders:
     known = {item.name for item in home.skills.snapshot().listing if item.layer == USER}
     found = dict[Path, AgentFolder]()
     for one in HOSTS.values():
-        folder = _folder(home, one)
+        folder = _folder(home.settings, one)
         names = [path.parent.name for path in folder.glob("*/SKILL.md")] if folder else []
         if folder and names and folder not in found:
             new = sum(canonical(name) not in known for name in names)
@@ -125,28 +126,28 @@ def list_folders(home: Home, wanted: Nothing) -> AgentFolders:
 @use_case("", route="POST /agents/{agent}/import", who=Role.ADMIN, example=OneAgent(agent="claude-code"))
 def take_in(home: Home, wanted: OneAgent) -> TakenIn:
     """Take in the skills that an agent has in a folder of its own; only for whoever owns this home."""
-    _refuse_guest(home)
+    _refuse_guest(home.settings)
     found = host(wanted.agent)
-    if (folder := _folder(home, found)) is None:
+    if (folder := _folder(home.settings, found)) is None:
         raise NotFound(f"{found.title} has no folder of skills here.", mend="")
     return updating.take_in(home, folder, (), USER, Manner())
 
 
-def _folder(home: Home, one: Host) -> Path | None:
+def _folder(settings: Settings, one: Host) -> Path | None:
     """Its own; it may read those of others too, which have them already."""
-    user, own = home.settings.user_home, one.skills.get(Scope.USER)
+    user, own = settings.user_home, one.skills.get(Scope.USER)
     folder = None if own is None else one.path(own, os.environ, user, user)
     return folder if folder is not None and folder.is_dir() else None
 
 
-def _refuse_guest(home: Home) -> None:
-    if home.settings.is_guest:
+def _refuse_guest(settings: Settings) -> None:
+    if settings.is_guest:
         raise Refused("Only whoever owns this machine's home may do that.", mend="Ask them to do it.")
 
 
-def _plan(home: Home, agent: str, *, leaving: bool) -> Plan:
-    _refuse_guest(home)
-    settings, scope = home.settings, Scope.USER
+def _plan(settings: Settings, agent: str, *, leaving: bool) -> Plan:
+    _refuse_guest(settings)
+    scope = Scope.USER
     if leaving:
         return connecting.plan_disconnect(settings, os.environ, agent, scope)
     hooks = [one.event for one in connecting.offered_hooks(settings, os.environ, agent, scope, ())]

@@ -120,7 +120,7 @@ def show(home: Home, wanted: OneJob) -> Job:
 def cancel(home: Home, wanted: OneJob) -> Job:
     """End a job before its next part; what is done stays done. 'retry' goes on with it, but an upload is sent anew."""
     job = open_queue(home).cancel(wanted.id)
-    uploading.drop(home, job)
+    uploading.drop(home.settings, job)
     return job
 
 

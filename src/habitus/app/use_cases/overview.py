@@ -24,6 +24,7 @@ from habitus.app.use_cases.agents import HeardAgent, heard_agents
 from habitus.app.use_cases.skills import SkillList, everything, matching
 from habitus.journal.facts import Day
 from habitus.memory.model import Engram, Producer
+from habitus.skills.library import Library
 from habitus.skills.model import Source, Summary
 from habitus.skills.review import Proposal
 
@@ -109,7 +110,7 @@ def overview(home: Home, wanted: Nothing) -> Overview:
         hurts=hurts,
         agents=agents,
         learned=_recently_learned(recent, home.memory.list_lessons("week", 100)),
-        imports=_imports(home, recent),
+        imports=_imports(home.skills, recent),
         steps=steps,
     )
 
@@ -152,7 +153,7 @@ def _recently_learned(recent: Iterable[Summary], lessons: Iterable[Engram]) -> l
     return sorted(found, key=lambda one: one.on or datetime.min.replace(tzinfo=UTC), reverse=True)
 
 
-def _imports(home: Home, recent: Iterable[Summary]) -> list[ImportedTogether]:
+def _imports(skills: Library, recent: Iterable[Summary]) -> list[ImportedTogether]:
     """What came in one change has one moment."""
     together: dict[datetime, list[str]] = {}
     for one in recent:
@@ -160,7 +161,7 @@ def _imports(home: Home, recent: Iterable[Summary]) -> list[ImportedTogether]:
             together.setdefault(one.modified_on, []).append(one.name)
     found = []
     for on in sorted(together, reverse=True)[:_SHOWN]:
-        change = home.skills.history(together[on][0])[-1].author
+        change = skills.history(together[on][0])[-1].author
         undo = of_change(change) if change.change else ()
         found.append(ImportedTogether(names=sorted(together[on]), on=on, undo=undo))
     return found

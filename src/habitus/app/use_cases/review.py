@@ -19,6 +19,7 @@ from habitus.app.use_cases.writing import editable
 from habitus.errors import Invalid, Refused, UserError
 from habitus.files import tree_hash
 from habitus.memory.model import Engram
+from habitus.settings import Settings
 from habitus.skills.review import Action, Change, Proposal, ProposalState
 
 _ONE = "The number of a proposal, or the id of a lesson."
@@ -89,14 +90,14 @@ def diff(home: Home, wanted: OneItem) -> ItemDiff:
 
 def _diff(home: Home, item: InboxItem) -> str:
     subject = item.subject
-    if isinstance(subject, Proposal) and is_hidden(home, subject):
+    if isinstance(subject, Proposal) and is_hidden(home.settings, subject):
         return "Only admins read what a skill is examined by.\n"
     return home.review.diff(subject.id) if isinstance(subject, Proposal) else f"+{subject.text}\n"
 
 
-def is_hidden(home: Home, proposal: Proposal) -> bool:
+def is_hidden(settings: Settings, proposal: Proposal) -> bool:
     """Whether this person must not read its files: they say what a skill is examined by."""
-    return proposal.change.action is Action.TASKS and not home.settings.is_admin
+    return proposal.change.action is Action.TASKS and not settings.is_admin
 
 
 @use_case("", route="GET /review/effect/{id}", who=Role.VIEWER, example=OneItem(id="3"))
@@ -171,7 +172,7 @@ def _approve(home: Home, item: InboxItem, all_users: bool) -> Decided:
     if isinstance(item.subject, Engram):
         lesson = memory_of(home, all_users).approve(item.subject.id, by=home.settings.signature)
         return Decided(item=of_lesson(lesson), undo=("undo", *of_lessons([lesson])))
-    if is_hidden(home, item.subject):
+    if is_hidden(home.settings, item.subject):
         raise Refused("Tasks are approved by who may read them.", mend="Ask an admin.")
     proposal, version = home.review.approve(item.subject.id, home.person())
     return Decided(item=of_proposal(proposal), version=version, undo=_reopening(item.id))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from habitus.app.declaring import after_option, argument, limit_option, option, page_of, use_case
 from habitus.app.home import Home
@@ -25,6 +26,9 @@ from habitus.skills.lifecycle import Packages, is_judged, reliability
 from habitus.skills.listing import Listed, Snapshot
 from habitus.skills.model import Archived, Counters, Manifest, Source, Stage, State, Switch, Version
 from habitus.skills.review import Action, Review
+
+if TYPE_CHECKING:
+    from habitus.skills.choosing.finding import Finder
 
 MOST = 2**31  # the highest version that is asked for
 _FOUND = 50  # by one search
@@ -97,16 +101,16 @@ def matching(home: Home, wanted: SkillList, items: Sequence[Listed]) -> tuple[Se
     if wanted.layer is not None:
         home.skills.layer(wanted.layer)  # an unknown one is said
     chosen = [item for item in items if wanted.fits(item)] if wanted.is_filtered else items
-    return _search_items(home, wanted, chosen) if wanted.q.strip() else (chosen, True)
+    return _search_items(home.finder, wanted, chosen) if wanted.q.strip() else (chosen, True)
 
 
-def _search_items(home: Home, wanted: SkillList, items: Sequence[Listed]) -> tuple[list[Listed], bool]:
+def _search_items(finder: Finder, wanted: SkillList, items: Sequence[Listed]) -> tuple[list[Listed], bool]:
     """Those whose name holds the words, then those that mean the same."""
     words = wanted.q.strip().lower().replace(" ", "-")
     named = [item for item in items if words in item.name]
     others = {item.name: item for item in items if words not in item.name}
     among = set(others) if named or wanted.is_filtered else None  # or all there are, which need not be named
-    results = home.finder.search(wanted.q, k=_FOUND, among=among) if others else Results()
+    results = finder.search(wanted.q, k=_FOUND, among=among) if others else Results()
     found = [others[hit.id] for hit in results.hits if hit.id in others]
     return [*named, *found], bool(named) or results.fits
 

@@ -14,6 +14,7 @@ from habitus.app.growth.tasks import MinedFrom, MinedTask, Soundness, check_task
 from habitus.app.home import Home
 from habitus.app.library.tasks import keep_tasks, kept_tasks, task_named, tasks_of
 from habitus.errors import Invalid, NotFound, Refused
+from habitus.settings import Settings
 from habitus.tasks.files import LONGEST_FIELD, parse_toml, row_of_task, task_of
 from habitus.tasks.model import Origin, OriginKind, Task
 
@@ -76,7 +77,7 @@ def add(home: Home, wanted: NewTask) -> ChangedTask:
     item = home.skills.find(wanted.name)
     if not (wanted.task or wanted.request):
         raise Invalid("The task asks nothing.", mend="Give --request and what shows that it went well, as --expect.")
-    task = _as_reviewed(home, _row(wanted.task) if wanted.task else _given_fields(wanted))
+    task = _as_reviewed(home.settings, _row(wanted.task) if wanted.task else _given_fields(wanted))
     if any(one.id == task.id for one in tasks_of(home, wanted.name)):
         raise Refused(f"'{item.name}' has a task '{task.id}' already.", mend="Edit that, or give another --id.")
     keep_tasks(home, wanted.name, (*kept_tasks(home, item), task))
@@ -113,7 +114,7 @@ def edit(home: Home, wanted: TaskEdit) -> ChangedTask:
         old = row_of_task(before)
         has_checks = any(key in given for key in ("expect", "matches", "check"))
         row = {**{key: value for key, value in old.items() if not (has_checks and key == "check")}, **given}
-    task = replace(_as_reviewed(home, row), id=before.id)
+    task = replace(_as_reviewed(home.settings, row), id=before.id)
     others = [one for one in kept_tasks(home, item) if one.id != before.id]
     keep_tasks(home, wanted.name, (*others, task))
     undo = ("tasks", "edit", wanted.name, before.id, "--task", json.dumps(row_of_task(before), ensure_ascii=False))
@@ -217,6 +218,6 @@ def _json(text: str) -> Any:
         raise Invalid(f"'{text[:60]}' is not JSON: {error}.", mend='Write {"kind": "contains", "text": "…"}.') from None
 
 
-def _as_reviewed(home: Home, row: dict[str, Any]) -> Task:
+def _as_reviewed(settings: Settings, row: dict[str, Any]) -> Task:
     task = task_of(row, "the task", origin=Origin(kind=OriginKind.PERSON))
-    return task if task.reviewed_by else replace(task, reviewed_by=home.settings.signature)
+    return task if task.reviewed_by else replace(task, reviewed_by=settings.signature)

@@ -150,7 +150,7 @@ def trust(
             output.say_done(context, as_json, now, said, undo=now.undo)
             return
         if not as_json:
-            _print_dangers(trusting.dangers(habitus, found))
+            _print_dangers(trusting.dangers(habitus.scan, found))
         if not yes:
             _ask(found.count, as_json)
         now = trusting.give_trust(habitus, found, target)

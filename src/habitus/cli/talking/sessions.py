@@ -149,7 +149,7 @@ def execute(
 def list_pads(context: typer.Context, as_json: AsJson = False) -> None:
     """Every scratchpad, and whether its variables are still there."""
     with open_habitus(context) as habitus:
-        found = use_case.pads(habitus)
+        found = use_case.pads(habitus.settings)
         rows = [(pad.name, "running" if pad.running else "asleep", pad.cells) for pad in found]
         empty = "There are no scratchpads yet. Start one: habitus pad exec NAME 'print(1)'"
         output.say_list(as_json, {"pads": found}, ("name", "process", "cells"), rows, empty=empty)
@@ -158,7 +158,7 @@ def list_pads(context: typer.Context, as_json: AsJson = False) -> None:
 def view(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """The cells that ran since the pad was made or reset, with what they printed."""
     with open_habitus(context) as habitus:
-        cells = use_case.cells(habitus, name)
+        cells = use_case.cells(habitus.settings, name)
         said = "\n\n".join(_show_cell(number, cell) for number, cell in enumerate(cells, 1)) or "No cell ran yet."
         output.say_done(context, as_json, {"name": name, "cells": cells}, said)
 
@@ -187,7 +187,7 @@ def remove(
     """Delete a scratchpad with its files and packages. There is no way back."""
     with open_habitus(context) as habitus:
         habitus.refuse_if_read_only()
-        folder = use_case.existing(habitus, name)
+        folder = use_case.existing(habitus.settings, name)
         if not yes:
             if as_json or not sys.stdin.isatty():
                 raise typer.BadParameter("Its files would be gone for good; say --yes.")

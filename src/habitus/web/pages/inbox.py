@@ -92,7 +92,7 @@ def _view(habitus: Habitus, item: InboxItem) -> View:
         conversation = subject.evidence.session
         return View(item=item, why="", made_on=subject.created_on, conversation=conversation, text=subject.text)
     change = subject.change
-    if review.is_hidden(habitus, subject):
+    if review.is_hidden(habitus.settings, subject):
         why, conversation = subject.author.reason, subject.conversation
         return View(item=item, why=why, made_on=subject.made_on, conversation=conversation)
     is_waiting = subject.state is ProposalState.WAITING
@@ -146,7 +146,7 @@ def _proposal(habitus: Habitus, id: str) -> Proposal:
     subject = inbox.get(habitus, id).subject
     if isinstance(subject, Engram):
         raise NotFound(f"'{id}' is a lesson; it has no files.", mend="")
-    if review.is_hidden(habitus, subject):
+    if review.is_hidden(habitus.settings, subject):
         raise Refused("Only an admin reads what a skill is examined by.", mend="")
     return subject
 

@@ -145,7 +145,7 @@ def _of_tab(habitus: Habitus, shown: ShownSkill, tab: str, text: str, file: str)
             return {"improvements": tried, "candidates": drawn_ones, "diffs": _diff_of(habitus, name, tried)}
         case "trust":
             target = trusting.trustable_skill(habitus.skills, name)
-            dangers = trusting.dangers(habitus, target)
+            dangers = trusting.dangers(habitus.scan, target)
             return {"dangers": dangers, "is_trusted": trusting.is_trusted(habitus.trust, habitus.approvals, target)}
         case "fits":
             why = explaining.why(habitus, name, explaining.request_of(habitus, text)) if text.strip() else None
