@@ -278,12 +278,10 @@ def _requests(connection: sa.Connection, since: datetime) -> list[tuple[datetime
     return [(began, names.get(last.get(id, ""), "unknown")) for id, began in asked]
 
 
-def used_since(
-    connection: sa.Connection, since: datetime, among: Sequence[str] | None = None
-) -> Sequence[tuple[str, datetime]]:
-    """Each use of these skills, or of all, in a real conversation, and when."""
+def used_since(connection: sa.Connection, since: datetime, of: str | None = None) -> Sequence[tuple[str, datetime]]:
+    """Each use of one skill, or of all, in a real conversation, and when."""
     table = exposures.c
-    some = sa.true() if among is None else table.item.in_(among)
+    some = sa.true() if of is None else table.item == of
     query = sa.select(table.item, table.at).where(table.kind == "skill", some, table.is_used, table.at >= since)
     return [(item, at) for item, at in connection.execute(query.where(table.origin == Origin.REAL.value))]
 

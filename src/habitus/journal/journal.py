@@ -274,10 +274,10 @@ class Journal:
         with sql.reading(self._engine) as connection:
             return facts.read_days(connection, self._clock(), number)
 
-    def used_since(self, since: datetime, among: Sequence[str] | None = None) -> Sequence[tuple[str, datetime]]:
-        """Each use of these skills, or of all, since then, and when."""
+    def used_since(self, since: datetime, of: str | None = None) -> Sequence[tuple[str, datetime]]:
+        """Each use of one skill, or of all, since then, and when."""
         with sql.reading(self._engine) as connection:
-            return facts.used_since(connection, since, among)
+            return facts.used_since(connection, since, of)
 
     def last_heard(self) -> dict[str, datetime]:
         """By the kind of agent, when it asked for the last time."""

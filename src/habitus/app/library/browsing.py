@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from habitus import sql
 from habitus.app.home import Home
-from habitus.app.use_cases.skills import FEW, Counted, SkillList, everything, matching, used
+from habitus.app.use_cases.skills import Counted, SkillList, everything, matching, used
 from habitus.evidence.findings import Verdict
 from habitus.evidence.model import ItemKind
 from habitus.memory.memory import Cortex
@@ -141,8 +141,8 @@ def _days(home: Home, items: Sequence[Listed]) -> Mapping[str, tuple[int, ...]]:
     """The uses of each skill, day by day."""
     now = home.clock()
     counted: dict[str, list[int]] = {}
-    names = [address(item.name, item.layer) for item in items]
-    for name, at in home.journal.used_since(now - timedelta(days=DAYS), names if len(names) <= FEW else None):
+    one = address(items[0].name, items[0].layer) if len(items) == 1 else None
+    for name, at in home.journal.used_since(now - timedelta(days=DAYS), of=one):
         counted.setdefault(name, [0] * DAYS)[DAYS - 1 - min((now - at).days, DAYS - 1)] += 1
     return {name: tuple(days) for name, days in counted.items()}
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 MOST = 2**31  # the highest version that is asked for
 _FOUND = 50  # by one search
-FEW = 500  # that are asked for by name
+_FEW = 500  # that are asked for by name
 
 
 def skill_name() -> str:
@@ -141,7 +141,7 @@ def used(skills: Library, items: Sequence[Listed]) -> Counted:
     return {
         (layer, name): together(stages)
         for layer, names in by_layer.items()
-        for name, stages in skills.layer(layer).store.all_counters(among=names if len(names) <= FEW else None).items()
+        for name, stages in skills.layer(layer).store.all_counters(among=names if len(names) <= _FEW else None).items()
     }
 
 
