@@ -290,6 +290,7 @@ def test_what_a_person_silences_is_not_found_and_what_they_hold_is() -> None:
 def test_what_can_not_be_looked_into_is_said() -> None:
     tree = {
         "big.txt": File(sha256="0" * 64, size=5_000_000),
+        "padded.sh": File(sha256="1" * 64, size=5_000_000),
         "logo.png": file_of(b"\x89PNG\0"),
         "data.bin": file_of(b"\0\1"),
         "tool": file_of(b"\x7fELF\0"),
@@ -298,6 +299,7 @@ def test_what_can_not_be_looked_into_is_said() -> None:
     found = {finding.path: (finding.rule, finding.severity) for finding in scan(tree)}
     assert found == {
         "big.txt": ("too_large", Risk.NOTE),
+        "padded.sh": ("too_large", Risk.HIGH),
         "data.bin": ("opaque_file", Risk.NOTE),
         "tool": ("program", Risk.HIGH),
         "tool.pyc": ("compiled", Risk.HIGH),

@@ -133,8 +133,9 @@ def _text_of(path: str, file: File) -> str | None:
 def _scan_opaque(path: str, file: File, orders: Orders) -> Iterator[Finding]:
     content = file.content
     if content is None:
-        why = f"{file.size:,} bytes were not looked at."
-        yield _at(path, 1, "too_large", Category.OBFUSCATION, Risk.NOTE, why, path)
+        is_run = file.executable or is_script(path, b"") or orders.has_run(path)
+        why = f"{file.size:,} bytes were not looked at{', and it is code' if is_run else ''}."
+        yield _at(path, 1, "too_large", Category.OBFUSCATION, Risk.HIGH if is_run else Risk.NOTE, why, path)
     elif b"\0" not in content or content.startswith((b"\xff\xfe", b"\xfe\xff")):
         return
     elif content.startswith(_PROGRAMS):
