@@ -45,6 +45,7 @@ def test_a_server_that_was_started_while_the_database_was_away_works_on_it_when_
         for who in ({}, ben):
             read = http.get("/api/v1/skills/brew-tea", headers=who)
             assert (read.status_code, AS_OF in read.headers) == (200, True)
+        assert http.post("/mcp", headers=ben, json={}).status_code == 400  # let in, and told what it lacks
         assert "The database is away. This is what was seen" in http.get("/skills").text
         refused = http.post("/api/v1/lessons", json=LESSON)
         assert (refused.status_code, refused.json()["title"]) == (503, AWAY)
@@ -54,6 +55,7 @@ def test_a_server_that_was_started_while_the_database_was_away_works_on_it_when_
         line.mend()
         wait_until(lambda: AS_OF not in http.get("/api/v1/skills").headers)
         assert http.get("/api/v1/skills", headers=ben).status_code == 401
+        wait_until(lambda: http.post("/mcp", headers=ben, json={}).status_code == 401)
         assert http.post("/api/v1/lessons", json=LESSON).status_code == 201
         assert http.get("/readyz").json() == {"status": "ready", "reasons": []}
         id = http.post("/api/v1/jobs", json={"kind": "index"}).json()["id"]

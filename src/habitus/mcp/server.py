@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import os
 import signal
+import time
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, cast
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 SKILLS = "io.modelcontextprotocol/skills"
 
 Context = ServerRequestContext[Any, Any]
+_ASKED_EVERY_S = 1.0
 
 
 class Behind:
@@ -44,15 +46,28 @@ class Behind:
         self._scope = scope
         self._one_at_a_time = asyncio.Lock()
         self._serving: dict[Person | None, Serving] = {}
+        self._left: list[Serving] = []  # which served the copy of a database, while it was away
+        self._asked_at = time.monotonic()
 
     async def __call__(self, person: Person | None = None) -> Serving:
         """As one of the home's people has it; without, as whoever started the server."""
         async with self._one_at_a_time:
+            await self._leave_copy()
             if None not in self._serving:
                 self._serving[None] = await asyncio.to_thread(self._open)
             if person is not None and person not in self._serving:
                 self._serving[person] = await asyncio.to_thread(self._serving[None].as_person, person)
         return self._serving[person]
+
+    async def _leave_copy(self) -> None:
+        """Begin anew where the database is back; it is asked at most once a second."""
+        own = self._serving.get(None)
+        if own is None or time.monotonic() - self._asked_at < _ASKED_EVERY_S:
+            return
+        self._asked_at = time.monotonic()
+        if await asyncio.to_thread(own.is_outdated):
+            self._left += self._serving.values()
+            self._serving = {}
 
     def _open(self) -> Serving:
         serving: Serving = importlib.import_module("habitus.mcp.serving").open_serving(self._scope, self.bus)
@@ -83,7 +98,9 @@ class Behind:
             await self._serving[person].leave(client)
 
     async def close(self) -> None:
-        for serving in reversed(self._serving.values()):  # last the one whose connections the others use
+        for serving in reversed(
+            [*self._left, *self._serving.values()]
+        ):  # last the one whose connections the others use
             await serving.close()
 
 

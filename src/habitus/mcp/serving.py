@@ -26,7 +26,7 @@ from habitus.app.library.layers import revision
 from habitus.app.library.publishing import Publisher
 from habitus.app.operation.people import Person, Role, open_people
 from habitus.app.review.inbox import waiting
-from habitus.app.sharing.availability import Readiness, readiness
+from habitus.app.sharing.availability import Readiness, is_back, readiness
 from habitus.errors import Refused, UserError, did_you_mean
 from habitus.events import ToolResult
 from habitus.mcp.offered_tools import as_result, as_tool, is_admin, is_offered, only_looks, refusal
@@ -74,6 +74,10 @@ class Serving:
         self._one_look = asyncio.Lock()  # who comes second waits until the first has told everybody
         self._is_closed = False
         self._watching: asyncio.Task[None] | None = None
+
+    def is_outdated(self) -> bool:
+        """Whether it serves the copy of a database that is back."""
+        return self._habitus.is_stand_in and is_back(self._habitus.settings)
 
     def as_person(self, person: Person) -> Serving:
         """The same home, served to one of its people."""

@@ -17,20 +17,19 @@ from fastapi import Request
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from habitus import sql
 from habitus.agent.background import in_thread
 from habitus.agent.outage import ANSWERS_S
 from habitus.app import Habitus
 from habitus.app.conversations.talking import Talks
 from habitus.app.home import AWAY
-from habitus.app.home_directory import STAND_IN, address
+from habitus.app.home_directory import STAND_IN
 from habitus.app.library.undoing import TakenBack
 from habitus.app.operation import configuring
 from habitus.app.operation.configuring import Configured
 from habitus.app.operation.people import Person, Role, is_team
 from habitus.app.review import taking_back
 from habitus.app.sharing.approvals import Serving
-from habitus.app.sharing.availability import absence, silence
+from habitus.app.sharing.availability import absence, is_back
 from habitus.errors import DatabaseAway, HabitusError
 
 log = logging.getLogger(__name__)
@@ -204,12 +203,9 @@ def _made_on(copy: Habitus) -> datetime:
 
 def _open_if_back(copy: Habitus) -> Habitus | None:
     """The home on its database. Nothing while that is away: opening it would only say so again."""
-    settings = copy.settings
-    connections = settings.database_connections or sql.CONNECTIONS
-    server = sql.create_engine(address(settings), settings.workspace, connections=connections)
-    if silence(server, ANSWERS_S):
+    if not is_back(copy.settings):
         return None
-    opened = Habitus.open(settings, clock=copy.clock)  # on the connection that has just answered
+    opened = Habitus.open(copy.settings, clock=copy.clock)  # on the connection that has just answered
     if opened.is_stand_in:
         opened.close()
         return None

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.agent.outage import ANSWERS_S
-from habitus.app.home_directory import WAITING, can_write, why_read_only
+from habitus.app.home_directory import WAITING, address, can_write, why_read_only
 from habitus.errors import StorageFailed
 from habitus.journal.spool import Spool
 from habitus.redact import Redactor
@@ -40,6 +40,12 @@ def silence(engine: sa.Engine, within: float) -> str:
     except StorageFailed as error:
         return error.message
     return "" if took <= within else _AWAY.format(_LATE.format(within * 1000))
+
+
+def is_back(settings: Settings) -> bool:
+    """Whether the database that a copy stands in for answers."""
+    connections = settings.database_connections or sql.CONNECTIONS
+    return not silence(sql.create_engine(address(settings), settings.workspace, connections=connections), ANSWERS_S)
 
 
 def absence(url: sa.URL, within: float) -> str:
