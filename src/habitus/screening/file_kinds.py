@@ -60,7 +60,7 @@ class Orders:
         for text in texts if names else ():
             if len(names) > _MANY or any(name in text for name in names):
                 run |= {_end(found[2]): found[1] or "sh" for found in _RUN.finditer(text)}
-                run |= dict.fromkeys(_piped(text), "sh")
+                run |= dict.fromkeys(_piped_files(text), "sh")
                 said |= {_end(name) for name in _SAID_TO_RUN.findall(text)}
                 read |= {_end(name) for name in _SAID_TO_READ.findall(text)}
         return cls(run=run, said_to_run=frozenset(said), read=frozenset(read))
@@ -108,7 +108,7 @@ def _is_no_script(path: str) -> bool:
     return _SCRIPT.search(path.lower()) is None and path.lower() != "skill.md"
 
 
-def _piped(text: str) -> Iterator[str]:
+def _piped_files(text: str) -> Iterator[str]:
     """The names of files that are handed to a shell through a pipe."""
     for pipe in _PIPED.finditer(text):
         if found := _LAST_NAME.search(text, max(0, pipe.start() - 90), pipe.start()):

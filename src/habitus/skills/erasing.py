@@ -109,14 +109,14 @@ class _Recorders:
         self._connection = connection
         self._conversations = conversations
         self._read: dict[str, tuple[Mapping[str, Any], ...]] = {}
-        self.brought = self._brought(names)
+        self.brought = self._find_cases(names)
 
     def made_case(self, skill: str, tree: str) -> bool:
         """Whether a tool among these files keeps a case of theirs."""
         recorder = Recorder(conversations=self._conversations, payloads=self.brought.get(skill, ()))
         return any(recorder.made(case) for case in self._cases(tree))
 
-    def _brought(self, names: Collection[str]) -> dict[str, frozenset[str]]:
+    def _find_cases(self, names: Collection[str]) -> dict[str, frozenset[str]]:
         """Whoever is the first to have it in the order of time."""
         signed = _is_signed_by(versions.c.author, names)
         written = sa.select(versions.c.made_on, skills.c.name, versions.c.tree, signed.label("theirs")).join(skills)

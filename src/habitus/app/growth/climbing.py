@@ -288,11 +288,11 @@ def _describe_trial(cases: Sequence[Task], parameters: Json) -> str:
         f"it gave the same results as {len(cases) - by_shape} recorded cases in the sandbox"
         + (f"; not compared: {', '.join(apart)}" if apart else "")
         + (f"; of {by_shape} more only the shape could be compared" if by_shape else "")
-        + "".join(f"; {remark}" for remark in _untried(cases, parameters))
+        + "".join(f"; {remark}" for remark in _name_untried(cases, parameters))
     )
 
 
-def _untried(cases: Sequence[Task], parameters: Json) -> list[str]:
+def _name_untried(cases: Sequence[Task], parameters: Json) -> list[str]:
     """What the cases can't tell: a parameter that never varied may be ignored by a draft that passes."""
     required = parameters.get("required", ()) if isinstance(parameters, dict) else ()
     found = []

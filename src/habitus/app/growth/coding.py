@@ -201,10 +201,10 @@ async def trial_cases(home: Home, uses: Uses) -> tuple[Task, ...]:
     # What changes for one input changes for the others, too, where nobody happened to ask twice.
     apart = {field for case in cases if case.expected_result for field in case.expected_result.apart}
     lasts = uses.recipe is None or not any(map(reads_the_clock, _programs(home.tools, uses.recipe)))
-    return tuple(_compared(case, apart, lasts=lasts) for case in cases)
+    return tuple(_expect(case, apart, lasts=lasts) for case in cases)
 
 
-def _compared(case: Task, apart: Collection[str], *, lasts: bool) -> Task:
+def _expect(case: Task, apart: Collection[str], *, lasts: bool) -> Task:
     expected = leave_out(case.expected_result, apart) if case.expected_result is not None else None
     return case.expecting(expected if expected is None or lasts else for_now(expected))
 

@@ -399,7 +399,7 @@ def while_running(detector: str, events: Sequence[Event]) -> Sequence[Event]:
     if not is_more_specific("kill_loop", detector):
         return events
     rounds = {event.round_idx for event in _of(events, EventKind.SCRATCHPAD_KILLED)}
-    return [_unjudged(event) if event.round_idx in rounds and _is_of_cell(event) else event for event in events]
+    return [_without_verdict(event) if event.round_idx in rounds and _is_of_cell(event) else event for event in events]
 
 
 def _is_of_cell(event: Event) -> bool:
@@ -407,7 +407,7 @@ def _is_of_cell(event: Event) -> bool:
     return is_of_pad or _is_of_scratchpad(event)
 
 
-def _unjudged(event: Event) -> Event:
+def _without_verdict(event: Event) -> Event:
     return replace(event, detail={**event.detail, "success": None}, severity=1)
 
 
