@@ -203,7 +203,7 @@ def _operate(person: Person, site: Site, place: Path) -> None:
         assert "habitus" in json.loads((place / ".claude.json").read_text())["mcpServers"]
     with person.task("schedule a job"):
         person.goes_to("Automation")
-        person.click(page.get_by_label("When: Find what is done again and again"))
-        page.get_by_label("When: Find what is done again and again").select_option("sunday")
-        expect(page.get_by_label("At what time: Find what is done again and again")).to_have_value("03:00")
+        person.click(page.get_by_label("When: Look for recipes"))
+        page.get_by_label("When: Look for recipes").select_option("sunday")
+        expect(page.get_by_label("At what time: Look for recipes")).to_have_value("03:00")
         assert "weekly on sunday at 03:00" in (habitus.settings.home / "habitus.toml").read_text()
