@@ -117,7 +117,7 @@ class _Recorders:
         return any(recorder.made(case) for case in self._cases(tree))
 
     def _find_cases(self, names: Collection[str]) -> dict[str, frozenset[str]]:
-        """Whoever is the first to have it in the order of time."""
+        """By skill, the payloads that these were the first to bring, in the order of time."""
         signed = _is_signed_by(versions.c.author, names)
         written = sa.select(versions.c.made_on, skills.c.name, versions.c.tree, signed.label("theirs")).join(skills)
         proposed = sa.select(proposals.c.made_on, proposals.c.name, proposals.c.tree, proposals.c.conversation).where(
