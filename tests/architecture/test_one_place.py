@@ -49,7 +49,8 @@ _ADDED = {  # file → what stands there, and what is put in front of it
     ),
     "app/operation/job_kinds.py": (
         "_Any = Curate | ",
-        "class Nap(_Kind):\n    def do(self, part, key, before):\n        return {'naps': 1}\n\n\n",
+        "class Nap(_Kind):\n    title = 'Take a nap'\n\n"
+        "    def do(self, part, key, before):\n        return {'naps': 1}\n\n\n",
     ),
     "learning/transcripts/formats/registry.py": ("_BY_ROWS: ", "from habitus.learning.transcripts import diary\n"),
     "skills/names.py": ('        *("scratchpad", ', '        *("greet", "wipe"),\n'),
@@ -162,7 +163,7 @@ def browse():
         form = {"title": "Make cocoa", "description": "How cocoa is made.", "audience": "cooks, kids", "body": "Stir."}
         pages["write"] = client.post("/new/write", data=form)
         pages["patch"] = client.patch("/api/v1/skills/brew-tea", json={"audience": ["hosts"]}, headers=sent)
-        shown = ("/", "/lessons", "/lessons?kind=caution", f"/lessons/{lesson}", "/inbox", "/new")
+        shown = ("/", "/lessons", "/lessons?kind=caution", f"/lessons/{lesson}", "/inbox", "/new", "/automation")
         shown += ("/skills/make-cocoa", "/skills/make-cocoa?tab=edit", "/api/v1/lessons", "/api/v1/skills/brew-tea")
         for path in shown:
             pages[path.replace(lesson, "ID")] = client.get(path, headers=sent if "api" in path else {})
@@ -329,6 +330,7 @@ def test_a_new_format_of_transcripts_is_known_and_taught_by(said: dict[str, Any]
 def test_a_new_kind_of_job_is_left_and_done(said: dict[str, Any]) -> None:
     (job,) = json.loads(said["jobs"])["jobs"]
     assert (job["kind"], job["state"], job["result"]) == ("nap", "done", {"naps": 1}), said["worked"]
+    assert "Take a nap" in said["pages"]["/automation"][1]
 
 
 def test_the_guide_names_every_provider_with_its_keys_and_an_example() -> None:

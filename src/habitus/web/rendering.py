@@ -18,6 +18,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
+from habitus.app.operation import job_kinds
 from habitus.skills.editable_fields import EDITABLE
 from habitus.skills.model import Stage
 from habitus.text import encodable
@@ -102,6 +103,7 @@ def _templates() -> Environment:
     )  # fmt: skip
     made.filters |= {
         "ago": ago,
+        "job_title": job_kinds.title_of,
         "ladder": ladder,
         "markdown": markdown,
         "moment": moment,

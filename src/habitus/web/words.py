@@ -94,27 +94,6 @@ IMPORTED = {
     ImportVerdict.HELD: ("waits for you", "warn"),
     ImportVerdict.REFUSED: ("refused", "bad"),
 }
-JOBS = {
-    "curate": "Tidy up",
-    "learn": "Learn from conversations",
-    "import": "Import skills",
-    "dream": "Practise",
-    "improve": "Improve skills",
-    "mine": "Look for recipes",
-    "verify": "Try lessons out",
-    "index": "Renew the search",
-}
-JOB_HELP = {
-    "curate": "What has aged goes into the archive; nothing is lost.",
-    "learn": "Files or folders with conversations of other agents, one on each line; without, what has come since.",
-    "import": "A folder, an archive or an address with skills.",
-    "dream": "An agent solves exercises and learns from its mistakes. It asks a model.",
-    "improve": "Skills that have tasks are tried with small changes. It asks a model.",
-    "mine": "Steps that conversations have in common become recipes, which wait for you.",
-    "verify": "Exercises with a lesson and without it. It asks a model.",
-    "index": "Reads every skill anew, should the search miss something.",
-}
-JOB_TAKES = {"learn": "/home/ann/conversations", "import": "https://example.org/skills.zip", "improve": "csv-summary"}
 JOB_STATES = {
     JobState.WAITING: ("waits", ""),
     JobState.RUNNING: ("running", "good"),

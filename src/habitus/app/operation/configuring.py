@@ -33,7 +33,7 @@ from habitus.locks import try_lock
 from habitus.sandbox.credentials.vault import open_redactor
 from habitus.sandbox.venvs import Venvs, packages_of
 from habitus.search.weights import FILES, PACKAGE, Unavailable, find_weights
-from habitus.settings import FILE, Encoder, Settings
+from habitus.settings import FILE, Encoder, ScheduleSettings, Settings
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -75,7 +75,7 @@ FROM_AFAR = (
     *("model", "cheap_model", "memory", "acc_mode", "learning_tokens", "evidence.withhold"),
     *("review.auto", "review.somebody_else"),
     *("layers", "disabled_skills", "reliable", "search.encoder", "bot_name"),
-    *(f"schedule.{kind}" for kind in ("curate", "learn", "mine", "verify", "dream", "improve")),
+    *(f"schedule.{kind}" for kind in ScheduleSettings.model_fields if kind != "timezone"),
     *("retention.turn_days", "retention.lessons", "retention.degraded_tool_days"),
 )
 SOMEBODY_ELSE = "review.somebody_else"  # a setting that takes a team

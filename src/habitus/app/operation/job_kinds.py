@@ -27,7 +27,7 @@ from habitus.jobs.queue import JobQueue
 from habitus.learning.budget import Limits
 from habitus.plain_data import plain
 from habitus.redact.named import is_name_of_secret
-from habitus.settings import Settings
+from habitus.settings import ScheduleSettings, Settings
 from habitus.skills.formats import detect
 from habitus.skills.formats.base import Incoming
 from habitus.skills.sources.lock import without_login
@@ -37,9 +37,12 @@ _AT_A_TIME, _MOST_PARTS = 200, 20  # skills of an import that are one part, unle
 
 
 class _Kind:
-    """What all have in common. `takes` and `usage` say how a person leaves one to a worker, `scheduled` is what one is
-    given that starts by itself."""
+    """The base of every kind. `title`, `about` and `example` are its words on the page, `takes` and `usage` say how a
+    person leaves one to a worker, `scheduled` is what one is given that starts by itself."""
 
+    title = ""
+    about = ""
+    example = ""  # of what it takes
     takes = range(1)  # how many words
     usage = "It takes none."
     asks_model = False
@@ -69,6 +72,9 @@ class _Kind:
 class Curate(_Kind):
     """Everything that ages, at once: what it does twice it does once."""
 
+    title = "Tidy up"
+    about = "What has aged goes into the archive; nothing is lost."
+
     def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
         return [{"model": given.get("model", "")}]
 
@@ -80,6 +86,9 @@ class Curate(_Kind):
 class Mine(_Kind):
     """Proposals from what was done again and again; what was proposed once is known, and not proposed again."""
 
+    title = "Look for recipes"
+    about = "Steps that conversations have in common become recipes, which wait for you."
+
     def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
         mining = Mining(self._home)
         mining.look()
@@ -90,6 +99,9 @@ class Mine(_Kind):
 
 class Index(_Kind):
     """Skills that changed are indexed anew, all of them after an upgrade; what is indexed already stays."""
+
+    title = "Renew the search"
+    about = "Reads every skill anew, should the search miss something."
 
     @staticmethod
     def is_local(given: Mapping[str, Any]) -> bool:
@@ -104,6 +116,9 @@ class Learn(_Kind):
     """Transcripts, a file at a time, or without any those that hooks noted; the ledger of turns keeps one from
     teaching twice."""
 
+    title = "Learn from conversations"
+    about = "Files or folders with conversations of other agents, one on each line; without, what has come since."
+    example = "/home/ann/conversations"
     takes = range(10_000)
     usage = "Name transcripts: files, folders or patterns."
 
@@ -134,6 +149,9 @@ class Learn(_Kind):
 class Import(_Kind):
     """Skills of any layout, some hundred at a time; those that are here already stay as they are."""
 
+    title = "Import skills"
+    about = "A folder, an archive or an address with skills."
+    example = "https://example.org/skills.zip"
     takes = range(1, 2)
     usage = (
         "Say where from: a file, directory, archive, or the address of a site, an archive or a database. A password in "
@@ -216,6 +234,9 @@ def _total(results: Sequence[Any], what: str) -> float:
 class Verify(_Played):
     """Lessons that nothing has shown yet, tried once more; one that is verified already is left as it is."""
 
+    title = "Try lessons out"
+    about = "Exercises with a lesson and without it. It asks a model."
+
     def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
         return [{"lesson": id, "model": given.get("model", "")} for id in dreaming.candidates(self._home)]
 
@@ -226,6 +247,8 @@ class Verify(_Played):
 class Dream(_Played):
     """Self-play; what a lesson rests on is the part's key, so none is kept twice."""
 
+    title = "Practise"
+    about = "An agent solves exercises and learns from its mistakes. It asks a model."
     scheduled: Mapping[str, Any] = {"cycles": 5}
 
     @staticmethod
@@ -262,6 +285,9 @@ class Dream(_Played):
 class Improve(_Kind):
     """One skill, or all that have tasks enough; rollouts are kept one by one, so none is done twice."""
 
+    title = "Improve skills"
+    about = "Skills that have tasks are tried with small changes. It asks a model."
+    example = "csv-summary"
     asks_model = True
     takes = range(1, 2)
     usage = "It takes the name of a skill."
@@ -305,7 +331,12 @@ KINDS: Mapping[str, type[_Any]] = {
     "mine": Mine,
     "verify": Verify,
 }
-SCHEDULED = {kind: KINDS[kind] for kind in ("curate", "learn", "mine", "verify", "dream", "improve")}
+SCHEDULED = {kind: KINDS[kind] for kind in ScheduleSettings.model_fields if kind in KINDS}
+
+
+def title_of(kind: str) -> str:
+    """The name of a kind on the page; of one that only other releases know, the word it is kept under."""
+    return (KINDS[kind].title if kind in KINDS else "") or kind.capitalize()
 
 
 def kinds(home: Home, loop: LoopThread) -> dict[str, Work]:
