@@ -104,14 +104,14 @@ def test_the_editor_is_the_one_people_set_for_everything(variables: dict[str, st
 
 
 def test_what_has_a_section_is_set_by_variables_too(home: Path) -> None:
-    toml = "[retention]\nlessons = 10\nmisses = 3\n[review]\nauto = true"
+    toml = "[retention]\nlessons = 10\nlesson_days = 3\n[review]\nauto = true"
     found = _load(home, toml, HABITUS_RETENTION_LESSONS="12", HABITUS_RETENTION_TURN_DAYS="7", HABITUS_REVIEW_AUTO="0")
-    assert found.retention == RetentionSettings(lessons=12, misses=3, turn_days=7)
+    assert found.retention == RetentionSettings(lessons=12, lesson_days=3, turn_days=7)
     assert found.review == ReviewSettings(auto=False)
-    with pytest.raises(Invalid, match=r"Setting 'retention\.tries' can't be 'few'"):
-        _load(home, "", HABITUS_RETENTION_TRIES="few")
+    with pytest.raises(Invalid, match=r"Setting 'retention\.lessons' can't be 'few'"):
+        _load(home, "", HABITUS_RETENTION_LESSONS="few")
     with pytest.raises(Invalid, match="Setting 'retention' can't be 3"):
-        _load(home, "retention = 3", HABITUS_RETENTION_TRIES="4")
+        _load(home, "retention = 3", HABITUS_RETENTION_LESSONS="4")
 
 
 def test_an_unknown_key_is_said_with_the_nearest_known_one(home: Path) -> None:

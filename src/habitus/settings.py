@@ -57,13 +57,7 @@ class RetentionSettings(_Section):
         default=30, ge=1, description="Days that turns, files of their scratchpads and jobs are kept."
     )
     lessons: int = Field(default=50, ge=1, description="Lessons in one place (a user, a project, …).")
-    entries: int = Field(default=20, ge=1, description="Entries of any kind in one place that a compaction leaves.")
-    misses: int = Field(default=20, ge=1, description="Times in a row without room until a rule goes.")
-    tries: int = Field(default=5, ge=1, description="Times a lesson is shown without helping until it may go.")
     lesson_days: int = Field(default=180, ge=1, description="Days without being shown until a lesson may go.")
-    pruned: float = Field(default=0.25, ge=0, le=1, description="The share of lessons that one pruning may take.")
-    renderings: int = Field(default=50, ge=1, description="Versions of a memory page against which edits are read.")
-    proof_days: int = Field(default=30, gt=0, description="Days after which the cases of a tool are run again.")
     degraded_tool_days: int = Field(default=7, gt=0, description="Days after which a degraded tool is retired.")
     degraded_tool_curator_runs: int = Field(default=3, gt=0, description="Runs of 'habitus curate' that do, too.")
 

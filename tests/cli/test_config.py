@@ -42,12 +42,12 @@ def _undo(direct: Direct, out: str) -> None:
 
 def test_every_setting_is_listed_with_its_origin(direct: Direct) -> None:
     _write(direct, _FILE)
-    told = direct.json("config", "list", env={"HABITUS_RETENTION_TRIES": "9"})["settings"]
+    told = direct.json("config", "list", env={"HABITUS_RETENTION_LESSON_DAYS": "9"})["settings"]
     found = {one["key"]: (one["value"], one["origin"]) for one in told}
     assert found["model"] == ("openai:small", "file")
     assert found["disabled_skills"] == (["one", "two"], "file")
     assert found["retention.lessons"] == (30, "file")
-    assert found["retention.tries"] == (9, "environment")
+    assert found["retention.lesson_days"] == (9, "environment")
     assert found["memory"] == ("autopilot", "default")
     assert direct.ok("config", "get", "retention.lessons") == "30\n"
 
@@ -64,7 +64,7 @@ def test_a_value_is_set_where_it_stands_and_comments_stay(direct: Direct) -> Non
     assert tomllib.loads(_text(direct)) == tomllib.loads(_FILE)
 
 
-@pytest.mark.parametrize("key", ["review.auto", "durable", "retention.misses", "learning_tokens"])
+@pytest.mark.parametrize("key", ["review.auto", "durable", "retention.degraded_tool_days", "learning_tokens"])
 def test_what_was_not_in_the_file_is_taken_out_again(direct: Direct, key: str) -> None:
     _write(direct, _FILE)
     value = {"review.auto": "true", "durable": "no"}.get(key, "7")
@@ -130,14 +130,22 @@ def test_secrets_are_never_shown(direct: Direct) -> None:
 
 _LINES = st.lists(
     st.sampled_from(
-        ["# a comment", "", 'bot_name = "A#B" # c', "look_every = 1.5", "[retention]", "tries = 3", "[review]  # r"]
+        [
+            "# a comment",
+            "",
+            'bot_name = "A#B" # c',
+            "look_every = 1.5",
+            "[retention]",
+            "lesson_days = 3",
+            "[review]  # r",
+        ]
     ),
     unique=True,
     max_size=7,
 )
 
 
-@given(_LINES, st.sampled_from([("bot_name", "X"), ("retention.tries", 4), ("review.auto", True)]))
+@given(_LINES, st.sampled_from([("bot_name", "X"), ("retention.lesson_days", 4), ("review.auto", True)]))
 @settings(suppress_health_check=[HealthCheck.filter_too_much])
 def test_an_edit_keeps_every_other_line(lines: list[str], change: tuple[str, Any]) -> None:
     text = "\n".join(lines) + "\n" if lines else ""

@@ -114,7 +114,7 @@ def test_pruning_takes_at_most_a_quarter_and_only_what_never_helped() -> None:
         engram(13, retrievals=9, trust=TrustLevel.USER),
         *(engram(n) for n in range(14, 20)),
     ]
-    pruned = to_prune([*useless, *others], KEEP, NOON)
+    pruned = to_prune([*useless, *others], KEEP.lesson_days, NOON)
     assert [e.id for e in pruned] == [e.id for e in reversed(useless)][:4]
     assert pruned[0].reason == "shown 10 times, and it never helped"
 
@@ -124,7 +124,7 @@ def test_a_lesson_that_was_not_shown_for_long_expires_unless_it_is_pinned() -> N
     later = NOON + timedelta(days=KEEP.lesson_days)
     shown = replace(engram(1), counters=LessonCounters(last_retrieved=NOON + timedelta(days=1)))
     fresh = [replace(engram(n), created_on=later) for n in range(5, 10)]
-    pruned = to_prune([engram(0), shown, engram(2, verified=True), *fresh], KEEP, later)
+    pruned = to_prune([engram(0), shown, engram(2, verified=True), *fresh], KEEP.lesson_days, later)
     assert [(e.id, e.reason) for e in pruned] == [("e0000000", f"not shown since {NOON:%Y-%m-%d}")]
 
 

@@ -155,7 +155,6 @@ class _Parts:
             home.local,
             clock=home.clock,
             is_durable=settings.durable,
-            renderings=settings.retention.renderings,
         )
         return Cortex(
             SqlEngramStore(home.shared),

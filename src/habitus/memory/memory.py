@@ -194,7 +194,7 @@ class Cortex:
     def record_retrieval(self, ids: Iterable[str], *, cut: Iterable[str] = ()) -> tuple[Engram, ...]:
         """These were shown in a prompt; `cut` are the rules that found no room. Says which rules aged out."""
         old = recall.shown_in_prompt(self._ledger, ids, cut)
-        return self._put_away(old, f"there was no room for it {self._ledger.keep.misses} times in a row")
+        return self._put_away(old, f"there was no room for it {model.MOST_MISSES} times in a row")
 
     def record_helpful(self, request: str, *, user: str = "", project: str = "") -> tuple[str, ...]:
         """The request went well: credit the lessons shown for it in the last minutes, as far as they fit it."""

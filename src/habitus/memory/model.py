@@ -10,7 +10,6 @@ from enum import StrEnum
 from typing import Self, TypeVar
 
 from habitus.errors import Invalid, did_you_mean
-from habitus.settings import RetentionSettings
 
 HIGH, MEDIUM, LOW = 0.9, 0.6, 0.3
 SURE = 0.8  # from here on a copilot need not ask
@@ -300,8 +299,11 @@ def _member(of: type[_E], value: str, what: str) -> _E:
 
 
 CREDIT_SECONDS = 300
+MOST_ENTRIES = 20  # of one kind in one place, which a compaction leaves
+MOST_MISSES = 20  # times in a row that a rule finds no room until it goes
 
-_TRIED = 5  # times shown before a hit rate says something
+_TRIED = 5  # times shown before a hit rate says something, or before one that never helped may go
+_MOST_PRUNED = 0.25  # of all lessons, in one pruning
 _POOR = 0.35
 
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
@@ -331,21 +333,21 @@ def over_the_cap(lessons: Iterable[Engram], most: int) -> list[Engram]:
     return ranked[most:]
 
 
-def to_prune(lessons: Iterable[Engram], keep: RetentionSettings, now: datetime) -> list[Engram]:
+def to_prune(lessons: Iterable[Engram], lesson_days: int, now: datetime) -> list[Engram]:
     """Lessons that never helped or have expired, each with its reason, the worst first, and only a share of all."""
     found = [engram for engram in lessons if engram.kind.is_lesson]
-    due = [replace(engram, reason=why) for engram in found if (why := _why_pruned(engram, keep, now))]
+    due = [replace(engram, reason=why) for engram in found if (why := _why_pruned(engram, lesson_days, now))]
     due.sort(key=lambda engram: (utility(engram), engram.id))
-    return due[: int(len(found) * keep.pruned)]
+    return due[: int(len(found) * _MOST_PRUNED)]
 
 
-def _why_pruned(engram: Engram, keep: RetentionSettings, now: datetime) -> str:
+def _why_pruned(engram: Engram, lesson_days: int, now: datetime) -> str:
     counters, shown = engram.counters, engram.counters.last_retrieved or engram.created_on
     if engram.is_pinned:
         return ""
-    if counters.retrievals >= keep.tries and not counters.helpful:
+    if counters.retrievals >= _TRIED and not counters.helpful:
         return f"shown {counters.retrievals} times, and it never helped"
-    if shown is not None and now - shown >= timedelta(days=keep.lesson_days):
+    if shown is not None and now - shown >= timedelta(days=lesson_days):
         return f"not shown since {shown:%Y-%m-%d}"
     return ""
 

@@ -150,7 +150,7 @@ def shown_in_prompt(ledger: EngramLedger, ids: Iterable[str], cut: Iterable[str]
         for id in missed:
             if id in found:
                 found[id] = found[id].with_counts(missed=found[id].counters.missed + 1)
-    return [found[id] for id in missed if id in found and _has_aged_out(found[id], ledger.keep.misses)]
+    return [found[id] for id in missed if id in found and _has_aged_out(found[id])]
 
 
 def credit_lessons(ledger: EngramLedger, request: str, lessons: Mapping[str, Engram]) -> tuple[str, ...]:
@@ -183,7 +183,7 @@ def aged(ledger: EngramLedger, *, with_twins: bool) -> list[Engram]:
     """Lessons that may go, each with its reason; with twins, also those that another one says."""
     ledger.mirror.sync()
     lessons = list(ledger.mirror.active())
-    gone = model.to_prune(lessons, ledger.keep, ledger.clock())
+    gone = model.to_prune(lessons, ledger.keep.lesson_days, ledger.clock())
     return [*gone, *_said_twice(ledger, lessons, {engram.id for engram in gone})] if with_twins else gone
 
 
@@ -205,7 +205,7 @@ def left_by(ledger: EngramLedger, choose: Choose | None) -> list[Engram]:
     Without a choice the least useful go, and lessons stay: those have a cap of their own.
     """
     ledger.mirror.sync()
-    most = ledger.keep.entries
+    most = model.MOST_ENTRIES
     groups: dict[object, list[Engram]] = {}
     for engram in sorted(ledger.mirror.active(), key=lambda e: e.id):
         if choose is not None or not engram.kind.is_lesson:
@@ -222,8 +222,8 @@ def _log_retrieval(engram: Engram) -> None:
     log.debug("retrieved %s source=%s source_challenge_hash=%s", engram.id, engram.source, challenge)
 
 
-def _has_aged_out(engram: Engram, misses: int) -> bool:
-    is_due = engram.counters.missed >= misses
+def _has_aged_out(engram: Engram) -> bool:
+    is_due = engram.counters.missed >= model.MOST_MISSES
     return is_due and engram.state is LessonState.ACTIVE and engram.trust is not TrustLevel.USER
 
 

@@ -260,6 +260,9 @@ class FoundPages:
     seen: Stamps | None = None
 
 
+_RENDERINGS = 50  # of each page are kept, against which a person's edits are read
+
+
 class ViewFiles:
     def __init__(
         self,
@@ -268,13 +271,11 @@ class ViewFiles:
         *,
         clock: Callable[[], datetime],
         is_durable: bool = True,
-        renderings: int = 50,
     ) -> None:
         self.folder = folder
         self._engine = engine
         self._clock = clock
         self._is_durable = is_durable
-        self._renderings = renderings  # of each page, so many are kept
         self._known: Stamps = {}
         self._remembered: dict[str, str] = {}  # the pages whose renderings this process has kept
 
@@ -381,7 +382,7 @@ class ViewFiles:
                     view=name, stamp=stamp, lines=zlib.compress(text.encode(), 1), written_on=self._clock()
                 )
             )
-            old = sa.select(table.c.stamp).where(mine).order_by(table.c.written_on.desc()).offset(self._renderings)
+            old = sa.select(table.c.stamp).where(mine).order_by(table.c.written_on.desc()).offset(_RENDERINGS)
             gone = list(connection.execute(old).scalars())
             if gone:
                 connection.execute(table.delete().where(mine, table.c.stamp.in_(gone)))

@@ -41,13 +41,6 @@ def of_findings(found: Sequence[Finding]) -> Markup | None:
     return intervals("Of a hundred conversations", drawn) if drawn else None
 
 
-def of_skills(found: Sequence[Finding]) -> Markup | None:
-    """What offering each skill changed, as far as anybody said how it went."""
-    drawn = {one.item.name.partition("@")[0]: one.estimate.offering for one in found}
-    known = {label: effect for label, effect in drawn.items() if effect is not None}
-    return intervals("Of a hundred conversations", known) if known else None
-
-
 def of_candidates(found: Sequence[CandidateReport]) -> Markup | None:
     """What each candidate changed on the tasks of its gate, against the version it began with."""
     drawn = {

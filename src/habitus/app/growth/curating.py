@@ -178,6 +178,7 @@ def _step(action: CuratorAction, engram: Engram, reason: str) -> CuratorStep:
     return CuratorStep(action=action, item=engram.id, reason=reason, text=engram.text, undo=undo)
 
 
+_PROOF_DAYS = 30  # after which the cases of a tool are run again
 _STALE = "code, dependencies or interpreter are not those that its cases passed with"
 
 
@@ -192,7 +193,7 @@ def _degraded_tools(tools: Tools) -> list[CuratorStep]:
 
 def _unproved_tools(home: Home) -> list[CuratorStep]:
     """Tools whose cases did not pass as they are, or passed long ago."""
-    long_ago = home.clock() - timedelta(days=home.settings.retention.proof_days)
+    long_ago = home.clock() - timedelta(days=_PROOF_DAYS)
     steps = []
     for tool in home.tools.all():
         if tool.status is ToolStatus.ACTIVE and tool.cases and (tool.proved_on is None or tool.proved_on <= long_ago):

@@ -117,10 +117,6 @@ class ACC:
         with self._lock:
             self._turn = _Turn()
 
-    @property
-    def observed_count(self) -> int:
-        return len(self._turn.events)
-
     def _take(self, event: Event) -> None:
         if self.mode is not Mode.OFF:
             with self._lock:

@@ -102,10 +102,6 @@ class Selection:
         """Everything the model may have, in full or on demand."""
         return {choice.name for choice in self.eager} | {summary.name for summary in self.menu}
 
-    def chosen_names(self) -> tuple[str, ...]:
-        """What stickiness may carry on: not what is here only because it was sticky."""
-        return tuple(choice.name for choice in self.eager if not choice.is_sticky)
-
     def __str__(self) -> str:
         chosen = ", ".join(map(str, self.eager)) or "none"
         return f"selection count={len(self.eager)}: {chosen}; skills: eager={len(self.eager)} menu={len(self.menu)}"

@@ -21,8 +21,6 @@ PREFIX = "habitus."
 PARTS = (PREFIX + "description", PREFIX + "when_to_use")
 
 STANDARD_KEYS = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
-# Known to one widespread agent or another; kept, and said to be outside the standard.
-_KNOWN_ELSEWHERE = {"version", "author", "model", "context", "agent", "hooks", "argument-hint", "arguments"}
 
 MANIFEST_FIELDS = {field.name: field for field in dataclasses.fields(Manifest) if field.name != "unreadable"}
 _BOOLS = {name for name, field in MANIFEST_FIELDS.items() if isinstance(field.default, bool)}
