@@ -376,6 +376,20 @@ class Habitus:
     def outcome(self, turn: str, *, ok: bool, reason: str = ..., by: str = ...) -> None: ...
     @property
     def hosting(self) -> Any: ...
+    pause: Any
+    scans: Any
+    trust: Any
+    approvals: Any
+    skills: Library
+    vault: Any
+    redactor: Any
+    journal: Any
+    spending: Any
+    finder: Any
+    notifier: Any
+    review: Any
+    importer: Any
+
     def __init__(
         self,
         settings: Settings,
@@ -395,22 +409,10 @@ class Habitus:
     ending: ExitStack
     has_pages: Any
     is_read_only: Any
-    pause: Any
     local: Any
     shared: Any
     there: Any
     place: Any
-    trust: Any
-    approvals: Any
-    skills: Library
-    vault: Any
-    redactor: Any
-    journal: Any
-    spending: Any
-    finder: Any
-    notifier: Any
-    review: Any
-    importer: Any
 
     def __enter__(self) -> Self: ...
     def __exit__(

@@ -200,3 +200,52 @@ def test_a_kept_listing_is_read_without_the_databases_toolkit(stocked: Direct) -
         done = subprocess.run(command, capture_output=True, cwd=stocked.cli.cwd, env=stocked.cli.environ(), check=False)
         assert (done.returncode, done.stderr) == (0, b"")
         assert done.stdout.decode() == stocked(*words).out
+
+
+def in_python(direct: Direct, code: str) -> str:
+    """What a program prints that uses Habitus itself."""
+    command = [sys.executable, "-c", code]
+    environ = direct.cli.environ()
+    done = subprocess.run(command, capture_output=True, text=True, cwd=direct.cli.cwd, env=environ, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+@pytest.mark.req("PF-01", "PF-04")
+def test_a_program_lists_without_the_databases_toolkit_and_then_uses_all_of_it(stocked: Direct) -> None:
+    stocked("trust", "--yes")
+    settle(stocked)
+    assert in_python(
+        stocked,
+        "import os, sys\n"
+        "from habitus import Habitus\n"
+        "with Habitus.open() as habitus:\n"
+        "    first = habitus.skills.listing()\n"
+        "    assert not {'sqlalchemy', 'pydantic', 'asyncio', 'numpy'} & sys.modules.keys()\n"
+        "    os.chdir('/')\n"
+        "    os.environ['HABITUS_HOME'] = '/nowhere'\n"
+        "    kept = habitus.skills\n"
+        "    assert first == kept.listing() == habitus.skills.listing() and first\n"
+        "    habitus.skills.remove('csv-summary', habitus.person())\n"
+        "    assert [one.name for one in kept.listing()] == [one.name for one in first if one.name != 'csv-summary']\n"
+        "    try: habitus.nothing\n"
+        "    except AttributeError as error: print(error)\n",
+    ).startswith("'Habitus' object has no attribute 'nothing'")
+
+
+@pytest.mark.req("PF-04")
+def test_a_program_that_lists_keeps_the_listing_and_sees_every_change(stocked: Direct) -> None:
+    listed = (
+        "import sys\n"
+        "from habitus import Habitus\n"
+        "with Habitus.open() as habitus: print(*(one.name for one in habitus.skills.listing()))\n"
+        "print('opened' if 'sqlalchemy' in sys.modules else 'kept')\n"
+    )
+    for _ in range(200):  # what was written a moment ago may change without a new time
+        names, way = in_python(stocked, listed).splitlines()
+        if way == "kept":
+            break
+    assert way == "kept"
+    put(stocked.home / "skills" / "by-hand", "New.")
+    now, way = in_python(stocked, listed).splitlines()
+    assert (sorted(now.split()), way) == (sorted([*names.split(), "by-hand"]), "opened")

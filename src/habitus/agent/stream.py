@@ -7,9 +7,11 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from habitus.events import Outcome
-from habitus.llm.model import Usage
+if TYPE_CHECKING:
+    from habitus.events import Outcome
+    from habitus.llm.model import Usage
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,47 +7,43 @@ import os
 import secrets
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from datetime import datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-import sqlalchemy as sa
-
-from habitus import sql
-from habitus.app import home_directory
-from habitus.app.library.content import KeptScans
-from habitus.app.review.notifying import Notifier
 from habitus.errors import Refused
-from habitus.files import Tree
-from habitus.journal.journal import Journal
-from habitus.learning.budget import Spending
-from habitus.memory.store import waiting_lessons
-from habitus.pause import Pause
-from habitus.redact import Redactor, secret_values
-from habitus.sandbox.credentials.vault import open_vault
-from habitus.screening.findings import Policy, read_policy
-from habitus.settings import Settings
 from habitus.skills import names
-from habitus.skills.choosing.selection import User
 from habitus.skills.layers import project_root
 from habitus.skills.lifecycle import GateContext
 from habitus.skills.model import Actor, Author
-from habitus.skills.sources.trust import Trust
-from habitus.sql.notifications import Topic, news_of
 
 if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+    from habitus.app import home_directory
     from habitus.app.growth.evidence import Evidence
+    from habitus.app.library.content import KeptScans
+    from habitus.app.review.notifying import Notifier
+    from habitus.files import Tree
+    from habitus.journal.journal import Journal
+    from habitus.learning.budget import Spending
     from habitus.llm.model import Models
     from habitus.memory.memory import Cortex
+    from habitus.pause import Pause
     from habitus.recipes.catalogue import RecipeCatalogue
+    from habitus.redact import Redactor
+    from habitus.sandbox.credentials.vault import Vault
     from habitus.sandbox.machine import Machine
     from habitus.sandbox.scratchpads import Scratchpads
+    from habitus.screening.findings import Policy
+    from habitus.settings import Settings
     from habitus.skills.choosing.finding import Finder
+    from habitus.skills.choosing.selection import User
     from habitus.skills.library import Library
-    from habitus.skills.model import Author
     from habitus.skills.review import Review
     from habitus.skills.sources.importing import Importer
+    from habitus.skills.sources.trust import Trust
     from habitus.skills.stores.versioned import SkillStore
     from habitus.tools.tools import Tools
 
@@ -56,13 +52,14 @@ AWAY = "The database is away."
 Clock = Callable[[], datetime]
 
 
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
 class Wiring(Protocol):
     """Puts the larger parts of a home together; some are opened only when they are first asked for."""
 
-    def library(self, home: Home) -> Library: ...
-    def finder(self, home: Home) -> Finder: ...
-    def review(self, home: Home) -> Review: ...
-    def importer(self, home: Home) -> Importer: ...
+    def furnish(self, home: Home) -> None: ...
     def memory(self, home: Home, user: str, all_users: bool) -> Cortex: ...
     def tools(self, home: Home) -> Tools: ...
     def recipes(self, home: Home) -> RecipeCatalogue: ...
@@ -71,6 +68,20 @@ class Wiring(Protocol):
 
 class Home:
     """Settings, databases, library, memory and journal of one user. `wiring.open_home` opens one; close it."""
+
+    pause: Pause
+    scans: KeptScans
+    trust: Trust
+    approvals: Trust  # kept with the skills they are about: code that one host's person approved, every host may run
+    skills: Library
+    vault: Vault
+    redactor: Redactor
+    journal: Journal
+    spending: Spending
+    finder: Finder
+    notifier: Notifier
+    review: Review
+    importer: Importer
 
     def __init__(
         self,
@@ -91,26 +102,12 @@ class Home:
         self.ending = ExitStack()  # what goes on beside it, and ends before it is closed
         self.has_pages = has_pages and not there.is_read_only  # whether memory is shown in files of this home
         self.is_read_only = there.is_read_only
-        self.pause = Pause(shared, clock)
         self.local = local  # what is known of this machine's directories
         self.shared = shared  # what every host shares; the same database where there is only one host
         self.there = there
         self.place = there.place  # where what is not kept may be written
         self._wiring = wiring
-        self._scans = KeptScans(there.place / "cache" / "scans.json")
-        self.trust = Trust(local, clock=clock, scan=self.scan)
-        # Kept with the skills they are about: code that one host's person approved, every host may run.
-        self.approvals = Trust(shared, clock=clock, scan=self.scan)
-        self.skills: Library = wiring.library(self)
-        self.vault = open_vault(settings.home, os.environ)
-        self.redactor = Redactor(secret_values(os.environ), kept=self.vault.known_values)
-        kept_for = timedelta(days=settings.retention.turn_days)
-        self.journal = Journal(shared, clock=clock, redactor=self.redactor, kept_for=kept_for)
-        self.spending = Spending(shared, clock=clock, cap=settings.learning_tokens)
-        self.finder = wiring.finder(self)
-        self.notifier = Notifier(settings.notify_url)
-        self.review = wiring.review(self)
-        self.importer = wiring.importer(self)
+        wiring.furnish(self)
 
     def close(self) -> None:
         with ExitStack() as closing:  # one that fails keeps nothing else open
@@ -119,7 +116,7 @@ class Home:
                 closing.callback(self.shared.dispose)
                 closing.callback(self.local.dispose)
             closing.callback(self.notifier.close)
-            closing.callback(self._scans.save)
+            closing.callback(self.scans.save)
             closing.callback(self.ending.close)
 
     def __enter__(self) -> Self:
@@ -135,6 +132,8 @@ class Home:
         none of their memory comes into the files of this home. Closing it ends what was begun with it, and no more."""
         if name == self.settings.user and is_admin is None:
             return self
+        from habitus import sql  # the database's toolkit, for those who use it
+
         theirs = self.settings.as_user(name, is_admin=is_admin)
         shared = sql.acting_as(self.shared, name, is_admin=theirs.is_admin)
         return self._derive(theirs, shared, has_pages=False)
@@ -142,6 +141,8 @@ class Home:
     def as_nobody(self) -> Self:
         """The same home and connections in nobody's name, which reaches every row: for what Habitus has decided it may
         do."""
+        from habitus import sql
+
         shared = sql.acting_as(self.shared, "", is_admin=True)
         return self if shared is self.shared else self._derive(self.settings, shared, has_pages=True)
 
@@ -179,6 +180,8 @@ class Home:
 
     def user(self, name: str | None = None) -> User:
         """Somebody as the settings know them."""
+        from habitus.skills.choosing.selection import User  # its rules, for those who choose
+
         known = self.settings.model_copy(update={"user": name or self.settings.user})
         return User(name=known.user, is_admin=known.is_admin)
 
@@ -244,11 +247,13 @@ class Home:
     @functools.cached_property
     def screening(self) -> Policy:
         """The rules that this home's screening.toml silences and holds."""
+        from habitus.screening.findings import read_policy
+
         return read_policy(self.settings.home)
 
     def scan(self, tree: Tree) -> list[str]:
         """Findings that a person must see before content from outside is used, one line each."""
-        return self._scans.high_findings(tree, self.screening)
+        return self.scans.high_findings(tree, self.screening)
 
     def redact(self, text: str) -> str:
         """The text without secrets, fit to be kept and shown."""
@@ -256,10 +261,14 @@ class Home:
 
     def reading(self) -> AbstractContextManager[object]:
         """One transaction for all that is read inside, where there is one database: nobody holds two connections."""
+        from habitus import sql
+
         return sql.reading(self.local) if self.local is self.shared else nullcontext()
 
     def reading_of(self, *layers: str) -> AbstractContextManager[object]:
         """One transaction for all that is read inside of these layers and their use, where one database has both."""
+        from habitus import sql
+
         return sql.reading(self.shared) if all(map(self.is_shared, layers)) else nullcontext()
 
     def is_shared(self, layer: str) -> bool:
@@ -268,6 +277,10 @@ class Home:
 
     def waiting_count(self) -> int:
         """How many changes and lessons wait for a person."""
+        from habitus import sql
+        from habitus.memory.store import waiting_lessons
+        from habitus.sql.notifications import Topic, news_of
+
         with self.reading():
             ask = functools.partial(waiting_lessons, self.shared, self.settings.user)
             of = ("waiting", self.settings.user, sql.acts_as(self.shared))
@@ -276,13 +289,17 @@ class Home:
     @property
     def is_stand_in(self) -> bool:
         """Whether the shared database is away, and a copy that is only read stands in for it."""
-        copy = str(self.settings.home / home_directory.STAND_IN)
+        from habitus.app.home_directory import STAND_IN
+
+        copy = str(self.settings.home / STAND_IN)
         return self.shared is not self.local and self.shared.url.database == copy
 
     def refuse_if_read_only(self) -> None:
         """What is changed in the copy of a database would be gone with it."""
         if self.is_read_only:
-            home_directory.refuse_to_write(self.settings.home)
+            from habitus.app.home_directory import refuse_to_write
+
+            refuse_to_write(self.settings.home)
 
     def refuse_unless_kept(self) -> None:
         """What is changed where it can't be kept would be lost."""

@@ -171,11 +171,17 @@ def keep_private(home: Path) -> None:
 def read_settings(home: Path | None = None, environ: Mapping[str, str] | None = None) -> settings_module.Settings:
     """The settings of this process: environment, then habitus.toml, then defaults."""
     account = settings_module.account_name() if environ is None else ""
-    given = os.environ if environ is None else environ
-    found = settings_module.load(given, Path.cwd(), home, account=account)
+    return read_settings_of(os.environ if environ is None else environ, Path.cwd(), home, account=account)
+
+
+def read_settings_of(
+    environ: Mapping[str, str], cwd: Path, home: Path | None = None, *, account: str = ""
+) -> settings_module.Settings:
+    """The settings of a process with these variables in this directory."""
+    found = settings_module.load(environ, cwd, home, account=account)
     if replacing_a_home.is_begun(found.home):
         replacing_a_home.complete(found.home)
-        found = settings_module.load(given, Path.cwd(), home, account=account)
+        found = settings_module.load(environ, cwd, home, account=account)
     return found
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from contextlib import ExitStack
-from datetime import UTC, datetime
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -14,23 +15,28 @@ import sqlalchemy as sa
 
 from habitus import search, sql
 from habitus.app import home_directory
-from habitus.app.home import AWAY, Clock, Home, refuse_unless_admin
-from habitus.app.library.content import near_duplicates
+from habitus.app.home import AWAY, Clock, Home, refuse_unless_admin, utc_now
+from habitus.app.library.content import KeptScans, near_duplicates
 from habitus.app.library.layers import open_library
 from habitus.app.operation.people import is_team
 from habitus.app.operation.tombstones import missing_tombstones
+from habitus.app.review.notifying import Notifier
 from habitus.app.sharing import offline_copy
 from habitus.app.sharing.approvals import carry_out, catch_up
 from habitus.errors import DatabaseAway
+from habitus.journal.journal import Journal
+from habitus.learning.budget import Spending
+from habitus.pause import Pause
+from habitus.redact import Redactor, secret_values
+from habitus.sandbox.credentials.vault import open_vault
 from habitus.settings import Settings
 from habitus.skills.choosing.finding import Finder, SharedIndex
 from habitus.skills.choosing.project import project_words
 from habitus.skills.formats.base import PlaybookLesson
 from habitus.skills.layers import USER, project_root
-from habitus.skills.library import Library
 from habitus.skills.review import Action, Proposal, Review
 from habitus.skills.sources.importing import Importer, Result
-from habitus.skills.sources.trust import brings_code
+from habitus.skills.sources.trust import Trust, brings_code
 
 if TYPE_CHECKING:
     from habitus.memory.memory import Cortex
@@ -41,10 +47,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 AnyHome = TypeVar("AnyHome", bound=Home)
-
-
-def utc_now() -> datetime:
-    return datetime.now(UTC)
 
 
 def open_home(
@@ -83,10 +85,25 @@ def open_home_as(kind: Callable[..., AnyHome], settings: Settings | None, *, clo
 class _Parts:
     """The concrete classes; what only some need is imported when it is asked for."""
 
-    def library(self, home: Home) -> Library:
-        return open_library(home)
+    def furnish(self, home: Home) -> None:
+        """What every home has, in the order in which one needs another."""
+        settings, clock = home.settings, home.clock
+        home.pause = Pause(home.shared, clock)
+        home.scans = KeptScans(home.place / "cache" / "scans.json")
+        home.trust = Trust(home.local, clock=clock, scan=home.scan)
+        home.approvals = Trust(home.shared, clock=clock, scan=home.scan)
+        home.skills = open_library(home)
+        home.vault = open_vault(settings.home, os.environ)
+        home.redactor = Redactor(secret_values(os.environ), kept=home.vault.known_values)
+        kept_for = timedelta(days=settings.retention.turn_days)
+        home.journal = Journal(home.shared, clock=clock, redactor=home.redactor, kept_for=kept_for)
+        home.spending = Spending(home.shared, clock=clock, cap=settings.learning_tokens)
+        home.finder = self._finder(home)
+        home.notifier = Notifier(settings.notify_url)
+        home.review = self._review(home)
+        home.importer = self._importer(home)
 
-    def finder(self, home: Home) -> Finder:
+    def _finder(self, home: Home) -> Finder:
         """One view of the directories makes one index, so it is kept with what is known of this machine."""
         return Finder(
             home.skills,
@@ -97,7 +114,7 @@ class _Parts:
             project=partial(project_words, project_root(home.settings.cwd)),
         )
 
-    def review(self, home: Home) -> Review:
+    def _review(self, home: Home) -> Review:
         def take_tasks(proposal: Proposal) -> None:
             if proposal.change.action is Action.TASKS:
                 from habitus.app.library.tasks import take_proposed  # the checks, for those who approve tasks
@@ -128,7 +145,7 @@ class _Parts:
         review.when_approved(take_tasks)
         return review
 
-    def importer(self, home: Home) -> Importer:
+    def _importer(self, home: Home) -> Importer:
         def accept_lesson(lesson: PlaybookLesson) -> Result:
             from habitus.app.library.updating import land_lesson  # memory and every layout, for those who import
 

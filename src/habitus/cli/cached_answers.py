@@ -6,7 +6,6 @@ import gc
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 
 from habitus.cli import output
 from habitus.cli.skills.words import print_found, print_page, print_skill
@@ -46,7 +45,7 @@ def _answer_to(words: Sequence[str]) -> Callable[[], None] | None:
     given, rest = "", list(words)
     if rest[:1] == ["--home"] and len(rest) > 1:
         given, rest = rest[1], rest[2:]
-    view, action, options = _view(given), rest[:2], rest[2:]
+    view, action, options = View.of_this_process(given), rest[:2], rest[2:]
     if view is None:
         return None
     if action == ["skills", "list"] and options in ([], ["--json"], ["--wide"]):
@@ -88,16 +87,3 @@ def _search_words(options: Sequence[str]) -> tuple[str, int, set[str]] | None:
     flags = {word for word in left if word in ("--json", "--wide")}
     query = [word for word in left if word not in flags]
     return (query[0], k, flags) if len(query) == 1 and not query[0].startswith("-") else None
-
-
-def _view(given: str) -> View | None:
-    """The home as the settings would have it; None where only they can say which it is."""
-    user_home = os.environ.get("HOME") or ""
-    home = given or os.environ.get("HABITUS_HOME") or f"{user_home}/.habitus"
-    if not user_home or home.startswith("~"):
-        return None
-    try:
-        cwd = Path.cwd()
-    except OSError:
-        return None
-    return View(home=cwd / home, cwd=cwd, environ=os.environ)

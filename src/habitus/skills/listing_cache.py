@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote
 
 from habitus.errors import HabitusError
@@ -30,7 +30,7 @@ from habitus.skills.stores import records
 from habitus.skills.stores.base import TOLD
 from habitus.skills.stores.files import DirectoryShelf
 
-_FORMAT = 2
+_FORMAT = 3
 _END = b"end\n"
 _MOST = 4  # views of one home that are kept: by user, variables and project
 _LEAST_ROOM = 1 << 16
@@ -71,6 +71,19 @@ class View:
     home: Path
     cwd: Path
     environ: Mapping[str, str]
+
+    @classmethod
+    def of_this_process(cls, home: str = "") -> Self | None:
+        """As the settings would have it; None where only they can say which home it is."""
+        user_home = os.environ.get("HOME") or ""
+        home = home or os.environ.get("HABITUS_HOME") or f"{user_home}/.habitus"
+        if not user_home or home.startswith("~"):
+            return None
+        try:
+            cwd = Path.cwd()
+        except OSError:
+            return None
+        return cls(home=cwd / home, cwd=cwd, environ=dict(os.environ))
 
     @property
     def user_home(self) -> Path:
@@ -127,6 +140,7 @@ class Viewer:
     """Whose listing it is, the encoder that searches it, and the marks that its skills have once they are indexed."""
 
     user: str
+    count: int  # of the skills, without those that wait for a person
     encoder: str
     marks: Mapping[str, str]
 
@@ -141,6 +155,7 @@ def keep(
         "files": _digests(view.home),
         "database": _identity(view.home),
         "user": viewer.user,
+        "count": viewer.count,
         "encoder": viewer.encoder,
         "indexed": digest_marks(viewer.marks),
         "answers": answers,
@@ -242,6 +257,26 @@ def read_page(view: View) -> SkillPage | None:
         return None
 
 
+def is_kept(view: View) -> bool:
+    """Whether a listing is kept, and opening the home would do and say nothing."""
+    try:
+        with opened(view, says_what_waits=False):
+            return True
+    except ODD:
+        return False
+
+
+def read_listing(view: View) -> list[Listed] | None:
+    """Every skill, as the library has them; None where the listing must be composed anew."""
+    try:
+        with opened(view, says_what_waits=False) as kept:
+            if not all(shelf.is_same() for shelf in kept.shelves.values()):
+                return None
+        return [_parsed(line).item for line in kept.lines[: kept.head["count"]]]
+    except ODD:
+        return None
+
+
 def read_shown(view: View, name: str) -> ShownSkill | None:
     """One skill as `skills show` has it; None where it is not known by this name alone, or not as it was."""
     try:
@@ -283,7 +318,7 @@ class KeptListing:
 
 
 @contextmanager
-def opened(view: View) -> Iterator[KeptListing]:
+def opened(view: View, *, says_what_waits: bool = True) -> Iterator[KeptListing]:
     """A listing that is kept, while the database says the same of it."""
     _check_home(view.home)
     data = view.file.read_bytes()
@@ -305,7 +340,9 @@ def opened(view: View) -> Iterator[KeptListing]:
     place = f"file:{quote(str(view.home / DATABASE))}?mode=rw"
     with closing(sqlite3.connect(place, uri=True, timeout=1.0, isolation_level=None)) as connection:
         connection.execute("BEGIN")
-        if answers_of(connection.execute) != head["answers"] or _is_reminder_due(connection, head):
+        if answers_of(connection.execute) != head["answers"]:
+            raise _Doubt
+        if says_what_waits and _is_reminder_due(connection, head):
             raise _Doubt
         yield KeptListing(head=head, connection=connection, shelves=shelves, data=data, begin=begin)
 

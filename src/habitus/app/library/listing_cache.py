@@ -46,7 +46,7 @@ def keep_listing(home: Home) -> None:
     )
     view = View(home=settings.home, cwd=settings.cwd, environ=os.environ)
     marks = {name: mark(tree_hash) for name, tree_hash in seen.hashes.items()}
-    viewer = Viewer(user=settings.user, encoder=settings.search.encoder, marks=marks)
+    viewer = Viewer(user=settings.user, count=len(seen.listing), encoder=settings.search.encoder, marks=marks)
     keep(view, viewer, answers, shelves, items)
 
 
