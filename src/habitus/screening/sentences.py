@@ -64,6 +64,10 @@ _FORMS += (
 )
 _IRREGULAR = dict(re.findall(r"(\w+)/(\w+)", _FORMS))
 _UNFINISHED = re.compile(r"(?![#|]).*[\w,]$")
+_NOTIFIES = re.compile(  # a message that is written out, to a channel of a team: nothing of the person's is in it
+    r"curl\b[^\n`$@]{0,200}\{\s{0,3}\"(?:text|content)\"\s{0,3}:\s{0,3}\"[^\n`$@\"]{0,200}\"\s{0,3}\}[^\n`$@]{0,80}"
+    r"https://(?:hooks\.slack\.com|discord\.com/api/webhooks)/[\w/-]{0,120}"
+)
 _KEY = re.compile(r"[\w-]+:(?!//)")
 _WALLET = re.compile(r"0x[0-9a-f]{12}|bc1[0-9a-z]{20}|[13][1-9a-z]{25,34}$|[a-z]{2}\d{2}[0-9a-z]{12,30}$")
 _REACH = 4  # words that a negation turns
@@ -164,6 +168,7 @@ def _parts(line: str) -> Iterator[str]:
 def words_of(sentence: str, kind_of_host: KindOfHost, table: str) -> list[Slots]:
     """The slots of each word, in order; an order in other words ("must be sent") follows as it is given ("send")."""
     plain = fold_text(sentence)
+    plain = _NOTIFIES.sub("", plain) if "hooks" in plain else plain
     found = _slots_in_order(plain, kind_of_host, table)
     order = _as_order(plain) if " " in plain else plain
     return found if order == plain else [*found, *_APART, *_slots_in_order(order, kind_of_host, table)]
