@@ -34,7 +34,7 @@ class Outcome:
 OK = Outcome(kind=OutcomeKind.OK)
 
 
-def failed(reason: str) -> Outcome:
+def failure(reason: str) -> Outcome:
     return Outcome(kind=OutcomeKind.FAILED, reason=reason)
 
 

@@ -18,7 +18,7 @@ from habitus.app import Habitus, read_settings
 from habitus.app.conversations.command_lines import CommandLines
 from habitus.app.conversations.secrets import open_calls
 from habitus.errors import UserError
-from habitus.events import OK, OutcomeKind, failed
+from habitus.events import OK, OutcomeKind, failure
 from habitus.sandbox.credentials.grants import Call, Granted
 from habitus.settings import account_name
 from tests.cli.conftest import Direct
@@ -247,7 +247,7 @@ def test_the_log_tells_who_called_what_and_keeps_no_secret(direct: Direct, monke
                 who="bob",
                 skill="pdf-mailer",
                 arguments=("send", f"--password={SECRET}"),
-                outcome=failed(f"it said {SECRET}"),
+                outcome=failure(f"it said {SECRET}"),
                 is_refused=True,
                 secrets=("email.password",),
                 when=habitus.clock(),

@@ -10,7 +10,7 @@ from hypothesis import given as given_examples
 from hypothesis import strategies as st
 
 from habitus.errors import Invalid
-from habitus.events import ToolResult, failed
+from habitus.events import ToolResult, failure
 from habitus.recipes.catalogue import plans
 from habitus.recipes.execution import MOST_CALLS, Plan, execute, fill_references, references
 from habitus.skills.formats import recipes_md
@@ -68,7 +68,7 @@ class Desk:
         self.calls.append((name, json.loads(arguments)))
         answer = self.answers.get(name, "done")
         if isinstance(answer, Exception):
-            return ToolResult(content="Error", outcome=failed(str(answer)))
+            return ToolResult(content="Error", outcome=failure(str(answer)))
         return ToolResult(content=answer if isinstance(answer, str) else json.dumps(answer))
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from habitus.agent.stream import Done, Noticed, Nudged, Said, ToolFinished, ToolProgress, ToolStarted, TurnEvent
-from habitus.events import OK, Outcome, failed, infra
+from habitus.events import OK, Outcome, failure, infra
 from habitus.llm.model import Usage
 from habitus.repl import display, lines
 from habitus.repl.display import TurnDisplay
@@ -66,14 +66,14 @@ def test_calls_nudges_notices_and_the_end_are_one_line_each() -> None:
     label = lines.call_label("scratchpad", '{"name": "main"}')
     assert lines.running(label, 61.2, "row 7\n").plain == "scratchpad  main  1 min 01 s  row 7"
     assert lines.finished_line(_finished(), label).plain == "  ✓ scratchpad  main  2.3 s"
-    assert lines.finished_line(_finished(failed("no\nfile")), label).plain == "  ✗ scratchpad  main  2.3 s  no file"
+    assert lines.finished_line(_finished(failure("no\nfile")), label).plain == "  ✗ scratchpad  main  2.3 s  no file"
     assert lines.finished_line(_finished(infra("down")), label).plain == "  ! scratchpad  main  2.3 s  down"
     assert lines.nudge(Nudged(text="Look at\nthe error.")).plain == "  ↪ nudge Look at the error."
     assert lines.notice(Noticed(text="It is long.")).plain == "  ! It is long."
     assert [line.plain for line in lines.done_lines(_done(cost=0.0123, waiting=2))] == [
         "  1,234 → 56 tokens · $0.0123 · 3.2 s · 2 changes wait: /review list"
     ]
-    assert [line.plain for line in lines.done_lines(_done(failed("the rounds ran out"), waiting=1))] == [
+    assert [line.plain for line in lines.done_lines(_done(failure("the rounds ran out"), waiting=1))] == [
         "  ✗ failed: the rounds ran out",
         "  1,234 → 56 tokens · 3.2 s · 1 change waits: /review list",
     ]
@@ -100,7 +100,7 @@ def test_a_failed_call_is_one_line_however_long_its_reason() -> None:
     console = Console(file=io.StringIO(), width=80)
     display = TurnDisplay(console=console)
     display.show(ToolStarted(call="1", tool="scratchpad", arguments="{}"))
-    display.show(_finished(failed("wrong " * 40)))
+    display.show(_finished(failure("wrong " * 40)))
     assert len(console.file.getvalue().split("\n")) == 3  # type: ignore[attr-defined]  # an empty line, and it
 
 
@@ -208,7 +208,7 @@ async def test_a_turn_reads_from_top_to_bottom() -> None:
         (Said(text="a"), "text"),
         (ToolStarted(call="1", tool="t", arguments="{}"), "tool_started"),
         (ToolProgress(call="1", text="x"), "tool_progress"),
-        (_finished(failed("no")), "tool_finished"),
+        (_finished(failure("no")), "tool_finished"),
         (Nudged(text="n"), "nudge"),
         (Noticed(text="n"), "notice"),
         (_done(), "done"),

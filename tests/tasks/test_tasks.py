@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.errors import Invalid
-from habitus.events import OK, Outcome, OutcomeKind, failed, infra
+from habitus.events import OK, Outcome, OutcomeKind, failure, infra
 from habitus.tasks.checks import KINDS, Check, Rubric, check_of, row_of
 from habitus.tasks.files import read_tasks, row_of_task, task_of, write_tasks
 from habitus.tasks.judging import Judgement, judge
@@ -46,7 +46,7 @@ class Folder:
         return self.files[path].encode() if path in self.files else None
 
     async def run(self, code: str) -> Outcome:
-        return OK if "passes" in self.files else failed("AssertionError")
+        return OK if "passes" in self.files else failure("AssertionError")
 
 
 def task(*rows: Mapping[str, Any]) -> Task:
@@ -93,7 +93,7 @@ async def test_what_was_called_is_judged() -> None:
 @pytest.mark.req("IM-01")
 async def test_a_rubric_weighs_less_and_decides_only_alone() -> None:
     async def never(task: Task, rubric: Rubric, rollout: Rollout) -> Outcome:
-        return failed("the model does not like it")
+        return failure("the model does not like it")
 
     async def away(task: Task, rubric: Rubric, rollout: Rollout) -> Outcome:
         return infra("the provider is away")

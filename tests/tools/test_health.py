@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.events import OK, Outcome, failed, infra
+from habitus.events import OK, Outcome, failure, infra
 from habitus.settings import RetentionSettings
 from habitus.tools.health import Health, after_call, after_curator, reason_to_retire
 
 pytestmark = pytest.mark.req("SB-08")
 
 NOW = datetime(2026, 5, 4, tzinfo=UTC)
-BAD, ODD = failed("bad day"), infra("no sandbox")
+BAD, ODD = failure("bad day"), infra("no sandbox")
 CALLS = st.lists(st.sampled_from([OK, BAD, ODD]))
 
 

@@ -17,7 +17,7 @@ from habitus.agent.prompt import Composed
 from habitus.agent.stream import Noticed, ToolProgress, TurnEvent
 from habitus.agent.tools.registry import Registry, cap_result
 from habitus.errors import Invalid
-from habitus.events import OK, Outcome, ToolCall, ToolResult, failed, infra
+from habitus.events import OK, Outcome, ToolCall, ToolResult, failure, infra
 from habitus.llm.model import Answered, Image, Message, Returned, Text, ToolSpec
 from habitus.text import block, encodable
 
@@ -111,7 +111,7 @@ class HostedTurn:
         """A call that somebody else has run; what to say beside its result. Nobody knows how it went: `ok` None."""
         call = self._record_call(name, arguments)
         said = self._sound(_as_text(content))
-        outcome = failed(said[-500:].strip() or "it failed") if ok is False else OK
+        outcome = failure(said[-500:].strip() or "it failed") if ok is False else OK
         result = cap_result(ToolResult(content=said, outcome=outcome))
         self.turn.saw(call, result, intent=intent, is_known=ok is not None)
         self._record_result(call, result)
@@ -127,7 +127,7 @@ class HostedTurn:
         else:
             turn.finish(said, may_be_empty=True)
         if ok is not None:
-            turn.outcome = OK if ok else failed(self._sound(reason) or "the host says so")
+            turn.outcome = OK if ok else failure(self._sound(reason) or "the host says so")
             turn.judged_by = HOST
         if said:
             self._keep(Answered(text=said))

@@ -17,7 +17,7 @@ from habitus.agent.recorder import MODEL, TurnRecorder, TurnState
 from habitus.agent.stream import Emit, Noticed, Nudged, ToolFinished, ToolProgress, ToolStarted
 from habitus.agent.tools.registry import Registry, Running
 from habitus.agent.user_input import UserInput
-from habitus.events import Event, Outcome, ToolCall, ToolResult, TurnObserver, call_returned, failed, tool_called
+from habitus.events import Event, Outcome, ToolCall, ToolResult, TurnObserver, call_returned, failure, tool_called
 from habitus.llm.model import Asked, Text
 from habitus.redact import Redactor
 from habitus.text import block
@@ -194,11 +194,11 @@ class OpenTurn(TurnState):
         self.reply = reply
         bad = [outcome for outcome in self.last_results if not outcome.is_ok]
         if self.is_capped:
-            self.outcome = failed("the tool rounds ran out")
+            self.outcome = failure("the tool rounds ran out")
         elif not reply.strip() and not may_be_empty:
-            self.outcome = failed("the answer was empty")
+            self.outcome = failure("the answer was empty")
         elif bad and len(bad) == len(self.last_results):
-            self.outcome = failed(f"the last tool call failed: {bad[-1].reason}")
+            self.outcome = failure(f"the last tool call failed: {bad[-1].reason}")
 
     def report(self, outcome: Outcome) -> None:
         """The model says itself how it went."""

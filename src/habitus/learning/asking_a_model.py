@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from habitus.events import OK, Outcome, failed, infra
+from habitus.events import OK, Outcome, failure, infra
 from habitus.learning.budget import BudgetedModel, CapReached
 from habitus.llm.model import Asked, NoUsableAnswer, ProviderFault, Text
 from habitus.llm.structured import ask_for
@@ -60,7 +60,7 @@ async def judge_rubric(
     except (CapReached, ProviderFault, NoUsableAnswer, TimeoutError) as fault:
         return infra(str(fault) or "the model took too long")
     reason = " ".join(said.reason.split())[:300]
-    return OK if said.is_met else failed(f"{model.name} says: {reason or 'it is not as the rubric wants it'}")
+    return OK if said.is_met else failure(f"{model.name} says: {reason or 'it is not as the rubric wants it'}")
 
 
 @cache

@@ -167,19 +167,19 @@ def shorten(skill: Skill) -> DraftedCandidate | None:
     """The few edits that take most away; nothing where there is little to take."""
     blocks = [found[0] for found in _BLOCK.finditer(skill.body) if found[0]]
     kept = _without_repetition(blocks, cue=f"{skill.description} {skill.when_to_use}")
-    kept = _tidied(_without_more_examples(_without_needless_sections(kept)))
+    kept = _tidy_blocks(_without_more_examples(_without_needless_sections(kept)))
 
-    def saved(hunk: range) -> int:
+    def tokens_saved(hunk: range) -> int:
         return tokens(_text(blocks, hunk)) - tokens(_text(kept, hunk))
 
     chosen: list[range] = []
     room = MOST_LINES
-    for hunk in sorted(_hunks(blocks, kept), key=saved, reverse=True):
+    for hunk in sorted(_hunks(blocks, kept), key=tokens_saved, reverse=True):
         changed = len(f"{_text(blocks, hunk)}{_text(kept, hunk)}".splitlines())
         if changed <= room and len(chosen) < MOST_EDITS:
             chosen.append(hunk)
             room -= changed
-    total = sum(map(saved, chosen))
+    total = sum(map(tokens_saved, chosen))
     if total <= _LEAST_SAVED * tokens(skill.body):
         return None
     edits = [_edit(blocks, kept, hunk) for hunk in sorted(chosen, key=lambda one: -one.start)]
@@ -264,7 +264,7 @@ def _without_more_examples(blocks: Sequence[str]) -> list[str]:
     return found
 
 
-def _tidied(kept: list[str]) -> list[str]:
+def _tidy_blocks(kept: list[str]) -> list[str]:
     """A heading goes with all that stood below it, and an empty line with what it set apart."""
     found, is_left, went, below = list(kept), False, False, 0
     for place, block in reversed(list(enumerate(kept))):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from habitus.errors import Invalid
-from habitus.events import OK, Outcome, ToolResult, failed, infra
+from habitus.events import OK, Outcome, ToolResult, failure, infra
 from habitus.skills import names
 from habitus.skills.formats.recipes_md import Recipe, Step
 
@@ -159,7 +159,7 @@ async def _run(now: _Now, steps: Sequence[PlannedStep]) -> None:
 
 async def _call(now: _Now, step: PlannedStep) -> None:
     if len(now.steps) >= MOST_CALLS:
-        raise _Stopped(failed(f"it made {MOST_CALLS} calls and was not done"))
+        raise _Stopped(failure(f"it made {MOST_CALLS} calls and was not done"))
     arguments = fill_references(step.params, now.values)
     result = await now.run_tool(step.tool, json.dumps(arguments, ensure_ascii=False, default=str))
     now.steps.append(
@@ -182,7 +182,7 @@ async def _call(now: _Now, step: PlannedStep) -> None:
         await _run(now, now.plan.branches[step.on_fail])
     elif not step.is_optional and step.on_fail != CONTINUE:
         what = f"step {len(now.steps)}, {step.tool}: {result.outcome.reason}"
-        raise _Stopped(infra(what) if result.outcome.kind == "infra" else failed(what))
+        raise _Stopped(infra(what) if result.outcome.kind == "infra" else failure(what))
 
 
 def _holds(now: _Now, when: Mapping[str, Any]) -> bool:

@@ -101,10 +101,10 @@ def without_hex(text: str, counts: Counter[str], redact: Redact) -> str:
         counts.update(inner)
         return marker(inner.most_common(1)[0][0])
 
-    return _HEX.sub(replacement, text) if b"x" * 32 in _marked(text, _IN_HEX) else text
+    return _HEX.sub(replacement, text) if b"x" * 32 in _mark_letters(text, _IN_HEX) else text
 
 
-def _marked(text: str, letters: bytes) -> bytes:
+def _mark_letters(text: str, letters: bytes) -> bytes:
     """An `x` for each of these letters: long runs of them are found many times quicker than by a pattern."""
     return text.encode("ascii", "replace").translate(letters)
 
@@ -138,7 +138,7 @@ def without_base64(text: str, counts: Counter[str], redact: Redact) -> str:
         counts[kind] += bool(kind)
         return marker(kind) if kind else part
 
-    marked, pieces, done = _marked(text, _IN_BASE64), list[str](), 0
+    marked, pieces, done = _mark_letters(text, _IN_BASE64), list[str](), 0
     start = marked.find(_SIXTEEN)
     while start >= 0:
         found = _BASE64.match(text, start)

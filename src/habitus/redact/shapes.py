@@ -73,7 +73,7 @@ class _Shape:
     is_anywhere: bool = False  # and it may be the middle of a word
 
     def taken_out(self, text: str, counts: Counter[str], words: str) -> str:
-        pattern = _compiled(self.pattern)
+        pattern = _compile_once(self.pattern)
         if self.is_one_word and not pattern.search(words):
             return text
 
@@ -97,7 +97,7 @@ _LONG = b"x" * 15  # the shortest key: `xapp-` and ten more
 
 
 @functools.cache  # most texts need none of them, and no process all
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile_once(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern.replace(_ENDS, rf"(?:{_ENDS}|(?={_first_letters()}))"))
 
 

@@ -42,13 +42,13 @@ class Stream:
         """Up to where nothing that may follow can make a secret of what is there."""
         text = self._held
         cut = min(_last_word(text), self._begun_known())
-        together = (*spans(text), *_leads(text), *_pems(text), *self._known())
+        together = (*spans(text), *_leads(text), *_pems(text), *self._spans_of_known())
         for start, end in sorted(together, reverse=True):
             if start < cut < end:
                 cut = _word_start(text, start)  # a known value may begin before it, in the same word
         return cut
 
-    def _known(self) -> Iterator[tuple[int, int]]:
+    def _spans_of_known(self) -> Iterator[tuple[int, int]]:
         """Known values of several words, whole."""
         for value in self._with_spaces:
             yield from ((found.start(), found.end()) for found in re.finditer(re.escape(value), self._held))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from habitus.events import OK, Outcome, failed, infra
+from habitus.events import OK, Outcome, failure, infra
 from habitus.sandbox.child import Capture, Gone, Message, Services, answer
 from habitus.sandbox.model import Cell, Stop, Timeouts
 from habitus.sandbox.runtimes.base import Runtime, WorkerProcess
@@ -162,7 +162,7 @@ class Pad:
             if reason:
                 return _end_of_stop(*reason, f". Its process ended ({why}): {_LOST}.")
             error = f"{Stop.KILLED}: its process ended ({why}); {_LOST}."
-            return _End(error=error, outcome=failed(why), stopped=Stop.KILLED)
+            return _End(error=error, outcome=failure(why), stopped=Stop.KILLED)
         finally:
             talk.cancel()
             worker.listen(None, None)
@@ -247,7 +247,7 @@ def _check_end(done: Message) -> _End:
     if error is None:
         return _End()
     text = encodable(str(error)[:_LONGEST_ERROR])
-    return _End(error=text, outcome=failed(_last_line(text)), missing=missing if isinstance(missing, str) else None)
+    return _End(error=text, outcome=failure(_last_line(text)), missing=missing if isinstance(missing, str) else None)
 
 
 def _end_of_stop(stop: Stop, *words: str) -> _End:

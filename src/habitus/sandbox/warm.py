@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 
-from habitus.events import OK, Outcome, failed, infra
+from habitus.events import OK, Outcome, failure, infra
 from habitus.sandbox.child import (
     NO_SERVICES,
     Capture,
@@ -98,7 +98,7 @@ class ForkServer:
                 tap.drain()
         outcome = self._outcome(reply, limits, err)
         if guard.verdict or reply.get("folder_size", 0) > limits.folder_size:
-            outcome = failed(f"Its folder grew beyond {limits.folder_size // MIB} MiB.")
+            outcome = failure(f"Its folder grew beyond {limits.folder_size // MIB} MiB.")
         code = reply.get("exit_code")
         return ToolRun(
             outcome=outcome,
@@ -135,14 +135,14 @@ class ForkServer:
         if reply.get("setup_error"):
             return infra(f"The sandbox could not be set up: {reply['setup_error']}")
         if code in (None, -signal.SIGKILL) and self._ran_out_of_memory():
-            return failed(f"It used more than {limits.memory // MIB} MiB of memory.")
+            return failure(f"It used more than {limits.memory // MIB} MiB of memory.")
         if code is None:
             return infra("The sandbox ended unexpectedly; the next call gets a new one.")
         if code == -signal.SIGKILL and limits.cpu_s is not None and reply["cpu_s"] >= limits.cpu_s - 0.5:
-            return failed(f"It used more than {limits.cpu_s} s of processor time.")
+            return failure(f"It used more than {limits.cpu_s} s of processor time.")
         if code < 0:
-            return failed(f"It was ended by {signal_name(-code)}.")
-        return failed(_last_line(err.text()) or f"It ended with exit code {code}.")
+            return failure(f"It was ended by {signal_name(-code)}.")
+        return failure(_last_line(err.text()) or f"It ended with exit code {code}.")
 
     def _ran_out_of_memory(self) -> bool:
         kills = self._child.group.memory_kills() if self._child.group else 0

@@ -206,7 +206,7 @@ class Index(Searcher):
         """What is in memory, as it is in the database now, for one thread alone."""
         if look:
             self._look(mend=mend)
-        with self._held():
+        with self._hold_alone():
             yield
 
     def _look(self, *, mend: bool = True) -> None:

@@ -89,7 +89,7 @@ class Packed:
 
 def pack(entries: Iterable[IndexEntry], vectors: Vectors, number: Callable[[Sequence[str]], WordIds]) -> Packed:
     """Entries with their vectors in a row; `number` gives the numbers of words. Some at a time: all would take room."""
-    parts = [_pack_some(some, number) for some in _batched(entries)]
+    parts = [_pack_some(some, number) for some in _batches(entries)]
     ids, digests, meanings = ([text for part in parts for text in part[0][kind]] for kind in range(3))
     arrays = [np.concatenate(same) for same in zip(*(part[1] for part in parts), strict=True)] if parts else _nothing()
     says_when, name_words, lengths, codes, word_counts, word_ids = arrays
@@ -137,7 +137,7 @@ def _nothing() -> list[NDArray[Any]]:
     return [np.zeros((0, len(FIELDS)) if place == 2 else 0, dtype=kind) for place, kind in enumerate(kinds)]
 
 
-def _batched(entries: Iterable[IndexEntry]) -> Iterator[list[IndexEntry]]:
+def _batches(entries: Iterable[IndexEntry]) -> Iterator[list[IndexEntry]]:
     left = iter(entries)
     while some := list(islice(left, _AT_A_TIME)):
         yield some

@@ -232,7 +232,7 @@ class Searcher:
 
     def search(self, query: str, *, k: int = 10, among: Collection[str] | None = None) -> Results:
         """The best `k` documents for a request, of all or only `among` these ids."""
-        with self._held():
+        with self._hold_alone():
             found = self.evidence(query, among=among)
             if found is None:
                 return Results()
@@ -250,7 +250,7 @@ class Searcher:
 
     def evidence(self, query: str, *, among: Collection[str] | None = None) -> IndexEvidence | None:
         """What speaks for every candidate, before it is weighed; for calibration. None when nothing can match."""
-        with self._held():
+        with self._hold_alone():
             asked = request.read(query)
             if not asked.has_words:
                 return None
@@ -301,7 +301,7 @@ class Searcher:
         What means something else, below `least_meaning`, is left out without a closer look, which saves time.
         """
         document = Document(id="", name="", description=to) if isinstance(to, str) else to
-        with self._held():
+        with self._hold_alone():
             corpus, entry = self._corpus, encode(document)
             vector = self._vectors_of([meaning_of(document)])[0]
             if self.server is not None:
@@ -312,7 +312,7 @@ class Searcher:
 
     def neighbours(self, least: float = 0.0) -> dict[str, tuple[Hit, ...]]:
         """For every document the few that are most like it, by at least so much."""
-        with self._held():
+        with self._hold_alone():
             server = self.server
             corpus = self._corpus if server is None else self._with(server, server.everything())
             return neighbours(corpus, least)
@@ -342,7 +342,7 @@ class Searcher:
         return other
 
     @contextmanager
-    def _held(self) -> Iterator[None]:
+    def _hold_alone(self) -> Iterator[None]:
         """What is in memory, for one thread alone."""
         with nullcontext() if self.server is None else self.server.at_once(), self._lock:
             yield

@@ -114,7 +114,7 @@ class _Recorders:
     def made_case(self, skill: str, tree: str) -> bool:
         """Whether a tool among these files keeps a case of theirs."""
         recorder = Recorder(conversations=self._conversations, payloads=self.brought.get(skill, ()))
-        return any(recorder.made(case) for case in self._cases(tree))
+        return any(recorder.has_made(case) for case in self._cases(tree))
 
     def _find_cases(self, names: Collection[str]) -> dict[str, frozenset[str]]:
         """By skill, the payloads that these were the first to bring, in the order of time."""

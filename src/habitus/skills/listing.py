@@ -99,14 +99,14 @@ class Snapshot:
         loadable = {name: item.tree_hash for name, item in first.items() if item.summary is not None}
         made.__dict__["hashes"] = self.hashes.after(names, loadable)
         before = [item for name in names for item in self.entries.get(name, ())]
-        made.__dict__.update(self._unchanged(before, items))
+        made.__dict__.update(self._parts_to_keep(before, items))
         for user, seen in self._readers.items():
             theirs = [for_reader(item, user) for item in items]
             is_same = seen is self and all(one is item for one, item in zip(theirs, items, strict=True))
             made._readers[user] = made if is_same else seen.after(revision, names, theirs)
         return made
 
-    def _unchanged(self, before: Sequence[Listed], now: Sequence[Listed]) -> dict[str, object]:
+    def _parts_to_keep(self, before: Sequence[Listed], now: Sequence[Listed]) -> dict[str, object]:
         """What has been made of the whole and is the same after these few have changed: few have code, or get a tag."""
         both = (*before, *now)
         is_same = {

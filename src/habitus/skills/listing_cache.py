@@ -244,13 +244,13 @@ def _hash(content: bytes) -> str:
 def read_page(view: View) -> SkillPage | None:
     """Every skill, as `skills list` has it; None where the listing must be composed anew."""
     try:
-        with opened(view) as kept:
+        with open_listing(view) as kept:
             if not all(shelf.is_same() for shelf in kept.shelves.values()):
                 return None
             counted = _counters(kept.connection.execute(_COUNTED))
         found = [
             SkillEntry(item=one.item, manifest=one.manifest, counters=together(counted[one.row, False]))
-            for one in map(_parsed, kept.lines)
+            for one in map(_parse_item, kept.lines)
         ]
         return SkillPage(skills=found, next=None, total=len(found))
     except ODD:
@@ -260,7 +260,7 @@ def read_page(view: View) -> SkillPage | None:
 def is_kept(view: View) -> bool:
     """Whether a listing is kept, and opening the home would do and say nothing."""
     try:
-        with opened(view, says_what_waits=False):
+        with open_listing(view, says_what_waits=False):
             return True
     except ODD:
         return False
@@ -269,10 +269,10 @@ def is_kept(view: View) -> bool:
 def read_listing(view: View) -> list[Listed] | None:
     """Every skill, as the library has them; None where the listing must be composed anew."""
     try:
-        with opened(view, says_what_waits=False) as kept:
+        with open_listing(view, says_what_waits=False) as kept:
             if not all(shelf.is_same() for shelf in kept.shelves.values()):
                 return None
-        return [_parsed(line).item for line in kept.lines[: kept.head["count"]]]
+        return [_parse_item(line).item for line in kept.lines[: kept.head["count"]]]
     except ODD:
         return None
 
@@ -280,8 +280,8 @@ def read_listing(view: View) -> list[Listed] | None:
 def read_shown(view: View, name: str) -> ShownSkill | None:
     """One skill as `skills show` has it; None where it is not known by this name alone, or not as it was."""
     try:
-        with opened(view) as kept:
-            one = kept.named(name)
+        with open_listing(view) as kept:
+            one = kept.find(name)
             item = one.item
             is_plain = item.summary is not None and not (item.fills or item.summary.manifest.extends)
             asked = (address(item.name, item.layer),)
@@ -289,7 +289,7 @@ def read_shown(view: View, name: str) -> ShownSkill | None:
             if not is_plain or is_judged or not all(shelf.is_same(name) for shelf in kept.shelves.values()):
                 return None
             counted = _counters(kept.connection.execute(f"{_COUNTED} WHERE skill = ?", (one.row,)))
-        return _shown(view, kept.shelves[item.layer], one, counted)
+        return _read_shown(view, kept.shelves[item.layer], one, counted)
     except ODD:
         return None
 
@@ -309,16 +309,16 @@ class KeptListing:
     def lines(self) -> list[bytes]:
         return self.data[self.begin : -len(_END)].splitlines()
 
-    def named(self, name: str) -> KeptItem:
+    def find(self, name: str) -> KeptItem:
         start = self.data.find(b'\n["%s", ' % name.encode(), self.begin - 1) + 1
         end = self.data.find(b"\n", start)
         if not start or self.data[end + 1 :].startswith(b'["%s", ' % name.encode()):  # a broken one beside it
             raise _Doubt
-        return _parsed(self.data[start:end])
+        return _parse_item(self.data[start:end])
 
 
 @contextmanager
-def opened(view: View, *, says_what_waits: bool = True) -> Iterator[KeptListing]:
+def open_listing(view: View, *, says_what_waits: bool = True) -> Iterator[KeptListing]:
     """A listing that is kept, while the database says the same of it."""
     _check_home(view.home)
     data = view.file.read_bytes()
@@ -381,7 +381,7 @@ def _counters(rows: Iterable[Sequence[Any]]) -> dict[tuple[int, bool], dict[Stag
     return found
 
 
-def _parsed(line: bytes) -> KeptItem:
+def _parse_item(line: bytes) -> KeptItem:
     name, layer, folder, row, state, reason, tree_hash, hidden, waiting, fills, inert, diagnostics, stated, known = (
         json.loads(line)
     )
@@ -417,7 +417,7 @@ def _parsed(line: bytes) -> KeptItem:
     return KeptItem(item=item, manifest=manifest, folder=folder, row=row)
 
 
-def _shown(
+def _read_shown(
     view: View, shelf: KeptShelf, one: KeptItem, counted: Mapping[tuple[int, bool], Mapping[Stage, Counters]]
 ) -> ShownSkill:
     """What is read of its folder; what it says came with the listing."""

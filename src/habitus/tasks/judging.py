@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from habitus.events import OK, Outcome, OutcomeKind, failed, infra
+from habitus.events import OK, Outcome, OutcomeKind, failure, infra
 from habitus.redact import MARKER
 from habitus.tasks import schema
 from habitus.tasks.checks import (
@@ -113,7 +113,7 @@ def _of_reply(check: Contains | Matches | Equals | Shape | Called, rollout: Roll
 async def _of_file(check: FileExists | FileEquals | TableEquals, place: Place) -> Outcome:
     content = await place.read(check.path)
     if content is None:
-        return failed(f"there is no {check.path}")
+        return failure(f"there is no {check.path}")
     text = content.decode("utf-8", "replace")
     match check:
         case FileExists():
@@ -126,7 +126,7 @@ async def _of_file(check: FileExists | FileEquals | TableEquals, place: Place) -
 
 
 def _claim(is_met: bool, reason: str) -> Outcome:
-    return OK if is_met else failed(reason)
+    return OK if is_met else failure(reason)
 
 
 def _plain(text: str) -> str:

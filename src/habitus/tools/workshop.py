@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from habitus.errors import Invalid, StorageFailed, ToolFailed
-from habitus.events import Outcome, OutcomeKind, failed, infra
+from habitus.events import Outcome, OutcomeKind, failure, infra
 from habitus.sandbox.child import NO_SERVICES, Services, error_told
 from habitus.sandbox.model import KIB, Limits, ToolRun
 from habitus.sandbox.venvs import Environments, check_requirement, environment_hash
@@ -128,7 +128,7 @@ class Workshop:
         try:
             payload = checked_payload(tool.parameters, case.payload)
         except ToolFailed as error:
-            return TaskResult(payload=case.payload, outcome=failed(str(error)))
+            return TaskResult(payload=case.payload, outcome=failure(str(error)))
         try:
             run = await self._run(tool, payload, env, services)
         except (ToolFailed, StorageFailed) as error:
@@ -147,7 +147,7 @@ class Workshop:
         except Invalid as error:  # a folder it was granted is not there, or can't be granted
             raise ToolFailed(str(error)) from None
         told = error_told(run.stdout) if run.outcome.is_ok else ""
-        return replace(run, outcome=failed(f"It reports an error: {told}")) if told else run
+        return replace(run, outcome=failure(f"It reports an error: {told}")) if told else run
 
 
 class Workshops:
@@ -238,7 +238,7 @@ async def _judge_case(run: ToolRun, case: Task) -> Outcome:
     if not run.outcome.is_ok:
         return run.outcome
     if objection := _objection(run):
-        return failed(objection)
+        return failure(objection)
     return (await judge(case, Rollout(reply=run.stdout))).outcome
 
 

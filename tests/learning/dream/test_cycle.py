@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.events import OK, Outcome, OutcomeKind, failed, infra
+from habitus.events import OK, Outcome, OutcomeKind, failure, infra
 from habitus.learning.dreaming import Attempt, Dreamt, DreamVerdict, Extracted, cycle, objection
 from habitus.memory.model import PLAYBOOK, LessonBody
 from habitus.tasks.checks import Validator
@@ -50,7 +50,7 @@ async def run(outcomes: Sequence[Outcome], lesson: LessonBody = GOOD) -> tuple[D
     return await cycle(CHALLENGE, solver, extract), solver
 
 
-NO, AWAY = failed("AssertionError"), infra("the provider is away")
+NO, AWAY = failure("AssertionError"), infra("the provider is away")
 
 
 @pytest.mark.req("LP-01", "LP-03")

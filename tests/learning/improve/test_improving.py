@@ -19,7 +19,7 @@ from habitus.app.growth.tasks import PAD
 from habitus.app.home_directory import PADS
 from habitus.app.use_cases.improving import OneSkill, improvements
 from habitus.errors import HabitusError
-from habitus.events import OK, Outcome, failed, infra
+from habitus.events import OK, Outcome, failure, infra
 from habitus.evidence.gate import error_left
 from habitus.files import Tree, file_of
 from habitus.learning.budget import Budget, Limits
@@ -69,7 +69,7 @@ class QuickSolver:
 
 
 def passes(is_right: bool) -> Outcome:
-    return OK if is_right else failed("it is no capital letter")
+    return OK if is_right else failure("it is no capital letter")
 
 
 def quick(outcomes: Callable[[bool], Outcome] = passes) -> OpenSolver:

@@ -18,7 +18,7 @@ from habitus.agent.tools.stage_tools import Ladder
 from habitus.agent.tools.writing_skills import Changes, writing_tools
 from habitus.agent.view import OtherFiles, View
 from habitus.errors import ToolFailed
-from habitus.events import OK, ToolResult, failed
+from habitus.events import OK, ToolResult, failure
 from habitus.sandbox.scratchpads import CellObserver, Scratchpads
 from habitus.skills import names
 from habitus.skills.choosing.finding import Finder
@@ -65,7 +65,7 @@ def report_outcome() -> Tool:
         reason = one_line(given.reason or "").strip()
         if not given.ok and not reason:
             raise ToolFailed("Say in 'reason' what went wrong.")
-        running.report(OK if given.ok else failed(running.redactor.redact(reason).text[:500]))
+        running.report(OK if given.ok else failure(running.redactor.redact(reason).text[:500]))
         return json_result({"recorded": "ok" if given.ok else "failed", "weight": "weak: the model's own word"})
 
     return Tool(

@@ -16,7 +16,7 @@ from habitus.agent.tools.registry import Arguments, Running, Tool, explain_absen
 from habitus.agent.tools.writing_skills import Changes
 from habitus.agent.view import sandbox_services
 from habitus.errors import Refused, ToolFailed
-from habitus.events import OK, Event, EventKind, Outcome, ToolResult, event, failed
+from habitus.events import OK, Event, EventKind, Outcome, ToolResult, event, failure
 from habitus.sandbox.child import Services
 from habitus.sandbox.model import Cell
 from habitus.sandbox.scratchpads import CellObserver, Scratchpads
@@ -139,7 +139,7 @@ def _what_came_of_it(name: str, cell: Cell, running: Running) -> Event:
 def _outcome(cell: Cell) -> Outcome:
     if cell.error is None or not cell.outcome.is_ok:
         return cell.outcome
-    return failed(cell.error.strip().splitlines()[-1][:500])
+    return failure(cell.error.strip().splitlines()[-1][:500])
 
 
 def _event(kind: EventKind, running: Running, **detail: object) -> Event:
@@ -293,7 +293,7 @@ def _line(tool: CodeTool) -> dict[str, object]:
 
 async def _test(tools: Tools, name: str, services: Services) -> ToolResult:
     report = await tools.test(name, services=services)
-    outcome = OK if report.passed else failed(f"{len(report.failed_cases)} of {len(report.results)} cases failed")
+    outcome = OK if report.passed else failure(f"{len(report.failed_cases)} of {len(report.results)} cases failed")
     return json_result({"name": name, "passed": report.passed, "cases": len(report.results)}, outcome)
 
 

@@ -10,7 +10,7 @@ from habitus.agent.background import in_thread
 from habitus.agent.choosing import SessionMemory
 from habitus.agent.stream import AskPerson, Consent, Question
 from habitus.agent.tools.registry import Arguments, Reach, Running, Tool, explain_absence, json_result
-from habitus.events import OK, ToolResult, failed
+from habitus.events import OK, ToolResult, failure
 from habitus.memory.memory import Cortex
 from habitus.memory.model import MEDIUM, Draft, Encoded, Evidence, Kind, Producer, Status
 
@@ -50,7 +50,7 @@ def memorize(memory: SessionMemory, *, conversation: str, ask: AskPerson) -> Too
         reason = explain_absence(done.reason)
         told = {"status": done.status.value, "id": done.engram.id if done.engram else None, "reason": reason}
         refused = done.status in (Status.REFUSED, Status.OFF, Status.PAUSED)
-        return json_result(told, failed(reason) if refused else OK)
+        return json_result(told, failure(reason) if refused else OK)
 
     return Tool(
         name="memorize",

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from habitus.agent.background import in_thread
 from habitus.errors import HabitusError, Invalid, ToolFailed, UserError, did_you_mean
-from habitus.events import OK, Event, Outcome, ToolCall, ToolResult, failed, infra
+from habitus.events import OK, Event, Outcome, ToolCall, ToolResult, failure, infra
 from habitus.evidence.model import Item
 from habitus.llm.model import ToolSpec
 from habitus.redact import PATTERNS_ONLY, Redactor
@@ -198,7 +198,7 @@ def _problems(tool: Tool, error: ValidationError) -> str:
 
 
 def _failure(message: str) -> ToolResult:
-    return ToolResult(content=block(f"Error: {message}"), outcome=failed(message))
+    return ToolResult(content=block(f"Error: {message}"), outcome=failure(message))
 
 
 def _clean(result: ToolResult, redactor: Redactor) -> ToolResult:

@@ -14,7 +14,7 @@ from habitus.app.growth.rollouts import open_ledger, record_rollout
 from habitus.app.growth.solving import Solved, solve
 from habitus.app.growth.tasks import Soundness, check_task
 from habitus.app.home import Home
-from habitus.events import OK, failed
+from habitus.events import OK, failure
 from habitus.learning.budget import Budget, BudgetedModel, Limits
 from habitus.learning.dreaming import (
     Attempt,
@@ -169,7 +169,7 @@ class SessionSolver:
         if self._number <= len(self._made):
             made = self._made[self._number - 1]
             reason, _, record = made.record.partition("\n")
-            return Attempt(outcome=OK if made.is_ok else failed(reason), record=record)
+            return Attempt(outcome=OK if made.is_ok else failure(reason), record=record)
         begun = KeptRollout(
             id=secrets.token_hex(8),
             skill="",

@@ -118,7 +118,7 @@ class Improving:
         self._open_solver = open_solver or (self._open_program if wish.solver else self._open_own_agent)
         self._staying = AsyncExitStack()
         self._opening = asyncio.Lock()
-        self._paid_before = self.rollouts.kept
+        self._paid_before = self.rollouts.tries
 
     async def go(self) -> Improved:
         if not self.subject.tasks[Side.GATE]:
@@ -374,7 +374,7 @@ class Improving:
         return open_program_solver(self.home, self.name, tree, self.wish.solver, self.budget, self.model)
 
     def _result(self, proposal: int | None) -> Improved:
-        kept = self.rollouts.kept
+        kept = self.rollouts.tries
         return Improved(
             skill=self.name,
             run=self.run,

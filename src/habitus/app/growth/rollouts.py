@@ -72,7 +72,7 @@ class Rollouts:
         self._at_once = asyncio.Semaphore(max(1, parallel))
 
     @property
-    def kept(self) -> list[KeptRollout]:
+    def tries(self) -> list[KeptRollout]:
         return self.ledger.rollouts(run=self._run)
 
     def stop(self, reason: str) -> None:

@@ -21,7 +21,7 @@ from habitus.app.home import Clock, Home
 from habitus.app.home_directory import PADS
 from habitus.app.wiring import open_home
 from habitus.errors import Invalid
-from habitus.events import Outcome, failed, infra
+from habitus.events import Outcome, failure, infra
 from habitus.evidence.model import Fixed, left_trace
 from habitus.files import Tree, without_examination
 from habitus.journal.model import Place
@@ -159,7 +159,7 @@ async def solve(
         except ProviderFault as fault:
             return Solved(outcome=infra(str(fault)), usage=session.usage, session=session.id)
         except TimeoutError:
-            late = failed(f"it was not done after {longest_s:.0f} s")
+            late = failure(f"it was not done after {longest_s:.0f} s")
             return Solved(outcome=late, usage=session.usage, session=session.id)
         payer = model if isinstance(model, BudgetedModel) else Budget().model(model)
         ask = partial(judge_rubric, model=payer, redactor=home.redactor)
@@ -250,7 +250,7 @@ class ProgramSolver:
             except ProviderFault as fault:
                 return Solved(outcome=infra(str(fault)))
             except TimeoutError:
-                return Solved(outcome=failed(f"it was not done after {LONGEST_S:.0f} s"))
+                return Solved(outcome=failure(f"it was not done after {LONGEST_S:.0f} s"))
             turns = await asyncio.to_thread(self._read_back, room)
             calls = [call for turn in turns for call in _calls(self._home.clock, turn)]
             payer = self._judge_model

@@ -27,7 +27,7 @@ from habitus.app.growth.mining import MOST_TURNS
 from habitus.app.home import Home
 from habitus.app.home_directory import PADS, weights_folder
 from habitus.app.library.tasks import tasks_of
-from habitus.events import OK, Outcome, OutcomeKind, failed, infra
+from habitus.events import OK, Outcome, OutcomeKind, failure, infra
 from habitus.files import file_of
 from habitus.journal.model import Turn
 from habitus.learning.transcripts.study import Studied, study
@@ -315,7 +315,7 @@ def programs(settings: Settings, task: Task) -> tuple[Path, ...]:
 
 
 def _outcome(cell: Cell) -> Outcome:
-    return cell.outcome if cell.error is None else failed(cell.error.strip().rpartition("\n")[2].strip()[:500])
+    return cell.outcome if cell.error is None else failure(cell.error.strip().rpartition("\n")[2].strip()[:500])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -217,7 +217,7 @@ def _tools_with_cases(home: Home, person: Person) -> list[_KeptCases]:
         tree = home.skills.tree(_address(item))
         manifest = tree[trees.TOOL_FILE].content or b"" if trees.TOOL_FILE in tree else b""
         recorder = Recorder(conversations=person.conversations, payloads=brought.get(item.name, ()))
-        if theirs := tuple(case for case in cases_in(manifest) if recorder.made(case)):
+        if theirs := tuple(case for case in cases_in(manifest) if recorder.has_made(case)):
             without = {**tree, trees.TOOL_FILE: file_of(without_cases(manifest, recorder))}
             found.append(_KeptCases(item=item, cases=theirs, without=without))
     return found

@@ -158,7 +158,7 @@ class _Watch:
         minutes = (time.monotonic() - self._began) / 60
         tokens, dollars = sum(one.tokens for one in kept), sum(one.dollars for one in kept)
         self.spent = f"{len(kept)} rollouts, {tokens:,} tokens{_dollars(dollars)}, {minutes:.1f} minutes"
-        self.left = self._left(tokens, dollars, minutes)
+        self.left = self._budget_left(tokens, dollars, minutes)
         practised = sum(one.side is Side.PRACTICE for one in kept)
         self._say("practice", f"Practised {practised} times." if practised else "", progress=True)
         for one in self._ledger.candidates(self._skill):
@@ -168,7 +168,7 @@ class _Watch:
                 self._say(f"{one.id} gate", _gate_line(report), progress=True)
                 self._say(f"{one.id} exam", f"  exam: {report.exam.line}" if report.exam else "", progress=True)
 
-    def _left(self, tokens: int, dollars: float, minutes: float) -> str:
+    def _budget_left(self, tokens: int, dollars: float, minutes: float) -> str:
         """What its budget still allows, where it has one."""
         taken = {
             "tokens": (tokens, "{:,.0f} tokens"),
@@ -347,7 +347,7 @@ async def _run(habitus: Habitus, ready: Trial, model: BudgetedModel, *, is_quiet
     try:
         async for made in rollouts.run(habitus, ready, model):
             if not is_quiet:
-                output.say(f"{len(made.kept)} of {ready.conversations}: {_arms(made)}", style="dim")
+                output.say(f"{len(made.tries)} of {ready.conversations}: {_arms(made)}", style="dim")
         return made
     finally:
         await habitus.models.close()
@@ -358,7 +358,12 @@ def _print_trial(habitus: Habitus, ready: Trial, made: Rollouts, as_json: bool) 
     versions = habitus.evidence.of_skill(subject.item)
     known = next((one for one in versions if one.item.version == subject.version), None)
     if as_json:
-        found = {"skill": subject.item.name, "version": subject.version, "rollouts": made.kept, "stopped": made.stopped}
+        found = {
+            "skill": subject.item.name,
+            "version": subject.version,
+            "rollouts": made.tries,
+            "stopped": made.stopped,
+        }
         output.print_json(json_shapes.result({**found, "finding": known, "spent": spent}))
         return
     output.say(f"{_arms(made).capitalize()}.")
@@ -371,7 +376,7 @@ def _arms(made: Rollouts) -> str:
     """How each went, of what could be judged."""
     said = []
     for is_offered, arm in ((True, "with it"), (False, "without it")):
-        went = [one for one in made.kept if one.is_new is is_offered]
+        went = [one for one in made.tries if one.is_new is is_offered]
         judged = [one.is_ok for one in went if one.counts]
         broken = f" ({len(went) - len(judged)} could not be judged)" if len(judged) < len(went) else ""
         said.append(f"{arm} {sum(judged)} of {len(judged)} went well{broken}")

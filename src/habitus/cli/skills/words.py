@@ -82,7 +82,7 @@ def print_skill(shown: ShownSkill, skill: Skill) -> None:
         ("stages", ", ".join(sorted(skill.stages))),
         ("files", ", ".join(files)),
         ("waits", ", ".join(f"{skill.name}@{layer} (see 'habitus trust')" for layer in item.waiting)),
-        ("used", _fared(shown.counters)),
+        ("used", _describe_uses(shown.counters)),
         ("known", " ".join(shown.known)),
         ("told", "; ".join(shown.told)),
         ("lacks", " ".join(shown.lacks)),
@@ -104,7 +104,7 @@ def print_skill(shown: ShownSkill, skill: Skill) -> None:
         output.say(skill.body)
 
 
-def _fared(counters: Counters) -> str:
+def _describe_uses(counters: Counters) -> str:
     """How a skill has fared, in words."""
     if counters == Counters():
         return ""

@@ -60,11 +60,11 @@ def detect_repeated_tool_error(events: Sequence[Event]) -> Lesson | None:
     for event in _outcomes(events):
         if event.kind is not EventKind.TOOL_RESULT:
             continue
-        if streak and (_succeeded(event) is not False or text_in(event, "name") != text_in(streak[0], "name")):
+        if streak and (_went_well(event) is not False or text_in(event, "name") != text_in(streak[0], "name")):
             if len(streak) >= 2:
                 break
             streak = []
-        if _succeeded(event) is False:
+        if _went_well(event) is False:
             streak.append(event)
     return lesson("repeated_tool_error", streak) if len(streak) >= 2 else None
 
@@ -77,7 +77,7 @@ def detect_repeated_error_signature(events: Sequence[Event]) -> Lesson | None:
     by_signature: dict[str, list[Event]] = defaultdict(list)
     told_by_cell = ""
     for event in _outcomes(events):
-        known = signature(text_in(event, "error")) if _succeeded(event) is False else ""
+        known = signature(text_in(event, "error")) if _went_well(event) is False else ""
         is_told_again = known == told_by_cell and _is_of_scratchpad(event)
         told_by_cell = known if event.kind is EventKind.SCRATCHPAD_RESULT else ""
         if known and not is_told_again:
@@ -210,7 +210,7 @@ def _outcomes(events: Sequence[Event]) -> Iterator[Event]:
         elif event.kind in (EventKind.TOOL_RESULT, EventKind.SCRATCHPAD_RESULT):
             is_sibling = event.kind is EventKind.TOOL_RESULT and name in known_to_call and name not in called_since
             called_since.discard(name)
-            if not (is_sibling and _succeeded(event) is False):
+            if not (is_sibling and _went_well(event) is False):
                 yield event
 
 
@@ -284,7 +284,7 @@ def _is_silence(reason: str) -> bool:
     return any(word in reason.lower() for word in ("silence", "silent", "inactiv", "no output", "idle"))
 
 
-def _succeeded(event: Event) -> bool | None:
+def _went_well(event: Event) -> bool | None:
     success = event.detail.get("success")
     return success if isinstance(success, bool) else None
 

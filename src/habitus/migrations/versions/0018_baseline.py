@@ -16,7 +16,7 @@ _SHORT, _MOMENT, _HASH = sa.String(16), sa.String(32), sa.String(64)
 
 
 def upgrade() -> None:
-    op.create_table("schema_compatibility", *_key(sa.String, "revision"), *_filled(sa.String, "oldest_reader"))
+    op.create_table("schema_compatibility", *_key(sa.String, "revision"), *_not_null(sa.String, "oldest_reader"))
     op.execute("INSERT INTO schema_compatibility VALUES ('0018', '0018')")
     _skills()
     _agent_skills()
@@ -37,7 +37,7 @@ def _key(kind: Any, *names: str, **how: Any) -> _Columns:
     return [sa.Column(name, kind, primary_key=True, **how) for name in names]
 
 
-def _filled(kind: Any, *names: str, default: Any = None) -> _Columns:
+def _not_null(kind: Any, *names: str, default: Any = None) -> _Columns:
     return [sa.Column(name, kind, nullable=False, server_default=default) for name in names]
 
 
@@ -54,15 +54,15 @@ def _skills() -> None:
     op.create_table(
         "skills",
         *_key(sa.Integer, "id"),
-        *_filled(sa.String, "layer", "folder", "name"),
-        *_filled(sa.Boolean, "enabled", default=sa.true()),
-        *_filled(sa.Integer, "version"),
-        *_filled(_HASH, "tree_hash"),
-        *_filled(sa.Text, "stamp"),
+        *_not_null(sa.String, "layer", "folder", "name"),
+        *_not_null(sa.Boolean, "enabled", default=sa.true()),
+        *_not_null(sa.Integer, "version"),
+        *_not_null(_HASH, "tree_hash"),
+        *_not_null(sa.Text, "stamp"),
         *_optional(sa.Text, "summary"),
-        *_filled(sa.Text, "diagnostics"),
-        *_filled(_MOMENT, "created_on", "modified_on"),
-        *_filled(sa.Integer, "generation"),
+        *_not_null(sa.Text, "diagnostics"),
+        *_not_null(_MOMENT, "created_on", "modified_on"),
+        *_not_null(sa.Integer, "generation"),
         *_optional(_MOMENT, "archived_on"),
         *_optional(sa.String, "archived_as"),
         *_optional(sa.Text, "archived_by"),
@@ -74,32 +74,36 @@ def _skills() -> None:
         "skill_versions",
         sa.Column("skill", sa.Integer, sa.ForeignKey("skills.id"), primary_key=True),
         *_key(sa.Integer, "number"),
-        *_filled(sa.Text, "tree"),
-        *_filled(_HASH, "tree_hash"),
-        *_filled(sa.Text, "author"),
-        *_filled(_MOMENT, "made_on"),
+        *_not_null(sa.Text, "tree"),
+        *_not_null(_HASH, "tree_hash"),
+        *_not_null(sa.Text, "author"),
+        *_not_null(_MOMENT, "made_on"),
     )
     op.create_table(
         "skill_switches",
         *_key(sa.Integer, "id"),
         sa.Column("skill", sa.Integer, sa.ForeignKey("skills.id"), nullable=False),
-        *_filled(_SHORT, "action"),
-        *_filled(sa.Text, "author"),
-        *_filled(_MOMENT, "made_on"),
+        *_not_null(_SHORT, "action"),
+        *_not_null(sa.Text, "author"),
+        *_not_null(_MOMENT, "made_on"),
     )
     _index("skill_switches", by_skill="skill id")
-    op.create_table("blobs", *_key(_HASH, "sha256"), *_filled(sa.LargeBinary, "packed"))
+    op.create_table("blobs", *_key(_HASH, "sha256"), *_not_null(sa.LargeBinary, "packed"))
     op.create_table(
         "skill_counters",
         sa.Column("skill", sa.Integer, sa.ForeignKey("skills.id"), primary_key=True),
         *_key(sa.Integer, "version"),
         *_key(_SHORT, "stage"),
-        *_filled(sa.Integer, "recommended", "used", "succeeded", "failed", default="0"),
+        *_not_null(sa.Integer, "recommended", "used", "succeeded", "failed", default="0"),
         *_optional(_MOMENT, "last_used"),
     )
-    op.create_table("skill_intents", *_key(sa.Integer, "id"), *_filled(sa.String, "layer"), *_filled(sa.Text, "plan"))
-    op.create_table("sequences", *_key(sa.String, "name"), *_filled(sa.Integer, "value"))
-    op.create_table("switches", *_key(sa.String, "name"), *_filled(_MOMENT, "set_on"), *_filled(sa.String, "set_by"))
+    op.create_table(
+        "skill_intents", *_key(sa.Integer, "id"), *_not_null(sa.String, "layer"), *_not_null(sa.Text, "plan")
+    )
+    op.create_table("sequences", *_key(sa.String, "name"), *_not_null(sa.Integer, "value"))
+    op.create_table(
+        "switches", *_key(sa.String, "name"), *_not_null(_MOMENT, "set_on"), *_not_null(sa.String, "set_by")
+    )
 
 
 def _agent_skills() -> None:
@@ -125,9 +129,9 @@ def _agent_skills() -> None:
         *_key(sa.String, "skill"),
         *_key(sa.Integer, "version"),
         *_key(sa.String, "path"),
-        *_filled(sa.LargeBinary, "bytes"),
-        *_filled(_HASH, "sha256"),
-        *_filled(sa.Boolean, "executable", default=sa.false()),
+        *_not_null(sa.LargeBinary, "bytes"),
+        *_not_null(_HASH, "sha256"),
+        *_not_null(sa.Boolean, "executable", default=sa.false()),
     )
 
 
@@ -135,54 +139,54 @@ def _reviews_and_imports() -> None:
     op.create_table(
         "skill_proposals",
         *_key(sa.Integer, "id"),
-        *_filled(sa.String, "layer", "name"),
-        *_filled(_SHORT, "action"),
-        *_filled(_HASH, "base_hash"),
+        *_not_null(sa.String, "layer", "name"),
+        *_not_null(_SHORT, "action"),
+        *_not_null(_HASH, "base_hash"),
         *_optional(sa.Text, "tree"),
-        *_filled(sa.Text, "author", "reasons", "details"),
-        *_filled(sa.String, "conversation", default=""),
-        *_filled(_MOMENT, "made_on"),
-        *_filled(_SHORT, "state"),
+        *_not_null(sa.Text, "author", "reasons", "details"),
+        *_not_null(sa.String, "conversation", default=""),
+        *_not_null(_MOMENT, "made_on"),
+        *_not_null(_SHORT, "state"),
         *_optional(_MOMENT, "decided_on"),
         *_optional(sa.String, "decided_by"),
         *_optional(sa.Text, "decision"),
         *_optional(_MOMENT, "told_on"),
-        *_filled(sa.String, "host", default=""),
-        *_filled(sa.Text, "root", default=""),
+        *_not_null(sa.String, "host", default=""),
+        *_not_null(sa.Text, "root", default=""),
         *_optional(sa.Text, "base"),
     )
     _index("skill_proposals", by_state="state id")
     op.create_table(
         "skill_imports",
         *_key(sa.String, "layer", "name"),
-        *_filled(sa.Text, "origin"),
-        *_filled(_HASH, "source_hash", "written_hash"),
-        *_filled(_MOMENT, "imported_on"),
-        *_filled(sa.Boolean, "is_finished", default=sa.false()),
+        *_not_null(sa.Text, "origin"),
+        *_not_null(_HASH, "source_hash", "written_hash"),
+        *_not_null(_MOMENT, "imported_on"),
+        *_not_null(sa.Boolean, "is_finished", default=sa.false()),
     )
     op.create_table(
         "trusted_skills",
         *_key(sa.String, "root", "name"),
-        *_filled(_HASH, "tree_hash"),
-        *_filled(sa.Text, "powers"),
-        *_filled(_MOMENT, "trusted_on"),
-        *_filled(sa.String, "trusted_by"),
+        *_not_null(_HASH, "tree_hash"),
+        *_not_null(sa.Text, "powers"),
+        *_not_null(_MOMENT, "trusted_on"),
+        *_not_null(sa.String, "trusted_by"),
     )
-    op.create_table("indexed_skills", *_key(sa.String, "name"), *_filled(_HASH, "tree_hash"))
+    op.create_table("indexed_skills", *_key(sa.String, "name"), *_not_null(_HASH, "tree_hash"))
     op.create_table(
         "failed_climbs",
         *_key(sa.String, "item"),
         *_key(_SHORT, "stage"),
-        *_filled(sa.Integer, "version"),
-        *_filled(sa.Text, "reason"),
-        *_filled(_MOMENT, "tried_on"),
+        *_not_null(sa.Integer, "version"),
+        *_not_null(sa.Text, "reason"),
+        *_not_null(_MOMENT, "tried_on"),
     )
     op.create_table(
         "answered_requests",
         *_key(sa.String, "user", "key"),
-        *_filled(sa.String, "asked"),
+        *_not_null(sa.String, "asked"),
         *_optional(sa.Text, "answer"),
-        *_filled(_MOMENT, "asked_on"),
+        *_not_null(_MOMENT, "asked_on"),
     )
 
 
@@ -190,39 +194,41 @@ def _journal() -> None:
     op.create_table(
         "turns",
         *_key(sa.String, "id"),
-        *_filled(sa.String, "session"),
-        *_filled(sa.String, "caller_id", default=""),
-        *_filled(sa.String, "user", "source_type"),
-        *_filled(sa.String, "conversation", "reply_to", default=""),
-        *_filled(sa.Text, "request", "usage"),
-        *_filled(_MOMENT, "started_on"),
+        *_not_null(sa.String, "session"),
+        *_not_null(sa.String, "caller_id", default=""),
+        *_not_null(sa.String, "user", "source_type"),
+        *_not_null(sa.String, "conversation", "reply_to", default=""),
+        *_not_null(sa.Text, "request", "usage"),
+        *_not_null(_MOMENT, "started_on"),
         *_optional(_MOMENT, "ended_on"),
     )
     _index("turns", by_session="session started_on", by_conversation="conversation started_on")
     _index("turns", by_caller="caller_id", by_time="started_on")
-    _of_turn("messages", *_filled(sa.String, "role"), *_filled(sa.Text, "content"))
+    _of_turn("messages", *_not_null(sa.String, "role"), *_not_null(sa.Text, "content"))
     _of_turn(
         "events",
-        *_filled(sa.String, "kind"),
-        *_filled(sa.Integer, "severity", "round_idx"),
-        *_filled(sa.Text, "detail"),
+        *_not_null(sa.String, "kind"),
+        *_not_null(sa.Integer, "severity", "round_idx"),
+        *_not_null(sa.Text, "detail"),
     )
     _of_turn(
         "selections",
-        *_filled(sa.String, "name", "layer"),
-        *_filled(sa.Integer, "version"),
-        *_filled(sa.String, "place"),
-        *_filled(sa.Text, "reason"),
+        *_not_null(sa.String, "name", "layer"),
+        *_not_null(sa.Integer, "version"),
+        *_not_null(sa.String, "place"),
+        *_not_null(sa.Text, "reason"),
     )
     _of_turn(
         "outcomes",
-        *_filled(sa.String, "kind"),
-        *_filled(sa.Float, "weight"),
-        *_filled(sa.String, "source"),
-        *_filled(sa.Text, "reason"),
-        *_filled(_MOMENT, "at"),
+        *_not_null(sa.String, "kind"),
+        *_not_null(sa.Float, "weight"),
+        *_not_null(sa.String, "source"),
+        *_not_null(sa.Text, "reason"),
+        *_not_null(_MOMENT, "at"),
     )
-    op.create_table("seen_skills", *_key(sa.String, "user"), *_filled(sa.Text, "hashes"), *_filled(_MOMENT, "seen_on"))
+    op.create_table(
+        "seen_skills", *_key(sa.String, "user"), *_not_null(sa.Text, "hashes"), *_not_null(_MOMENT, "seen_on")
+    )
 
 
 def _of_turn(name: str, *columns: sa.Column[Any]) -> None:
@@ -237,45 +243,45 @@ def _evidence() -> None:
         *_key(sa.Boolean, "is_steady"),
         *_key(sa.String, "kind", "item"),
         *_key(sa.Integer, "version"),
-        *_filled(sa.String, "turn", "user"),
-        *_filled(sa.Boolean, "is_offered"),
-        *_filled(sa.Float, "propensity"),
-        *_filled(sa.String, "request_kind"),
-        *_filled(sa.Integer, "tokens"),
-        *_filled(sa.Boolean, "is_used", "is_ignored"),
-        *_filled(_MOMENT, "at"),
+        *_not_null(sa.String, "turn", "user"),
+        *_not_null(sa.Boolean, "is_offered"),
+        *_not_null(sa.Float, "propensity"),
+        *_not_null(sa.String, "request_kind"),
+        *_not_null(sa.Integer, "tokens"),
+        *_not_null(sa.Boolean, "is_used", "is_ignored"),
+        *_not_null(_MOMENT, "at"),
     )
     _index("exposures", by_item="kind item", by_turn="turn", by_user="user")
     op.create_table(
         "lasting_outcomes",
         *_key(sa.String, "turn", "source"),
-        *_filled(sa.String, "unit", "user", "caller_id", "kind"),
-        *_filled(sa.Float, "weight"),
-        *_filled(_MOMENT, "began_on", "at"),
+        *_not_null(sa.String, "unit", "user", "caller_id", "kind"),
+        *_not_null(sa.Float, "weight"),
+        *_not_null(_MOMENT, "began_on", "at"),
     )
     _index("lasting_outcomes", by_unit="unit", by_caller="caller_id", by_user="user")
-    op.create_table("evidence_seed", *_key(sa.Integer, "id", autoincrement=False), *_filled(sa.String, "seed"))
+    op.create_table("evidence_seed", *_key(sa.Integer, "id", autoincrement=False), *_not_null(sa.String, "seed"))
 
 
 def _search() -> None:
-    op.create_table("search_collections", *_key(sa.Text, "collection"), *_filled(sa.BigInteger, "generation"))
+    op.create_table("search_collections", *_key(sa.Text, "collection"), *_not_null(sa.BigInteger, "generation"))
     op.create_table(
         "search_documents",
         *_key(sa.Text, "collection", "id"),
-        *_filled(sa.BigInteger, "generation"),
-        *_filled(sa.Text, "digest", "meaning"),
-        *_filled(sa.Boolean, "says_when"),
-        *_filled(sa.LargeBinary, "codes"),
-        *_filled(sa.Text, "words", "name", "cue", "tags", "description", "body"),
+        *_not_null(sa.BigInteger, "generation"),
+        *_not_null(sa.Text, "digest", "meaning"),
+        *_not_null(sa.Boolean, "says_when"),
+        *_not_null(sa.LargeBinary, "codes"),
+        *_not_null(sa.Text, "words", "name", "cue", "tags", "description", "body"),
     )
     _index("search_documents", generation="collection generation")
-    op.create_table("search_vectors", *_key(sa.Text, "model", "digest"), *_filled(sa.LargeBinary, "vector"))
+    op.create_table("search_vectors", *_key(sa.Text, "model", "digest"), *_not_null(sa.LargeBinary, "vector"))
     op.create_table(
         "search_learned",
         *_key(sa.Text, "collection", "document", "digest"),
-        *_filled(sa.BigInteger, "generation"),
-        *_filled(sa.Float, "weight", "at"),
-        *_filled(sa.Text, "text"),
+        *_not_null(sa.BigInteger, "generation"),
+        *_not_null(sa.Float, "weight", "at"),
+        *_not_null(sa.Text, "text"),
     )
     _index("search_learned", generation="collection generation")
 
@@ -284,34 +290,34 @@ def _memory() -> None:
     op.create_table(
         "engrams",
         *_key(_SHORT, "id"),
-        *_filled(sa.BigInteger, "revision"),
-        *_filled(_SHORT, "state", "kind", "scope"),
-        *_filled(sa.Text, "owner", "text", "definition"),
-        *_filled(sa.Integer, "frequency", "retrievals", "helpful"),
+        *_not_null(sa.BigInteger, "revision"),
+        *_not_null(_SHORT, "state", "kind", "scope"),
+        *_not_null(sa.Text, "owner", "text", "definition"),
+        *_not_null(sa.Integer, "frequency", "retrievals", "helpful"),
         *_optional(_MOMENT, "last_retrieved", "credited_on"),
-        *_filled(sa.Integer, "ignored", "missed", "version"),
-        *_filled(_MOMENT, "created_on", "updated_on"),
+        *_not_null(sa.Integer, "ignored", "missed", "version"),
+        *_not_null(_MOMENT, "created_on", "updated_on"),
     )
     _index("engrams", by_revision="revision", by_state="state")
     op.create_table(
         "engram_versions",
         sa.Column("engram", _SHORT, sa.ForeignKey("engrams.id", ondelete="CASCADE"), primary_key=True),
         *_key(sa.Integer, "number"),
-        *_filled(_SHORT, "state", "kind", "scope"),
-        *_filled(sa.Text, "owner", "text", "definition"),
-        *_filled(_MOMENT, "made_on"),
-        *_filled(sa.Text, "made_by", "reason"),
+        *_not_null(_SHORT, "state", "kind", "scope"),
+        *_not_null(sa.Text, "owner", "text", "definition"),
+        *_not_null(_MOMENT, "made_on"),
+        *_not_null(sa.Text, "made_by", "reason"),
     )
     _index("engram_versions", by_time="made_on")
     op.create_table(
-        "memory_revision", *_key(sa.Integer, "id", autoincrement=False), *_filled(sa.BigInteger, "revision")
+        "memory_revision", *_key(sa.Integer, "id", autoincrement=False), *_not_null(sa.BigInteger, "revision")
     )
     op.create_table(
         "memory_views",
         *_key(sa.String(32), "view"),
         *_key(_SHORT, "stamp"),
-        *_filled(sa.LargeBinary, "lines"),
-        *_filled(_MOMENT, "written_on"),
+        *_not_null(sa.LargeBinary, "lines"),
+        *_not_null(_MOMENT, "written_on"),
     )
 
 
@@ -319,16 +325,16 @@ def _learning() -> None:
     op.create_table(
         "learning_spending",
         *_key(sa.String(10), "day"),
-        *_filled(sa.BigInteger, "tokens", "calls"),
-        *_filled(sa.Boolean, "is_told"),
+        *_not_null(sa.BigInteger, "tokens", "calls"),
+        *_not_null(sa.Boolean, "is_told"),
     )
-    op.create_table("learned_turns", *_key(_HASH, "digest"), *_key(_SHORT, "how"), *_filled(_MOMENT, "learned_on"))
+    op.create_table("learned_turns", *_key(_HASH, "digest"), *_key(_SHORT, "how"), *_not_null(_MOMENT, "learned_on"))
     op.create_table(
         "studied_files",
         *_key(sa.Text, "file"),
-        *_filled(sa.BigInteger, "size", "changed"),
-        *_filled(sa.Text, "facts"),
-        *_filled(_MOMENT, "studied_on"),
+        *_not_null(sa.BigInteger, "size", "changed"),
+        *_not_null(sa.Text, "facts"),
+        *_not_null(_MOMENT, "studied_on"),
     )
 
 
@@ -336,18 +342,18 @@ def _tools() -> None:
     op.create_table(
         "tool_health",
         *_key(sa.String, "place", "name"),
-        *_filled(_HASH, "code", default=""),
-        *_filled(sa.Integer, "streak", default="0"),
+        *_not_null(_HASH, "code", default=""),
+        *_not_null(sa.Integer, "streak", default="0"),
         *_optional(_MOMENT, "degraded_on"),
-        *_filled(sa.Integer, "curator_runs", default="0"),
-        *_filled(sa.Text, "last_failure", default=""),
-        *_filled(_HASH, "proved_as", default=""),
+        *_not_null(sa.Integer, "curator_runs", default="0"),
+        *_not_null(sa.Text, "last_failure", default=""),
+        *_not_null(_HASH, "proved_as", default=""),
         *_optional(_MOMENT, "proved_on"),
     )
     op.create_table(
         "recipe_counts",
         *_key(sa.String, "place", "skill", "recipe"),
-        *_filled(sa.Integer, "used", "succeeded", "failed", default="0"),
+        *_not_null(sa.Integer, "used", "succeeded", "failed", default="0"),
         *_optional(_MOMENT, "last_used"),
     )
     op.create_table(
@@ -355,20 +361,20 @@ def _tools() -> None:
         *_key(sa.String, "user", "skill"),
         *_key(_SHORT, "kind"),
         *_key(sa.String, "what"),
-        *_filled(_HASH, "content_hash"),
-        *_filled(_MOMENT, "granted_on"),
-        *_filled(sa.String, "granted_by"),
+        *_not_null(_HASH, "content_hash"),
+        *_not_null(_MOMENT, "granted_on"),
+        *_not_null(sa.String, "granted_by"),
     )
     op.create_table(
         "skill_calls",
         *_key(sa.Integer, "id"),
-        *_filled(_MOMENT, "called_on"),
-        *_filled(sa.String, "who", "skill"),
-        *_filled(sa.Text, "arguments"),
-        *_filled(_SHORT, "outcome"),
-        *_filled(sa.Text, "reason"),
-        *_filled(sa.Boolean, "is_refused", default=sa.false()),
-        *_filled(sa.Text, "secrets"),
+        *_not_null(_MOMENT, "called_on"),
+        *_not_null(sa.String, "who", "skill"),
+        *_not_null(sa.Text, "arguments"),
+        *_not_null(_SHORT, "outcome"),
+        *_not_null(sa.Text, "reason"),
+        *_not_null(sa.Boolean, "is_refused", default=sa.false()),
+        *_not_null(sa.Text, "secrets"),
     )
     _index("skill_calls", by_time="called_on")
 

@@ -23,7 +23,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from habitus import sql
 from habitus.errors import HabitusError, NotFound, Refused, StorageFailed
-from habitus.events import Outcome, OutcomeKind, failed, infra
+from habitus.events import Outcome, OutcomeKind, failure, infra
 from habitus.files import tree_hash, write_whole
 from habitus.redact import CountingRedactor, Redactor
 from habitus.resident_process import bind_socket
@@ -122,7 +122,7 @@ class Caller:
         self, reason: str, skill: str = "", arguments: Sequence[str] = (), *, code: int = REFUSED
     ) -> Answer:
         """Answer that nothing was run, and log it."""
-        outcome = failed(reason)
+        outcome = failure(reason)
         await self._note(skill, arguments, outcome, Granted(), is_refused=True)
         return Answer(stderr=f"{COMMAND}: {reason}\n", code=code, outcome=outcome)
 
@@ -232,7 +232,7 @@ def _fit_to_be_seen(line: CommandLine, run: ToolRun, egress: Egress) -> Answer:
 def _judge_run(run: ToolRun, redactor: Redactor) -> Outcome:
     """As the sandbox saw it end, unless it says itself that it failed."""
     told = error_told(run.stdout) if run.outcome.is_ok else ""
-    outcome = failed(f"It reports an error: {told}") if told else run.outcome
+    outcome = failure(f"It reports an error: {told}") if told else run.outcome
     return replace(outcome, reason=redactor.redact(outcome.reason).text)
 
 

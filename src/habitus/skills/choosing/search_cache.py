@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from habitus.search import Results
 from habitus.skills.choosing.project import project_words
 from habitus.skills.layers import project_root
-from habitus.skills.listing_cache import ODD, KeptListing, View, digest_marks, opened
+from habitus.skills.listing_cache import ODD, KeptListing, View, digest_marks, open_listing
 
 _INDEXED = "SELECT name, tree_hash FROM indexed_skills"
 
@@ -24,7 +24,7 @@ class FoundSkills:
 def read_found(view: View, query: str, k: int) -> FoundSkills | None:
     """As the command finds them; None where the library or its index must be brought up to date first."""
     try:
-        with opened(view) as kept:
+        with open_listing(view) as kept:
             if not _is_in_step(kept) or not all(shelf.is_same() for shelf in kept.shelves.values()):
                 return None
             from habitus.search.index_file import open_kept  # numpy, where there is something to search
@@ -34,7 +34,7 @@ def read_found(view: View, query: str, k: int) -> FoundSkills | None:
                 return None
             index.project = project_words(project_root(view.cwd))
             results = index.search(query, k=k)
-            summaries = {hit.id: kept.named(hit.id).item.summary for hit in results.hits}
+            summaries = {hit.id: kept.find(hit.id).item.summary for hit in results.hits}
         cues = {name: summary.cue for name, summary in summaries.items() if summary is not None}
         return FoundSkills(results=results, cues=cues)
     except ODD:

@@ -71,7 +71,7 @@ class Recorder:
     conversations: Collection[str]
     payloads: Collection[str] = ()  # as `payload_text` writes them
 
-    def made(self, case: Mapping[str, Any]) -> bool:
+    def has_made(self, case: Mapping[str, Any]) -> bool:
         conversation = case.get("conversation")
         return conversation in self.conversations if conversation else payload_text(case) in self.payloads
 
@@ -92,4 +92,4 @@ def cases_in(content: bytes) -> tuple[Mapping[str, Any], ...]:
 def without_cases(content: bytes, recorder: Recorder) -> bytes:
     """The same without the cases that somebody made."""
     tool = parse(content)
-    return render(replace(tool, cases=tuple(case for case in tool.cases if not recorder.made(case))))
+    return render(replace(tool, cases=tuple(case for case in tool.cases if not recorder.has_made(case))))

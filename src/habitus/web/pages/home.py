@@ -58,10 +58,10 @@ class Need:
 
 @router.get("/")
 def show(request: Request, habitus: Opened) -> HTMLResponse:
-    return _shown(request, habitus)
+    return _render_home(request, habitus)
 
 
-def _shown(request: Request, habitus: Habitus, said: Said | None = None) -> HTMLResponse:
+def _render_home(request: Request, habitus: Habitus, said: Said | None = None) -> HTMLResponse:
     found, first = overview(habitus, Nothing()), today(habitus, with_contents=False)
     effects = {one.name: Effect(value=one.value, low=one.low, high=one.high) for one in (*found.helps, *found.hurts)}
     has_requests = any(day.total for day in found.days)
@@ -116,7 +116,7 @@ def _tiles(found: Overview) -> list[Tile]:
 def approve(request: Request, habitus: Opened, id: str) -> HTMLResponse:
     """In the row of what needs you; the other rows follow."""
     (done,) = review.approve(habitus, review.Approval(ids=(id,))).approved
-    return _shown(request, habitus, Said(text=f"Approved: {inbox_words.in_short(done.item)}.", undo=done.undo))
+    return _render_home(request, habitus, Said(text=f"Approved: {inbox_words.in_short(done.item)}.", undo=done.undo))
 
 
 def _needs(habitus: Habitus, first: Today, *, may_decide: bool) -> Sequence[Need]:
