@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus
+from habitus.app.library.updating import Manner, take_in
 from habitus.settings import load
+from habitus.skills import trees
 from habitus.skills.edits import Edit, Operation
 from habitus.skills.formats import detect
 from habitus.skills.formats.base import Incoming
@@ -67,6 +69,25 @@ def test_a_tree_of_skills_is_taken_in_and_a_second_run_changes_nothing(habitus: 
     before = {item.name: item.summary for item in habitus.skills.listing()}
     assert verdicts(habitus, theirs) == dict.fromkeys(("alpha", "beta", "gamma"), "unchanged")
     assert {item.name: item.summary for item in habitus.skills.listing()} == before
+
+
+@pytest.mark.req("SK-18", "PF-04")
+def test_what_is_unchanged_is_not_parsed_again_and_what_is_odd_about_it_is_still_said(
+    habitus: Habitus, tmp_path: Path
+) -> None:
+    put(tmp_path / "theirs", "alpha")
+    put(tmp_path / "theirs", "beta")
+    odd = tmp_path / "theirs" / "beta" / "SKILL.md"
+    odd.write_text(
+        odd.read_text().replace("About beta.", "About: beta.\nallowed-tools: {}\npackages: nowhere-to-be-had")
+    )
+    first, again = (take_in(habitus, tmp_path / "theirs", (), "user", Manner()).results for _ in range(2))
+    trees._parse_main.cache_clear()
+    assert take_in(habitus, tmp_path / "theirs", (), "user", Manner()).results == again
+    assert trees._parse_main.cache_info().misses == 0
+    assert [one.verdict for one in (*first, *again)] == [Verdict.IMPORTED] * 2 + [Verdict.UNCHANGED] * 2
+    assert [one.notes for one in first] == [one.notes for one in again]
+    assert again[1].notes
 
 
 @pytest.mark.full

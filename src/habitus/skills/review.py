@@ -185,12 +185,14 @@ class Review:
         *,
         with_contents: bool = True,
         everywhere: bool = False,
+        names: Sequence[str] | None = None,
     ) -> list[Proposal]:
-        """The proposals of a state, or all; without contents their files are known by hash alone.
+        """The proposals of a state, or all, of some skills or any; without contents, files are known by hash alone.
 
         Those for directories of other hosts only where that is asked for: what goes on here does not regard them.
         """
         where = [] if state is None else [proposals.c.state == state.value]
+        where += [] if names is None else [proposals.c.name.in_(names)]
         return self._desks.find(*where, *([] if everywhere else [self._are_ours]), with_contents=with_contents)
 
     def due(self) -> Sequence[Proposal]:

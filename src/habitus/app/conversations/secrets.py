@@ -114,6 +114,9 @@ def overview(home: Home) -> Overview:
 
 def askers(skills: Library, among: Collection[str]) -> tuple[str, ...]:
     """Those of some skills that declare variables for a command line."""
+    layers = [layer.store.contents().summaries for layer in skills.layers]
+    if not any(found.manifest.env for known in layers for name in among if (found := known.get(name)) is not None):
+        return ()  # no copy of any does, so that nothing need be composed
     return tuple(item.name for item in skills.listing() if item.name in among and _may_ask(item))
 
 

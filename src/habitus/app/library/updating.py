@@ -111,7 +111,8 @@ class Exported:
 
 def take_in(home: Home, source: Path | str, only: Sequence[str], layer: str, manner: Manner) -> TakenIn:
     """Take in skills of any known layout, or only those named."""
-    entries = _choose_entries(detect.read(source, place=manner.place, keep_both=manner.keep_both), only)
+    found = detect.read(source, home.importer.formats(layer), place=manner.place, keep_both=manner.keep_both)
+    entries = _choose_entries(found, only)
     return _run(home, entries, layer, manner)
 
 

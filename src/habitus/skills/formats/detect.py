@@ -33,12 +33,17 @@ from habitus.skills.formats.base import (
 from habitus.skills.formats.disk import is_skipped
 from habitus.skills.formats.ghost import Ghost
 from habitus.skills.formats.istota import Istota
-from habitus.skills.formats.skill_folder import SkillFolder
+from habitus.skills.formats.skill_folder import Known, SkillFolder
 from habitus.skills.model import Counters, Manifest
 from habitus.text import encodable
 
 # In the order in which they are asked: the plain layout takes what no other one claims.
 FORMATS: tuple[Format, ...] = (Anton(), Ghost(), Istota(), Table(), SkillFolder())
+
+
+def formats_knowing(known: Known) -> tuple[Format, ...]:
+    """All of them, the plain layout with what is known of skills that are here already."""
+    return (*FORMATS[:-1], SkillFolder(known))
 
 
 def format_named(name: str) -> Format:
@@ -64,8 +69,8 @@ def read(
         return without_clashes(_read_database(source), keep_both=keep_both)
     path = _with_name(Path(source))
     check_readable(path)
-    found = _read_path(path, formats, origin or path.name)
-    placed = (_with_place(entry, origin or path.name, place or str(path.resolve())) for entry in found)
+    origin, place = origin or path.name, _folder_of(place or str(path.resolve()))
+    placed = (_with_place(entry, origin, place) for entry in _read_path(path, formats, origin))
     return without_clashes(placed, keep_both=keep_both)
 
 
@@ -74,7 +79,7 @@ def _with_place(entry: Entry, origin: str, place: str) -> Entry:
     if not isinstance(entry, Incoming):
         return entry
     inside = entry.origin.removeprefix(encodable(origin)).strip("/")
-    return dataclasses.replace(entry, place="/".join(filter(None, (_folder_of(place), inside))))
+    return dataclasses.replace(entry, place="/".join(filter(None, (place, inside))))
 
 
 def _folder_of(place: str) -> str:

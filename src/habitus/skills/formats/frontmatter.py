@@ -59,7 +59,7 @@ def split(text: str, file: str) -> FrontMatter:
     opening = _OPENING.match(text)
     if opening is None:
         rest = text.removeprefix("\ufeff")
-        return _with_rest(FrontMatter(opening=text[: len(text) - len(rest)], closing=""), rest)
+        return _with_rest(rest, opening=text[: len(text) - len(rest)], front=None, closing="")
     closing = _CLOSING.search(text, opening.end())
     if closing is None:
         raise Unreadable(
@@ -70,14 +70,15 @@ def split(text: str, file: str) -> FrontMatter:
                 severity=Severity.ERROR,
             )
         )
-    head = FrontMatter(opening=opening[0], front=text[opening.end() : closing.start()], closing=closing[0])
-    return _with_rest(head, text[closing.end() :])
+    front = text[opening.end() : closing.start()]
+    return _with_rest(text[closing.end() :], opening=opening[0], front=front, closing=closing[0])
 
 
-def _with_rest(head: FrontMatter, rest: str) -> FrontMatter:
+def _with_rest(rest: str, *, opening: str, front: str | None, closing: str) -> FrontMatter:
     body = rest.strip("\r\n")
-    start = rest.index(body) if body else len(rest)
-    return replace(head, gap=rest[:start], body=body, ending=rest[start + len(body) :])
+    start = len(rest) - len(rest.lstrip("\r\n")) if body else len(rest)
+    ending = rest[start + len(body) :]
+    return FrontMatter(opening=opening, front=front, closing=closing, gap=rest[:start], body=body, ending=ending)
 
 
 def _newline_of(*texts: str) -> str:

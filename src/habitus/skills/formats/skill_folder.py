@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from pathlib import Path
 
 from habitus.files import Tree, file_of
@@ -10,13 +10,25 @@ from habitus.skills import names, trees
 from habitus.skills.formats import disk, fitting, front_matter_fields, frontmatter, skill_md
 from habitus.skills.formats.base import CantTake, Entry, Format, Incoming, Outgoing, PlaybookLesson, Written
 from habitus.skills.formats.foreign_values import Notes
-from habitus.skills.model import Skill, Source, Unreadable
+from habitus.skills.model import Diagnostic, Skill, Source, Unreadable
 
 _MARKDOWN = (".md", ".markdown")
 
 
+Known = Callable[[str, Tree], "Sequence[Diagnostic] | None"]
+
+
+def nothing_known(name: str, tree: Tree) -> None:
+    return None
+
+
 class SkillFolder(Format):
+    """`known` has what was said of a skill of this name with these very files: it is not read once more."""
+
     name = "skill"
+
+    def __init__(self, known: Known = nothing_known) -> None:
+        self._known = known
 
     def claims(self, path: Path, inside: Set[str]) -> bool:
         if inside:
@@ -24,7 +36,7 @@ class SkillFolder(Format):
         return path.suffix.lower() in _MARKDOWN and path.is_file()
 
     def read_one(self, path: Path, origin: str) -> Iterator[Entry]:
-        yield _from_folder(path, origin) if path.is_dir() else _from_file(path, origin)
+        yield _from_folder(path, origin, self._known) if path.is_dir() else _from_file(path, origin)
 
     def write(
         self, skills: Sequence[Outgoing], to: Path, *, lessons: Sequence[PlaybookLesson] = (), overwrite: bool = False
@@ -32,7 +44,7 @@ class SkillFolder(Format):
         return disk.write_folders(skills, to, _folder, overwrite=overwrite)
 
 
-def _from_folder(path: Path, origin: str) -> Incoming:
+def _from_folder(path: Path, origin: str, known: Known) -> Incoming:
     """A skill as it is: its bytes stay, only an illegal name gives way."""
     notes = Notes(origin)
     tree = disk.read_folder(path, notes)
@@ -40,35 +52,40 @@ def _from_folder(path: Path, origin: str) -> Incoming:
     if main is None:
         raise CantTake("Its SKILL.md is a link." if not notes.found else notes.found[0].what)
     content = tree[main].content or b""
-    stated, has_fields = _stated_name(content)
     # The root of a checkout or an archive is called anything, so there the file names the skill; else the folder does.
-    is_root = "/" not in origin
-    name = fitting.legal_name(stated if is_root and names.is_legal(names.canonical(stated)) else path.name)
-    if not has_fields and trees.TOML_FILE not in tree:
+    stated = _stated_name(content) if "/" not in origin else ""
+    name = fitting.legal_name(stated if names.is_legal(names.canonical(stated)) else path.name)
+    if not _has_fields(content) and trees.TOML_FILE not in tree:
         others = {place: file for place, file in tree.items() if place != main}
         return _bare(name, origin, _text(content).removeprefix("\ufeff"), notes, others)
-    parsed = trees.parse(name, tree)
-    if parsed.skill is None:
-        problem = parsed.diagnostics[-1]
-        raise CantTake(f"{problem.what} {problem.mend}".strip())
+    said = known(name, tree)
+    if said is None:
+        parsed = trees.parse(name, tree)
+        if parsed.skill is None:
+            problem = parsed.diagnostics[-1]
+            raise CantTake(f"{problem.what} {problem.mend}".strip())
+        name, said = parsed.skill.name, parsed.diagnostics
     return Incoming(
-        name=parsed.skill.name,
+        name=name,
         tree=tree,
         origin=origin,
         format="skill",
-        diagnostics=(*parsed.diagnostics, *notes.found),
+        diagnostics=(*said, *notes.found),
         control=tuple(notes.control),
     )
 
 
-def _stated_name(content: bytes) -> tuple[str, bool]:
-    """The name that a file states, and whether it has a block to state anything in, or what was meant to be one."""
+def _stated_name(content: bytes) -> str:
     try:
         front = frontmatter.split(content.decode("utf-8", "replace"), "SKILL.md").front
-        is_meant = front is not None or content.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"---")
-        return str(frontmatter.read(front or "", "SKILL.md")[0].get("name") or ""), is_meant
+        return str(frontmatter.read(front or "", "SKILL.md")[0].get("name") or "")
     except Unreadable:
-        return "", True
+        return ""
+
+
+def _has_fields(content: bytes) -> bool:
+    """Whether it has a block to state anything in, or what was meant to be one."""
+    return content.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"---")
 
 
 def _from_file(path: Path, origin: str) -> Incoming:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -11,19 +11,19 @@ from typing import Any
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.files import tree_hash
+from habitus.files import Tree, tree_hash
 from habitus.skills import lifecycle, trees
-from habitus.skills.formats.base import Entry, Incoming, NotTaken, Outgoing, PlaybookLesson
+from habitus.skills.formats.base import Entry, Format, Incoming, NotTaken, Outgoing, PlaybookLesson
 from habitus.skills.layers import USER
 from habitus.skills.library import Library
 from habitus.skills.lifecycle import Packages
 from habitus.skills.listing import Listed
-from habitus.skills.model import Author, Counters, Severity, Stage
+from habitus.skills.model import Author, Counters, Diagnostic, Severity, Stage
 from habitus.skills.names import unique_name
 from habitus.skills.review import Action, Change, Proposal, ProposalState, Review
 from habitus.skills.sources.outside import Origin, imports_changed, origins
 from habitus.skills.sources.trust import IMPORTED, Scan, Trust
-from habitus.skills.stores.base import Facts
+from habitus.skills.stores.base import Contents, Facts
 from habitus.skills.stores.tables import imports
 from habitus.skills.stores.versioned import SkillStore
 
@@ -138,25 +138,27 @@ class Importer:
     def _take(
         self, chunk: list[Incoming], author: Author, layer: str, choose: Choose, *, overwrite: bool, is_trusted: bool
     ) -> Iterator[Result]:
-        store = self._library.layer(layer).store
-        here, unusable = store.tree_hashes(), _unusable(store)
-        known = origins(self._engine, layer, [entry.name for entry in chunk])
-        differing = [entry for entry in chunk if here.get(entry.name, tree_hash(entry.tree)) != tree_hash(entry.tree)]
+        store, wanted = self._library.layer(layer).store, [entry.name for entry in chunk]
+        there = store.contents()
+        known, proposals = origins(self._engine, layer, wanted), self._proposals(layer, wanted)
+        digests = [tree_hash(entry.tree) for entry in chunk]
+        both = zip(chunk, digests, strict=True)
+        differing = [one for one, digest in both if _hash(there, one.name) not in (None, digest)]
         said_there = {} if overwrite else _said_there(store, differing)
-        proposals = self._proposals(layer)
         results: list[Result] = []
         to_save: dict[str, Incoming] = {}
-        for newcomer in chunk:
-            entry, waits = newcomer, ""
-            is_other = _would_replace_another(entry, here.get(entry.name), known.get(entry.name))
+        for newcomer, digest in zip(chunk, digests, strict=True):
+            entry, waits, here = newcomer, "", _hash(there, newcomer.name)
+            is_other = _would_replace_another(entry, digest, here, known.get(entry.name))
             if is_other and not overwrite:
-                entry, waits = self._namesake(entry, layer, choose, known[entry.name], here)
+                entry, waits = self._namesake(entry, layer, choose, known[entry.name], there.summaries)
                 known |= origins(self._engine, layer, [entry.name])
-            digest = tree_hash(entry.tree)
-            result = _judge_entry(entry, digest, here.get(entry.name), known.get(entry.name), overwrite=overwrite)
+                proposals |= self._proposals(layer, [entry.name])
+                digest, here = tree_hash(entry.tree), _hash(there, entry.name)
+            result = _judge_entry(entry, digest, here, known.get(entry.name), overwrite=overwrite)
             if digest == said_there.get((entry.format, entry.name)):
                 result = Result(name=entry.name, verdict=Verdict.UNCHANGED, origin=entry.origin)
-            if result is None and entry.name in unusable:
+            if result is None and here is None and entry.name in there.broken:
                 reason = f"a directory '{entry.name}' is there that can't be loaded; mend or remove it first"
                 result = Result(name=entry.name, verdict=Verdict.REFUSED, reason=reason, origin=entry.origin)
             if result is None and (clash := trees.clash(entry.name, entry.tree)):
@@ -168,9 +170,10 @@ class Importer:
                 result = self._hold(entry, layer, author, proposals.get((entry.name, digest)), findings)
             if result is None:
                 to_save[entry.name] = entry
-                verdict = Verdict.UPDATED if entry.name in here else Verdict.IMPORTED
+                verdict = Verdict.UPDATED if here is not None else Verdict.IMPORTED
                 result = Result(name=entry.name, verdict=verdict, origin=entry.origin)
-            notes = (*_notes(entry), *lifecycle.missing_packages(entry.skill.manifest, self._packages))
+            says = (there.summaries[entry.name] if digest == here else entry.skill).manifest
+            notes = (*_notes(entry), *lifecycle.missing_packages(says, self._packages))
             results.append(replace(result, notes=notes) if notes else result)
         self._save(to_save, author, layer, is_trusted=is_trusted)
         # What the run before this one had written, and was stopped before it could finish.
@@ -189,13 +192,28 @@ class Importer:
         if entries:
             self._remember(entries, layer)
 
-    def _proposals(self, layer: str) -> dict[tuple[str, str], Proposal]:
+    def formats(self, layer: str) -> Sequence[Format]:
+        """Every layout, which does not read once more what is in a layer already, and said the same then."""
+        from habitus.skills.formats import detect  # every layout, for those who import
+
+        store = self._library.layer(layer).store
+        store.contents()
+        rows = {row.name: row for row in store.rows() if row.summary is not None and row.folder == row.name}
+
+        def known(name: str, tree: Tree) -> Sequence[Diagnostic] | None:
+            row = rows.get(name)
+            return row.diagnostics if row is not None and row.tree_hash == tree_hash(tree) else None
+
+        # What is said of other agents' skills where they lie is more than reading them says.
+        return detect.formats_knowing(known) if layer == USER else detect.FORMATS
+
+    def _proposals(self, layer: str, names: Sequence[str]) -> dict[tuple[str, str], Proposal]:
         """(name, hash of the files) → the proposal that was made of it, whatever became of it."""
-        found = [p for p in self._review.list(None, with_contents=False) if p.change.layer == layer]
+        found = [p for p in self._review.list(None, with_contents=False, names=names) if p.change.layer == layer]
         return {(proposal.change.name, tree_hash(proposal.change.tree)): proposal for proposal in found}
 
     def _namesake(
-        self, entry: Incoming, layer: str, choose: Choose, known: Origin, here: Mapping[str, str]
+        self, entry: Incoming, layer: str, choose: Choose, known: Origin, here: Container[str]
     ) -> tuple[Incoming, str]:
         """A skill that would take the place of one from another origin: as it is taken in, or why it waits."""
         origin, its_own = _tell_apart(known, entry)
@@ -366,10 +384,10 @@ def _judge_entry(
     return None
 
 
-def _would_replace_another(entry: Incoming, here: str | None, known: Origin | None) -> bool:
+def _would_replace_another(entry: Incoming, digest: str, here: str | None, known: Origin | None) -> bool:
     """Is an unedited skill of another origin here, with other files?"""
     is_theirs = known is not None and known.written_hash == here
-    return is_theirs and known is not None and here != tree_hash(entry.tree) and _is_another(known, entry)
+    return is_theirs and known is not None and here != digest and _is_another(known, entry)
 
 
 def _is_another(known: Origin, entry: Incoming) -> bool:
@@ -400,6 +418,6 @@ def _said_there(store: SkillStore, entries: Sequence[Incoming]) -> dict[tuple[st
     return found
 
 
-def _unusable(store: SkillStore) -> set[str]:
-    """Names taken by directories that can't be loaded."""
-    return {broken.name for broken in store.list_broken()} - {summary.name for summary in store.list_summaries()}
+def _hash(there: Contents, name: str) -> str | None:
+    """Over the files of a skill that can be loaded."""
+    return there.hashes[name] if name in there.summaries else None
