@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from habitus.screening import rules
 from habitus.screening.findings import Category, Risk
 from habitus.screening.values import FETCHES, NONE, SPIES, ValueOrigin, ValueOrigins, Values, bound_names, opens
 
@@ -226,6 +227,8 @@ class _Look(ast.NodeVisitor):
             if is_sending or bodies:
                 self.saw("sends", _AWAY, _NOTE, node, "Sends data to a server.")
             origins: ValueOrigins = NONE.union(*map(self.values.origins_of, bodies))
+            if self.is_foreign and self._hands_to_another(node):
+                self.saw("sends_others_key", _AWAY, _HIGH, node, "Hands a key of one service to a host of another.")
             if ValueOrigin.SECRET in origins:
                 severity = _HIGH if self.dumps_environment or self.is_foreign else _NOTE
                 self.saw("sends_secrets", _AWAY, severity, node, "Sends credentials or private data to a server.")
@@ -233,6 +236,11 @@ class _Look(ast.NodeVisitor):
             self.saw("socket", _AWAY, _NOTE, node, "Opens a network connection.")
         if self.has_sockets and name in ("os.dup2", "pty.spawn"):
             self.saw("reverse_shell", _CODE, _HIGH, node, "Opens a shell for someone else.")
+
+    def _hands_to_another(self, node: ast.Call) -> bool:
+        host = rules.host_of(self.values.text_of(node.args[0]).lower()) if node.args else ""
+        handed = self.values.services_in(node) if host else ()
+        return any(rules.is_of_another(service, host) for service in handed)
 
     def _files(self, name: str, node: ast.Call) -> None:
         path = node.func.value if isinstance(node.func, ast.Attribute) and "." in name else None

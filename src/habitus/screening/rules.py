@@ -99,12 +99,13 @@ class Hosts:
     rented: frozenset[str]
     known: frozenset[str]
     nowhere: frozenset[str]
+    services: Mapping[str, frozenset[str]]  # what keys are named after → where they belong
 
 
 @functools.cache
 def commands() -> tuple[Rule, ...]:
     table = read("commands")
-    pieces: dict[str, str] = table.pop("pieces")
+    pieces: dict[str, str] = table.pop("pieces") | {"service_key": _service_key().pattern}
     return tuple(
         Rule(
             name=name,
@@ -186,7 +187,9 @@ def _group(names: str) -> Group:
 
 @functools.cache
 def hosts() -> Hosts:
-    return Hosts(**{name: frozenset(names.split()) for name, names in read("hosts").items()})
+    table = read("hosts")
+    services = {name: frozenset(domains.split()) for name, domains in table.pop("services").items()}
+    return Hosts(services=services, **{name: frozenset(names.split()) for name, names in table.items()})
 
 
 def host_of(address: str) -> str:
@@ -291,6 +294,22 @@ def is_own_key(command: str, host: str) -> bool:
     """Does a command hand a host nothing but what is named after it, as a key of its own is?"""
     given, name = ["".join(found) for found in _GIVEN.findall(command)], domain_of(host).partition(".")[0]
     return bool(given) and all(one.startswith(f"{name}_") for one in given)
+
+
+@functools.cache
+def _service_key() -> re.Pattern[str]:
+    """The name of a key that belongs to one service: `GITHUB_TOKEN`, `stripe.api_key`."""
+    names = "|".join(hosts().services)
+    return re.compile(rf"(?<![a-z0-9])({names})[_.](?:\w{{1,30}}_)?(?:token|key|secret|pat|password)\b")
+
+
+def services_of(text: str) -> frozenset[str]:
+    """The services whose keys a text names."""
+    return frozenset(_service_key().findall(text.lower()))
+
+
+def is_of_another(service: str, host: str) -> bool:
+    return domain_of(host) not in hosts().services[service] and service not in host.split(".")
 
 
 def is_rented(host: str) -> bool:

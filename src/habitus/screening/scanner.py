@@ -36,6 +36,7 @@ _UNSEEN = re.compile(
     r"<\w+\b[^>\n]{0,200}(?:display\s?:\s?none|visibility\s?:\s?hidden|font-size\s?:\s?0|opacity\s?:\s?0(?![.\d])|"
     r"color\s?:\s?(?:white|#fff(?:fff)?|transparent)\b|\bhidden\b)[^>\n]{0,200}>[^<]{0,2000}|\[(?://|comment)\]:\s?#[^\n]*"
 )
+_LINE_END = re.compile(r"(?<!\\)\n")
 _FRONT = re.compile(r"\A(---\n.{0,1200}?\n---|.{0,120}).*", re.DOTALL)  # what a skill says it is
 _QUOTED = re.compile(r"[\"“`][^\"”`\n]{6,200}[\"”`]")
 _FILE_NAME = re.compile(r"[\w-]{1,60}\.(?:sh|py|ps1|bat|js|mjs|rb|pl|command)\b")
@@ -43,7 +44,14 @@ _RUN_LINE = re.compile(
     r"(?m)^[ \t]{0,9}(?:(?:ba|z)?sh |source |\. |python3? |node )?[~$\w./{}-]{0,80}/([\w-]{1,60}\.(?:sh|py|js|rb|pl))\b"
 )
 _RUN_VERBS = re.compile(r"\b(?:run|runs|running|execut\w{1,5}|launch\w{0,4}|invok\w{1,4}|start|started|source)\b")
-_WORSE_THAN_AN_EXAMPLE = ("floods", "reverse_shell", "runs_fetched_code", "sends_secrets", "environment_dump")
+_WORSE_THAN_AN_EXAMPLE = (
+    "floods",
+    "reverse_shell",
+    "runs_fetched_code",
+    "sends_secrets",
+    "sends_others_key",
+    "environment_dump",
+)
 _TOGETHER = {  # what a script does that its own sentence makes a deed
     "sends": "sends something to a host that the skill has nothing else to do with",
     "socket": "opens a network connection",
@@ -261,14 +269,23 @@ class Page:
 
     def _leads_away(self, match: rules.Match) -> bool:
         """Does the command name a host that is neither known nor the skill's own?"""
-        end = self.lower.find("\n", match.end)
-        command = self.lower[match.start : end if end >= 0 else len(self.lower)][:800]
+        end = _LINE_END.search(self.lower, match.end)
+        command = self.lower[match.start : end.start() if end else len(self.lower)][:800]
+        if match.rule.needs == "other_service":
+            return self._hands_to_another(rules.services_of(command), command)
         if self.is_python and "://" not in command:
             command = self.lower
         kinds = {self.hosts.kind(host) for _, host in rules.addresses(command) if not rules.is_own_key(command, host)}
         if match.rule.needs == "unknown_host":
             return not kinds or "foreign_host" in kinds or "http://" in command
         return "foreign_host" in kinds
+
+    def _hands_to_another(self, services: Iterable[str], command: str) -> bool:
+        """Is one of its hosts plainly not of the service whose key it is given?"""
+        named = {
+            host for _, host in rules.addresses(command) if self.hosts.kind(host) in ("foreign_host", "known_host")
+        }
+        return any(all(rules.is_of_another(service, host) for host in named) for service in services if named)
 
     def _is_concealed(self, place: int) -> bool:
         before = bisect_right(self.concealed_spans, (place, len(self.text))) - 1

@@ -21,6 +21,9 @@ _ANSWERED_NO = re.compile(r"(?i)[^.!?]{1,200}\?[\"')*_]{0,3}\s{1,3}(?=(?:never|n
 _HEADING = re.compile(r"#{1,6}\s")
 _FENCE = re.compile(r"(?:`{3,}|~{3,})[ \t]*([\w+-]*)")
 _IN_WORDS = frozenset({"", "text", "txt", "md", "markdown", "prompt", "plain", "plaintext"})
+_SAID_IN_CODE = re.compile(
+    r"(?:(?:#|//) )?[A-Z][a-z]+ [a-z]+(?: [\w'’,./~-]{1,60}){4,60}[.!]$"
+)  # a sentence, no program
 _INTRODUCES = (":", ":**", ":*", ":__")
 _TOKENS = re.compile(
     r"(?P<url>(?:https?|wss?|ftp)://[^\s\"'<>)\]`]{1,300})"
@@ -123,7 +126,8 @@ def sentences(text: str, kind_of_host: KindOfHost, table: str = "words") -> Iter
             is_code = not is_code and fence[1].lower() not in _IN_WORDS
             continue
         for part in _parts(stripped):
-            words = words_of(part, kind_of_host, table) if not is_code else []
+            is_program = is_code and not _SAID_IN_CODE.match(part)
+            words = words_of(part, kind_of_host, table) if not is_program else []
             own = NOTHING.union(*words)
             yield Sentence(
                 line=number,
@@ -134,7 +138,7 @@ def sentences(text: str, kind_of_host: KindOfHost, table: str = "words") -> Iter
                 block=block,
                 opening=opening,
                 is_row=stripped.startswith("|"),
-                is_code=is_code,
+                is_code=is_program,
             )
             block, count = block | own, count + 1
         if is_heading:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from habitus.screening.rules import services_of
+
 
 class ValueOrigin(StrEnum):
     """Where a value comes from, as far as it matters."""
@@ -49,6 +51,7 @@ _PATH_MAKERS = frozenset({"Path", "PurePath", "join", "expanduser", "expandvars"
 _TEXT_METHODS = frozenset({"expanduser", "joinpath", "format", "resolve", "encode", "strip", "lower"})
 _OPENERS = (".read_text", ".read_bytes", ".open", ".copy", ".copyfile", ".copytree")
 _MOST_DEPTH = 60
+_LONGEST_KEY_NAME = 60
 _MOST_TEXT = 4096
 
 _Binding = ast.Assign | ast.AnnAssign | ast.AugAssign | ast.NamedExpr | ast.For | ast.withitem | ast.comprehension
@@ -63,6 +66,7 @@ class Values:
     texts: dict[str, str] = field(default_factory=dict)
     secret_paths: set[str] = field(default_factory=set)
     built_queries: set[str] = field(default_factory=set)
+    services: dict[str, frozenset[str]] = field(default_factory=dict)  # whose keys a name holds
 
     def learn(self, tree: ast.AST) -> None:
         bindings: list[_Binding] = []
@@ -99,9 +103,12 @@ class Values:
         if value is None:
             return
         origins, text = self.origins_of(value), self.text_of(value)
+        services = self.services_in(value)
         is_secret, is_query = self.is_secret_path(value), self.is_built_query(value)
         for name in (name for target in targets for name in bound_names(target)):
             self.origins[name] = self.origins.get(name, NONE) | origins
+            if services:
+                self.services[name] = self.services.get(name, frozenset()) | services
             if text:
                 self.texts[name] = text
             if is_secret:
@@ -209,6 +216,17 @@ class Values:
         if name == "input":
             return frozenset({ValueOrigin.GIVEN})
         return _secret_if(SPIES.fullmatch(name) is not None or (opens(name) and self.is_secret_path(node)))
+
+    def services_in(self, node: ast.AST) -> frozenset[str]:
+        """The services whose keys an expression holds, by the names of the keys."""
+        found: set[str] = set()
+        for part in ast.walk(node):
+            match part:
+                case ast.Constant(value=str(text)) if len(text) < _LONGEST_KEY_NAME:
+                    found |= services_of(text)
+                case ast.Name(id=name) | ast.Attribute(attr=name):
+                    found |= self.services.get(name) or services_of(self.name_of(part))
+        return frozenset(found)
 
     def is_secret_path(self, node: ast.AST) -> bool:
         texts = [self.text_of(node)]
