@@ -32,7 +32,7 @@ from typing import Any
 from _failures import FAMILIES, read_kinds, score_hints
 from _report import Metrics, progress, show
 from habitus.app import Habitus, read_settings
-from habitus.hosts import installed_hooks
+from habitus.hosts import known_agents
 from session import WORDS, fill
 
 PROMPT = "UserPromptSubmit"
@@ -116,7 +116,7 @@ def used_ms(pid: int) -> float:
 def timed(home: Path, place: Path, event: str, **told: Any) -> float:
     """Milliseconds of a hook as an agent runs it, with the shell."""
     given = {"session_id": "bench", "cwd": str(place), "hook_event_name": event, **told}
-    return ran(["/bin/sh", "-c", installed_hooks.command(event, sys.executable, home)], json.dumps(given).encode())
+    return ran(["/bin/sh", "-c", known_agents.command(event, sys.executable, home)], json.dumps(given).encode())
 
 
 def ran(command: Sequence[str], given: bytes) -> float:

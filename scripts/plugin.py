@@ -12,7 +12,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from habitus.hosts.installed_hooks import HOOKS
+from habitus.hosts.known_agents import HOOKS
 
 ROOT = Path(__file__).resolve().parent.parent
 PLUGIN = ROOT / "plugin"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from habitus.agent import outage
+from habitus.sql import outage
 
 ANSWERS_S = 5.0
 

@@ -38,7 +38,7 @@ async def notices(session: Session, text: str) -> list[str]:
 async def test_a_server_that_stalls_or_is_cut_off_takes_down_no_turn_and_no_new_process(
     home: Path, tmp_path: Path, postgres_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("habitus.agent.outage.ANSWERS_S", 1.0)  # a busy machine is not a slow server
+    monkeypatch.setattr("habitus.sql.outage.ANSWERS_S", 1.0)  # a busy machine is not a slow server
     with postgres.schema(postgres_server) as direct, line_to(direct) as line:
         settings = read_settings(home, {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DATABASE": line.url})
         model = ScriptedModel([says("one"), says("two"), says("three"), says("four"), says("five")])

@@ -220,7 +220,7 @@ async def test_closing_ends_the_turn_that_runs_and_may_be_done_twice(talk: Talk,
 async def test_without_its_database_a_turn_still_gets_its_answer(
     talk: Talk, habitus: Habitus, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("habitus.agent.outage.PATIENCE_S", 60.0)  # a slow first turn is not the outage meant here
+    monkeypatch.setattr("habitus.sql.outage.PATIENCE_S", 60.0)  # a slow first turn is not the outage meant here
     keep(habitus, "brew-tea")
     session, _ = talk([says("one"), calls("recall_skill", {"name": "brew-tea"}), says("two"), says("three")])
     await session.turn("the first thing")
@@ -244,7 +244,7 @@ async def test_without_its_database_a_turn_still_gets_its_answer(
 async def test_a_busy_database_delays_an_answer_for_a_moment_and_loses_no_turn(
     talk: Talk, habitus: Habitus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("habitus.agent.outage.PATIENCE_S", 0.05)
+    monkeypatch.setattr("habitus.sql.outage.PATIENCE_S", 0.05)
     keep(habitus, "brew-tea")
     session, _ = talk([calls("recall_skill", {"name": "brew-tea"}), says("one"), says("two")])
     with contextlib.closing(sqlite3.connect(habitus.settings.home / DATABASE, isolation_level=None)) as other:

@@ -23,7 +23,7 @@ RULE = "Never pour before the water boils."
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("habitus.agent.outage.PATIENCE_S", 0.3)
+    monkeypatch.setattr("habitus.sql.outage.PATIENCE_S", 0.3)
 
 
 @contextmanager

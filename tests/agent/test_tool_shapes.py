@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from habitus.agent.outage import Outage
 from habitus.agent.session import Session
 from habitus.agent.stream import Consent, Question
 from habitus.agent.tools.reading_skills import recall_skill
@@ -25,7 +24,8 @@ from habitus.llm.scripted import calls, says
 from habitus.skills import trees
 from habitus.skills.library import Library
 from habitus.skills.lifecycle import GateContext
-from habitus.skills.sources.outside import OutsideContent
+from habitus.skills.sources.trust import OutsideContent
+from habitus.sql.outage import Outage
 from tests.agent.conftest import Talk
 
 SKILL_TOOLS: dict[str, tuple[dict[str, str], list[str]]] = {

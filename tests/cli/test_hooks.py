@@ -18,7 +18,7 @@ import pytest
 
 from habitus.app import Habitus, read_settings
 from habitus.app.other_agents.hook_server import attend
-from habitus.hosts import hook, installed_hooks
+from habitus.hosts import hook, known_agents
 from habitus.resident_process import end_soon, is_running
 from habitus.settings import Settings, account_name
 from habitus.text import tokens
@@ -39,7 +39,7 @@ class Agent:
         """What a hook says to the model; it must end well, and say nothing else."""
         common = {"session_id": self.session, "cwd": str(self.cli.cwd), "hook_event_name": event}
         given = told or json.dumps({**common, **more}).encode()
-        command = installed_hooks.command(event, sys.executable, self.cli.home)
+        command = known_agents.command(event, sys.executable, self.cli.home)
         process = await asyncio.create_subprocess_shell(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.cli.environ()
         )
@@ -56,7 +56,7 @@ class Agent:
 async def resident(settings: Settings) -> AsyncIterator[None]:
     stop = asyncio.Event()
     running = asyncio.create_task(attend(settings, stop=stop))
-    while not is_running(settings.home, installed_hooks.RESIDENT):
+    while not is_running(settings.home, known_agents.RESIDENT):
         await asyncio.sleep(0)
     try:
         yield
@@ -118,13 +118,13 @@ async def test_hooks_without_a_resident_process_a_home_or_a_sensible_agent_say_n
             assert await agent.runs("UserPromptSubmit", told) == ""
         assert await agent.runs("PreToolUse", tool_name="Bash") == ""
     shutil.rmtree(direct.home)
-    for event in (one.event for one in installed_hooks.HOOKS):
+    for event in (one.event for one in known_agents.HOOKS):
         assert await agent.runs(event, prompt="Hello.") == ""
     assert not direct.home.exists()
 
 
 async def test_a_hook_whose_program_is_gone_blocks_nothing(direct: Direct, tmp_path: Path) -> None:
-    gone = installed_hooks.command("UserPromptSubmit", str(tmp_path / "gone" / "python"), direct.home)
+    gone = known_agents.command("UserPromptSubmit", str(tmp_path / "gone" / "python"), direct.home)
     assert subprocess.run(gone, shell=True, capture_output=True, check=False).returncode == 0
 
 
@@ -151,7 +151,7 @@ async def test_the_resident_process_ends_when_its_home_is_gone_or_another_holds_
     async with resident(settings):
         assert (settings.home / "hooks.socket").stat().st_mode & 0o777 == 0o600
         await attend(settings)  # the second one finds the first
-        end_soon(settings.home, installed_hooks.RESIDENT)
+        end_soon(settings.home, known_agents.RESIDENT)
         async with resident(settings):
             pass  # another one begins while the first still ends
     await attend(settings, idle_s=0.01)
@@ -166,7 +166,7 @@ async def test_a_resident_process_that_does_not_answer_stops_nothing(
     with socket.socket(socket.AF_UNIX) as deaf:
         deaf.bind(hook.SOCKET)
         deaf.listen()
-        for event in (one.event for one in installed_hooks.HOOKS):
+        for event in (one.event for one in known_agents.HOOKS):
             assert await Agent(cli=direct.cli).runs(event, prompt="Hello.") == ""
 
 
@@ -176,7 +176,7 @@ async def test_the_first_hook_of_a_session_starts_the_resident_process(direct: D
     agent = Agent(cli=direct.cli)
     assert "- Never push to main by force." in await agent.runs("SessionStart", source="startup")
     shutil.rmtree(direct.home)
-    while is_running(direct.home, installed_hooks.RESIDENT):  # it sees that within seconds
+    while is_running(direct.home, known_agents.RESIDENT):  # it sees that within seconds
         await asyncio.sleep(0.1)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from habitus.hosts.installed_hooks import HOOKS, RESIDENT
+from habitus.hosts.known_agents import HOOKS, RESIDENT
 from habitus.resident_process import end_soon
 from tests.cli.conftest import Direct
 

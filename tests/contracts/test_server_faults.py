@@ -35,7 +35,7 @@ TEA = Skill(name="brew-tea", description="Brews tea.", body="1. Boil.")
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a machine that is busy with other tests."""
-    for module in ("habitus.agent.outage", "habitus.app.sharing.availability"):
+    for module in ("habitus.sql.outage", "habitus.app.sharing.availability"):
         monkeypatch.setattr(f"{module}.ANSWERS_S", 0.5)
 
 

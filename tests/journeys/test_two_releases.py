@@ -195,7 +195,7 @@ def asked(habitus: Habitus, text: str) -> str:
 def test_the_next_release_works_beside_this_one_or_waits_until_it_has_gone(
     tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("habitus.agent.outage.ANSWERS_S", 5.0)  # a busy machine is not a slow server
+    monkeypatch.setattr("habitus.sql.outage.ANSWERS_S", 5.0)  # a busy machine is not a slow server
     settings = read_settings(furnish(tmp_path / "one"), {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DATABASE": url})
     next_one, after_it = ("9001", sql.HEAD), ("9002", "9002")
     with Habitus.open(settings) as habitus:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from habitus.agent import prompt
-from habitus.agent.outage import Outage
 from habitus.agent.prompt import CUE, Note, Remembered
 from habitus.events import OutcomeKind
 from habitus.evidence.model import Assignment, Item, ItemKind, Lots, edge
@@ -28,6 +27,7 @@ from habitus.skills.layers import Layer, address
 from habitus.skills.lifecycle import GateContext
 from habitus.skills.listing import Listed, Snapshot
 from habitus.skills.model import Skill, Summary
+from habitus.sql.outage import Outage
 from habitus.text import tokens
 
 

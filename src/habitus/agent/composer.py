@@ -13,7 +13,6 @@ from functools import partial
 from habitus.agent import prompt
 from habitus.agent.background import Background
 from habitus.agent.choosing import SessionMemory, choose, near, of_skill, unseen
-from habitus.agent.outage import Outage
 from habitus.agent.prompt import Composed, Identity, Note, Prompt, Remembered, Section
 from habitus.agent.stream import TimedPerson, nobody
 from habitus.agent.tools.stage_tools import OfferedTools
@@ -34,6 +33,7 @@ from habitus.skills.lifecycle import GateContext
 from habitus.skills.listing import Snapshot
 from habitus.skills.model import Counters, Skill, Stage, Summary
 from habitus.skills.review import Proposal, Review
+from habitus.sql.outage import Outage
 from habitus.text import one_line
 
 log = logging.getLogger(__name__)

@@ -9,10 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from habitus.agent.acting_stage import acted_above
 from habitus.agent.choosing import SessionMemory, of_skill
 from habitus.agent.composer import Parts
-from habitus.agent.history import pack
+from habitus.agent.history import acted_above, pack
 from habitus.agent.prompt import Composed
 from habitus.agent.user_input import UserInput
 from habitus.errors import NotFound

@@ -14,7 +14,6 @@ from typing import Any
 from habitus.agent.background import in_thread
 from habitus.agent.choosing import Offers, of_skill
 from habitus.agent.history import History
-from habitus.agent.outage import Outage
 from habitus.errors import Invalid, NotFound, Refused, did_you_mean
 from habitus.files import File, content_of
 from habitus.redact import Redactor
@@ -28,6 +27,7 @@ from habitus.skills.library import Library
 from habitus.skills.listing import Snapshot
 from habitus.skills.model import Skill, State, Summary
 from habitus.skills.review import Review
+from habitus.sql.outage import Outage
 from habitus.text import block, one_line
 
 SHOWN_WHOLE = 14_000  # characters of a skill that no result cuts

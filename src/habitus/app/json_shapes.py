@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from habitus.app.review.inbox import InboxItem
 from habitus.memory.model import Engram, utility
 from habitus.plain_data import plain
-from habitus.skills import entries
+from habitus.skills import listing
 from habitus.skills.review import Proposal
 from habitus.tasks.files import row_of_task
 from habitus.tasks.model import Task
@@ -111,7 +111,7 @@ def prospect(seen: Prospect, best: Results) -> dict[str, Any]:
 FORMS: Mapping[type, Callable[[Any], Any]] = {
     Engram: lesson,
     InboxItem: waiting,
-    **entries.FORMS,
+    **listing.FORMS,
     Task: row_of_task,
 }
 

@@ -81,9 +81,9 @@ def _commands() -> list[TyperCommand | TyperGroup]:
 
 def _backup() -> TyperGroup:
     below = [
-        Command("create", "operating.backup:create"),
-        Command("list", "operating.backup:list_backups"),
-        Command("restore", "operating.backup:restore"),
+        Command("create", "operating.db:create"),
+        Command("list", "operating.db:list_backups"),
+        Command("restore", "operating.db:restore"),
     ]
     return group("backup", "The home as one file, and back.", below, panel=_OPERATE)
 
@@ -128,14 +128,14 @@ def _skills() -> TyperGroup:
         _DeclaredSkill("diff", "skills.listing:diff", group="skills"),
         _DeclaredSkill("rollback", "skills.writing:rollback"),
         _OfSkill("lint", "operating.checking:lint"),
-        Command("scan", "skills.scanning:scan"),
+        Command("scan", "skills.sources:scan"),
         _DeclaredSkill("stats", "skills.listing:stats", group="skills"),
         Command("import", "skills.sources:import_skills"),
         Command("add", "skills.sources:add"),
         _OfSkill("update", "skills.sources:update"),
         _OfSkill("export", "skills.sources:export"),
         _OfSkill("publish", "skills.sources:publish"),
-        Command("search", "skills.searching:search"),
+        Command("search", "skills.listing:search"),
         Command("select", "skills.finding:select"),
         _OfSkill("eval", "skills.finding:evaluate"),
         _OfSkill("trial", "skills.improving:trial"),

@@ -1,4 +1,5 @@
-"""Budgets: the tokens, dollars and minutes of a run, asked before every request to a model and told after it.
+"""Budgets: the tokens, dollars and minutes of a run, asked before every request to a model and told after it; asking a
+model for one value of a shape within one; and whether a rollout is as a sentence (a rubric) wants it.
 
 A request counts whatever came back: by the provider's word, and where there is none by an estimate.
 """
@@ -6,6 +7,7 @@ A request counts whatever came back: by the provider's word, and where there is 
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import threading
 import time
@@ -13,15 +15,36 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Self
+from functools import cache
+from importlib.resources import files
+from typing import Self, TypeVar
 
 import sqlalchemy as sa
+from pydantic import BaseModel
 
 from habitus import sql
 from habitus.errors import Invalid
+from habitus.events import OK, Outcome, failure, infra
 from habitus.llm.agents import program_of
-from habitus.llm.model import Answer, Ask, Model, ProviderFault, Streamed, TextDelta, TryingAgain, Usage, message_tokens
+from habitus.llm.model import (
+    Answer,
+    Ask,
+    Asked,
+    Model,
+    NoUsableAnswer,
+    ProviderFault,
+    Streamed,
+    Text,
+    TextDelta,
+    TryingAgain,
+    Usage,
+    message_tokens,
+)
 from habitus.llm.prices import price
+from habitus.llm.structured import ask_for
+from habitus.redact import Redactor
+from habitus.tasks.checks import Rubric
+from habitus.tasks.model import Rollout, Task
 from habitus.text import tokens
 
 spending = sa.Table(
@@ -316,3 +339,54 @@ def _minus(one: Usage, other: Usage) -> Usage:
         output_tokens=one.output_tokens - other.output_tokens,
         cost=(one.cost or 0) - (other.cost or 0),
     )
+
+
+T = TypeVar("T", bound=BaseModel)
+
+ATTEMPTS = 2
+PATIENCE_S = 60.0
+
+
+async def ask_within(
+    model: BudgetedModel, kind: type[T], *, system: str, record: str, room: int, patience_s: float | None = PATIENCE_S
+) -> T:
+    """One value of `kind`; `CapReached`, `ProviderFault`, `NoUsableAnswer` and `TimeoutError` go through."""
+    messages = (Asked(parts=(Text(text=record),)),)
+    async with asyncio.timeout(patience_s):
+        asked = await ask_for(model, kind, system=system, messages=messages, max_tokens=room, attempts=ATTEMPTS)
+    return asked.value
+
+
+_RUBRIC_ROOM = 400
+_LONGEST = 8_000  # characters of a reply that the model is shown
+
+
+class RubricAnswer(BaseModel):
+    """What a model is asked for; the prompt says what each field is."""
+
+    is_met: bool
+    reason: str = ""
+
+
+async def judge_rubric(
+    task: Task, rubric: Rubric, rollout: Rollout, *, model: BudgetedModel, redactor: Redactor
+) -> Outcome:
+    """Its outcome is `infra` where the model gave no answer."""
+    calls = [f"{call.tool} {call.command or call.arguments}"[:300] for call in rollout.calls[-20:]]
+    record = json.dumps(
+        {"request": task.request, "rubric": rubric.text, "reply": rollout.reply[-_LONGEST:], "calls": calls},
+        ensure_ascii=False,
+    )
+    try:
+        said = await ask_within(
+            model, RubricAnswer, system=_prompt(), record=redactor.redact(record).text, room=_RUBRIC_ROOM
+        )
+    except (CapReached, ProviderFault, NoUsableAnswer, TimeoutError) as fault:
+        return infra(str(fault) or "the model took too long")
+    reason = " ".join(said.reason.split())[:300]
+    return OK if said.is_met else failure(f"{model.name} says: {reason or 'it is not as the rubric wants it'}")
+
+
+@cache
+def _prompt() -> str:
+    return files("habitus.learning").joinpath("prompts", "judge-rubric.md").read_text("utf-8")

@@ -12,8 +12,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from habitus.errors import Invalid
-from habitus.learning.asking_a_model import ask_within
-from habitus.learning.budget import BudgetedModel
+from habitus.learning.budget import BudgetedModel, ask_within
 from habitus.llm.model import Answered, Asked, Message, Returned, Text
 from habitus.redact import PATTERNS_ONLY, Redactor
 from habitus.sandbox.model import Cell

@@ -19,8 +19,7 @@ from pydantic import BaseModel, Field
 
 from habitus.errors import Invalid, NotFound
 from habitus.events import Outcome, OutcomeKind
-from habitus.learning.asking_a_model import ask_within
-from habitus.learning.budget import BudgetedModel
+from habitus.learning.budget import BudgetedModel, ask_within
 from habitus.memory.model import PLAYBOOK, LessonBody
 from habitus.redact import Redactor
 from habitus.skills import names

@@ -12,8 +12,7 @@ from importlib.resources import files
 from pydantic import BaseModel, Field
 
 from habitus.errors import Invalid
-from habitus.learning.asking_a_model import PATIENCE_S, ask_within
-from habitus.learning.budget import BudgetedModel
+from habitus.learning.budget import PATIENCE_S, BudgetedModel, ask_within
 from habitus.learning.dreaming import copied_from
 from habitus.redact import Redactor
 from habitus.skills import edits

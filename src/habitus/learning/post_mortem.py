@@ -17,8 +17,7 @@ from importlib.resources import files
 from pydantic import BaseModel, Field
 
 from habitus.events import Event, EventKind
-from habitus.learning.asking_a_model import PATIENCE_S, ask_within
-from habitus.learning.budget import Budget, BudgetedModel, CapReached, Spending
+from habitus.learning.budget import PATIENCE_S, Budget, BudgetedModel, CapReached, Spending, ask_within
 from habitus.learning.detectors.error_signatures import signature
 from habitus.llm.model import Model, NoUsableAnswer, ProviderFault
 from habitus.memory.model import SCRATCHPAD, Draft, Encoded, Evidence, Kind, Producer, Scope

@@ -16,7 +16,6 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from habitus.agent.outage import away
 from habitus.agent.session import Session
 from habitus.agent.stream import Consent, Done, Question, ToolFinished, ToolStarted, TurnEvent
 from habitus.app import Habitus
@@ -56,6 +55,7 @@ from habitus.repl.lines import CommandReport, Surface
 from habitus.skills import names
 from habitus.skills.editable_fields import EDITABLE, NAMES
 from habitus.skills.model import Skill, State
+from habitus.sql.outage import away
 from habitus.text import clean, short_line
 
 

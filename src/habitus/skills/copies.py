@@ -11,8 +11,7 @@ from habitus.skills import trees
 from habitus.skills.layers import Layer, merge_summaries, merged_body
 from habitus.skills.listing import Listed, fill_copy, with_source
 from habitus.skills.model import Skill, Stage
-from habitus.skills.sources.outside import OutsideContent
-from habitus.skills.sources.trust import is_code
+from habitus.skills.sources.trust import OutsideContent, is_code
 from habitus.skills.stores import records
 
 

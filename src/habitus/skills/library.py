@@ -22,7 +22,7 @@ from habitus.skills.lifecycle import GateContext
 from habitus.skills.listing import Listed, Snapshot, by_name, compose_listing, list_skill
 from habitus.skills.model import Archived, Author, Counters, Skill, Stage, Version
 from habitus.skills.names import Address
-from habitus.skills.sources.outside import OutsideContent
+from habitus.skills.sources.trust import OutsideContent
 from habitus.skills.stores.base import Facts, Step, Written, changed_names, read_only, refuse_stale
 
 

@@ -20,10 +20,9 @@ from urllib.parse import quote
 from habitus.errors import HabitusError
 from habitus.files import write_whole
 from habitus.skills import lifecycle, names, trees
-from habitus.skills.entries import ShownSkill, SkillEntry, SkillPage, together, words_of_source
 from habitus.skills.formats import frontmatter
 from habitus.skills.layers import USER, address, project_places
-from habitus.skills.listing import Listed
+from habitus.skills.listing import Listed, ShownSkill, SkillEntry, SkillPage, together, words_of_source
 from habitus.skills.model import Counters, Manifest, Stage, State, Summary, Unreadable
 from habitus.skills.sources import lock
 from habitus.skills.stores import records

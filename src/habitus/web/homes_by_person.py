@@ -18,7 +18,6 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from habitus.agent.background import in_thread
-from habitus.agent.outage import ANSWERS_S
 from habitus.app import Habitus
 from habitus.app.conversations.talking import Talks
 from habitus.app.home import AWAY
@@ -31,6 +30,7 @@ from habitus.app.review import taking_back
 from habitus.app.sharing.approvals import Serving
 from habitus.app.sharing.availability import absence, is_back
 from habitus.errors import DatabaseAway, HabitusError
+from habitus.sql.outage import ANSWERS_S
 
 log = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.skills.formats.anton import Anton
 from habitus.skills.formats.base import Incoming
 from habitus.skills.formats.detect import read
+from habitus.skills.formats.other_systems.anton import Anton
 from habitus.skills.model import Counters, Manifest, Skill, Source, Stage
 from tests.skills.formats.made import (
     NOW,

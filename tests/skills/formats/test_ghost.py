@@ -16,7 +16,7 @@ from habitus.skills.formats import recipes_md, tool_json
 from habitus.skills.formats.base import Incoming, PlaybookLesson
 from habitus.skills.formats.detect import read
 from habitus.skills.formats.foreign_values import Notes
-from habitus.skills.formats.ghost import Ghost
+from habitus.skills.formats.other_systems.ghost import Ghost
 from habitus.skills.formats.recipes_md import Recipe
 from habitus.skills.formats.tool_json import ToolContract
 from habitus.skills.model import Counters, Source, Stage

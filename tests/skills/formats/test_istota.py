@@ -12,10 +12,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from habitus.skills.formats import frontmatter, istota
+from habitus.skills.formats import frontmatter
 from habitus.skills.formats.base import Incoming, NotTaken
 from habitus.skills.formats.detect import read
-from habitus.skills.formats.istota import Istota
+from habitus.skills.formats.other_systems import istota
+from habitus.skills.formats.other_systems.istota import Istota
 from habitus.skills.model import Manifest, Skill
 from tests.skills.formats.made import (
     again,

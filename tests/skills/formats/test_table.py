@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.errors import NotFound, Refused, StorageFailed
-from habitus.skills.formats import agent_skills_table
-from habitus.skills.formats.agent_skills_table import Table
 from habitus.skills.formats.base import Incoming, NotTaken
 from habitus.skills.formats.detect import read
+from habitus.skills.formats.other_systems import agent_skills_table
+from habitus.skills.formats.other_systems.agent_skills_table import Table
 from habitus.skills.model import Skill, Source
 from tests.skills.formats.made import (
     again,

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 from habitus.agent.background import in_thread
-from habitus.agent.outage import Outage
 from habitus.agent.tools.registry import Reach, Registry, Running, Tool, explain_absence
 from habitus.agent.view import View
 from habitus.errors import UserError
@@ -29,6 +28,7 @@ from habitus.skills.choosing.finding import Finder
 from habitus.skills.choosing.selection import Request
 from habitus.skills.lifecycle import GateContext, is_barred, reliability
 from habitus.skills.model import Counters, Skill, Stage
+from habitus.sql.outage import Outage
 from habitus.text import block, one_line
 from habitus.tools.model import CodeTool, ToolStatus
 from habitus.tools.tools import Tools

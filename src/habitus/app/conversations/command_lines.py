@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from habitus.agent.background import in_thread
-from habitus.agent.outage import Outage
 from habitus.agent.view import View, loadable
 from habitus.app.conversations.running_code import given_files, open_environments, open_warm
 from habitus.app.conversations.secrets import open_calls, open_grants
@@ -38,6 +37,7 @@ from habitus.skills.listing import Listed
 from habitus.skills.model import Skill, State
 from habitus.skills.sources.trust import APPROVED
 from habitus.skills.trees import CLI_CODE
+from habitus.sql.outage import Outage
 from habitus.tools.code_stage import dependencies_of
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from habitus.agent.background import in_thread
-from habitus.agent.outage import Outage
 from habitus.agent.view import View, sandbox_services
 from habitus.app.home import Home
 from habitus.errors import Invalid, NotFound, did_you_mean
@@ -32,6 +31,7 @@ from habitus.sandbox.venvs import Environments, Venvs
 from habitus.sandbox.warm import Warm
 from habitus.settings import Settings
 from habitus.skills.model import Counters, Stage
+from habitus.sql.outage import Outage
 from habitus.tasks.model import Task
 from habitus.tasks.schema import Json
 from habitus.tools.health import ToolHealth

@@ -12,7 +12,6 @@ from habitus.agent.background import in_thread
 from habitus.agent.choosing import Offers, SessionMemory
 from habitus.agent.composer import Parts
 from habitus.agent.history import History, resume_history
-from habitus.agent.outage import Outage, away
 from habitus.agent.prompt import Identity
 from habitus.agent.session import Conversation, Session, new_id
 from habitus.agent.stream import AskPerson, TimedPerson, nobody
@@ -49,6 +48,7 @@ from habitus.sandbox.inside import folders
 from habitus.sandbox.scratchpads import Scratchpads
 from habitus.settings import Settings
 from habitus.skills.choosing.selection import User
+from habitus.sql.outage import Outage, away
 from habitus.tools.tools import Tools
 
 

@@ -24,8 +24,7 @@ from habitus.app.library.content import near_duplicates
 from habitus.errors import HabitusError, Invalid, Refused
 from habitus.evidence.model import ItemKind
 from habitus.files import Tree, file_of
-from habitus.learning.asking_a_model import PATIENCE_S
-from habitus.learning.budget import Budget, BudgetedModel
+from habitus.learning.budget import PATIENCE_S, Budget, BudgetedModel
 from habitus.llm.agents import programs_here
 from habitus.llm.model import Asked, Message, NoUsableAnswer, ProviderFault, Text
 from habitus.memory.model import Engram, LessonState, Scope

@@ -26,8 +26,7 @@ from habitus.events import EventKind, OutcomeKind
 from habitus.files import Tree, file_of
 from habitus.journal.journal import effective
 from habitus.journal.model import Place, Turn
-from habitus.learning.asking_a_model import PATIENCE_S
-from habitus.learning.budget import Budget
+from habitus.learning.budget import PATIENCE_S, Budget
 from habitus.learning.remedies import calls
 from habitus.learning.transcripts.study import Studied, study
 from habitus.llm.model import Answered, Message, Model, Returned

@@ -25,8 +25,7 @@ from habitus.events import Outcome, failure, infra
 from habitus.evidence.model import Fixed, left_trace
 from habitus.files import Tree, without_examination
 from habitus.journal.model import Place
-from habitus.learning.asking_a_model import judge_rubric
-from habitus.learning.budget import Budget, BudgetedModel
+from habitus.learning.budget import Budget, BudgetedModel, judge_rubric
 from habitus.learning.detectors.monitor import Mode
 from habitus.learning.observer import Learner
 from habitus.learning.post_mortem import Cerebellum

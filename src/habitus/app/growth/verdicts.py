@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from habitus.agent.acting_stage import acted_above
-from habitus.agent.history import unpack
+from habitus.agent.history import acted_above, unpack
 from habitus.app.growth.mining import MOST_TURNS
 from habitus.app.home import Home
 from habitus.errors import HabitusError, Refused

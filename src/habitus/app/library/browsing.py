@@ -15,9 +15,8 @@ from habitus.evidence.findings import Verdict
 from habitus.evidence.model import ItemKind
 from habitus.memory.memory import Cortex
 from habitus.memory.model import Engram, Kind, TrustLevel
-from habitus.skills.entries import ShownSkill
 from habitus.skills.layers import address
-from habitus.skills.listing import Listed
+from habitus.skills.listing import Listed, ShownSkill
 from habitus.skills.model import Counters
 
 if TYPE_CHECKING:

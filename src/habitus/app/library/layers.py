@@ -18,7 +18,7 @@ from habitus.app.home import refuse_unless_admin
 from habitus.skills.layers import AGENTS, OWN, PROMPT, USER, Layer, project_places
 from habitus.skills.library import Library
 from habitus.skills.model import Source
-from habitus.skills.sources.outside import OutsideContent
+from habitus.skills.sources.trust import OutsideContent
 from habitus.skills.stores.files import DirectoryShelf
 from habitus.skills.stores.ledger import newest_generation
 from habitus.skills.stores.recording import Inspect

@@ -25,8 +25,7 @@ from habitus.app.operation.jobs import open_queue
 from habitus.errors import Invalid, Refused
 from habitus.files import Tree, disk_errors, file_of, given_path
 from habitus.jobs.model import Job
-from habitus.learning.asking_a_model import ask_within
-from habitus.learning.budget import Budget, BudgetedModel, CapReached
+from habitus.learning.budget import Budget, BudgetedModel, CapReached, ask_within
 from habitus.llm.model import Model
 from habitus.redact import Redactor
 from habitus.sandbox.files import harmless

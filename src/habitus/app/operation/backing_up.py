@@ -27,7 +27,7 @@ from habitus import sql
 from habitus.app.home_directory import BACKUPS, DATABASE, PADS, can_write, refuse_to_write
 from habitus.app.operation import replacing_a_home, tombstones
 from habitus.app.operation.people import signing_keys
-from habitus.app.sharing import dumping
+from habitus.app.sharing import copying
 from habitus.app.wiring import open_home
 from habitus.errors import Invalid, NotFound, StorageFailed
 from habitus.files import put_in_place
@@ -84,7 +84,7 @@ def _create(settings: Settings, file: Path | None, now: datetime, name: str, *, 
     ):
         aside.touch(mode=0o600)
         if shares:
-            dumping.dump(settings, Path(scratch) / _DUMP)
+            copying.dump(settings, Path(scratch) / _DUMP)
         _write(settings, aside, Path(scratch), now)
     return look(file)
 
@@ -151,7 +151,7 @@ def _load(dump: Path, settings: Settings) -> str:
     try:
         if not settings.database:
             return "What hosts shared is in it, too; name an empty database (HABITUS_DATABASE) and repeat it."
-        used = dumping.load(dump, settings)
+        used = copying.load(dump, settings)
         return f"The shared database has {used}, and was left as it is; restore into an empty one." if used else ""
     finally:
         for file in dump.parent.glob(f"{_DUMP}*"):

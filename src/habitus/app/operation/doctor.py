@@ -15,7 +15,6 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from habitus import optional_packages, sql, tracing
-from habitus.agent.outage import ANSWERS_S
 from habitus.app import home_directory
 from habitus.app.conversations import secrets
 from habitus.app.conversations.command_lines import CommandLines
@@ -29,6 +28,7 @@ from habitus.jobs.queue import jobs
 from habitus.journal.spool import Spool
 from habitus.redact import Redactor
 from habitus.settings import Settings
+from habitus.sql.outage import ANSWERS_S
 
 
 def operation(home: Home) -> Iterator[Check]:

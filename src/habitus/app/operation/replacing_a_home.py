@@ -16,7 +16,7 @@ from pathlib import Path
 from habitus import resident_process
 from habitus.errors import Refused
 from habitus.files import sync, write_whole
-from habitus.hosts.installed_hooks import RESIDENT
+from habitus.hosts.known_agents import RESIDENT
 from habitus.locks import lock, take
 
 _LOCK = "home.lock"

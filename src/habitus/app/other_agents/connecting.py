@@ -15,7 +15,7 @@ from habitus.app import home_directory
 from habitus.app.home import Home
 from habitus.errors import Invalid, NotFound, Refused, did_you_mean
 from habitus.files import disk_errors, write_whole
-from habitus.hosts import installed_hooks
+from habitus.hosts import known_agents
 from habitus.hosts.connections import Change, Connections, Wanted
 from habitus.hosts.editing import Entry, Format
 from habitus.hosts.known_agents import CONNECTED, NAME, Host, Scope, host
@@ -102,16 +102,16 @@ def describe_plan(planned: Plan, redact: Callable[[str], str], *, undo: tuple[st
 
 def offered_hooks(
     settings: Settings, environ: Mapping[str, str], agent: str, scope: Scope, refused: Sequence[str]
-) -> tuple[installed_hooks.Hook, ...]:
+) -> tuple[known_agents.Hook, ...]:
     """The hooks that an agent can have, without those that the person does not want; `all` means every one.
 
     An agent runs those of both scopes, so where the other has them there are none.
     """
-    known = {one.event.lower(): one for one in installed_hooks.HOOKS}
+    known = {one.event.lower(): one for one in known_agents.HOOKS}
     for name in refused:
         if name.lower() not in (*known, "all"):
-            near = did_you_mean(name, [one.event for one in installed_hooks.HOOKS])
-            there = ", ".join(one.event for one in installed_hooks.HOOKS)
+            near = did_you_mean(name, [one.event for one in known_agents.HOOKS])
+            there = ", ".join(one.event for one in known_agents.HOOKS)
             raise NotFound(f"There is no hook '{name}'.", mend=near or f"There are: {there}.")
     unwanted, found = {name.lower() for name in refused}, host(agent, CONNECTED)
     _refuse_beside_plugin(settings, environ, found)
@@ -190,9 +190,7 @@ def note_for_plugin(settings: Settings, environ: Mapping[str, str]) -> str:
         return f"Habitus is connected already, so its plugin rests: 'habitus disconnect {_WITH_PLUGIN}' or remove it."
     with disk_errors(file):
         settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_whole(
-            file, "".join(f"{line}\n" for line in installed_hooks.program(sys.executable, settings.home)).encode()
-        )
+        write_whole(file, "".join(f"{line}\n" for line in known_agents.program(sys.executable, settings.home)).encode())
     return ""
 
 
@@ -233,7 +231,7 @@ def carry_out(settings: Settings, planned: Plan) -> None:
     for change in planned.changes:
         connections.carry_out(change)
     if not any(change.wanted.entries for change in planned.changes):
-        end_soon(settings.home, installed_hooks.RESIDENT)  # where somebody else's hooks need it, they start another
+        end_soon(settings.home, known_agents.RESIDENT)  # where somebody else's hooks need it, they start another
 
 
 def backups(settings: Settings, planned: Plan) -> tuple[Path, ...]:
@@ -272,7 +270,7 @@ def _server(settings: Settings, environ: Mapping[str, str], found: Host, scope: 
 
 def _hooks(settings: Settings, environ: Mapping[str, str], found: Host, wishes: Wishes) -> Wanted:
     file = found.path(found.hooks[wishes.scope], environ, settings.user_home, project_root(settings.cwd))
-    entries = installed_hooks.entries(wishes.hooks, sys.executable, settings.home)
+    entries = known_agents.entries(wishes.hooks, sys.executable, settings.home)
     return Wanted(agent=found.name, file=_real(file), format=Format.JSON, entries=tuple(entries))
 
 

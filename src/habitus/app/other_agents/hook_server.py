@@ -17,7 +17,6 @@ from habitus.agent import prompt
 from habitus.agent.background import Background, in_thread
 from habitus.agent.choosing import Offers, SessionMemory, choose, near, unseen
 from habitus.agent.hosted_turn import AsyncHostTurn
-from habitus.agent.outage import Outage
 from habitus.agent.prompt import Composed, Note, Prompt
 from habitus.agent.user_input import Asking
 from habitus.app.conversations.hosting import Hosting, HostRequest, Keeper
@@ -26,7 +25,7 @@ from habitus.app.growth import studying
 from habitus.app.growth.learning import remedy_for
 from habitus.app.home import Home
 from habitus.app.wiring import open_home
-from habitus.hosts.installed_hooks import RESIDENT
+from habitus.hosts.known_agents import RESIDENT
 from habitus.resident_process import listen
 from habitus.settings import Settings
 from habitus.skills import names
@@ -35,6 +34,7 @@ from habitus.skills.choosing.selection import Request
 from habitus.skills.layers import project_root
 from habitus.skills.lifecycle import GateContext
 from habitus.skills.model import Summary
+from habitus.sql.outage import Outage
 from habitus.text import tokens
 
 log = logging.getLogger(__name__)

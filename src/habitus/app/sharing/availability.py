@@ -11,12 +11,12 @@ from enum import StrEnum
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.agent.outage import ANSWERS_S
 from habitus.app.home_directory import WAITING, address, can_write, why_read_only
 from habitus.errors import StorageFailed
 from habitus.journal.spool import Spool
 from habitus.redact import Redactor
 from habitus.settings import Settings
+from habitus.sql.outage import ANSWERS_S
 
 _PORT = 5432
 _MAY_WE_ENCRYPT = struct.pack("!ii", 8, 80877103)  # a server answers with one letter, before anybody signs in

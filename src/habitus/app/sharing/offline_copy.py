@@ -16,7 +16,6 @@ import sqlalchemy as sa
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from habitus import sql
-from habitus.agent.outage import ANSWERS_S
 from habitus.app import home_directory
 from habitus.app.home import AWAY, Home
 from habitus.app.operation.people import sign_ins
@@ -28,6 +27,7 @@ from habitus.pause import switches
 from habitus.search.tables import collections
 from habitus.settings import Settings
 from habitus.skills.stores.tables import sequences
+from habitus.sql.outage import ANSWERS_S
 
 log = logging.getLogger(__name__)
 

@@ -22,8 +22,7 @@ from habitus.cli import output
 from habitus.cli.completion import AsJson, Yes
 from habitus.cli.opening import open_habitus
 from habitus.errors import Refused
-from habitus.hosts.installed_hooks import Hook
-from habitus.hosts.known_agents import CONNECTED, SYNCED, Scope, host
+from habitus.hosts.known_agents import CONNECTED, SYNCED, Hook, Scope, host
 from habitus.mcp.greeting import Greeting, answers_file
 from habitus.mcp.scope import Scope as Served
 from habitus.sandbox.credentials.vault import open_redactor

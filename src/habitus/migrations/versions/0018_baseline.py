@@ -16,7 +16,7 @@ _SHORT, _MOMENT, _HASH = sa.String(16), sa.String(32), sa.String(64)
 
 
 def upgrade() -> None:
-    op.create_table("schema_compatibility", *_key(sa.String, "revision"), *_not_null(sa.String, "oldest_reader"))
+    op.create_table("schema_compatibility", *_key(sa.String, "revision"), *_always(sa.String, "oldest_reader"))
     op.execute("INSERT INTO schema_compatibility VALUES ('0018', '0018')")
     _skills()
     _agent_skills()
@@ -37,7 +37,7 @@ def _key(kind: Any, *names: str, **how: Any) -> _Columns:
     return [sa.Column(name, kind, primary_key=True, **how) for name in names]
 
 
-def _not_null(kind: Any, *names: str, default: Any = None) -> _Columns:
+def _always(kind: Any, *names: str, default: Any = None) -> _Columns:
     return [sa.Column(name, kind, nullable=False, server_default=default) for name in names]
 
 
@@ -54,15 +54,15 @@ def _skills() -> None:
     op.create_table(
         "skills",
         *_key(sa.Integer, "id"),
-        *_not_null(sa.String, "layer", "folder", "name"),
-        *_not_null(sa.Boolean, "enabled", default=sa.true()),
-        *_not_null(sa.Integer, "version"),
-        *_not_null(_HASH, "tree_hash"),
-        *_not_null(sa.Text, "stamp"),
+        *_always(sa.String, "layer", "folder", "name"),
+        *_always(sa.Boolean, "enabled", default=sa.true()),
+        *_always(sa.Integer, "version"),
+        *_always(_HASH, "tree_hash"),
+        *_always(sa.Text, "stamp"),
         *_optional(sa.Text, "summary"),
-        *_not_null(sa.Text, "diagnostics"),
-        *_not_null(_MOMENT, "created_on", "modified_on"),
-        *_not_null(sa.Integer, "generation"),
+        *_always(sa.Text, "diagnostics"),
+        *_always(_MOMENT, "created_on", "modified_on"),
+        *_always(sa.Integer, "generation"),
         *_optional(_MOMENT, "archived_on"),
         *_optional(sa.String, "archived_as"),
         *_optional(sa.Text, "archived_by"),
@@ -74,36 +74,32 @@ def _skills() -> None:
         "skill_versions",
         sa.Column("skill", sa.Integer, sa.ForeignKey("skills.id"), primary_key=True),
         *_key(sa.Integer, "number"),
-        *_not_null(sa.Text, "tree"),
-        *_not_null(_HASH, "tree_hash"),
-        *_not_null(sa.Text, "author"),
-        *_not_null(_MOMENT, "made_on"),
+        *_always(sa.Text, "tree"),
+        *_always(_HASH, "tree_hash"),
+        *_always(sa.Text, "author"),
+        *_always(_MOMENT, "made_on"),
     )
     op.create_table(
         "skill_switches",
         *_key(sa.Integer, "id"),
         sa.Column("skill", sa.Integer, sa.ForeignKey("skills.id"), nullable=False),
-        *_not_null(_SHORT, "action"),
-        *_not_null(sa.Text, "author"),
-        *_not_null(_MOMENT, "made_on"),
+        *_always(_SHORT, "action"),
+        *_always(sa.Text, "author"),
+        *_always(_MOMENT, "made_on"),
     )
     _index("skill_switches", by_skill="skill id")
-    op.create_table("blobs", *_key(_HASH, "sha256"), *_not_null(sa.LargeBinary, "packed"))
+    op.create_table("blobs", *_key(_HASH, "sha256"), *_always(sa.LargeBinary, "packed"))
     op.create_table(
         "skill_counters",
         sa.Column("skill", sa.Integer, sa.ForeignKey("skills.id"), primary_key=True),
         *_key(sa.Integer, "version"),
         *_key(_SHORT, "stage"),
-        *_not_null(sa.Integer, "recommended", "used", "succeeded", "failed", default="0"),
+        *_always(sa.Integer, "recommended", "used", "succeeded", "failed", default="0"),
         *_optional(_MOMENT, "last_used"),
     )
-    op.create_table(
-        "skill_intents", *_key(sa.Integer, "id"), *_not_null(sa.String, "layer"), *_not_null(sa.Text, "plan")
-    )
-    op.create_table("sequences", *_key(sa.String, "name"), *_not_null(sa.Integer, "value"))
-    op.create_table(
-        "switches", *_key(sa.String, "name"), *_not_null(_MOMENT, "set_on"), *_not_null(sa.String, "set_by")
-    )
+    op.create_table("skill_intents", *_key(sa.Integer, "id"), *_always(sa.String, "layer"), *_always(sa.Text, "plan"))
+    op.create_table("sequences", *_key(sa.String, "name"), *_always(sa.Integer, "value"))
+    op.create_table("switches", *_key(sa.String, "name"), *_always(_MOMENT, "set_on"), *_always(sa.String, "set_by"))
 
 
 def _agent_skills() -> None:
@@ -129,9 +125,9 @@ def _agent_skills() -> None:
         *_key(sa.String, "skill"),
         *_key(sa.Integer, "version"),
         *_key(sa.String, "path"),
-        *_not_null(sa.LargeBinary, "bytes"),
-        *_not_null(_HASH, "sha256"),
-        *_not_null(sa.Boolean, "executable", default=sa.false()),
+        *_always(sa.LargeBinary, "bytes"),
+        *_always(_HASH, "sha256"),
+        *_always(sa.Boolean, "executable", default=sa.false()),
     )
 
 
@@ -139,54 +135,54 @@ def _reviews_and_imports() -> None:
     op.create_table(
         "skill_proposals",
         *_key(sa.Integer, "id"),
-        *_not_null(sa.String, "layer", "name"),
-        *_not_null(_SHORT, "action"),
-        *_not_null(_HASH, "base_hash"),
+        *_always(sa.String, "layer", "name"),
+        *_always(_SHORT, "action"),
+        *_always(_HASH, "base_hash"),
         *_optional(sa.Text, "tree"),
-        *_not_null(sa.Text, "author", "reasons", "details"),
-        *_not_null(sa.String, "conversation", default=""),
-        *_not_null(_MOMENT, "made_on"),
-        *_not_null(_SHORT, "state"),
+        *_always(sa.Text, "author", "reasons", "details"),
+        *_always(sa.String, "conversation", default=""),
+        *_always(_MOMENT, "made_on"),
+        *_always(_SHORT, "state"),
         *_optional(_MOMENT, "decided_on"),
         *_optional(sa.String, "decided_by"),
         *_optional(sa.Text, "decision"),
         *_optional(_MOMENT, "told_on"),
-        *_not_null(sa.String, "host", default=""),
-        *_not_null(sa.Text, "root", default=""),
+        *_always(sa.String, "host", default=""),
+        *_always(sa.Text, "root", default=""),
         *_optional(sa.Text, "base"),
     )
     _index("skill_proposals", by_state="state id")
     op.create_table(
         "skill_imports",
         *_key(sa.String, "layer", "name"),
-        *_not_null(sa.Text, "origin"),
-        *_not_null(_HASH, "source_hash", "written_hash"),
-        *_not_null(_MOMENT, "imported_on"),
-        *_not_null(sa.Boolean, "is_finished", default=sa.false()),
+        *_always(sa.Text, "origin"),
+        *_always(_HASH, "source_hash", "written_hash"),
+        *_always(_MOMENT, "imported_on"),
+        *_always(sa.Boolean, "is_finished", default=sa.false()),
     )
     op.create_table(
         "trusted_skills",
         *_key(sa.String, "root", "name"),
-        *_not_null(_HASH, "tree_hash"),
-        *_not_null(sa.Text, "powers"),
-        *_not_null(_MOMENT, "trusted_on"),
-        *_not_null(sa.String, "trusted_by"),
+        *_always(_HASH, "tree_hash"),
+        *_always(sa.Text, "powers"),
+        *_always(_MOMENT, "trusted_on"),
+        *_always(sa.String, "trusted_by"),
     )
-    op.create_table("indexed_skills", *_key(sa.String, "name"), *_not_null(_HASH, "tree_hash"))
+    op.create_table("indexed_skills", *_key(sa.String, "name"), *_always(_HASH, "tree_hash"))
     op.create_table(
         "failed_climbs",
         *_key(sa.String, "item"),
         *_key(_SHORT, "stage"),
-        *_not_null(sa.Integer, "version"),
-        *_not_null(sa.Text, "reason"),
-        *_not_null(_MOMENT, "tried_on"),
+        *_always(sa.Integer, "version"),
+        *_always(sa.Text, "reason"),
+        *_always(_MOMENT, "tried_on"),
     )
     op.create_table(
         "answered_requests",
         *_key(sa.String, "user", "key"),
-        *_not_null(sa.String, "asked"),
+        *_always(sa.String, "asked"),
         *_optional(sa.Text, "answer"),
-        *_not_null(_MOMENT, "asked_on"),
+        *_always(_MOMENT, "asked_on"),
     )
 
 
@@ -194,41 +190,39 @@ def _journal() -> None:
     op.create_table(
         "turns",
         *_key(sa.String, "id"),
-        *_not_null(sa.String, "session"),
-        *_not_null(sa.String, "caller_id", default=""),
-        *_not_null(sa.String, "user", "source_type"),
-        *_not_null(sa.String, "conversation", "reply_to", default=""),
-        *_not_null(sa.Text, "request", "usage"),
-        *_not_null(_MOMENT, "started_on"),
+        *_always(sa.String, "session"),
+        *_always(sa.String, "caller_id", default=""),
+        *_always(sa.String, "user", "source_type"),
+        *_always(sa.String, "conversation", "reply_to", default=""),
+        *_always(sa.Text, "request", "usage"),
+        *_always(_MOMENT, "started_on"),
         *_optional(_MOMENT, "ended_on"),
     )
     _index("turns", by_session="session started_on", by_conversation="conversation started_on")
     _index("turns", by_caller="caller_id", by_time="started_on")
-    _of_turn("messages", *_not_null(sa.String, "role"), *_not_null(sa.Text, "content"))
+    _of_turn("messages", *_always(sa.String, "role"), *_always(sa.Text, "content"))
     _of_turn(
         "events",
-        *_not_null(sa.String, "kind"),
-        *_not_null(sa.Integer, "severity", "round_idx"),
-        *_not_null(sa.Text, "detail"),
+        *_always(sa.String, "kind"),
+        *_always(sa.Integer, "severity", "round_idx"),
+        *_always(sa.Text, "detail"),
     )
     _of_turn(
         "selections",
-        *_not_null(sa.String, "name", "layer"),
-        *_not_null(sa.Integer, "version"),
-        *_not_null(sa.String, "place"),
-        *_not_null(sa.Text, "reason"),
+        *_always(sa.String, "name", "layer"),
+        *_always(sa.Integer, "version"),
+        *_always(sa.String, "place"),
+        *_always(sa.Text, "reason"),
     )
     _of_turn(
         "outcomes",
-        *_not_null(sa.String, "kind"),
-        *_not_null(sa.Float, "weight"),
-        *_not_null(sa.String, "source"),
-        *_not_null(sa.Text, "reason"),
-        *_not_null(_MOMENT, "at"),
+        *_always(sa.String, "kind"),
+        *_always(sa.Float, "weight"),
+        *_always(sa.String, "source"),
+        *_always(sa.Text, "reason"),
+        *_always(_MOMENT, "at"),
     )
-    op.create_table(
-        "seen_skills", *_key(sa.String, "user"), *_not_null(sa.Text, "hashes"), *_not_null(_MOMENT, "seen_on")
-    )
+    op.create_table("seen_skills", *_key(sa.String, "user"), *_always(sa.Text, "hashes"), *_always(_MOMENT, "seen_on"))
 
 
 def _of_turn(name: str, *columns: sa.Column[Any]) -> None:
@@ -243,45 +237,45 @@ def _evidence() -> None:
         *_key(sa.Boolean, "is_steady"),
         *_key(sa.String, "kind", "item"),
         *_key(sa.Integer, "version"),
-        *_not_null(sa.String, "turn", "user"),
-        *_not_null(sa.Boolean, "is_offered"),
-        *_not_null(sa.Float, "propensity"),
-        *_not_null(sa.String, "request_kind"),
-        *_not_null(sa.Integer, "tokens"),
-        *_not_null(sa.Boolean, "is_used", "is_ignored"),
-        *_not_null(_MOMENT, "at"),
+        *_always(sa.String, "turn", "user"),
+        *_always(sa.Boolean, "is_offered"),
+        *_always(sa.Float, "propensity"),
+        *_always(sa.String, "request_kind"),
+        *_always(sa.Integer, "tokens"),
+        *_always(sa.Boolean, "is_used", "is_ignored"),
+        *_always(_MOMENT, "at"),
     )
     _index("exposures", by_item="kind item", by_turn="turn", by_user="user")
     op.create_table(
         "lasting_outcomes",
         *_key(sa.String, "turn", "source"),
-        *_not_null(sa.String, "unit", "user", "caller_id", "kind"),
-        *_not_null(sa.Float, "weight"),
-        *_not_null(_MOMENT, "began_on", "at"),
+        *_always(sa.String, "unit", "user", "caller_id", "kind"),
+        *_always(sa.Float, "weight"),
+        *_always(_MOMENT, "began_on", "at"),
     )
     _index("lasting_outcomes", by_unit="unit", by_caller="caller_id", by_user="user")
-    op.create_table("evidence_seed", *_key(sa.Integer, "id", autoincrement=False), *_not_null(sa.String, "seed"))
+    op.create_table("evidence_seed", *_key(sa.Integer, "id", autoincrement=False), *_always(sa.String, "seed"))
 
 
 def _search() -> None:
-    op.create_table("search_collections", *_key(sa.Text, "collection"), *_not_null(sa.BigInteger, "generation"))
+    op.create_table("search_collections", *_key(sa.Text, "collection"), *_always(sa.BigInteger, "generation"))
     op.create_table(
         "search_documents",
         *_key(sa.Text, "collection", "id"),
-        *_not_null(sa.BigInteger, "generation"),
-        *_not_null(sa.Text, "digest", "meaning"),
-        *_not_null(sa.Boolean, "says_when"),
-        *_not_null(sa.LargeBinary, "codes"),
-        *_not_null(sa.Text, "words", "name", "cue", "tags", "description", "body"),
+        *_always(sa.BigInteger, "generation"),
+        *_always(sa.Text, "digest", "meaning"),
+        *_always(sa.Boolean, "says_when"),
+        *_always(sa.LargeBinary, "codes"),
+        *_always(sa.Text, "words", "name", "cue", "tags", "description", "body"),
     )
     _index("search_documents", generation="collection generation")
-    op.create_table("search_vectors", *_key(sa.Text, "model", "digest"), *_not_null(sa.LargeBinary, "vector"))
+    op.create_table("search_vectors", *_key(sa.Text, "model", "digest"), *_always(sa.LargeBinary, "vector"))
     op.create_table(
         "search_learned",
         *_key(sa.Text, "collection", "document", "digest"),
-        *_not_null(sa.BigInteger, "generation"),
-        *_not_null(sa.Float, "weight", "at"),
-        *_not_null(sa.Text, "text"),
+        *_always(sa.BigInteger, "generation"),
+        *_always(sa.Float, "weight", "at"),
+        *_always(sa.Text, "text"),
     )
     _index("search_learned", generation="collection generation")
 
@@ -290,34 +284,34 @@ def _memory() -> None:
     op.create_table(
         "engrams",
         *_key(_SHORT, "id"),
-        *_not_null(sa.BigInteger, "revision"),
-        *_not_null(_SHORT, "state", "kind", "scope"),
-        *_not_null(sa.Text, "owner", "text", "definition"),
-        *_not_null(sa.Integer, "frequency", "retrievals", "helpful"),
+        *_always(sa.BigInteger, "revision"),
+        *_always(_SHORT, "state", "kind", "scope"),
+        *_always(sa.Text, "owner", "text", "definition"),
+        *_always(sa.Integer, "frequency", "retrievals", "helpful"),
         *_optional(_MOMENT, "last_retrieved", "credited_on"),
-        *_not_null(sa.Integer, "ignored", "missed", "version"),
-        *_not_null(_MOMENT, "created_on", "updated_on"),
+        *_always(sa.Integer, "ignored", "missed", "version"),
+        *_always(_MOMENT, "created_on", "updated_on"),
     )
     _index("engrams", by_revision="revision", by_state="state")
     op.create_table(
         "engram_versions",
         sa.Column("engram", _SHORT, sa.ForeignKey("engrams.id", ondelete="CASCADE"), primary_key=True),
         *_key(sa.Integer, "number"),
-        *_not_null(_SHORT, "state", "kind", "scope"),
-        *_not_null(sa.Text, "owner", "text", "definition"),
-        *_not_null(_MOMENT, "made_on"),
-        *_not_null(sa.Text, "made_by", "reason"),
+        *_always(_SHORT, "state", "kind", "scope"),
+        *_always(sa.Text, "owner", "text", "definition"),
+        *_always(_MOMENT, "made_on"),
+        *_always(sa.Text, "made_by", "reason"),
     )
     _index("engram_versions", by_time="made_on")
     op.create_table(
-        "memory_revision", *_key(sa.Integer, "id", autoincrement=False), *_not_null(sa.BigInteger, "revision")
+        "memory_revision", *_key(sa.Integer, "id", autoincrement=False), *_always(sa.BigInteger, "revision")
     )
     op.create_table(
         "memory_views",
         *_key(sa.String(32), "view"),
         *_key(_SHORT, "stamp"),
-        *_not_null(sa.LargeBinary, "lines"),
-        *_not_null(_MOMENT, "written_on"),
+        *_always(sa.LargeBinary, "lines"),
+        *_always(_MOMENT, "written_on"),
     )
 
 
@@ -325,16 +319,16 @@ def _learning() -> None:
     op.create_table(
         "learning_spending",
         *_key(sa.String(10), "day"),
-        *_not_null(sa.BigInteger, "tokens", "calls"),
-        *_not_null(sa.Boolean, "is_told"),
+        *_always(sa.BigInteger, "tokens", "calls"),
+        *_always(sa.Boolean, "is_told"),
     )
-    op.create_table("learned_turns", *_key(_HASH, "digest"), *_key(_SHORT, "how"), *_not_null(_MOMENT, "learned_on"))
+    op.create_table("learned_turns", *_key(_HASH, "digest"), *_key(_SHORT, "how"), *_always(_MOMENT, "learned_on"))
     op.create_table(
         "studied_files",
         *_key(sa.Text, "file"),
-        *_not_null(sa.BigInteger, "size", "changed"),
-        *_not_null(sa.Text, "facts"),
-        *_not_null(_MOMENT, "studied_on"),
+        *_always(sa.BigInteger, "size", "changed"),
+        *_always(sa.Text, "facts"),
+        *_always(_MOMENT, "studied_on"),
     )
 
 
@@ -342,18 +336,18 @@ def _tools() -> None:
     op.create_table(
         "tool_health",
         *_key(sa.String, "place", "name"),
-        *_not_null(_HASH, "code", default=""),
-        *_not_null(sa.Integer, "streak", default="0"),
+        *_always(_HASH, "code", default=""),
+        *_always(sa.Integer, "streak", default="0"),
         *_optional(_MOMENT, "degraded_on"),
-        *_not_null(sa.Integer, "curator_runs", default="0"),
-        *_not_null(sa.Text, "last_failure", default=""),
-        *_not_null(_HASH, "proved_as", default=""),
+        *_always(sa.Integer, "curator_runs", default="0"),
+        *_always(sa.Text, "last_failure", default=""),
+        *_always(_HASH, "proved_as", default=""),
         *_optional(_MOMENT, "proved_on"),
     )
     op.create_table(
         "recipe_counts",
         *_key(sa.String, "place", "skill", "recipe"),
-        *_not_null(sa.Integer, "used", "succeeded", "failed", default="0"),
+        *_always(sa.Integer, "used", "succeeded", "failed", default="0"),
         *_optional(_MOMENT, "last_used"),
     )
     op.create_table(
@@ -361,20 +355,20 @@ def _tools() -> None:
         *_key(sa.String, "user", "skill"),
         *_key(_SHORT, "kind"),
         *_key(sa.String, "what"),
-        *_not_null(_HASH, "content_hash"),
-        *_not_null(_MOMENT, "granted_on"),
-        *_not_null(sa.String, "granted_by"),
+        *_always(_HASH, "content_hash"),
+        *_always(_MOMENT, "granted_on"),
+        *_always(sa.String, "granted_by"),
     )
     op.create_table(
         "skill_calls",
         *_key(sa.Integer, "id"),
-        *_not_null(_MOMENT, "called_on"),
-        *_not_null(sa.String, "who", "skill"),
-        *_not_null(sa.Text, "arguments"),
-        *_not_null(_SHORT, "outcome"),
-        *_not_null(sa.Text, "reason"),
-        *_not_null(sa.Boolean, "is_refused", default=sa.false()),
-        *_not_null(sa.Text, "secrets"),
+        *_always(_MOMENT, "called_on"),
+        *_always(sa.String, "who", "skill"),
+        *_always(sa.Text, "arguments"),
+        *_always(_SHORT, "outcome"),
+        *_always(sa.Text, "reason"),
+        *_always(sa.Boolean, "is_refused", default=sa.false()),
+        *_always(sa.Text, "secrets"),
     )
     _index("skill_calls", by_time="called_on")
 

@@ -17,9 +17,7 @@ from habitus.errors import Invalid, NotFound, StorageFailed
 from habitus.files import given_path, tree_hash
 from habitus.skills import trees
 from habitus.skills.editable_fields import NAMES
-from habitus.skills.formats import agent_skills_table, archives, fitting
-from habitus.skills.formats.agent_skills_table import Table
-from habitus.skills.formats.anton import Anton
+from habitus.skills.formats import archives, fitting
 from habitus.skills.formats.base import (
     CantTake,
     Entry,
@@ -31,8 +29,11 @@ from habitus.skills.formats.base import (
     without_clashes,
 )
 from habitus.skills.formats.disk import is_skipped
-from habitus.skills.formats.ghost import Ghost
-from habitus.skills.formats.istota import Istota
+from habitus.skills.formats.other_systems import agent_skills_table
+from habitus.skills.formats.other_systems.agent_skills_table import Table
+from habitus.skills.formats.other_systems.anton import Anton
+from habitus.skills.formats.other_systems.ghost import Ghost
+from habitus.skills.formats.other_systems.istota import Istota
 from habitus.skills.formats.skill_folder import Known, SkillFolder
 from habitus.skills.model import Counters, Manifest
 from habitus.text import encodable

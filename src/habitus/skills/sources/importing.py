@@ -21,8 +21,7 @@ from habitus.skills.listing import Listed
 from habitus.skills.model import Author, Counters, Diagnostic, Severity, Stage
 from habitus.skills.names import unique_name
 from habitus.skills.review import Action, Change, Proposal, ProposalState, Review
-from habitus.skills.sources.outside import Origin, imports_changed, origins
-from habitus.skills.sources.trust import IMPORTED, Scan, Trust
+from habitus.skills.sources.trust import IMPORTED, Origin, Scan, Trust, imports_changed, origins
 from habitus.skills.stores.base import Contents, Facts
 from habitus.skills.stores.tables import imports
 from habitus.skills.stores.versioned import SkillStore

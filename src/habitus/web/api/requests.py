@@ -12,7 +12,7 @@ from habitus.app.growth import insights, learning
 from habitus.app.growth.insights import Fared
 from habitus.app.growth.learning import Repeated
 from habitus.app.library import explaining
-from habitus.app.review import today
+from habitus.app.use_cases import overview
 from habitus.evidence.findings import Finding, Rollback
 from habitus.search.model import Hit, Results, results_as_json
 from habitus.tools.model import CodeTool, Retired
@@ -86,7 +86,7 @@ def why(habitus: Opened, name: str, request: Asked) -> Json:
 @router.get("/today", response_model=FirstLook)
 def first_look(habitus: Opened) -> Json:
     """What to look at first: what waits, what is new this week, what is broken."""
-    found = today.today(habitus)
+    found = overview.today(habitus)
     return {
         "waiting": [as_json(json_shapes.waiting(item)) for item in found.waiting],
         "new_skills": [summary.name for summary in found.new_skills],

@@ -19,9 +19,8 @@ from habitus.app.growth import insights
 from habitus.app.growth.learning import repeated_failures
 from habitus.app.library import explaining
 from habitus.app.review.inbox import InboxItem
-from habitus.app.review.today import Today, today
 from habitus.app.use_cases import review
-from habitus.app.use_cases.overview import Overview, overview
+from habitus.app.use_cases.overview import Overview, Today, overview, today
 from habitus.evidence.lift import Effect
 from habitus.skills.model import State
 from habitus.skills.review import Proposal

@@ -24,8 +24,7 @@ from habitus.skills import trees
 from habitus.skills.model import Skill
 from habitus.skills.review import Proposal, ProposalState
 from habitus.web.api.requests_and_answers import Opened
-from habitus.web.diffs import side_by_side
-from habitus.web.rendering import Said, fragment, page
+from habitus.web.rendering import Said, fragment, page, side_by_side
 from habitus.web.words import count_of
 
 router = APIRouter(include_in_schema=False)

@@ -26,16 +26,15 @@ from habitus.app.use_cases.skills import show as show_skill
 from habitus.errors import Invalid, Stale
 from habitus.skills import names
 from habitus.skills.editable_fields import EDITABLE, Fields
-from habitus.skills.entries import ShownSkill
+from habitus.skills.listing import ShownSkill
 from habitus.skills.model import Skill, Source, Stage
 from habitus.skills.sources.trust import powers
 from habitus.skills.trees import MAIN_FILES
 from habitus.tools.model import ToolStatus, asked_for
 from habitus.web import charts, words
 from habitus.web.api.requests_and_answers import Opened
-from habitus.web.diffs import Compared, draw_diffs
 from habitus.web.pages import skills
-from habitus.web.rendering import Said, markdown, page
+from habitus.web.rendering import Compared, Said, draw_diffs, markdown, page
 
 router = APIRouter(include_in_schema=False)
 _READABLE = 100_000  # characters of a file that is shown

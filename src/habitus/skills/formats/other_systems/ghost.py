@@ -13,7 +13,7 @@ from typing import Any
 from habitus.errors import Invalid
 from habitus.files import KEEP_BYTES, File, file_of
 from habitus.skills import names, trees
-from habitus.skills.formats import disk, fitting, ghost_json, recipes_md, tool_json
+from habitus.skills.formats import disk, fitting, recipes_md, tool_json
 from habitus.skills.formats.base import (
     CantTake,
     Entry,
@@ -35,7 +35,8 @@ from habitus.skills.formats.foreign_values import (
     text,
     unpack_counters,
 )
-from habitus.skills.formats.ghost_json import ComposedSkill
+from habitus.skills.formats.other_systems import ghost_json
+from habitus.skills.formats.other_systems.ghost_json import ComposedSkill
 from habitus.skills.formats.tool_json import ToolContract
 from habitus.skills.model import Counters, Severity, Skill, Source, Stage
 
