@@ -21,7 +21,7 @@ class OutcomeKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """What running something came to, decided by the thing that ran it, never guessed from words."""
+    """The outcome of running something, decided by the thing that ran it, never guessed from words."""
 
     kind: OutcomeKind
     reason: str = ""
@@ -59,7 +59,7 @@ class Image:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolResult:
-    """What a tool says and shows to the model, and what running it came to."""
+    """A tool's words to the model, the files it shows, and its outcome."""
 
     content: str
     outcome: Outcome = OK

@@ -239,7 +239,7 @@ class PrivateJson:
 
     @contextmanager
     def changing(self) -> Iterator[dict[str, Any]]:
-        """What it holds, to be changed in place. An error inside leaves the file as it was."""
+        """The file's content, to be changed in place. An error inside leaves the file as it was."""
         with lock(self.path.with_suffix(".lock")):
             kept = self.read()
             before = json.dumps(kept)

@@ -88,7 +88,7 @@ _When = Annotated[str, AfterValidator(_schedule)]
 
 
 class ScheduleSettings(_Section):
-    """What starts by itself where a worker or 'habitus up' runs."""
+    """Work that starts by itself where a worker or 'habitus up' runs."""
 
     curate: _When = Field(default="daily at 3", description="When everything that ages is looked at.")
     learn: _When = Field(default="hourly", description="When sessions of other agents that hooks noted are studied.")
@@ -131,7 +131,7 @@ class WebSettings(_Section):
 
 
 class Encoder(StrEnum):
-    """What turns texts into vectors for search."""
+    """Encoders, which turn texts into vectors for search."""
 
     STATIC = "static"  # comes along, and takes no time
     MINILM = "minilm"  # understands paraphrases better, at some 20 ms a request
@@ -277,7 +277,7 @@ def variable(key: str) -> str:
 
 
 def describe_setting(key: str) -> tuple[str, tuple[str, ...]]:
-    """What a setting is for, and the values it may have where they are few."""
+    """The purpose of a setting, and the values it may have where they are few."""
     section, _, name = key.rpartition(".")
     field = (_SECTIONS[section] if section else Settings).model_fields[name]
     kind = field.annotation

@@ -31,7 +31,7 @@ _about: ContextVar[Mapping[str, str]] = ContextVar("about", default=MappingProxy
 
 @contextmanager
 def about(**ids: str) -> Iterator[None]:
-    """What is logged inside, also by threads that it starts, belongs to this turn, session or job."""
+    """Log lines inside, also of threads that it starts, belong to this turn, session or job."""
     before = _about.set({**_about.get(), **ids})
     try:
         yield
@@ -74,7 +74,7 @@ class Stretch:
 
     @contextmanager
     def within(self) -> Iterator[None]:
-        """What happens inside is a part of it."""
+        """A span: everything that happens inside is a part of it."""
         if self._span is None:
             yield
             return
@@ -93,7 +93,7 @@ _counters: list[Callable[[str, float, Mapping[str, str]], None]] = []
 
 @contextmanager
 def counting(note: Callable[[str, float, Mapping[str, str]], None]) -> Iterator[None]:
-    """What is counted inside, by whichever thread, is noted there as well."""
+    """Counts inside, by whichever thread, are noted there as well."""
     _counters.append(note)
     try:
         yield

@@ -19,7 +19,8 @@ CLOSING_S = 20.0
 
 
 async def in_thread(step: Callable[[], T]) -> T:
-    """What a step that looks into a database or a disk comes to. A cancel waits for it, so that none is left behind."""
+    """Run a step that looks into a database or a disk, and return its result. A cancel waits for it, so that none is
+    left behind."""
     work = asyncio.ensure_future(asyncio.to_thread(step))
     try:
         return await asyncio.shield(work)
@@ -71,7 +72,7 @@ class LoopThread:
         self._thread: threading.Thread | None = None
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """What the work comes to. A caller who is interrupted cancels it."""
+        """Wait for the work and return its result. A caller who is interrupted cancels it."""
         if threading.current_thread() is self._thread:
             work.close()
             raise Invalid("A turn can't wait for itself.", mend="Call it from another thread, or use 'async with'.")

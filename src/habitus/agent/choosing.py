@@ -46,7 +46,7 @@ def choose(snapshot: Snapshot, request: Request, gates: GateContext, journal: Jo
 
 
 def near(search: Callable[..., Results], on_menu: Collection[str], *, k: int = prompt.FITTING) -> list[Hit]:
-    """What a search for the request finds on the menu, the nearest first, while something really fits."""
+    """The skills of the menu that search finds for the request, the nearest first, while one really fits."""
     if not on_menu:
         return []
     results = search(k=k)  # telling the index which ones to look at costs more than looking twice now and then
@@ -66,7 +66,7 @@ def unseen(
     layers: Sequence[Layer],
     withheld: Collection[str] = (),
 ) -> News:
-    """What a user has not seen of the library, and is to see now."""
+    """The skills that are new to this user, to be shown now."""
     visible = menu.visible(snapshot, gates)
     now = {name: hash for name, hash in visible.items() if name not in withheld}
     return menu.news(
@@ -170,7 +170,7 @@ def _place(item: Listed, selection: Selection, menu: Menu) -> tuple[Place, str]:
 
 
 class Offers:
-    """What was offered once stays in the history, so later turns inherit the first assignment.
+    """Offers of a conversation. One that was made stays in the history, so later turns inherit the first assignment.
 
     Every method that begins with `takes` says whether an item may be offered, and notes it either way.
     """
@@ -237,7 +237,7 @@ class Offers:
         return tuple(note for note in remembered.lessons if self.takes_note(note, at_edge=(note == last) or None))
 
     def without_withheld(self, selection: Selection) -> Selection:
-        """What the rules chose without what is withheld, so that this claims nothing for itself either."""
+        """The choice of the rules without the withheld skills, so that these claim nothing for themselves either."""
         return replace(selection, eager=tuple(choice for choice in selection.eager if self._may_be_eager(choice)))
 
     def _may_be_eager(self, choice: Choice) -> bool:
@@ -283,7 +283,7 @@ class Offers:
         return not self.lots.assign(item, is_sure=is_sure).is_offered
 
     def of_turn(self, request_kind: str, used: Mapping[Item, bool]) -> tuple[Exposure, ...]:
-        """What began in a turn, and what was used in it; of the used, whether it was ignored."""
+        """The offers that began in a turn and those it used; of the used, whether they were ignored."""
         found = []
         for (is_steady, item), noted in self._noted.items():
             is_new = (is_steady, item) not in self._told
@@ -323,7 +323,8 @@ class SessionMemory:
         return Remembered(profile=_notes(found.profile), rules=_notes(found.rules), cut=found.cut)
 
     def recall(self, request: str) -> Remembered:
-        """What fits a request; where chance has a say, it has it between two lessons that fit nearly as well."""
+        """The lessons that fit a request; where chance has a say, it has it between two lessons that fit nearly as
+        well."""
         most = MOST_LESSONS + self.offers.lots.are_drawn
         found = self.cortex.recall(request, user=self.user, project=self.project, most=most)
         drawn = edge(self.offers.lots, found.lessons, MOST_LESSONS, item=lambda one: of_note(_note(one)), worth=worth)
@@ -335,7 +336,7 @@ class SessionMemory:
         self.cortex.record_retrieval(notes, cut=cut)
 
     def turned_down(self) -> tuple[Note, ...]:
-        """What this user's agent wanted remembered and has not heard that it was turned down: a sentence each."""
+        """Lessons of this user's agent that were turned down and it has not heard so yet: a sentence each."""
         return tuple(Note(id=one.id, text=one.refusal) for one in self.cortex.turned_down(self.user))
 
     def note_told(self, notes: Sequence[Note]) -> None:
@@ -351,12 +352,12 @@ class SessionMemory:
 
     @property
     def in_scratchpad(self) -> tuple[Note, ...]:
-        """What the scratchpad tool's description says, the same for the whole session."""
+        """The lessons in the scratchpad tool's description, the same for the whole session."""
         return tuple(note for note in self._for_scratchpad if not self._is_withheld(note))
 
     @property
     def kept_from_scratchpad(self) -> tuple[Note, ...]:
-        """What it would say, were it not withheld."""
+        """The lessons that are withheld from that description."""
         return tuple(note for note in self._for_scratchpad if self._is_withheld(note))
 
     def _is_withheld(self, note: Note) -> bool:

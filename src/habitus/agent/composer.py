@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Steady:
-    """What stays the same while nobody changes anything."""
+    """The parts of a prompt that stay the same while nobody changes anything."""
 
     identity: str
     standing: Remembered
@@ -143,7 +143,8 @@ class Composer:
     # The parts for one request
 
     def _eager(self, selection: Selection) -> tuple[Section, tuple[Skill, ...]]:
-        """What rules put into the prompt. A text that stands in the conversation is referred to, not said again."""
+        """The skills that rules put into the prompt. A text that stands in the conversation is referred to, not said
+        again."""
         view = self._parts.view
         loaded = [(skill, choice.reason) for choice in selection.eager if (skill := self._load(choice.name))]
         chosen = [(skill, reason) for skill, reason in loaded if view.offers.takes_text(skill)]
@@ -173,12 +174,12 @@ class Composer:
         return tuple(id for id in remembered.cut if id not in shown)
 
     def _opened_skills(self, selection: Selection) -> list[Summary]:
-        """What is closed to other requests and open to this one; the steady menu can't have it."""
+        """Skills that only this request opens; the steady menu can't have them."""
         closed = self._steady.selection.left_out
         return [summary for summary in selection.menu if summary.name in closed]
 
     def _fitting(self, request: Request, selection: Selection) -> list[Summary]:
-        """What search finds on the menu, while something really fits."""
+        """Skills of the menu that search finds, while one really fits."""
         on_menu = {summary.name: summary for summary in selection.menu}
         offers = self._parts.view.offers
         k = prompt.FITTING + offers.lots.are_drawn  # chance may have a say in who is the last
@@ -191,7 +192,7 @@ class Composer:
         return [one for one in drawn.taken if offers.takes_line(one, at_edge=(one is drawn.last) or None)]
 
     def _news(self, request: Request) -> menu.News:
-        """What this user has not seen of the library, where somebody is there to be told."""
+        """Skills that are new to this user, where somebody is there to be told."""
         nothing = menu.News()
         if request.source_type not in INTERACTIVE or not self.has_news:
             return nothing
@@ -203,7 +204,7 @@ class Composer:
         return unseen(parts.journal, parts.user.name, view.snapshot, parts.gates, view.library.layers, withheld)
 
     def _turned_down(self) -> tuple[Proposal, ...]:
-        """What this user's agent proposed, here or earlier, and has not heard that it was turned down."""
+        """Proposals of this user's agent that were turned down and it has not heard so yet."""
         parts, here = self._parts, ("", self._parts.view.conversation)
         return tuple(
             one
@@ -245,7 +246,7 @@ class Composer:
         return self._make_steady(parts.identity.text(), parts.memory.standing(), parts.view.library.all_counters())
 
     def _makeshift(self) -> _Steady:
-        """What is known without the database, until it is back."""
+        """The parts that are known without the database, until it is back."""
         identity = self._away(self._parts.identity.text, prompt.text("identity"))
         return replace(self._make_steady(identity, self._parts.memory.standing(is_away=True), {}), is_makeshift=True)
 

@@ -218,7 +218,7 @@ def _is_result_of(event: Event, stages: Collection[str]) -> bool:
 
 
 def _after(messages: Sequence[Message], call: str) -> list[Answered]:
-    """What the model said after a call had come back."""
+    """The model's words after a call had come back."""
     ends = [at for at, message in enumerate(messages) if isinstance(message, Returned) and message.call == call]
     later = messages[ends[-1] + 1 :] if ends else ()
     return [message for message in later if isinstance(message, Answered)]

@@ -220,7 +220,7 @@ class _Door:
 
     @property
     def context(self) -> str:
-        """What was chosen for this request; it belongs into the message, before the person's words."""
+        """The text chosen for this request; it belongs into the message, before the person's words."""
         return self._hosted.context
 
     @property
@@ -235,7 +235,7 @@ class _Door:
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What the person should know: secrets that were taken out, a database that is away."""
+        """Sentences the person should read: secrets that were taken out, a database that is away."""
         return tuple(self._hosted.notices)
 
     def tools(self, form: str = "json", *, profile: str | Collection[str] = "default") -> list[dict[str, Any]]:

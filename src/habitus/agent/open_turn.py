@@ -96,7 +96,7 @@ class OpenTurn(TurnState):
 
     @contextmanager
     def trace(self) -> Iterator[None]:
-        """What is logged and traced inside belongs to this turn."""
+        """Log lines and spans inside belong to this turn."""
         with tracing.about(**self._ids), self._stretch.within():
             yield
 
@@ -123,7 +123,7 @@ class OpenTurn(TurnState):
         return self._parts.view.looks
 
     def tools(self) -> Registry:
-        """What the model may call now. It may look into the database."""
+        """The tools the model may call now. It may look into the database."""
         return self._parts.tools.registry(self.said.request)
 
     async def run(self, call: ToolCall, tools: Registry) -> ToolResult:
@@ -176,7 +176,7 @@ class OpenTurn(TurnState):
         self._tell(lambda observer: observer.observe(seen))
 
     async def advise(self) -> list[str]:
-        """What the observers want said beside the results. One that fails or dawdles says nothing."""
+        """The observers' remarks beside the results. One that fails or dawdles says nothing."""
         said: list[str] = []
         for observer in self._parts.observers:
             try:

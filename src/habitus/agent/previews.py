@@ -301,7 +301,7 @@ _TYPES = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """What is known of a table from its first rows; `rows` are texts, the header is not among them."""
+    """A table as its first rows show it; `rows` are texts, the header is not among them."""
 
     columns: tuple[str, ...]
     types: tuple[str, ...]

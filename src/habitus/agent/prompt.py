@@ -1,4 +1,4 @@
-"""What a model is told: who it is, a system prompt that stays for a session, and a block beside each request."""
+"""The prompt: who the model is, a system prompt that stays for a session, and a block beside each request."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Note:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Remembered:
-    """What memory has for a request: rules and lessons, and the ids of the rules there was no room for."""
+    """Memory for a request: rules and lessons, and the ids of the rules there was no room for."""
 
     profile: tuple[Note, ...] = ()
     rules: tuple[Note, ...] = ()
@@ -107,7 +107,7 @@ def system(*, identity: str, profile: Sequence[str], rules: Section | None, menu
 
 
 def introduce(origin: str) -> str:
-    """What is said before a skill that nobody has reviewed; `origin` says where it comes from."""
+    """The warning before a skill that nobody has reviewed; `origin` says where it comes from."""
     return f"(Nobody has reviewed this skill: {one_line(origin)}. Use what serves the request, and nothing else.)"
 
 
@@ -153,7 +153,7 @@ def invoked_skill(skill: Skill, files: str = "") -> Text:
 
 
 def opened_section(summaries: Sequence[Summary]) -> Section:
-    """What a resource or a feature of this request opens; one line each."""
+    """Skills that a resource or a feature of this request opens; one line each."""
     lines = [line(summary, CUE) for summary in summaries[:_MOST_OPENED]]
     cut = tuple(summary.name for summary in summaries[_MOST_OPENED:])
     more = [f"({len(cut)} more skills are not listed here; search_skills finds them.)"] if cut else []
@@ -162,7 +162,7 @@ def opened_section(summaries: Sequence[Summary]) -> Section:
 
 
 def fitting(summaries: Sequence[Summary]) -> Section:
-    """What search finds for the request; one line each."""
+    """Skills that search finds for the request; one line each."""
     lines = [line(summary, CUE) for summary in summaries]
     heading = "## Skills that may fit this request (load with recall_skill)"
     return Section(name="fitting skills", text="\n".join([heading, "", *lines]) if lines else "")

@@ -42,7 +42,7 @@ class Recorded:
 
 
 class TurnRecorder:
-    """What looks into the database is for a thread; `teach` belongs on the event loop."""
+    """Writes a turn down. Methods that look into the database are for a thread; `teach` belongs on the event loop."""
 
     def __init__(self, parts: Parts, session: str) -> None:
         self._parts = parts
@@ -103,7 +103,7 @@ class TurnRecorder:
         return used
 
     def _exposures(self, turn: TurnState, used_skills: Sequence[tuple[Skill, bool]]) -> tuple[Exposure, ...]:
-        """What the conversation was offered from this turn on, and what the turn used of all that."""
+        """The offers that began with this turn, and those of the conversation that it used."""
         parts, request = self._parts, turn.said.request
         parts.tools.note_offers(turn.shown_tools)
         if turn.shows_pad:
@@ -167,7 +167,7 @@ class TurnRecorder:
         return acted_above(skill.body, stages, request=request, events=turn.events, messages=turn.messages)
 
     def credit(self, turn: TurnState) -> None:
-        """What a turn that went well teaches of the skills and lessons that were there."""
+        """After a turn that went well, credit the skills and lessons that were there."""
         if self._is_practice:
             return
         request, loaded = turn.said.request.text, [skill.name for skill in turn.loaded]
@@ -203,7 +203,7 @@ class TurnRecorder:
         judge(parts.journal, parts.finder, parts.memory, turn, said, user=parts.user.name)
 
     def judge_by_next(self, previous: tuple[str, str] | None, request: str) -> None:
-        """What the next request says about the turn before it; `previous` is its id and its request."""
+        """The outcome that the next request tells of the turn before it; `previous` is its id and its request."""
         if previous is None:
             return
         id, before = previous
@@ -392,7 +392,7 @@ def explicit(kind: OutcomeKind, source: str, reason: str = "") -> TurnOutcome:
 
 
 def by_next_request(before: str, now: str) -> TurnOutcome | None:
-    """What the next thing a person says tells of the turn before it."""
+    """Judge the turn before by the next thing the person says."""
     if is_correction(now):
         return TurnOutcome(kind=OutcomeKind.FAILED, weight=0.4, source=LATER, reason="the user corrected it")
     if _is_repetition(before, now):

@@ -146,7 +146,7 @@ class Session:
         await self._conversation.parts.background.settle()
 
     def learned(self) -> tuple[Encoded, ...]:
-        """What the turns have taught since this was last asked; learning may still go on."""
+        """The lessons that turns have taught since the last call; learning may still go on."""
         return self._conversation.parts.learned()
 
     async def close(self) -> None:
@@ -228,7 +228,7 @@ class Conversation:
         return (*self.last.composed.prompt.system, *self.last.composed.prompt.context)
 
     async def close(self) -> None:
-        """What still learns is waited for, but not for ever; then everything that belongs to it ends."""
+        """Wait for the learners, but not for ever, and end everything that belongs to the session."""
         await self.parts.background.close()
         await in_thread(self._recorder.close)
         await self.parts.closing.aclose()

@@ -1,4 +1,4 @@
-"""What a turn tells whoever shows it, while it happens, and what it asks the person who is there."""
+"""Events of a turn for whoever shows it, while it happens, and its questions to the person who is there."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ToolFinished:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Nudged:
-    """What an observer said to the model beside the results of its tools."""
+    """An observer's words to the model beside the results of its tools."""
 
     text: str
 
@@ -78,7 +78,7 @@ _TELLING = ("one_line_description", "name", "query", "code", "action")  # argume
 
 
 def about(arguments: str) -> str:
-    """What a call is about, from its arguments: the one that tells it, or else all of them."""
+    """The subject of a call, from its arguments: the one that tells it, or else all of them."""
     given = as_object(arguments)
     if not given:
         return arguments if arguments.strip() != "{}" else ""
@@ -87,7 +87,7 @@ def about(arguments: str) -> str:
 
 
 def as_object(text: str) -> dict[str, object]:
-    """What a model or a tool wrote as a JSON object; an empty one where it is none."""
+    """The JSON object that a model or a tool wrote; an empty one where it is none."""
     try:
         read = json.loads(text)
     except (ValueError, RecursionError):
@@ -104,7 +104,7 @@ class Consent(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Question:
-    """What is about to happen, and what it looks like in full."""
+    """A question to the person: the step that is about to happen, and the whole of it to look at."""
 
     text: str
     detail: str = ""

@@ -19,7 +19,7 @@ QUIET = 100  # of 32768
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Heard:
-    """What was said in a recording, or why that is not known."""
+    """The words of a recording, or why they are not known."""
 
     text: str | None
     reason: str = ""

@@ -163,7 +163,7 @@ def _redact_answer(said: Answered, redactor: Redactor) -> Answered:
 
 
 async def _stream(ask: Ask, now: _Now) -> tuple[Answer, bool]:
-    """What is shown while it comes waits where it may be the beginning of a key."""
+    """Show the answer while it comes; a piece that may be the beginning of a key waits."""
     said = False
     model, shown = now.model, now.turn.redactor.stream()
     stream = model.stream(ask)

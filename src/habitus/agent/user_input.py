@@ -1,4 +1,4 @@
-"""What a person says in a turn, made ready: files laid out and previewed, speech written down, secrets taken out."""
+"""A person's words in a turn, made ready: files laid out and previewed, speech written down, secrets taken out."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _UNKNOWN_TURN = "The turn that this answers is not kept; the skills it had do no
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asking:
-    """What somebody hands in for a turn, as it is."""
+    """A request as somebody hands it in."""
 
     text: str
     attach: Sequence[Path] = ()

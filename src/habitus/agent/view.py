@@ -1,4 +1,4 @@
-"""What a conversation has before it: the library at this moment, its skills' other files, and what code may read."""
+"""The view of a conversation: the library at this moment, its skills' other files, and what code may read."""
 
 from __future__ import annotations
 

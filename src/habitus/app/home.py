@@ -295,14 +295,14 @@ class Home:
         return self.shared is not self.local and self.shared.url.database == copy
 
     def refuse_if_read_only(self) -> None:
-        """What is changed in the copy of a database would be gone with it."""
+        """Refuse a change in the copy of a database, which would be gone with it."""
         if self.is_read_only:
             from habitus.app.home_directory import refuse_to_write
 
             refuse_to_write(self.settings.home)
 
     def refuse_unless_kept(self) -> None:
-        """What is changed where it can't be kept would be lost."""
+        """Refuse a change where it can't be kept and would be lost."""
         self.refuse_if_read_only()
         if self.is_stand_in:
             raise Refused(f"{AWAY} Nothing can be changed until it is back.", mend="See 'habitus doctor'.")
@@ -322,7 +322,7 @@ def whose(settings: Settings, all_users: bool, user: str = "") -> str | None:
 
 
 def refuse_unless_admin(home: Home, what: str, author: Author | None = None) -> None:
-    """What changes things for everybody on a shared database is for admins; `author` may be the user of a session."""
+    """Refuse a change for everybody on a shared database to all but admins; `author` may be the user of a session."""
     name = None if author is None or author.name == home.settings.signature else author.name
     if home.settings.database and not home.user(name).is_admin:
         raise Refused(f"Only an admin may {what} on a shared database.", mend="Ask one, or propose it.")

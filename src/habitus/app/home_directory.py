@@ -97,7 +97,7 @@ def _describe_workspace(workspace: str) -> str:
 
 
 def _write_once(file: Path, value: str) -> str:
-    """What a file of the home says, which is written once."""
+    """The text of a file of the home, which is written once."""
     if not file.exists():
         new = file.with_name(f".{file.name}-{secrets.token_hex(4)}")
         new.write_text(value, "utf-8")
@@ -193,7 +193,7 @@ def address(settings: settings_module.Settings) -> str:
 def open_index(
     settings: settings_module.Settings, engine: sa.Engine, collection: str = "skills", folder: Path | None = None
 ) -> search.Index:
-    """What finds skills or lessons, with the encoder of the settings."""
+    """The index of skills or lessons, with the encoder of the settings."""
     return search.open_index(engine, collection, settings.search.encoder, weights_folder(settings), folder)
 
 

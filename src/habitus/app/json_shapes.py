@@ -91,7 +91,7 @@ def secrets(found: Overview, calls: Sequence[Call]) -> dict[str, Any]:
 
 
 def prospect(seen: Prospect, best: Results) -> dict[str, Any]:
-    """What would reach a prompt, and of what may be opened, what fits `best`."""
+    """A prospect: the skills that would reach a prompt, and of those that may be opened, the ones that fit `best`."""
     selection = seen.selection
     return {
         "eager": [{"name": choice.name, "reason": choice.reason} for choice in selection.eager],

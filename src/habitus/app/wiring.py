@@ -86,7 +86,7 @@ class _Parts:
     """The concrete classes; what only some need is imported when it is asked for."""
 
     def furnish(self, home: Home) -> None:
-        """What every home has, in the order in which one needs another."""
+        """Give a home its parts, in the order in which one needs another."""
         settings, clock = home.settings, home.clock
         home.pause = Pause(home.shared, clock)
         home.scans = KeptScans(home.place / "cache" / "scans.json")

@@ -57,7 +57,7 @@ def _account() -> str:
 
 
 def _setting(home: Path, name: str) -> str:
-    """What the environment or the file says; the settings themselves take too long to load."""
+    """A setting from the environment or the file; the settings themselves take too long to load."""
     if told := os.environ.get(f"HABITUS_{name.upper()}"):
         return told
     try:

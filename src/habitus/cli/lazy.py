@@ -73,7 +73,7 @@ class LazyCommand(TyperCommand):
 
     @property
     def help(self) -> str | None:
-        """What a list of commands says of it."""
+        """Its line in a list of commands."""
         return _docstrings(self._file())[self._function]
 
     @help.setter

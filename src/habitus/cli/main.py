@@ -174,7 +174,7 @@ _LEVELS = {"info": logging.INFO, "debug": logging.DEBUG}
 
 @contextmanager
 def listening(home: Path, *, is_verbose: bool) -> Iterator[None]:
-    """What is logged inside is shown on standard error, or written to the file that HABITUS_LOG names."""
+    """Log lines inside are shown on standard error, or written to the file that HABITUS_LOG names."""
     wanted = os.environ.get("HABITUS_LOG", "") or ("info" if is_verbose else "")
     if not wanted:
         yield

@@ -51,7 +51,7 @@ def prepare() -> None:
 
 
 class OneLine(logging.Formatter):
-    """What is logged where nobody listens is one line for the person; HABITUS_DEBUG adds where it happened."""
+    """A log line where nobody listens, as one line for the person; HABITUS_DEBUG adds where it happened."""
 
     def format(self, record: logging.LogRecord) -> str:
         if os.environ.get("HABITUS_DEBUG"):
@@ -207,8 +207,8 @@ def explain(context: typer.Context) -> None:
 def say_done(
     context: typer.Context, as_json: bool, data: object, *lines: str, undo: Sequence[str] | None = None
 ) -> None:
-    """What a command has done: as JSON, or in words, with the command that takes it back. That is empty where nothing
-    was changed, and None of what can't be taken back."""
+    """Say the result of a command: as JSON, or in words, with the command that takes it back. That is empty where
+    nothing was changed, and None of what can't be taken back."""
     if undo:
         can_be_undone.get()(tuple(undo))
     if as_json:
@@ -235,7 +235,7 @@ def say_list(
     is_cut: bool = False,
     empty: str,
 ) -> None:
-    """What a command has found: as JSON, or as a table, or that there is nothing."""
+    """Say the findings of a command: as JSON, or as a table, or that there is nothing."""
     if as_json:
         print_json(data)
     else:

@@ -61,7 +61,7 @@ class Plays:
         )
 
     def factors(self, effects: Floats, *, up: bool) -> Floats:
-        """What each exposure makes of the capital of each stake, if it was staked against each effect."""
+        """The factor by which each exposure changes the capital of each stake against each effect."""
         gains = self.pays[:, None] - self.adds[:, None] * effects
         stakes = np.minimum(_STAKES, (self.most_up if up else self.most_down)[:, None])
         return np.asarray(1 + stakes[:, None, :] * (gains if up else -gains)[:, :, None], dtype=np.float64)

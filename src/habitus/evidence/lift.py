@@ -19,7 +19,7 @@ from habitus.evidence.sums import Floats, Looks, Period, looks
 
 
 class Basis(StrEnum):
-    """What an estimate rests on."""
+    """The basis of an estimate."""
 
     RANDOMISED = "randomised"
     ASSOCIATIONAL = "associational"  # nothing was withheld: what chose the item may be what made the difference
@@ -49,7 +49,7 @@ class Arm:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Estimate:
-    """What is known of an item; an effect that nothing speaks for is none."""
+    """An item's effects as far as they are known; an effect that nothing speaks for is none."""
 
     item: Item
     basis: Basis
@@ -195,7 +195,7 @@ def _widen(spread: Floats, days: float) -> Floats:
 
 
 def _update(mean: Floats, spread: Floats, looks: Looks, number: int) -> tuple[Floats, Floats, Floats]:
-    """What is known after the scores of one period, and the logarithm of how likely these were."""
+    """The estimate after the scores of one period, and the logarithm of how likely these were."""
     drawn, of_drawn, wide, seen, of_seen, wide_seen, shared = (
         each[number][:, None]
         for each in (

@@ -1,4 +1,4 @@
-"""What evidence is made of: an item in a unit of assignment, the kind of request, traces it left, and how it went.
+"""The nouns of evidence: an item in a unit of assignment, the kind of request, traces it left, and how it went.
 
 Whether an item is offered in a unit is drawn by hash from the installation's seed, the unit and the item.
 """
@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 
 class ItemKind(StrEnum):
-    """What can be offered, or withheld."""
+    """Kinds of things that can be offered or withheld."""
 
     SKILL = "skill"
     LESSON = "lesson"
@@ -145,7 +145,7 @@ class Lots:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Edge(Generic[T]):
-    """What there is room for. Of two near-ties at its edge `last` got the place and `left` did not, by lot."""
+    """The room there is. Of two near-ties at its edge `last` got the place and `left` did not, by lot."""
 
     taken: tuple[T, ...]
     last: T | None = None

@@ -42,7 +42,7 @@ class _Node:
 
 
 def read_json(text: str, *, comments: bool) -> Any:
-    """What the text says; an empty file says nothing, which is an empty object."""
+    """The JSON in a text; an empty file is an empty object."""
     return _read(text, comments).value if text.strip("\ufeff \t\r\n") else {}
 
 
@@ -146,7 +146,7 @@ def _newline(text: str) -> str:
 
 
 def _indent(text: str, at: int) -> str:
-    """What the line begins with that this place is on."""
+    """The white space that the line of this place begins with."""
     line = text[text.rfind("\n", 0, at) + 1 : at].lstrip("\ufeff")
     return line[: len(line) - len(line.lstrip(" \t"))]
 
@@ -341,7 +341,7 @@ BEGIN, END = "<!-- habitus:begin -->", "<!-- habitus:end -->"
 
 
 def read_marked(text: str) -> str | None:
-    """What stands between the marks; None where there are none."""
+    """The text between the marks; None where there are none."""
     place = _place(text)
     return None if place is None else text[place[0] + len(BEGIN) : place[1] - len(END)].strip()
 

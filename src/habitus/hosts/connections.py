@@ -79,7 +79,7 @@ class Connections:
         self._folder = home / FOLDER
 
     def plan(self, wanted: Wanted) -> Change:
-        """What would be done: first what we did earlier is undone, then the entries are put in."""
+        """Plan a connection: first what we did earlier is undone, then the entries are put in."""
         now = _read(wanted.file)
         if not wanted.entries and self._others(wanted):
             return Change(wanted=wanted, now=now, then=now, clean=now, was=Before(replaced={}, missing=()))

@@ -24,7 +24,7 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """What stands at a path, or with `is_item` one item of the list there; in a text the path is empty."""
+    """A value at a path, or with `is_item` one item of the list there; in a text the path is empty."""
 
     path: Path
     value: Any
@@ -33,14 +33,14 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Before:
-    """What stood in the place of our entries: the values that were replaced, and the containers that were missing."""
+    """The state before our entries: the values that were replaced, and the containers that were missing."""
 
     replaced: Mapping[Path, Any]
     missing: tuple[Path, ...]
 
 
 def data(text: str, format: Format) -> Any:
-    """What the text says; `Invalid` says in which line it does not."""
+    """The value of the text; `Invalid` names the line that can't be read."""
     match format:
         case Format.JSON | Format.JSONC:
             return config_text.read_json(text, comments=format is Format.JSONC)
@@ -66,7 +66,7 @@ def apply_entries(text: str, format: Format, entries: Sequence[Entry]) -> str:
 
 
 def before(text: str, format: Format, entries: Sequence[Entry]) -> Before:
-    """What `taken_out` has to know of the text as it is now."""
+    """The state of the text that `taken_out` has to know."""
     said = data(text, format)
     found = {entry.path: _at(said, entry.path) for entry in entries if not entry.is_item}
     holders = {entry.path[:end] for entry in entries for end in range(1, len(entry.path) + entry.is_item)}

@@ -1,4 +1,4 @@
-"""What a job is: its kind, its parts and how far it has come; and what somebody writes to make a kind of them.
+"""Jobs: the kind of each, its parts and how far it has come; and what somebody writes to make a kind of them.
 
 The rules are here too, all pure: which job is next, and what becomes of one that failed or whose worker died.
 """
@@ -76,7 +76,7 @@ class Work(Protocol):
         twice."""
 
     def sum_up(self, results: Sequence[Any]) -> Any:
-        """What the job came to."""
+        """The result of the job."""
 
 
 MOST_TRIES = 5  # of one part, and workers that may die with it, before the job is parked
@@ -86,8 +86,8 @@ _GROWTH = 5.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lanes:
-    """What a job shares with others, of which only so many may run at a time, and the only host that can do it; empty
-    where there is none."""
+    """Lanes that a job shares with others, of which only so many may run at a time, and the only host that can do it;
+    empty where there is none."""
 
     model: str = ""
     user: str = ""
@@ -130,7 +130,7 @@ def _is_full(running: Counter[str], lane: str, limit: int) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trouble:
-    """What went wrong with a job since it last got on; `at` is how many parts were done by then."""
+    """The failures of a job since it last got on; `at` is how many parts were done by then."""
 
     at: int = 0
     failures: int = 0

@@ -162,7 +162,7 @@ class JobQueue:
             return connection.execute(sa.delete(jobs).where(theirs)).rowcount
 
     def results(self, id: str) -> list[Any]:
-        """What the parts came to that are done."""
+        """The results of the parts that are done."""
         query = sa.select(parts.c.result).where(parts.c.job == self.get(id).id).order_by(parts.c.number)
         with sql.reading(self.engine) as connection:
             return [json.loads(text) for text in connection.execute(query).scalars()]
@@ -336,13 +336,13 @@ class Room:
             connection.execute(sa.update(jobs).where(self._has, jobs.c.id.in_(ids)).values(_WAITING_AGAIN))
 
     def leave(self) -> None:
-        """What is left here is for others, at once."""
+        """Leave unfinished jobs to others, at once."""
         with sql.writing(self._engine, durable=True, lock=LOCK) as connection:
             connection.execute(sa.update(jobs).where(self._has).values(_WAITING_AGAIN))
 
     def inherit(self, worker: str) -> None:
-        """What a dead worker had is for everybody again, but for what so many have died of. Two who do so at once do no
-        harm."""
+        """A dead worker's jobs are for everybody again, but for those that so many have died of. Two who do so at once
+        do no harm."""
         with sql.writing(self._engine, durable=True, lock=LOCK) as connection:
             for row in connection.execute(sa.select(jobs).where(jobs.c.worker == worker, _is_running)).all():
                 self._put_back(

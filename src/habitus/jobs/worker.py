@@ -188,7 +188,7 @@ class _Hands:
             self.freed.set()
 
     def _try(self, job: Taken) -> None:
-        """What a person could mend ends the job; all else is worth another try."""
+        """Do a part; an error that a person could mend ends the job, any other is worth another try."""
         try:
             self._do(job)
         except _Leaving:

@@ -48,7 +48,7 @@ class JudgedTurn:
 
 
 def record(connection: sa.Connection, turn: Turn, judged: Sequence[TurnOutcome], now: datetime) -> None:
-    """What began or was used in a turn, and how it went; written again, it is the same."""
+    """Record the offers that began or were used in a turn, and how it went; written again, it is the same."""
     origin = origin_of(turn.source_type).value
     belongs = {"unit": turn.session, "turn": turn.id, "user": turn.user, "at": turn.started_on, "origin": origin}
     rows = [belongs | {name: getattr(one, name) for name in _OF_EXPOSURE} for one in turn.exposures]
@@ -113,7 +113,7 @@ def judged_turn(connection: sa.Connection, turn: str, user: str | None) -> Judge
 
 
 def of_turn(connection: sa.Connection, turn: str) -> tuple[Exposure, ...]:
-    """What began in a turn, in a fixed order."""
+    """The offers that began in a turn, in a fixed order."""
     table = exposures.c
     query = sa.select(exposures).where(table.turn == turn).order_by(table.is_steady.desc(), table.kind, table.item)
     return tuple(map(_exposure, connection.execute(query).mappings()))
@@ -204,7 +204,7 @@ def _outcomes(connection: sa.Connection, units: sa.Select[Any] | None) -> Mappin
 
 
 def _scores(turns: Iterable[Sequence[Mapping[Any, Any]]]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """What was said of turns, and what weak signals tell of the others; nobody's mistake counts neither way."""
+    """Scores of turns, by people's words and for the others by weak signals; nobody's mistake counts neither way."""
     said: list[float] = []
     seemed: list[float] = []
     for judged in turns:
@@ -228,7 +228,7 @@ def erase(connection: sa.Connection, user: str) -> int:
 
 
 def seed(connection: sa.Connection) -> str:
-    """What every draw of this installation begins with; made when it is first asked for."""
+    """The seed of every draw of this installation; made when it is first asked for."""
     sql.insert_missing(connection, evidence_seed, [{"id": 1, "seed": secrets.token_hex(16)}])
     return str(connection.execute(sa.select(evidence_seed.c.seed)).scalar_one())
 

@@ -293,7 +293,7 @@ class Journal:
     # What outlives the turns
 
     def exposures(self, items: Sequence[str] | None = None) -> list[KeptExposure]:
-        """What was offered or withheld, of these items or of all, and how it went from then on."""
+        """Exposures, offered or withheld, of these items or of all, and how it went from then on."""
         with sql.reading(self._engine) as connection:
             return facts.load_exposures(connection, items)
 
@@ -303,7 +303,7 @@ class Journal:
             return facts.is_judged(connection)
 
     def exposures_and_sums(self) -> tuple[list[KeptExposure], KeptSums]:
-        """What sums that are kept do not count, and these; everything, where there are none."""
+        """Exposures that no kept sums count, and those sums; everything, where there are none."""
         with sql.reading(self._engine) as connection:
             sums = facts.read_sums(connection)
             found = facts.load_exposures(connection, since=sums.until)
@@ -329,7 +329,7 @@ class Journal:
             return facts.erase(connection, user)
 
     def seed(self) -> str:
-        """What every draw of this installation begins with, the same for every host."""
+        """The seed of every draw of this installation, the same for every host."""
         with sql.writing(self._engine) as connection:
             return facts.seed(connection)
 

@@ -1,4 +1,4 @@
-"""What the journal keeps of a turn: the request, what was shown, what was said and done, and how it went."""
+"""A turn as the journal keeps it: the request, what was shown, what was said and done, and how it went."""
 
 from __future__ import annotations
 

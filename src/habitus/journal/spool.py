@@ -142,7 +142,7 @@ class Spool:
                     self._put_back(lines)
 
     def _take_lines(self) -> list[bytes]:
-        """What a killed process left comes first, alone: it is the oldest."""
+        """The lines that wait; those a killed process left come first, alone: they are the oldest."""
         if not (self.folder / _REPLAYING).exists():
             with suppress(FileNotFoundError):
                 (self.folder / _WAITING).rename(self.folder / _REPLAYING)

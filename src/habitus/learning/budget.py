@@ -63,7 +63,7 @@ class CapReached(ProviderFault):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spent:
-    """What learning has spent on a day."""
+    """The tokens that learning has spent on a day."""
 
     day: str
     tokens: int
@@ -171,7 +171,7 @@ class _Aside:
 
 
 class Budget:
-    """What a run may take and has taken, within what learning may take in a day. Threads and tasks share one."""
+    """The limits of a run and its spending, within the limits of a day. Threads and tasks share one."""
 
     def __init__(
         self, limits: Limits | None = None, *, day: Spending | None = None, clock: Callable[[], float] = time.monotonic
@@ -362,7 +362,7 @@ _LONGEST = 8_000  # characters of a reply that the model is shown
 
 
 class RubricAnswer(BaseModel):
-    """What a model is asked for; the prompt says what each field is."""
+    """The answer a model is asked for; the prompt says what each field is."""
 
     is_met: bool
     reason: str = ""

@@ -26,7 +26,7 @@ _LONGEST = 4_000  # characters of one cell or message
 
 
 class SkillDraft(BaseModel):
-    """What a model is asked for; the descriptions are its instructions."""
+    """The answer a model is asked for; the descriptions are its instructions."""
 
     label: str = Field(description="A handle for the skill in snake_case: two to four words that say what it does.")
     name: str = Field(description="Its name as a person would write it in a list.")
@@ -137,7 +137,7 @@ def _skill_prompt() -> str:
 
 
 class CodeDraft(BaseModel):
-    """What a model is asked for; the descriptions are its instructions."""
+    """The answer a model is asked for; the descriptions are its instructions."""
 
     description: str = Field(default="", description="What it does and when to call it, in one sentence.")
     parameters: dict[str, Any] = Field(

@@ -33,7 +33,7 @@ _LESSON_PATIENCE_S = 120.0
 
 
 class LessonAnswer(BaseModel):
-    """What a model is asked for; the prompt says what each field is."""
+    """The answer a model is asked for; the prompt says what each field is."""
 
     trigger: str = ""
     anti_pattern: str = ""
@@ -236,7 +236,7 @@ _RECORD_CHARS = 4_000
 
 
 class ChallengeAnswer(BaseModel):
-    """What a model is asked for; the prompt says what each field is."""
+    """The answer a model is asked for; the prompt says what each field is."""
 
     name: str
     domain: str
@@ -318,7 +318,7 @@ def _runs(text: str) -> Iterator[tuple[str, ...]]:
 
 
 def _literals(challenge: Task) -> Iterator[str]:
-    """What can only come from this exercise: longer numbers, and texts that are no plain words."""
+    """Texts that can only come from this exercise: longer numbers, and texts that are no plain words."""
     for code in (challenge.setup, challenge.validator):
         for node in ast.walk(_tree(code)):
             if not isinstance(node, ast.Constant):

@@ -118,7 +118,7 @@ def changed_lines(old: Skill, new: Skill) -> list[str]:
 
 
 def material(skill: Skill, contrasts: Sequence[Contrast], tried: Sequence[str]) -> str:
-    """What whoever drafts is shown."""
+    """The material for whoever drafts."""
     parts = [
         f"# The skill '{skill.name}'\n\nWhen to use: {skill.when_to_use}\n\nIts text:\n\n{skill.body}",
         *(_contrast(number, one) for number, one in enumerate(contrasts, 1)),
@@ -208,7 +208,7 @@ def _without_repetition(blocks: Sequence[str], *, cue: str) -> list[str]:
 
 
 def _short_line(line: str, said: set[str], known: set[str]) -> str:
-    """What was not said before: not in the text, and outside lists not in the cue either."""
+    """A line without what was said before: not in the text, and outside lists not in the cue either."""
     marker = _MARKER.match(line)
     assert marker is not None, "it matches nothing, too"
     sentences, kept = _SENTENCE.split(line[marker.end() :].strip()), []

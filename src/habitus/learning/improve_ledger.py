@@ -214,7 +214,7 @@ class ImproveLedger:
             connection.execute(improve_rollouts.update().where(improve_rollouts.c.id == rollout.id).values(values))
 
     def lose_unfinished(self, run: str) -> int:
-        """What a killed process had begun is lost: counted as what one usually takes."""
+        """Rollouts that a killed process had begun are lost, each counted as one usually costs."""
         done = [one for one in self.rollouts(run=run) if one.outcome]
         usual = sum(one.tokens for one in done) // max(len(done), 1)
         cost = sum(one.dollars for one in done) / max(len(done), 1)

@@ -1,4 +1,4 @@
-"""What the ledger says of a candidate: both versions side by side on the gate's tasks, and what the exam said."""
+"""A candidate by the ledger: both versions side by side on the gate's tasks, and the result of the exam."""
 
 from __future__ import annotations
 

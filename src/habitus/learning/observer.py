@@ -48,7 +48,7 @@ class NotingKeeper:
         return encoded
 
     def take(self) -> tuple[Encoded, ...]:
-        """What is new since somebody asked."""
+        """The lessons that are new since the last call."""
         taken, self._taught = tuple(self._taught), []
         return taken
 
@@ -136,7 +136,7 @@ class Learner:
             self._cerebellum.on_post_execute(cell)
 
     async def advise(self) -> Sequence[str]:
-        """What helped before against what failed just now, and nudges; each is said once a turn."""
+        """Remedies for the failure just now, and nudges; each is said once a turn."""
         failing = self._failing
         remedies = [await asyncio.to_thread(self._remedy, call) for call in failing.take()]
         told = [f"[Habitus remedy] {remedy}" for remedy in remedies if remedy and failing.is_first(remedy)]

@@ -1,4 +1,4 @@
-"""What a model is asked and what it answers, whoever provides it, and the two models of a session."""
+"""Questions to a model and its answers, whoever provides it, and the two models of a session."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Text:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
-    """What a person says."""
+    """A message of the person."""
 
     parts: tuple[Text | Image, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answered:
-    """What a model says: words, and the tools it wants called."""
+    """A message of the model: words, and the tools it wants called."""
 
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
@@ -40,7 +40,7 @@ class Answered:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Returned:
-    """What a call came to, as the model reads it."""
+    """The result of a call, as the model reads it."""
 
     call: str  # the id of the call
     tool: str

@@ -178,7 +178,7 @@ IMAGE_TOKENS = 1000
 
 
 def _usage(ask: Ask, message: Answered) -> Usage:
-    """What a provider would count, near enough."""
+    """Usage as a provider would count it, near enough."""
     read = tokens(ask.system) + sum(map(_size, ask.messages)) + sum(tool.tokens for tool in ask.tools)
     return Usage(input_tokens=read, output_tokens=_size(message))
 

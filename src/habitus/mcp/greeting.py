@@ -130,7 +130,7 @@ class Greeting:
             self._asked[json.dumps(message["id"])] = key
 
     def _on_line(self, line: str) -> str | None:
-        """What the client is to read of it."""
+        """The lines that the client is to read."""
         message = _parse_message(line.encode())
         id, result = json.dumps(message.get("id")), message.get("result")
         if message.get("method") == _LISTENS:

@@ -49,7 +49,8 @@ def as_tool(tool: Tool) -> types.Tool:
 
 
 def _annotations(tool: Tool) -> types.ToolAnnotations:
-    """What a client may rely on when it asks the person; of code and recipes, what the person has granted them."""
+    """Annotations a client may rely on when it asks the person; of code and recipes, what the person has granted
+    them."""
     is_looking = tool.reach is Reach.NOTHING
     return types.ToolAnnotations(
         read_only_hint=is_looking,

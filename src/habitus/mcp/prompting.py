@@ -43,7 +43,8 @@ FILES_OF_SKILLS = types.ResourceTemplate(
 
 
 def blank_of(params: types.CompleteRequestParams) -> tuple[str, str]:
-    """What somebody is filling in, of a prompt or of the address of a file: an argument, and the skill it is about."""
+    """The blank that somebody fills in, of a prompt or of the address of a file: an argument, and the skill it is
+    about."""
     ref, argument = params.ref, params.argument.name
     if isinstance(ref, types.PromptReference):
         blanks = {one.name for each in PROMPTS if each.name == ref.name for one in each.arguments or ()}

@@ -134,7 +134,7 @@ def _add_counters(a: LessonCounters, b: LessonCounters) -> LessonCounters:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LessonEdit:
-    """What is to be changed; None leaves it as it is. `owner` is whose it becomes in another scope."""
+    """The changes to a lesson; None leaves it as it is. `owner` is whose it becomes in another scope."""
 
     text: str | None = None
     kind: Kind | None = None
@@ -322,7 +322,7 @@ class Objection:
 
 
 def objection(text: str, policy: Policy = Policy()) -> Objection | None:  # noqa: B008 - a frozen value
-    """What speaks against keeping this text unasked; None for an ordinary one."""
+    """The objection to keeping this text unasked; None for an ordinary one."""
     for reading in _readings(text[:_LONGEST]):
         if found := next((one for one in _objections(reading, policy) if one.rule not in policy.silence), None):
             return found

@@ -91,7 +91,7 @@ class EngramLedger:
         raise NotFound(f"There is no lesson '{id}'.", mend=mend or "See 'habitus lessons list'.")
 
     def of_state(self, *states: LessonState, user: str = "") -> tuple[Engram, ...]:
-        """What the viewer, or another user, sees of them, the last that changed first."""
+        """Those that the viewer, or another user, sees, the last that changed first."""
         self.mirror.sync()
         found = [e for e in self.mirror.engrams.values() if e.state in states and self.viewer.sees(e, user)]
         return tuple(sorted(found, key=lambda engram: (str(engram.updated_on), engram.id), reverse=True))
@@ -108,7 +108,7 @@ class EngramLedger:
 
     @contextmanager
     def noting(self) -> Iterator[list[Engram]]:
-        """What is saved inside, each as it became; what others save at the same time is theirs."""
+        """The engrams saved inside, each as it became, without those that others save at the same time."""
         noted: list[Engram] = []
         before = _NOTING.set((*_NOTING.get(), (self, noted)))
         try:
@@ -178,7 +178,7 @@ class LessonStep:
 
 
 def back_to(moment: datetime, then: Mapping[str, Engram], now: Iterable[Engram]) -> list[tuple[LessonStep, Engram]]:
-    """What changes, and the engrams as they have to become; in the order of their ids."""
+    """The steps back to a moment, and the engrams as they have to become; in the order of their ids."""
     steps: list[tuple[LessonStep, Engram]] = []
     for engram in now:
         back = _as_it_was(engram, then.get(engram.id), moment)
@@ -210,7 +210,7 @@ def _action(now: Engram, back: Engram) -> str:
 
 
 def _as_it_was(now: Engram, then: Engram | None, moment: datetime) -> Engram | None:
-    """What an engram has to become to be as it was; None when nothing has to change."""
+    """The engram as it was then; None when nothing has to change."""
     if now.state is LessonState.ERASED:
         return None
     if then is None:
@@ -302,7 +302,7 @@ class Mirror:
         return [e for e in self.active() if e.scope is engram.scope and e.owner == engram.owner]
 
     def in_sight(self, user: str, project: str) -> InSight:
-        """What holds for this user in this project; worked out once per change."""
+        """The engrams that hold for this user in this project; worked out once per change."""
         found = self._in_sight.get((user, project))
         if found is None:
             owners = {Scope.USER: user, Scope.PROJECT: project}

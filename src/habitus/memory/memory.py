@@ -145,7 +145,8 @@ class Cortex:
         most: int = MOST_LESSONS,
         as_read_last: bool = False,
     ) -> Recall:
-        """What a prompt should hold for this request. Changes nothing: `record_retrieval` says that it was shown.
+        """The part of memory that a prompt should hold for this request. Changes nothing: `record_retrieval` says that
+        it was shown.
 
         `as_read_last` does without the store, for when it is away.
         """
@@ -175,7 +176,7 @@ class Cortex:
     def scratchpad_lessons(
         self, *, user: str = "", project: str = "", tokens: int = SCRATCHPAD_TOKENS
     ) -> tuple[Recalled, ...]:
-        """What the scratchpad tool's description says, the most useful first; it belongs nowhere else."""
+        """The lessons for the scratchpad tool's description, the most useful first; it belongs nowhere else."""
         mine = self._in_sight(user, project).scratchpad
         ranked = sorted(mine, key=lambda engram: (-model.utility(engram), engram.id))
         return recalling.within(ranked, tokens)
@@ -236,7 +237,7 @@ class Cortex:
     def list_lessons(
         self, scope: str = "all", limit: int = 50, *, kind: Kind | str | None = None, user: str | None = None
     ) -> tuple[Engram, ...]:
-        """What was learned `today`, this `week`, in `self-play`, or at all; the newest first."""
+        """Lessons learned `today`, this `week`, in `self-play`, or at all; the newest first."""
         self._pages.notice()
         self._mirror.sync()
         since = _since(scope, self._clock())
@@ -260,11 +261,11 @@ class Cortex:
         return self._ledger.store.history(self.get(id).id)
 
     def list_archived(self) -> tuple[Engram, ...]:
-        """What made room or was removed, the last first."""
+        """Archived lessons, the last first."""
         return self._ledger.of_state(LessonState.ARCHIVED, LessonState.REMOVED)
 
     def waiting(self, *, user: str = "") -> tuple[Engram, ...]:
-        """What waits for a person."""
+        """The lessons that wait for a person."""
         return tuple(reversed(self._ledger.of_state(LessonState.WAITING, user=user)))
 
     def add(
@@ -276,7 +277,7 @@ class Cortex:
         topic: str = "",
         **more: Any,
     ) -> Encoded:
-        """What a person wants remembered."""
+        """Add a lesson that a person wants remembered."""
         encoded = self.encode(
             Draft(text=text, kind=kind, scope=scope, topic=topic, confidence=HIGH, produced_by=Producer.USER, **more)
         )
@@ -320,7 +321,8 @@ class Cortex:
         return self._change(gate.remove_engram(engram, by, why), by, why)
 
     def taught_by(self, turns: Collection[str] = (), *, session: str = "") -> tuple[Engram, ...]:
-        """What these turns, or the turns of a session, brought into memory; also what still waits for a person."""
+        """Lessons that these turns, or the turns of a session, brought into memory, those that wait for a person
+        too."""
         self._pages.notice()
         return tuple(
             engram
@@ -352,7 +354,7 @@ class Cortex:
 
     @contextmanager
     def noting(self) -> Iterator[list[Engram]]:
-        """What is changed inside, each as it became; what people had written into the pages before is not of it."""
+        """The lessons changed inside, each as it became, without what people had written into the pages before."""
         self._pages.notice()
         with self._ledger.noting() as made:
             yield made
@@ -419,7 +421,7 @@ class Cortex:
         return self._pages.look()
 
     def understood(self, texts: Mapping[str, str]) -> FoundPages | None:
-        """What these texts of the pages would change; for showing before it is applied."""
+        """The changes these texts of the pages would make; for showing before it is applied."""
         return self._pages.understood(texts)
 
     def apply_texts(self, texts: Mapping[str, str]) -> Looked:

@@ -21,7 +21,7 @@ LONGEST = 2000  # characters of a text; a lesson is a sentence, not a page
 
 
 class Part(StrEnum):
-    """What a prompt does with an engram; people have a page for each part."""
+    """The part of a prompt that an engram belongs to; people have a page for each part."""
 
     PROFILE = "profile"  # always there
     RULES = "rules"  # always there, as orders: nobody but a person may give one
@@ -108,7 +108,7 @@ class LessonState(StrEnum):
 
 
 class Status(StrEnum):
-    """What became of a draft."""
+    """The fate of a draft."""
 
     STORED = "stored"
     REINFORCED = "reinforced"
@@ -130,7 +130,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """What an engram rests on."""
+    """The evidence that an engram rests on."""
 
     error_signature: str = ""
     trace: str = ""  # the turn that taught it, or the file and turn of a transcript
@@ -229,7 +229,7 @@ class Engram:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Draft:
-    """What somebody wants remembered."""
+    """A lesson that somebody wants remembered."""
 
     text: str
     kind: Kind | str
@@ -250,7 +250,7 @@ class Draft:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Encoded:
-    """What became of a draft, and why."""
+    """A draft's fate, and why."""
 
     status: Status
     engram: Engram | None = None
@@ -353,7 +353,8 @@ def _why_pruned(engram: Engram, lesson_days: int, now: datetime) -> str:
 
 
 def to_drop(entries: Sequence[Engram], keep: Sequence[int]) -> list[Engram]:
-    """What a compaction lets go, given the places (from 0) that it keeps. A pinned entry is never let go."""
+    """The entries that a compaction lets go, given the places (from 0) that it keeps. A pinned entry is never let
+    go."""
     unknown = [place for place in keep if not 0 <= place < len(entries)]
     if unknown or not keep:
         what = f"place {unknown[0]}" if unknown else "nothing"

@@ -19,7 +19,7 @@ _TRIES = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Looked:
-    """What was read back from the pages."""
+    """Edits read back from the pages."""
 
     added: tuple[Engram, ...] = ()
     changed: tuple[Engram, ...] = ()
@@ -52,7 +52,7 @@ class Pages:
         return looked
 
     def understood(self, texts: Mapping[str, str]) -> FoundPages | None:
-        """What these texts of the pages would change; for showing before it is applied."""
+        """The changes these texts of the pages would make; for showing before it is applied."""
         return None if self._files is None else self._files.understood(texts)
 
     def apply_texts(self, texts: Mapping[str, str]) -> Looked:

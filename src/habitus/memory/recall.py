@@ -57,7 +57,7 @@ class LeftOut:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recall:
-    """What a request brings up, each part within its budget, and what nearly came up."""
+    """The lessons a request brings up, each part within its budget, and what nearly came up."""
 
     profile: tuple[Recalled, ...] = ()
     rules: tuple[Recalled, ...] = ()
@@ -107,7 +107,7 @@ def lessons(found: Results, known: Mapping[str, Engram], budget: int, most: int 
 
 
 def worth(one: Recalled) -> float:
-    """What orders lessons: how well they fit, and how they have served."""
+    """The worth that orders lessons: how well they fit, and how they have served."""
     return one.score * (0.5 + one.utility)
 
 
@@ -200,7 +200,8 @@ def _said_twice(ledger: EngramLedger, lessons: Iterable[Engram], gone: set[str])
 
 
 def left_by(ledger: EngramLedger, choose: Choose | None) -> list[Engram]:
-    """What a choice lets go, where a kind has too many entries in a place; nothing if it fails or makes no sense.
+    """The entries a choice lets go, where a kind has too many entries in a place; nothing if it fails or makes no
+    sense.
 
     Without a choice the least useful go, and lessons stay: those have a cap of their own.
     """

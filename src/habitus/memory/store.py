@@ -112,7 +112,7 @@ class EngramChanges:
 
 class EngramStore(Protocol):
     def changes(self, after: int) -> EngramChanges:
-        """What has changed since; everything for 0."""
+        """The engrams that changed since; all of them for 0."""
         ...
 
     def writing(self) -> AbstractContextManager[None]:

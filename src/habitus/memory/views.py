@@ -139,7 +139,7 @@ def unescape(text: str) -> str:
 
 
 def read(view: MemoryView, text: str) -> Page:
-    """What a page says. Every line that is not blank or ours is either understood or bad, none is lost."""
+    """Read a page. Every line that is not blank or ours is either understood or bad, none is lost."""
     stamp, section = "", ""
     lines: list[Line] = []
     bad: list[BadLine] = []
@@ -205,7 +205,7 @@ def _line(view: MemoryView, section: str, raw: str) -> Line | str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Edits:
-    """What a person did to the pages since they were rendered."""
+    """A person's edits of the pages since they were rendered."""
 
     new: tuple[Line, ...] = ()
     changed: tuple[Line, ...] = ()
@@ -216,7 +216,8 @@ class Edits:
 
 
 def edits(before: Iterable[Line], pages: Iterable[Page]) -> Edits:
-    """What differs between what we rendered (`before`) and the pages as they are. A line may have moved to another."""
+    """The differences between the rendered pages (`before`) and the pages as they are. A line may have moved to
+    another."""
     was = {line.id: line for line in before}
     new: list[Line] = []
     now: dict[str, Line] = {}
@@ -300,7 +301,7 @@ class ViewFiles:
         return self.understood({name: text for name, text in texts.items() if text is not None}, seen)
 
     def understood(self, texts: Mapping[str, str], seen: Stamps | None = None) -> FoundPages:
-        """What a person did in these texts; a page that is missing or empty says nothing."""
+        """A person's edits in these texts; a page that is missing or empty says nothing."""
         pages = {
             view.name: read(view, texts[view.name])
             for view in VIEWS
@@ -401,7 +402,7 @@ class ViewFiles:
         return read(view, zlib.decompress(packed).decode()).lines
 
     def forget_renderings(self) -> None:
-        """What was erased must not be found in an old page either."""
+        """Forget old pages too, so that erased text is not found there."""
         self._remembered = {}
         with sql.writing(self._engine) as connection:
             connection.execute(memory_views.delete())

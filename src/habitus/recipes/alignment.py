@@ -40,7 +40,7 @@ class Aligned:
 
 
 def align_occurrences(name: str, occurrences: Sequence[Calls]) -> Aligned:
-    """What the occurrences have in common, each a call for every step."""
+    """Align the occurrences into what they have in common, each a call for every step."""
     alignment = _Alignment(occurrences)
     steps = [alignment.step(number) for number in range(len(occurrences[0]))]
     for number, saved in alignment.saved.items():
@@ -99,7 +99,7 @@ class _Alignment:
         return {"tool": calls[0].name, **({"params": given} if given else {})}
 
     def _value(self, step: int, path: Path, values: Sequence[Any]) -> Any:
-        """What stands for these values, one of each occurrence."""
+        """The value that stands for these, one of each occurrence."""
         has_secret = any(isinstance(value, str) and MARKER.search(value) for value in values)
         if has_secret:
             return self._parameter(step, path, values)
@@ -251,7 +251,7 @@ _TYPES = {bool: "boolean", int: "integer", float: "number", list: "array", dict:
 
 
 def _describe_values(values: Sequence[Any]) -> Any:
-    """What a parameter is, by what was given for it: an example or two, and the type where it is not text."""
+    """A parameter described by its values: an example or two, and the type where it is not text."""
     if any(MARKER.search(_plain(value)) for value in values):
         return "A secret, which nobody wrote down"
     shown = dict.fromkeys(one_line(as_text(value)) for value in values)

@@ -21,7 +21,7 @@ RunTool = Callable[[str, str], Awaitable[ToolResult]]  # by name, with JSON
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepRun:
-    """What became of one call."""
+    """The result of one call."""
 
     number: int
     tool: str
@@ -87,7 +87,7 @@ class Plan:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """What it takes, as JSON Schema."""
+        """Its parameters, as JSON Schema."""
         return {
             "type": "object",
             "properties": {parameter.name: dict(parameter.schema) for parameter in self.parameters},
@@ -267,7 +267,7 @@ class Problem:
 
 
 def tool_name_of(name: str) -> str:
-    """What a model calls a recipe of that name."""
+    """The name under which a model calls a recipe."""
     return names.callable_name(names.slugify(name))
 
 

@@ -334,7 +334,7 @@ def _candidates(
     corpus: Corpus,
     pattern: Sequence[Label],
 ) -> Iterator[frozenset[Feature]]:
-    """What two occurrences have in common, around the features that are the least likely."""
+    """Steps that two occurrences have in common, around the features that are the least likely."""
 
     def surprise(feature: Feature) -> float:
         if isinstance(feature, Link):

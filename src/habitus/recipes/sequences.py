@@ -49,7 +49,7 @@ class Frequent:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sequences:
-    """What was found among so many that were tried."""
+    """The sequences found among so many that were tried."""
 
     found: tuple[Frequent, ...]
     tried: int
@@ -180,7 +180,7 @@ class ObservedCall(CallRecord):
 
     @cached_property
     def leaves(self) -> Mapping[Path, str]:
-        """What it was given, part by part, as keys that can be compared."""
+        """The values it was given, part by part, as keys that can be compared."""
         return {path: key for path, value in nodes(self.arguments) if path and (key := key_of(value)) is not None}
 
     @cached_property
@@ -189,13 +189,13 @@ class ObservedCall(CallRecord):
 
     @cached_property
     def returned_paths(self) -> Mapping[str, Path]:
-        """What it returned, each value with the shortest way to it."""
+        """The values it returned, each with the shortest way to it."""
         found = ((path, key_of(value)) for path, value in nodes(value_of(self.result)) if all(map(_is_word, path)))
         return _first_paths({path: key for path, key in found if key is not None})
 
     @cached_property
     def rare_inputs(self) -> frozenset[str]:
-        """What it was given that hardly two calls have in common by chance: long values, and numbers within texts."""
+        """Inputs that hardly two calls have in common by chance: long values, and numbers within texts."""
         return _telling(self.given_paths)
 
     @cached_property

@@ -142,7 +142,7 @@ RunCommand = Callable[[Sequence[str]], list[tuple[str, ...]]]  # does what `habi
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Around:
-    """What every request of a chat has besides its words."""
+    """The surroundings of every request of a chat."""
 
     paths: Sequence[str] = ()
     resources: Sequence[str] = ()

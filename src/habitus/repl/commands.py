@@ -69,7 +69,8 @@ class Invoke:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommandLine:
-    """What `habitus` does on the command line; `looks_at` is the skill it only looks at, which may be misspelt."""
+    """A command that `habitus` has on the command line; `looks_at` is the skill it only looks at, which may be
+    misspelt."""
 
     words: tuple[str, ...]
     looks_at: str = ""
@@ -138,7 +139,7 @@ Meant = Telling | CommandLine | SaveSkill | Explain | Judge | UseModel | Resume 
 
 
 def meaning(line: str, skills: Collection[str] = ()) -> Meant:
-    """What a line means, where `skills` are those a person may call; `//` and paths are ordinary words."""
+    """The meaning of a line, where `skills` are those a person may call; `//` and paths are ordinary words."""
     said = line.strip()
     if not said.startswith("/") or _is_path(said, skills):
         return Say(text=said)
@@ -275,7 +276,7 @@ class Completion:
 
 
 def completions(text: str, invocable: Mapping[str, str], known: Iterable[str]) -> list[Completion]:
-    """What the Tab key offers for the text before the cursor: `invocable` are the skills a person may call, with
+    """The offers of the Tab key for the text before the cursor: `invocable` are the skills a person may call, with
     their cues; `known` are the names of all."""
     if not text.startswith("/") or "\n" in text:
         return []

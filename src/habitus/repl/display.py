@@ -85,7 +85,7 @@ class TurnDisplay:
             self._start()
 
     def show_cancelled(self) -> None:
-        """What was interrupted stays as far as it came."""
+        """Leave the interrupted turn on the screen as far as it came."""
         self._flush()
         for running in self._calls.values():
             self._print(lines.cancelled_call(running.label))

@@ -101,7 +101,7 @@ def cancelled_call(label: Text) -> Text:
 
 
 def nudge(event: Nudged) -> Text:
-    """What was said to the model, not by the person."""
+    """A nudge: words to the model that are not the person's."""
     return Text.assemble(INDENT, ("↪ nudge ", "magenta"), (short_line(event.text, 400), "dim"))
 
 
@@ -144,7 +144,7 @@ def spent(usage: Usage) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommandReport:
-    """What a command has to tell: for people as it looks, for programs as data of a type."""
+    """A command's report: for people as it looks, for programs as data of a type."""
 
     type: str
     shown: RenderableType

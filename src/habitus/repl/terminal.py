@@ -162,7 +162,7 @@ _ANSWERS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Names:
-    """What can be completed, asked anew at every key."""
+    """Names that can be completed, asked anew at every key."""
 
     invocable: Callable[[], Mapping[str, str]]
     known: Callable[[], Iterable[str]]
@@ -201,7 +201,7 @@ class LineEditor:
 
 
 class _History(FileHistory):
-    """What was typed, without secrets."""
+    """The lines that were typed, without secrets."""
 
     def __init__(self, path: Path, redactor: Redactor) -> None:
         self._redactor = redactor
@@ -254,7 +254,7 @@ def _keys() -> KeyBindings:
 
 @contextmanager
 def silent_keyboard() -> Iterator[None]:
-    """What is typed meanwhile is kept for the next line and does not run into what is shown."""
+    """Input that is typed meanwhile is kept for the next line and does not run into what is shown."""
     if not sys.stdin.isatty():
         yield
         return

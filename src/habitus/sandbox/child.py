@@ -117,7 +117,7 @@ class Child:
         return b"".join(parts)
 
     def last_words(self) -> str:
-        """What the process, or bubblewrap in its place, complained about."""
+        """The last complaint of the process, or of bubblewrap in its place."""
         with contextlib.suppress(ValueError):
             self._noise.seek(0)
             lines = self._noise.read(64_000).decode(errors="replace").strip().splitlines()
@@ -221,7 +221,7 @@ def signal_name(number: int) -> str:
 
 
 def error_told(printed: str) -> str:
-    """What a program says went wrong, where it prints an object whose `status` is "error", or ends with a line that is
+    """The error a program reports, where it prints an object whose `status` is "error", or ends with a line that is
     one; nothing otherwise."""
     told = _json_object(printed)
     if told is None:
@@ -282,7 +282,7 @@ class Capture:
         self.cut += count
 
     def text(self) -> str:
-        """What was kept, with a mark that says how much was not."""
+        """The kept text, with a mark that says how much was not kept."""
         self.feed(b"", final=True)
         kept = "".join(self._parts)
         return f"{kept}\n[… {self.cut:,} more characters were cut]" if self.cut else kept

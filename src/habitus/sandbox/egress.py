@@ -111,7 +111,7 @@ class Egress:
 
 
 def target_of(head: bytes) -> Target:
-    """What the head of a request asks for. `ValueError`: nothing that a proxy does."""
+    """The target in the head of a request. `ValueError`: nothing that a proxy does."""
     first, *fields = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
     method, address, version = first.split(" ")
     if not version.startswith("HTTP/1."):

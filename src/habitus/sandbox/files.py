@@ -65,7 +65,7 @@ class Given:
         self._placed: dict[str, tuple[str, Placed]] = {}  # name → hash of the tree that was put, and what came of it
 
     def path_of(self, *parts: str) -> str:
-        """What code calls a file or folder of it."""
+        """The path under which code finds a file or folder of it."""
         return "/".join((self._seen_at(), *parts))
 
     @property
@@ -246,7 +246,7 @@ _MOST_LOOKED_AT, _DEEPEST, _MOST_KEPT, _LARGEST, _MOST_BYTES = 2_000, 4, 10, 64 
 
 
 class Made:
-    """What is new in a pad's folder since it was last asked for, or since the beginning. It waits for a disk."""
+    """New files in a pad's folder since it was last asked for, or since the beginning. It waits for a disk."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

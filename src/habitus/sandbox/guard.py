@@ -80,7 +80,8 @@ class Guard:
 
 
 def processor_s(child: Child) -> float:
-    """What the process and all it started have used; without a group, as far as their parents waited for them."""
+    """Seconds of processor time that the process and all it started have used; without a group, as far as their parents
+    waited for them."""
     used = child.group.processor_s() if child.group else None
     return sum(map(_used_by, _processes(child))) if used is None else used
 
@@ -96,7 +97,7 @@ def _sign_of_life(child: Child) -> object:
 
 
 def size_of(folder: Path, processes: Iterable[int], largest: int) -> int:
-    """What a folder takes up on disk, with the files that lie in no folder any more but are held by a process.
+    """The size of a folder on disk, with the files that lie in no folder any more but are held by a process.
 
     Where the size of one can't be found out, it counts as the `largest` it can be.
     """

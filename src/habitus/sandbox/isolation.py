@@ -88,7 +88,8 @@ _SYSTEM = {"LANG": "C.UTF-8", "PATH": "/usr/bin:/bin", "USER": "sandbox", "LOGNA
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Jail:
-    """What one sandboxed process is given. Without a folder of its own it gets an empty one in memory per call."""
+    """The things one sandboxed process is given. Without a folder of its own it gets an empty one in memory per
+    call."""
 
     interpreter: Interpreter
     permissions: Permissions = field(default_factory=Permissions)
@@ -182,7 +183,7 @@ def _environment(home: str, *, temporary: str = "", given: str = "") -> dict[str
 
 
 def _spec(machine: Machine, jail: Jail, *, work: str) -> dict[str, object]:
-    """What the process does to itself, in the words of `inside/confine.py`."""
+    """The steps by which the process locks itself in, in the words of `inside/confine.py`."""
     wrapped = machine.bubblewrap is not None
     own_net = not jail.permissions.network and (wrapped or machine.has_namespaces)
     per_call = _PER_CALL | (confine.CLONE_NEWNET if own_net else 0) if wrapped or machine.has_namespaces else 0

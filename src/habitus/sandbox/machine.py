@@ -201,7 +201,7 @@ def _on_linux(machine: Machine) -> Iterable[Protection]:
 
 
 def _limits(machine: Machine) -> str:
-    """What bounds memory, processes and time, and what is bounded less well than with groups."""
+    """The bounds of memory, processes and time, and those that are weaker than with groups."""
     if not machine.cgroups:
         return "rlimits; memory counts for each process, idle time of scratchpads as processes report it"
     counted = "" if machine.cgroups.processor else "; idle time of scratchpads as processes report it"

@@ -14,7 +14,7 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Permissions:
-    """What a person granted beyond the own folder and Python: nothing by default."""
+    """Permissions that a person granted beyond the own folder and Python: nothing by default."""
 
     network: bool = False
     read: tuple[Path, ...] = ()
@@ -24,7 +24,7 @@ class Permissions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """What one sandboxed process, with everything it starts, may use up. Sizes are bytes.
+    """Limits of one sandboxed process, with everything it starts. Sizes are bytes.
 
     `cpu_s` is for each process; `idle_cpu_s` for all of a scratchpad together, from the end of a cell to the next.
     """
@@ -93,7 +93,7 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolRun:
-    """What one call of a tool came to. `cut` counts the characters of output that were left out.
+    """The result of one call of a tool. `cut` counts the characters of output that were left out.
 
     `notice` is what to know of the tool itself, whatever this call came to.
     """

@@ -22,7 +22,7 @@ _LOST = "earlier variables are gone"
 
 @dataclass(slots=True)
 class _Run:
-    """What is known of a cell while it runs."""
+    """A cell while it runs."""
 
     cell: Cell
     out: Capture
@@ -136,7 +136,7 @@ class Pad:
         return self._worker
 
     async def _made_files(self) -> tuple[str, ...]:
-        """What the cell has made is there also when it did not outlive it."""
+        """The files the cell has made, also when it did not outlive that."""
         if self._keep_made is None or self._last_worker is None:
             return ()
         return await self._last_worker.keep_made(self._keep_made)
@@ -242,7 +242,7 @@ def _as_ended(run: _Run, end: _End) -> Cell:
 
 
 def _check_end(done: Message) -> _End:
-    """What the worker says of a cell: the cell may have said it in its name."""
+    """The worker's word on a cell: the cell may have said it in its name."""
     error, missing = done.get("error"), done.get("missing")
     if error is None:
         return _End()

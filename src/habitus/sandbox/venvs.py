@@ -224,7 +224,7 @@ def environment_hash(dependencies: Sequence[str]) -> str:
 
 
 def _wanted_packages(venv: Path) -> list[str]:
-    """What was asked to be in an environment; of one that has no list, what it holds."""
+    """The packages asked for in an environment; of one that has no list, what it holds."""
     listed = venv.with_name(_WANTED)
     if not listed.exists():
         return [f"{name}=={version}" for name, version in _installed_packages(venv)]

@@ -310,7 +310,7 @@ class Warm:
 
 
 def _shared_jail(program: Program) -> Jail:
-    """What calls that may share a server have in common: not the limits that each call sets for itself."""
+    """The jail that calls of one server share: not the limits that each call sets for itself."""
     default = Limits()
     limits = replace(
         program.limits,

@@ -24,7 +24,7 @@ class Operation(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Edit:
-    """What to do with a text. Without an operation nothing is done, and no operand may be given."""
+    """An edit of a text. Without an operation nothing is done, and no operand may be given."""
 
     operation: Operation | None = None
     content: str | None = None

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Traces:
-    """What one database knows of somebody: keys of rows, and where archived files of theirs lie."""
+    """Somebody's traces in one database: keys of rows, and where archived files of theirs lie."""
 
     past: tuple[tuple[int, int], ...]  # skill and number of versions that have been replaced
     archived: tuple[int, ...]

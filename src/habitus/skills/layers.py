@@ -43,7 +43,7 @@ class Layer:
         return self.store.can_write
 
     def changes(self) -> str:
-        """What its owner writes about its skills."""
+        """The owner's notes about its skills."""
         if self.changelog is None or not self.changelog.is_file():
             return ""
         with self.changelog.open("rb") as file:

@@ -375,12 +375,12 @@ class Library:
         return diff_trees(old, new, f"{item.name} v{a}", f"{item.name} v{b}")
 
     def list_archived(self) -> list[Archived]:
-        """What can be restored, newest first."""
+        """Skills that can be restored, newest first."""
         found = [item for layer in self.layers if layer.can_write for item in layer.store.list_archived()]
         return sorted(found, key=lambda item: (item.archived_on, item.id), reverse=True)
 
     def newest_archived(self, wanted: str) -> Archived:
-        """What `name`, `name@layer` or `#ID` stands for in the archive; `name@layer#ID` is both."""
+        """The archived skill that `name`, `name@layer` or `#ID` stands for; `name@layer#ID` is both."""
         named, _, number = (f"#{wanted}" if wanted.isdecimal() else wanted).partition("#")
         address, candidates = names.parse_address(named), self.list_archived()
         for item in candidates:
@@ -440,7 +440,7 @@ class Library:
 
 
 def _strict_copy(layer: Layer, name: str, tree: Tree, *, description: str) -> Tree:
-    """What goes above a read-only skill; its placeholders go on being filled."""
+    """The copy that goes above a read-only skill; its placeholders go on being filled."""
     strict = fitting.strict(name, tree, description=description)
     return trees.kept_open(name, strict) if layer.fills_placeholders else strict
 

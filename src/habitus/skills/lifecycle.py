@@ -50,7 +50,7 @@ _OK = Standing(state=State.OK)
 
 
 class Transition(StrEnum):
-    """What becomes of an item when its worth is known; a person decides about each, and each can be taken back."""
+    """The next step of an item when its worth is known; a person decides about each, and each can be taken back."""
 
     STAY = "stay"
     CLIMB = "climb"  # it has earned its next stage
@@ -61,7 +61,7 @@ class Transition(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Worth:
-    """What is known of an item: what bounds prove of it, where they prove anything yet, and how its uses went."""
+    """The worth of an item: what bounds prove, where they prove anything yet, and how its uses went."""
 
     counters: Counters = field(default_factory=Counters)
     helps: bool = False
@@ -181,7 +181,7 @@ class Packages:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GateContext:
-    """What the gates are checked against. `tools` is None where no agent is there to have any; without `layers`,
+    """The facts that gates are checked against. `tools` is None where no agent is there to have any; without `layers`,
     those of every layer are offered."""
 
     disabled: frozenset[str] = frozenset()
@@ -222,7 +222,8 @@ def closed_gates(summary: Summary, context: GateContext) -> list[str]:
 
 
 def missing_packages(manifest: Manifest, packages: Packages) -> tuple[str, ...]:
-    """What a skill needs and Habitus's own environment lacks. It closes nothing: scripts and tools run elsewhere."""
+    """Packages that a skill needs and Habitus's own environment lacks. It closes nothing: scripts and tools run
+    elsewhere."""
     missing = (packages.missing(text) for text in manifest.dependencies)
     return tuple(f"It {reason}; install it where its scripts run." for reason in missing if reason)
 
@@ -258,7 +259,8 @@ def _missing(text: str, packages: Packages, seen: frozenset[str] = frozenset()) 
 
 
 def _required_by(extra: str, requirements: Iterable[str]) -> Iterator[str]:
-    """What an extra adds to a package. A line of the package's own that makes no sense is nobody's to mend here."""
+    """The requirements that an extra adds to a package. A line of the package's own that makes no sense is nobody's to
+    mend here."""
     for text in requirements:
         part = _parse_requirement(text)
         if part is None or part.marker is None or part.marker.evaluate({"extra": ""}):

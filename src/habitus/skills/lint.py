@@ -1,4 +1,4 @@
-"""What is odd about skills: about one, what it says that nobody here follows; about a whole set, pairs that are the
+"""Oddities of skills: of one, fields that nobody here follows; of a whole set, pairs that are the
 same, pairs that compete, cues that match everything, what eats the prompt, and copies that hide others."""
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class SetFinding:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Room:
-    """What a prompt has for skills, in tokens, and what those take that stand in every prompt in full."""
+    """The room for skills in a prompt, in tokens, and the share of those that stand in every prompt in full."""
 
     menu: int
     eager: int
@@ -56,7 +56,7 @@ class Room:
 
 
 def check_one(name: str, tree: Tree, known: Collection[str]) -> Iterator[Diagnostic]:
-    """What a skill says that has no effect: code that can't be called, commands to run while it is loaded, and names
+    """Parts of a skill that have no effect: code that can't be called, commands to run while it is loaded, and names
     of skills that are not there.
 
     `known` are the skills that are. The skill is one that can be loaded.

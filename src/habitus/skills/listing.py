@@ -112,7 +112,7 @@ class Snapshot:
         return made
 
     def _parts_to_keep(self, before: Sequence[Listed], now: Sequence[Listed]) -> dict[str, object]:
-        """What has been made of the whole and is the same after these few have changed: few have code, or get a tag."""
+        """Cached parts of the whole that stay the same after these few have changed: few have code, or get a tag."""
         both = (*before, *now)
         is_same = {
             "with_code": not any(_has(item, Stage.CODE) for item in both),
@@ -274,7 +274,7 @@ def together(stages: Mapping[Stage, Counters]) -> Counters:
 
 
 def words_of_source(told: Mapping[Stage, Counters]) -> tuple[str, ...]:
-    """What another system says it has counted."""
+    """The counts of another system, in words."""
     return tuple(
         f"its source says of {stage}: used {counted.used}, succeeded {counted.succeeded}, failed {counted.failed}"
         for stage, counted in told.items()
@@ -296,7 +296,7 @@ _MANIFEST = [field.name for field in fields(Manifest)]
 
 
 def _unusual(manifest: Manifest) -> dict[str, Any]:
-    """What it says that is not said anyway."""
+    """Its fields that are not as usual."""
     return {
         name: plain(getattr(manifest, name))
         for name in _MANIFEST

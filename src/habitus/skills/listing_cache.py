@@ -125,7 +125,7 @@ class KeptItem:
 
 
 def answers_of(ask: Ask) -> list[Any] | None:
-    """What the database says of all that a listing depends on; None where something must be completed first."""
+    """The database's state of all that a listing depends on; None where something must be completed first."""
     if any(count for (count,) in ask(_INTENDED)):
         return None
     return [[list(row) for row in ask(query)] for query in _SAME]
@@ -170,7 +170,7 @@ def keep(
 
 
 def digest_marks(marks: Mapping[str, str]) -> str:
-    """What skills are indexed by, name → mark, in a few letters."""
+    """The marks that skills are indexed by, name → mark, in a few letters."""
     return _hash(json.dumps(sorted(marks.items())).encode())
 
 
@@ -419,7 +419,7 @@ def _parse_item(line: bytes) -> KeptItem:
 def _read_shown(
     view: View, shelf: KeptShelf, one: KeptItem, counted: Mapping[tuple[int, bool], Mapping[Stage, Counters]]
 ) -> ShownSkill:
-    """What is read of its folder; what it says came with the listing."""
+    """A skill to show: its folder is read, its fields came with the listing."""
     found = DirectoryShelf(Path(shelf.root), Path(), follow_links=shelf.follow_links).read(one.folder)
     main = None if found is None else trees.main_file(found.tree)
     if found is None or main is None or one.item.summary is None or (text := found.tree[main].content) is None:

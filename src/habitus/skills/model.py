@@ -1,4 +1,4 @@
-"""What a skill is: a named, versioned procedure with up to three stages, and everything known about it."""
+"""Skills: a skill is a named, versioned procedure with up to three stages, and everything known about it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Source(StrEnum):
 
 
 class State(StrEnum):
-    """What a listing says of a skill."""
+    """The state of a skill in a listing."""
 
     OK = "ok"
     DISABLED = "disabled"  # switched off by a person or by the settings
@@ -205,7 +205,7 @@ class Version:
 
 
 class Switched(StrEnum):
-    """What can be done to a skill without a change to its files."""
+    """Steps that change a skill without changing its files."""
 
     ENABLED = "enabled"
     DISABLED = "disabled"

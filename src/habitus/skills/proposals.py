@@ -51,7 +51,7 @@ class ProposalState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """What somebody wants to do to one skill. `tree` is its files as they shall be, for a write."""
+    """A change that somebody wants to make to one skill. `tree` is its files as they shall be, for a write."""
 
     action: Action
     name: str
@@ -119,7 +119,7 @@ class Proposal:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Submitted:
-    """What became of a change: applied as this version, or waiting as this proposal."""
+    """The result of a change: applied as this version, or waiting as this proposal."""
 
     version: int | None = None
     proposal: Proposal | None = None

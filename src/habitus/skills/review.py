@@ -163,13 +163,13 @@ class Review:
         ]
 
     def left_here(self) -> list[Proposal]:
-        """What was proposed while the shared database was away, or before there was one."""
+        """Proposals made while the shared database was away, or before there was one."""
         of_host = (proposals.c.state == ProposalState.WAITING.value, proposals.c.layer != USER)
         own = self._desks.engines[1:]
         return self._desks.find(*of_host, with_contents=True, at=own) if own else []
 
     def hand_over(self) -> None:
-        """What is left here goes to the shared database, where every host can decide."""
+        """Hand proposals that are left here to the shared database, where every host can decide."""
         shared = self._desks.engines[0]
         for one in self.left_here():
             same = (proposals.c.host == self._host, proposals.c.made_on == one.made_on)
@@ -196,7 +196,7 @@ class Review:
         return self._desks.find(*where, *([] if everywhere else [self._are_ours]), with_contents=with_contents)
 
     def due(self) -> Sequence[Proposal]:
-        """What was approved for directories of this host, and is to be carried out."""
+        """Approved changes for directories of this host, to be carried out."""
         approved = proposals.c.state.in_([state.value for state in _DUE])
         return self._desks.find(approved, proposals.c.host == self._host) if self._host else []
 
@@ -205,7 +205,7 @@ class Review:
         return proposals.c.host.in_(("", self._host))
 
     def turned_down(self) -> Sequence[Proposal]:
-        """What an agent proposed, a person turned down, and no agent has heard of yet."""
+        """Proposals of an agent that a person turned down, and no agent has heard so yet."""
         rejected = proposals.c.state == ProposalState.REJECTED.value
         return self._desks.find(rejected, proposals.c.told_on.is_(None), self._are_ours)
 
@@ -228,7 +228,7 @@ class Review:
         return self._desks.get(number)
 
     def diff(self, number: int) -> str:
-        """What approving it would change."""
+        """The changes that approving it would make."""
         proposal = self.get(number)
         change = proposal.change
         match change.action:
@@ -321,7 +321,7 @@ class Review:
         return version
 
     def _carried_out(self, proposal: Proposal) -> Sequence[Changed]:
-        """What it did, now or before somebody was killed."""
+        """The result of carrying it out, now or before somebody was killed."""
         change = proposal.change
         if not self.is_open(proposal):
             raise NotFound(f"There is no {proposal.root} any more.", mend="")

@@ -51,7 +51,7 @@ _TELL = sa.text(f"SELECT pg_notify({_CHANNEL}, :topic)")
 
 
 class News:
-    """What was heard of one database, for everything in this process that uses it."""
+    """News of one database, for everything in this process that uses it."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
@@ -81,7 +81,7 @@ class News:
         return None if thread is None or not thread.hears else (thread.name, thread.heard[topic])
 
     def fresh(self, topic: Topic, ask: Callable[[], T], *, of: Hashable = None) -> T:
-        """What `ask` gives, as of the last change that was heard of, or that this process has made itself.
+        """The answer of `ask`, as of the last change that was heard of, or that this process has made itself.
 
         `of` is whose, or what else of the topic is asked for, where there is more than one thing to ask.
         It is asked for now and then all the same: a dump may have been restored without what tells of changes.

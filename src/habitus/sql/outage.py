@@ -47,7 +47,7 @@ class Outage:
         return is_first
 
     def unless_away(self, look: Callable[[], T], otherwise: T) -> T:
-        """What the database says; while it can't be used, what is known without it."""
+        """The database's answer; while it can't be used, the one that is known without it."""
         try:
             with self._asking():
                 return look()
@@ -88,7 +88,7 @@ class Outage:
 
 
 def away() -> tuple[type[Exception], ...]:
-    """What is raised while the disk or the database can't be used."""
+    """The errors raised while the disk or the database can't be used."""
     from sqlalchemy.exc import SQLAlchemyError
 
     return StorageFailed, OSError, SQLAlchemyError

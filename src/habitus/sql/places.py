@@ -22,7 +22,7 @@ def workspace_of(engine: sa.Engine) -> str:
 
 
 def key_of(engine: sa.Engine) -> tuple[sa.URL, str]:
-    """What tells two databases, or two workspaces of one, apart."""
+    """The key that tells two databases, or two workspaces of one, apart."""
     return engine.url, workspace_of(engine)
 
 
@@ -58,7 +58,7 @@ _OLDER = sa.text(
 
 
 def application_name(schema: str, workspace: str) -> str:
-    """What all see of a process in pg_stat_activity."""
+    """The name under which all see a process in pg_stat_activity."""
     return f"habitus {schema} {workspace or _NOWHERE} {os.getpid()}@{socket.gethostname()}"
 
 

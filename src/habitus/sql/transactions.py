@@ -61,7 +61,7 @@ _PREFIX = re.compile(r"^.*(?:connection failed|connection is bad|FATAL): *")  # 
 
 
 def explain_error(where: str, error: sa.exc.DBAPIError, *, waited: float) -> StorageFailed:
-    """What a driver says, in our words; `waited` is how long a busy database was waited for."""
+    """A driver's error in our words; `waited` is how long a busy database was waited for."""
     said = str(error.orig).strip().splitlines()[0].rstrip(".") if error.orig else str(error)
     known = getattr(error.orig, "sqlstate", None) or said
     for pattern, what, mend in _KNOWN:
@@ -91,7 +91,7 @@ how_patient: ContextVar[float] = ContextVar("patience", default=BUSY_SECONDS)
 
 @contextmanager
 def patience(seconds: float) -> Iterator[None]:
-    """What is read and written inside waits no longer than this for a database that somebody else keeps busy."""
+    """Statements inside wait no longer than this for a database that somebody else keeps busy."""
     before = how_patient.set(seconds)
     try:
         yield

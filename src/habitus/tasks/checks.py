@@ -48,7 +48,7 @@ class Equals:
 
     @property
     def compares(self) -> str:
-        """What of a result is compared, in words."""
+        """The compared part of a result, in words."""
         return f"values but {', '.join(self.apart)}" if self.apart else "values"
 
 

@@ -220,7 +220,7 @@ def _row_of_solution(solution: Solution | None) -> dict[str, Json] | None:
 
 
 def _json_of(value: Any) -> Json:
-    """What TOML has beyond JSON, as text."""
+    """Values that TOML has beyond JSON, as text."""
     match value:
         case dict():
             return {key: _json_of(item) for key, item in value.items()}

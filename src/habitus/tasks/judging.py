@@ -52,7 +52,7 @@ class Judgement:
 
 
 async def judge(task: Task, rollout: Rollout, *, ask: AskModel | None = None) -> Judgement:
-    """What a rollout came to; `ask` has rubrics judged by a model, and without it they are left out."""
+    """The outcome of a rollout; `ask` has rubrics judged by a model, and without it they are left out."""
     if not rollout.outcome.is_ok:
         return Judgement(outcome=rollout.outcome, score=0.0)
     results = [
@@ -248,7 +248,7 @@ def leave_out(expected: Equals, fields: Iterable[str]) -> Equals | None:
 def expect(
     printed: Sequence[str], *, before: Iterable[str] = (), redacted: Callable[[str], str] = str
 ) -> Equals | None:
-    """What runs on the same input agree on; `before` are earlier results that may have been overtaken since.
+    """The result that runs on the same input agree on; `before` are earlier results that may have been overtaken since.
 
     None where it is too long to keep, or nothing in it stays the same.
     """
@@ -319,7 +319,7 @@ def _leaves(value: Json, apart: Collection[str], path: str = "") -> list[tuple[s
 
 
 def _at(value: Json, path: str) -> Json:
-    """What stands at a path; "nothing" where there is no such field."""
+    """The value at a path; "nothing" where there is no such field."""
     return dict(_nodes(value)).get(path, "nothing")
 
 

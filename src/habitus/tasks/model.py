@@ -94,7 +94,7 @@ class Task:
 
     @property
     def compares(self) -> str:
-        """What of a tool's result is compared, in words."""
+        """The compared part of a tool's result, in words."""
         return self.expected_result.compares if self.expected_result is not None else SHAPE_ONLY
 
     @property

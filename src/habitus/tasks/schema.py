@@ -120,7 +120,7 @@ def _reach(node: Json, root: dict[str, Json], known: dict[str, int], above: tupl
 
 
 def _target(root: dict[str, Json], reference: str) -> Json:
-    """What a reference within the document points to; the validator itself complains about any other."""
+    """The target of a reference within the document; the validator itself complains about any other."""
     if reference == "#":
         return {"$ref": "#"}
     node: Json = root

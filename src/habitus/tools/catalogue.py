@@ -22,7 +22,7 @@ from habitus.tools.workshop import fingerprint
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Read:
-    """What the files of a skill make: a program, or the reason why none."""
+    """The files of a skill, read: a program, or the reason why none."""
 
     program: ToolProgram | None = None
     code: str = ""  # its fingerprint
@@ -40,7 +40,7 @@ class ToolCatalogue:
         self._known: dict[tuple[str, str, str], _Read] = {}
 
     def active(self, *, at: Snapshot | None = None) -> tuple[CodeTool, ...]:
-        """What may be offered to a model, by name."""
+        """Tools that may be offered to a model, by name."""
         return tuple(tool for tool in self.all(at=at) if tool.status is ToolStatus.ACTIVE)
 
     def all(self, *, at: Snapshot | None = None) -> tuple[CodeTool, ...]:
@@ -63,7 +63,7 @@ class ToolCatalogue:
         return self.program(self.item(name)).code
 
     def cases(self, name: str) -> tuple[Task, ...]:
-        """What it has to go on doing."""
+        """The cases it has to go on passing."""
         return self.program(self.item(name)).cases
 
     def item(self, name: str) -> Listed:
@@ -96,7 +96,7 @@ class ToolCatalogue:
         return self._library.tree(f"{item.name}@{item.layer}")
 
     def place(self, item: Listed) -> str:
-        """What its health is kept under: its layer, or the folder of a project's layer."""
+        """The key of its health: its layer, or the folder of a project's layer."""
         return self._library.layer(item.layer).trust_root or item.layer
 
     def _tool(self, item: Listed, health: Health) -> CodeTool:

@@ -30,7 +30,7 @@ _CODING = re.compile(r"\A((?:#.*\n)?)[ \t\f]*#.*?coding[:=][ \t]*[-\w.]+.*\n")
 
 
 def dependencies_of(code: str) -> tuple[str, ...]:
-    """What the header asks for; nothing when there is none."""
+    """The dependencies in the header; nothing when there is none."""
     found = _BLOCK.search(code)
     if found is None:
         return ()

@@ -34,7 +34,7 @@ class Health:
 
     @property
     def why_degraded(self) -> str:
-        """What it did, in words that follow its name."""
+        """The reason why it is degraded, in words that follow its name."""
         if self.streak >= FAILURES_IN_A_ROW:
             return f"failed {self.streak} times in a row, last with: {self.last_failure.rstrip('.')}"
         return f"failed its own cases: {self.last_failure.rstrip('.')}"
@@ -55,7 +55,8 @@ def after_call(health: Health, code: str, outcome: Outcome, now: datetime) -> He
 
 
 def after_failed_cases(health: Health, code: str, reason: str, now: datetime) -> Health:
-    """What its cases proved no longer holds: other code, other packages, another interpreter."""
+    """Its health after its cases failed: what they proved holds no longer, for the code, packages or interpreter
+    differ."""
     if health.code != code:
         health = Health(code=code, proved_as=health.proved_as, proved_on=health.proved_on)
     return replace(health, degraded_on=health.degraded_on or now, last_failure=reason)

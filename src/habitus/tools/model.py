@@ -38,7 +38,7 @@ class CouldNotTest(ToolFailed):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Grounds:
-    """What a tool rests on that nobody asked for: earlier uses that it must pass, and words for whoever decides."""
+    """Grounds of a tool that nobody asked for: earlier uses that it must pass, and words for whoever decides."""
 
     cases: tuple[Task, ...] = ()
     recorded: tuple[str, ...] = ()  # what each of them came to when it was used
@@ -49,7 +49,7 @@ class Grounds:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolProgram:
-    """What is needed to run a tool and to test it again. `code` is the whole file, its PEP 723 header included."""
+    """Everything needed to run a tool and to test it again. `code` is the whole file, its PEP 723 header included."""
 
     name: str
     description: str
@@ -127,7 +127,7 @@ class CodeTool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Created:
-    """What became of a new tool: there as this version, or waiting as this proposal. `undo` follows `habitus`."""
+    """The result of making a tool: there as this version, or waiting as this proposal. `undo` follows `habitus`."""
 
     name: str
     applied: bool

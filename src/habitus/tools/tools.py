@@ -149,7 +149,7 @@ class ToolRunner:
 
 
 def _notice(tool: CodeTool, health: Health) -> str:
-    """What a caller should know of the tool itself after a call."""
+    """A notice about the tool itself, after a call."""
     if health.degraded_on is not None:
         why = f"it {health.why_degraded}"
         return f"'{tool.callable_name}' is degraded: {why}. It is no longer offered; do it another way, or mend it."

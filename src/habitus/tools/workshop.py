@@ -171,7 +171,7 @@ class Workshops:
 
 
 def fingerprint(tool: ToolProgram) -> str:
-    """What a passed case is a proof for: this code, with these dependencies, on this interpreter."""
+    """The fingerprint that a passed case proves: this code, with these dependencies, on this interpreter."""
     code = hashlib.sha256(tool.code.encode("utf-8", "surrogatepass")).hexdigest()
     return hashlib.sha256(f"{code} {environment_hash(tool.dependencies)}".encode()).hexdigest()
 

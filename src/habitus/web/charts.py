@@ -35,14 +35,14 @@ def of_uses(fared: Fared) -> dict[str, Markup]:
 
 
 def of_findings(found: Sequence[Finding]) -> Markup | None:
-    """What offering each version changed, as far as anybody said how it went."""
+    """The effect of offering each version, as far as anybody said how it went."""
     known = {f"v{one.item.version}": one.estimate.offering for one in reversed(found)}
     drawn = {label: effect for label, effect in known.items() if effect is not None}
     return intervals("Of a hundred conversations", drawn) if drawn else None
 
 
 def of_candidates(found: Sequence[CandidateReport]) -> Markup | None:
-    """What each candidate changed on the tasks of its gate, against the version it began with."""
+    """The effect of each candidate on the tasks of its gate, against the version it began with."""
     drawn = {
         f"no. {one.candidate.number}": Effect(
             value=one.gate.difference, low=one.gate.interval.low, high=one.gate.interval.high

@@ -1,4 +1,4 @@
-"""What waits, in words: who wants what, why it waits, and what was decided."""
+"""The inbox in words: who wants what, why it waits, and what was decided."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FOUND = re.compile(r"(?P<path>\S.*?):(?P<line>\d+): (?P<why>.+?)(?:, and (?P<mo
 
 
 def sentence(item: InboxItem, me: str = "") -> str:
-    """What waits, in one sentence; `me` is who reads it."""
+    """An item in one sentence; `me` is who reads it."""
     match item.subject:
         case Engram(text=text):
             return f"Remember: {text}"
@@ -31,7 +31,7 @@ def sentence(item: InboxItem, me: str = "") -> str:
 
 
 def in_short(item: InboxItem) -> str:
-    """What waits, in as few words as a row has room for."""
+    """An item in as few words as a row has room for."""
     match item.subject:
         case Engram(text=text):
             return f"Remember: {text}"
@@ -40,7 +40,7 @@ def in_short(item: InboxItem) -> str:
 
 
 def headline(item: InboxItem, me: str = "") -> tuple[str, str]:
-    """What waits, for a row of a list: its name, and what shall become of it."""
+    """An item for a row of a list: its name, and the change that is wanted."""
     match item.subject:
         case Engram(text=text):
             return text, "to remember"
@@ -73,7 +73,7 @@ def concerns(reasons: Sequence[str]) -> list[str]:
 
 
 def of_file(change: FileChange) -> str:
-    """What becomes of a file, in a few words."""
+    """The change of a file, in a few words."""
     if not change.is_text:
         return "no text"
     if change.before is None:
@@ -91,7 +91,7 @@ def describe_decision(item: InboxItem) -> str:
 
 
 def why(item: InboxItem) -> str:
-    """What an agent says for it, or else why it waits."""
+    """The agent's reason for it, or else why it waits."""
     if isinstance(item.subject, Proposal) and item.subject.author.reason:
         return item.subject.author.reason
     return "; ".join(waits(reason) for reason in item.reasons if reason)

@@ -37,7 +37,7 @@ STATIC = HERE / "static"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Said:
-    """What was just done, and the command that takes it back."""
+    """Word of a change that was just made, and the command that takes it back."""
 
     text: str
     undo: tuple[str, ...] = ()
@@ -85,7 +85,7 @@ def is_swap(request: Request) -> bool:
 
 
 def notice(what: str, mend: str, status: HTTPStatus) -> HTMLResponse:
-    """What went wrong, said on the open page, which stays as it is."""
+    """A notice of an error on the open page, which stays as it is."""
     said = Said(text=f"{what} {mend}".strip(), is_bad=True)
     answer = fragment("said.html", said=said)
     answer.status_code = status

@@ -69,7 +69,8 @@ def _asker(person: Person | None) -> Asker | None:
 
 
 class Keys:
-    """What signs in: for the owner a key that lies in this home alone, for people the one that all hosts share."""
+    """The keys that sign in: for the owner a key that lies in this home alone, for people the one that all hosts
+    share."""
 
     def __init__(self, key: bytes, people: People, clock: Callable[[], float] = time.time) -> None:
         self._own = key
@@ -136,7 +137,7 @@ class Keys:
             self._people.note_seen(asker.person, datetime.fromtimestamp(self._clock(), UTC))
 
     def csrf(self, cookie: str) -> str:
-        """What only a page that we gave to this browser can say."""
+        """The token that only a page we gave to this browser can send."""
         return _sign(self._for_people(), f"csrf {cookie}")
 
     def _for_people(self) -> bytes:

@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 
 async def until_error(told: AsyncIterator[T]) -> AsyncIterator[T]:
-    """What is told until it can't be any more: whoever listens comes again, and then hears why not."""
+    """Events until there can be no more: whoever listens comes again, and then hears why not."""
     try:
         async for one in told:
             yield one

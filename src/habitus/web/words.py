@@ -183,7 +183,7 @@ def went(turn: Turn) -> tuple[str, str] | None:
 
 
 def of_effect(effect: Effect) -> str:
-    """What offering something changes, in a sentence."""
+    """The effect of offering something, in a sentence."""
     value, low, high = (f"{round(100 * each):+d}" for each in (effect.value, effect.low, effect.high))
     sure = "helps so far" if effect.low > 0 else "does harm so far" if effect.high < 0 else "not known yet"
     return f"{value} of 100 go well, {low} to {high}: {sure}"
@@ -216,7 +216,7 @@ def count_of(number: int, thing: str) -> str:
 
 
 def check(name: str) -> str:
-    """What the doctor looked at; parts of what keeps code locked in keep their names."""
+    """The subject of a check; parts of what keeps code locked in keep their names."""
     kind, _, part = name.partition(" ")
     match kind:
         case "layer":
@@ -227,7 +227,7 @@ def check(name: str) -> str:
 
 
 def describe_result(result: object) -> str:
-    """What a job came to."""
+    """The result of a job in words."""
     if not isinstance(result, Mapping):
         return str(result)
     return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in result.items())
@@ -254,7 +254,7 @@ def describe_uses(counters: Counters) -> str:
 
 
 def interval(effect: Effect) -> str:
-    """What a skill changes, and how sure that is."""
+    """The effect of a skill, and how sure that is."""
     value, low, high = (_more(share) for share in (effect.value, effect.low, effect.high))
     return f"Of 100 conversations {value} go well with it; between {low} and {high}"
 
@@ -264,12 +264,12 @@ def _more(share: float) -> str:
 
 
 def plainly(sentence: str) -> str:
-    """What is known of a skill, without what it takes of a prompt."""
+    """A sentence on a skill, without its cost in a prompt."""
     return re.sub(r" Costs [\d,.]+ tokens a turn\.", "", sentence)
 
 
 def power(told: str) -> str:
-    """What a skill asks for, without the fingerprint of the file that does it."""
+    """A power of a skill, without the fingerprint of the file that has it."""
     return re.sub(r" \([0-9a-f]{16}\)$", "", told)
 
 
@@ -288,12 +288,12 @@ def ran(counts: RecipeCounts) -> str:
 
 
 def skeleton(parameters: Sequence[Parameter]) -> dict[str, object]:
-    """What a recipe takes, to be filled in."""
+    """The parameters of a recipe, to be filled in."""
     return {one.name: "" if one.default is None else one.default for one in parameters}
 
 
 def in_a_line(item: Listed) -> str:
-    """What a skill is for, or what keeps it from use."""
+    """The purpose of a skill, or what keeps it from use."""
     if item.state in (State.OK, State.DISABLED) and item.summary is not None:
         return item.summary.cue
     return waits(without_commands(item.reason))

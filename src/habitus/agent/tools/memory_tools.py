@@ -64,7 +64,7 @@ def memorize(memory: SessionMemory, *, conversation: str, ask: AskPerson) -> Too
 
 
 async def _ask_decision(cortex: Cortex, waiting: Encoded, user: str, ask: AskPerson) -> Encoded:
-    """What needs a person's word is asked of the person who is there."""
+    """Ask the person who is there about a lesson that needs their word."""
     assert waiting.engram is not None
     id = waiting.engram.id
     question = Question(text=f"Remember this? {waiting.engram.text}", detail=f"It waits because {waiting.reason}.")

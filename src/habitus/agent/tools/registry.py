@@ -29,14 +29,14 @@ RESULT_CHARS = 20_000
 
 
 class Arguments(BaseModel):
-    """What a model writes to call a tool; a field it should not have written is an error it reads."""
+    """The arguments of a call as the model writes them; a field it should not have written is an error it reads."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Running:
-    """What a tool may do besides its work: say how it goes, and tell the observers what happened."""
+    """A tool's way to say how its work goes, and to tell the observers what happened."""
 
     call: str = ""
     turn: str = ""
@@ -269,7 +269,7 @@ _TOOLS = {
 
 
 def advise_model(error: HabitusError) -> str:
-    """What went wrong, and a mend that the model can follow."""
+    """The error in words, with a mend that the model can follow."""
     if not isinstance(error, UserError) or (typed := _COMMAND.search(error.mend)) is None:
         return explain_absence(str(error))
     mend = _TOOLS.get(typed[1]) or f"Only a person can do that; tell them: {error.mend}"

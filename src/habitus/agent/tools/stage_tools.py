@@ -71,7 +71,7 @@ def _reach(granted: Permissions) -> Reach:
 
 
 def describe_tool(tool: CodeTool) -> str:
-    """What it does, how it is called, and how it is not."""
+    """The tool's description: its work, how it is called, and how it is not."""
     name = tool.callable_name
     example = f" Example: {name}({json.dumps(tool.example, ensure_ascii=False)})." if tool.example is not None else ""
     return (
@@ -81,7 +81,7 @@ def describe_tool(tool: CodeTool) -> str:
 
 
 def show_run(done: ToolRun) -> str:
-    """What the tool printed; when it failed, why."""
+    """The tool's output, or why it failed."""
     printed = block(done.stdout.strip())
     if done.outcome.is_ok:
         return printed
@@ -151,7 +151,7 @@ async def _step(call: ToolCall, registry: Registry, running: Running) -> ToolRes
 
 
 def show_recipe_run(done: RecipeRun) -> str:
-    """What ran and what it came to, a line a step, and below the result."""
+    """The steps that ran with their results, a line each, and below them the result."""
     lines = [
         f"{step.number}. {step.tool}: {step.outcome.kind.value}"
         + (f", {one_line(step.outcome.reason)}" if step.outcome.reason else "")
@@ -223,7 +223,7 @@ class OfferedTools:
 
     @property
     def gates(self) -> GateContext:
-        """What is open for the user while these tools are there."""
+        """The gates that are open for the user while these tools are there."""
         return self._with_tools(tool.name for tool in self.code)
 
     def _with_tools(self, code: Iterable[str]) -> GateContext:
@@ -244,7 +244,7 @@ class OfferedTools:
         return Registry(mine, unlisted=(*self._degraded, *withheld))
 
     def note_offers(self, shown: Collection[str] | None = None) -> None:
-        """What was put before the model, of what was listed last: all of it, or these by name."""
+        """Note the tools that were put before the model: all that were listed last, or these by name."""
         for tool in self._listed:
             if tool.item is not None and (shown is None or tool.name in shown or (shown and self._is_withheld(tool))):
                 is_steady = len(self.code) <= CODE_TOOLS
@@ -253,7 +253,7 @@ class OfferedTools:
                 )
 
     def items(self, called: Collection[str]) -> list[Item]:
-        """What the tools of these names are, where anything is learned about them."""
+        """The items of evidence behind tools of these names."""
         return [tool.item for tool in self.code if tool.item is not None and tool.name in called]
 
     def stages_of(self, skill: str) -> set[str]:
@@ -276,7 +276,7 @@ class OfferedTools:
         self._code = [*kept, *(tool for name, tool in now.items() if name not in names)]
 
     def _current(self) -> Sequence[Tool]:
-        """What may run for this user, and what waits and was written in this conversation."""
+        """Tools and recipes that may run for this user, and waiting ones that were written in this conversation."""
         conversation = self._view.conversation
         is_worth_a_look = self._view.is_taken or self._may_have_tools()
         there = self._tools.all(at=self._view.snapshot) if is_worth_a_look else ()
@@ -340,7 +340,7 @@ class Ladder:
     outage: Outage
 
     def first(self, skill: Skill) -> list[str]:
-        """What to try before the steps, in lines; the steps are for when it fails."""
+        """Lines that name the stage to try before the steps, which are for when it fails."""
         if not skill.version:
             return []
         return [*self._code_first(skill), *(self._recipe_first(each) for each in self._recipes_of(skill.name))]

@@ -237,13 +237,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Changed:
-    """What became of a change: applied as a version, or waiting under a number."""
+    """The result of a change: applied as a version, or waiting under a number."""
 
     version: int | None = None
     proposal: int | None = None
 
     def as_result(self) -> dict[str, object]:
-        """What a tool's result says of it."""
+        """The change as a tool's result."""
         if self.proposal is None:
             return {}
         return {"status": "proposed", "proposal": self.proposal}
@@ -298,7 +298,7 @@ class Changes:
         return await self.submit(change, reason, Question(text=question, detail=detail))
 
     def propose(self, layer: str, name: str, tree: Tree, reason: str) -> Changed:
-        """What a person has to decide at leisure, whoever is there."""
+        """Propose a change that a person decides at leisure, whoever is there."""
         change = Change(action=Action.WRITE, name=name, layer=layer, tree=tree, findings=tuple(self.scan(tree)))
         made = self.review.propose(
             change, self.agent(reason), [reason, *change.findings], conversation=self.conversation
@@ -342,7 +342,7 @@ class Changes:
         return Changed(version=done.version, proposal=number)
 
     def _earlier(self, change: Change) -> list[int]:
-        """What this conversation has proposed for the same skill, and now says better."""
+        """Proposals of this conversation for the same skill, which a new one replaces."""
         wanted = (self.conversation, change.name, change.layer, change.action)
         waiting = self.review.list(with_contents=False)
         return [p.id for p in waiting if (p.conversation, p.change.name, p.change.layer, p.change.action) == wanted]

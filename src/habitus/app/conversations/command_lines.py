@@ -171,7 +171,7 @@ def _has_cli(item: Listed) -> bool:
 
 
 def _dependencies(item: Listed, files: SkillFiles) -> tuple[str, ...]:
-    """What its manifest names, and the header of the script."""
+    """Packages that its manifest names, and those of the script's header."""
     assert item.summary is not None
     script = (files.tree[CLI_CODE].content or b"").decode("utf-8", "replace")
     return tuple(dict.fromkeys((*item.summary.manifest.dependencies, *dependencies_of(script))))
@@ -221,7 +221,7 @@ class SessionCalls:
             return self._names or ()
 
     def how_to_call(self, skill: Skill) -> str:
-        """What a model is told below the text of a skill; nothing of one that its code may not call."""
+        """The lines below a skill's text that say how to call it; none for one that code may not call."""
         if not skill.manifest.cli or skill.name not in self.allowed_calls():
             return ""
         command = f"; `{COMMAND} {skill.name} --help` in a subprocess is the same" if self._proxy is not None else ""

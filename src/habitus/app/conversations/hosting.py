@@ -37,7 +37,7 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostRequest:
-    """What a loop hands in for a turn. A conversation keeps its user, its `source_type` and its `ask`."""
+    """A request of somebody's loop. A conversation keeps its user, its `source_type` and its `ask`."""
 
     asking: Asking
     user: User
@@ -84,7 +84,7 @@ class Hosting:
         return TurnDoor(self._loop, begin)
 
     async def offered_tools(self, request: HostRequest) -> tuple[Tool, ...]:
-        """What a turn of this conversation would be offered now, without beginning one."""
+        """The tools that a turn of this conversation would be offered now, without beginning one."""
         return await self._loop.ask(self._offered_tools(request))
 
     async def leave(self, conversation: str) -> None:
@@ -214,7 +214,7 @@ class Keeper(Generic[K, T]):
         self._places: OrderedDict[K, _Place[T]] = OrderedDict()
 
     def get(self, key: K) -> T | None:
-        """What is open under a key, whoever holds it."""
+        """The conversation that is open under a key, whoever holds it."""
         place = self._places.get(key)
         return None if place is None else place.thing
 

@@ -68,7 +68,7 @@ def model_names(settings: Settings, environ: Mapping[str, str]) -> tuple[str, st
 
 
 def chosen_by(settings: Settings, environ: Mapping[str, str]) -> str:
-    """What made the choice where nobody named a model, in words to go on with."""
+    """The reason for a choice that nobody made by name, in words to go on with."""
     return "" if settings.model else f" (chosen by {default_models(environ).key})"
 
 

@@ -103,7 +103,8 @@ def _view(home: Home) -> View:
 
 
 def open_given(home: Home, folder: str) -> Given:
-    """What the code of these pads is given, kept here; its path is the one that the machine has which runs them."""
+    """The files given to the code of these pads, kept here; the path is the one that the machine has which runs
+    them."""
     runtime = _runtime(home, folder, None, ())
     if isinstance(runtime, SshRuntime):
         return Given(home.place / folder / _GIVEN, seen_at=runtime.given_at)
@@ -145,7 +146,8 @@ def open_scratchpads(
 
 
 def _services(home: Home) -> Services:
-    """What cells may ask where no conversation runs them: a pad lives long, so each question sees the library anew."""
+    """Answers to questions of cells that no conversation runs: a pad lives long, so each question sees the library
+    anew."""
 
     async def answer(question: str, asked: Any) -> Any:
         view = await in_thread(lambda: _view(home))
@@ -272,7 +274,7 @@ def pads(settings: Settings) -> tuple[PadState, ...]:
 
 
 def cells(settings: Settings, name: str) -> Sequence[RanCell]:
-    """What ran since the pad was made or reset."""
+    """The cells that ran since the pad was made or reset."""
     return scratchpads.cells(existing(settings, name))
 
 

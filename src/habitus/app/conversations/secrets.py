@@ -69,7 +69,7 @@ class Overview:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asking:
-    """What a skill declares, as it is now."""
+    """The wishes of a skill as it is now."""
 
     item: Listed
     content_hash: str

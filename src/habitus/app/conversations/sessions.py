@@ -196,7 +196,7 @@ def open_conversation(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Shared:
-    """What several parts of one conversation are made of."""
+    """Parts that several others of one conversation are made of."""
 
     home: Home
     tools: Tools
@@ -252,7 +252,7 @@ def open_outage(home: Home) -> Outage:
 
 
 def lots(settings: Settings, journal: Journal, unit: str, outage: Outage, fixed: Fixed | None = None) -> Lots:
-    """What chance decides in a conversation: nothing unless somebody has set it, nor without the seed."""
+    """The lots of a conversation: none unless somebody has set it, nor without the seed."""
     share = settings.evidence.withhold if fixed is None else 0.0
     seed = outage.unless_away(journal.seed, "") if share else ""
     return Lots(unit=unit, seed=seed, share=share if seed else 0.0, fixed=fixed or {})

@@ -80,7 +80,7 @@ class Talks:
         return self._loop.wait(self._say(text, id, files))
 
     def going_on(self, id: str) -> GoingOn | None:
-        """What is being answered; None where nothing runs."""
+        """The request that is being answered; None where nothing runs."""
         talk = self._open.get(id)
         return None if talk is None or not talk.is_running else talk.now
 
@@ -89,7 +89,7 @@ class Talks:
         self._talk(id)
 
     async def events_since(self, id: str, after: int) -> tuple[Happening, ...]:
-        """What has happened since, as soon as there is any. The last one of a turn is `Over`."""
+        """The events since then, as soon as there are any. The last one of a turn is `Over`."""
         return await self._loop.ask(self._talk(id).events_since(after))
 
     def stop(self, id: str) -> None:

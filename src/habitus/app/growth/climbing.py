@@ -89,7 +89,8 @@ class Climbing:
         self._failed = FailedClimbs(home.shared, home.clock)
 
     def due(self, found: Iterable[Due]) -> list[Climb]:
-        """What has earned it, was not brought up before, and did not fail its trial as it is."""
+        """Skills that have earned their next stage, were not proposed for it before, and did not fail its trial as they
+        are."""
         earned = [one for one in found if one.transition is Transition.CLIMB]
         climbs = {(climb.item, climb.to): climb for one in earned if (climb := self._of(one)) is not None}
         return [climb for climb in climbs.values() if not self._is_settled(climb.item, climb.to, climb.version)]
@@ -177,7 +178,7 @@ class Climbing:
         return any((one.change.name, one.change.layer, one.state) == where for one in self._proposals)
 
     def _material(self, skill: Listed, stage: Stage, *, is_asked: bool) -> str:
-        """What a stage would be made of, in words."""
+        """The material of a stage, in words."""
         if stage is Stage.CHUNKS:
             return next((found.text for found in self._mining.recipes_of(skill.name)), "")
         uses = self._uses(skill, is_asked=is_asked)
@@ -278,7 +279,7 @@ class Climbing:
 
 
 def _describe_trial(cases: Sequence[Task], parameters: Json) -> str:
-    """What a draft that is proposed has shown, and what could not be compared."""
+    """The trial of a proposed draft in words, with the results that could not be compared."""
     if not cases:
         return "it was compared with nothing: no use is recorded that it could be held against"
     apart = sorted({path for case in cases if case.expected_result for path in case.expected_result.apart})

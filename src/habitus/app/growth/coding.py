@@ -74,7 +74,7 @@ class Recorded:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Uses:
-    """What there is to make code of: words for a model, what it takes if that is known, and what was recorded."""
+    """The material for code: words for a model, what it takes if that is known, and what was recorded."""
 
     told: str
     evidence: str
@@ -127,7 +127,8 @@ def of_recipe(home: Home, recipe: SkillRecipe) -> Uses | None:
 
 
 def _as_used(schema: Json, given: Sequence[Mapping[str, Json]]) -> Json:
-    """What a recipe takes, without types that its own uses don't have: a parameter with no type is called a text."""
+    """The parameters of a recipe, without types that its own uses don't have: a parameter with no type is called a
+    text."""
     fitting = {
         name: {key: value for key, value in one.items() if key != "type"}
         if any(name in call and not fits(one, call[name]) for call in given)
@@ -193,7 +194,7 @@ def _use(call: ObservedCall, result: str) -> str:
 
 
 async def trial_cases(home: Home, uses: Uses) -> tuple[Task, ...]:
-    """What a draft has to come to: today's results where the recipe may be run again, the recorded ones elsewhere."""
+    """The results a draft has to give: today's where the recipe may be run again, the recorded ones elsewhere."""
     may_run = uses.recipe is not None and _may_run_again(home.tools, uses.recipe)
     cases = [
         one.case(await _run_twice(home, uses.recipe, one) if may_run and uses.recipe else ()) for one in uses.recorded

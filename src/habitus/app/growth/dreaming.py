@@ -224,7 +224,7 @@ async def invent_with(home: Home, model: BudgetedModel) -> tuple[Task, Soundness
 
 
 def _failures(home: Home) -> list[str]:
-    """What went wrong lately, as memory has it."""
+    """Recent failures, as memory has them."""
     memory = home.open_memory(user=home.settings.user)
     found = [one for one in memory.list_lessons(limit=200) if one.evidence.error_signature or one.evidence.detector]
     return [f"{one.text} [{one.evidence.error_signature or one.evidence.detector}]" for one in found[:20]]

@@ -137,7 +137,7 @@ def _days(now: datetime) -> float:
 
 
 def chosen_items(kept: Iterable[KeptExposure]) -> frozenset[Named]:
-    """What was ever chosen for a request; the rest only stood in a steady part of prompts."""
+    """The items that were ever chosen for a request; the rest only stood in a steady part of prompts."""
     return frozenset(_item_of(one) for one in kept if not one.exposure.is_steady)
 
 

@@ -46,7 +46,7 @@ OpenSolver = Callable[[Tree], AbstractAsyncContextManager[Solver]]  # with one v
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Improved:
-    """What a run came to. `stopped` says why it ended before all was tried."""
+    """The result of a run. `stopped` says why it ended before all was tried."""
 
     skill: str
     run: str
@@ -179,7 +179,7 @@ class Improving:
         return one.run != self.run and all(kept.outcome for kept in self.ledger.rollouts(run=one.run))
 
     async def _practise(self) -> None:
-        """What was practised with this version before is not done again."""
+        """Practise with this version; a task that was practised with it before is not done again."""
         for number in range(PRACTICE_ROUNDS):
             await self._round(Side.PRACTICE, self.subject.tasks[Side.PRACTICE], number, None)
 

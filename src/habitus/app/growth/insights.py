@@ -34,7 +34,7 @@ _CONFUSED = 10  # skills of the matrix
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EffectAt:
-    """What was known of an effect at a moment; none before anybody had judged."""
+    """An effect as it was known at a moment; none before anybody had judged."""
 
     at: datetime
     effect: Effect | None
@@ -42,7 +42,7 @@ class EffectAt:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SkillEffect:
-    """What offering a skill changes, week by week up to now, and what it takes of a prompt."""
+    """The effect of offering a skill, week by week up to now, and its share of a prompt."""
 
     name: str
     effect: Effect
@@ -179,7 +179,7 @@ def confusion(home: Home) -> Confusion:
 
 
 def tried_candidates(home: Home) -> tuple[TriedCandidate, ...]:
-    """What was tried to improve skills, and what came of it; the last of a skill first."""
+    """Candidates that were tried for skills, with their results; the last of a skill first."""
     ledger = open_ledger(home)
     return tuple(
         TriedCandidate(skill=skill, number=one.number, state=one.state.value, summary=summary_of(report_on(one, kept)))

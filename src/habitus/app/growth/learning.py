@@ -48,7 +48,7 @@ def open_learner(
     *,
     learns: bool = True,
 ) -> Learner:
-    """What learns from errors in one session; `model` is the cheap one, none where no model is to be asked.
+    """The learner from errors in one session; `model` is the cheap one, none where no model is to be asked.
 
     `lessons` is where remedies for what fails are looked up.
     """
@@ -64,7 +64,7 @@ def open_learner(
 
 
 def open_adviser(home: Home) -> Learner:
-    """What says beside a failure what it shows, and learns nothing: it sees only a part of what happens."""
+    """An adviser, who says beside a failure what it shows and learns nothing: it sees only a part of what happens."""
     settings = home.settings
     is_off = settings.memory is MemoryMode.OFF or settings.acc_mode is AccMode.OFF
     cells = Cerebellum(None, TakesNothing().encode, spending=home.spending, redactor=home.redactor)
@@ -72,7 +72,7 @@ def open_adviser(home: Home) -> Learner:
 
 
 def open_applier(home: Home, keeper: LessonKeeper, redactor: Redactor) -> Applier:
-    """What teaches memory from transcripts."""
+    """The applier, which teaches memory from transcripts."""
 
     def count_skill(use: SkillUse) -> bool:
         name = use.skill.rpartition(":")[2]  # a plugin's skill is written plugin:name
@@ -108,7 +108,7 @@ JOURNAL = "journal:"  # how our own sessions are named among the files
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToldFailure:
-    """What fails again and again, and what it cost."""
+    """A failure that comes again and again, and its cost."""
 
     what: str
     tool: str
@@ -240,7 +240,8 @@ class Gathering:
 
 
 def repeated_failures(home: Home, most: int = 10) -> tuple[Repeated, ...]:
-    """What cost most in the last sessions here and in all transcripts that were studied. Nothing is kept by looking."""
+    """The failures that cost most in the last sessions here and in all studied transcripts. Nothing is kept by
+    looking."""
     gathering = Gathering(home, only_new=True)
     gathering.take_journal(_LATEST)
     found = gathering.findings()
@@ -255,7 +256,7 @@ def _way(failure: Recurring, ways: Iterable[Held]) -> str:
 
 
 def remedy_for(home: Home, tool: str, arguments: object, error: str, project: str = "") -> str:
-    """What memory knows to help against this failure, in a sentence; empty where it knows nothing.
+    """The remedy that memory has against this failure, in a sentence; empty where it has none.
 
     `arguments` is what the tool was called with, parsed or as JSON; `project` a directory, the current one by default.
     """

@@ -60,7 +60,7 @@ class SuggestionKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Suggestion:
-    """What a person is to decide about. `text` is what would be written, `proposal` its number once it waits."""
+    """A suggestion to a person. `text` is what would be written, `proposal` its number once it waits."""
 
     kind: SuggestionKind
     name: str
@@ -242,13 +242,13 @@ class Mining:
     # What a person wants done with it
 
     def recipes_of(self, skill: str) -> list[Suggestion]:
-        """What was found for a skill that is there already."""
+        """The recipes found for a skill that is there already."""
         found = (draft.suggestion for draft in self._drafts)
         return [one for one in found if one.kind is SuggestionKind.RECIPE and one.skill == skill]
 
     @property
     def requests_to_draft(self) -> list[Suggestion]:
-        """What a model would write better."""
+        """The suggestions whose words a model would write better."""
         return [draft.suggestion for draft in self._drafts if not draft.labels]
 
     @property

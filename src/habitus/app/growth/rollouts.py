@@ -137,7 +137,7 @@ class Subject:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
-    """What is to be run, and what that likely takes."""
+    """The runs of a trial, and their likely cost."""
 
     subject: Subject
     tasks: tuple[Task, ...]
@@ -161,7 +161,7 @@ def read_cases(text: str, *, about: str) -> tuple[Task, ...]:
 
 
 def prepare(home: Home, name: str, cases: Sequence[Task], runs: int) -> Trial:
-    """What a trial would take, of the skill's own tasks where no cases are given; no model is asked yet."""
+    """The cost of a trial, of the skill's own tasks where no cases are given; no model is asked yet."""
     subject = open_subject(home, name)
     if subject.skill.manifest.disable_model_invocation:
         raise Invalid(f"'{name}' is offered to no model.", mend="Take disable-model-invocation away first.")
@@ -200,7 +200,7 @@ _TOKENS = 6_000  # of a rollout, before any was seen
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wish:
-    """What somebody wants tried; it is what a job is given, so a run that was killed finds it again."""
+    """A run as somebody wants it; a job is given it, so a run that was killed finds it again."""
 
     skill: str
     candidates: int = 3  # that a model drafts at most
@@ -227,7 +227,7 @@ class Wish:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outlook:
-    """What a run would be and could show, before any model is asked."""
+    """The plan of a run and its chance to show anything, before any model is asked."""
 
     skill: str
     version: int
@@ -337,7 +337,7 @@ def practice_rollouts(ledger: ImproveLedger, subject: Subject, solver: str = "")
 
 
 def contrasts(subject: Subject, rollouts: Sequence[KeptRollout]) -> list[Contrast]:
-    """What went well and badly on each practice task, those that failed first."""
+    """Good and bad tries of each practice task, those that failed first."""
     is_never_opened = bool(rollouts) and not any(one.is_opened or one.is_followed for one in rollouts)
     found = []
     for task in subject.tasks[Side.PRACTICE]:
@@ -348,7 +348,7 @@ def contrasts(subject: Subject, rollouts: Sequence[KeptRollout]) -> list[Contras
 
 
 def describe_practice(home: Home, name: str) -> str:
-    """What a drafter may know of a skill: its text, and what was practised with it."""
+    """A skill for its drafter: its text, and how practice with it went."""
     if not name:
         raise Invalid("Which skill?", mend="Give its name.")
     subject, ledger = open_subject(home, name), open_ledger(home)

@@ -197,7 +197,7 @@ _ABOUT_FOLDER = "What the task speaks of lies in this folder, and what you write
 
 
 def describe_powers(name: str) -> str:
-    """What a solver may do on this machine, for a person to agree to before it starts."""
+    """The powers of a solver on this machine, for a person to agree to before it starts."""
     solver = solver_named(name)
     trial = " This is experimental." if solver.is_experimental else ""
     return (

@@ -50,7 +50,7 @@ class Fired:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileLessons:
-    """What a model made of the failures of one file."""
+    """The lessons a model drew from the failures of one file."""
 
     file: Path
     lessons: tuple[str, ...]
@@ -91,7 +91,7 @@ class StudyReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sending:
-    """What would go to a model."""
+    """The amount of text that would go to a model."""
 
     calls: int
     files: int
@@ -267,7 +267,7 @@ class Study:
                 self._applier.apply_post_mortem(failures, found)
 
     def proposals(self) -> list[Taught]:
-        """What could be kept and was not decided yet: lessons of the detectors, remedies and rules."""
+        """Findings that could be kept and were not decided yet: lessons of the detectors, remedies and rules."""
         assert self._applier is not None
         return [each for each in (*self._taught, *self._gathering.proposals()) if self._applier.is_new(each)]
 

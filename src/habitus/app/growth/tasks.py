@@ -79,7 +79,8 @@ class _Served:
 
 
 def find_tasks(home: Home, source: MinedFrom, *, skill: str = "") -> list[MinedTask]:
-    """What could be a task, the most frequent first; nothing is written, and what was proposed before is left out."""
+    """Requests that could be a task, the most frequent first; nothing is written, and earlier proposals are left
+    out."""
     served = list(_in_journal(home) if source is MinedFrom.SESSIONS else _in_transcripts(home))
     seen, found = _known_ids(home.review), []
     for group in alike(
@@ -185,7 +186,7 @@ def _with_files(settings: Settings, request: str) -> tuple[str, dict[str, str]]:
 
 
 def _drawn_checks(same: Sequence[_Served], members: Sequence[_Served]) -> tuple[Check, ...]:
-    """What every accepted reply to this very request has, and what was called whenever such a thing was asked."""
+    """Checks from what all accepted replies to this request have, and from calls made whenever it was asked."""
     asked = same[-1].turn.request.casefold()
     literals = [set(_literals(one.reply)) for one in same]
     said = [

@@ -35,7 +35,7 @@ _LISTED = 5  # turns that a reason names
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Due:
-    """What may be done with an item, and why; `to` is the version to go back to."""
+    """A step that may be taken with an item, and why; `to` is the version to go back to."""
 
     item: Item
     transition: Transition
@@ -44,7 +44,7 @@ class Due:
 
 
 class _Now:
-    """What is in use at one moment."""
+    """The items in use at one moment."""
 
     def __init__(self, home: Home) -> None:
         self.home = home
@@ -87,7 +87,7 @@ def _runs(recipe: SkillRecipe) -> Counters:
 
 
 def due(home: Home) -> tuple[Due, ...]:
-    """What is known now of what is in use now, and what that leads to."""
+    """The steps that today's evidence on the items in use leads to."""
     (found, by_request), now = home.evidence.findings_and_chosen(), _Now(home)
     back = {one.item: one for one in found.rollbacks}
     lessons = {(lesson.id, lesson.version): lesson for lesson in home.memory.list_lessons(limit=MOST_LESSONS)}
@@ -193,7 +193,7 @@ def _worth(found: Finding, uses: Counters, *, is_chosen: bool = True, is_worse: 
 
 
 def _describe_bound(worth: Worth, found: Finding) -> str:
-    """What a bound says, where one decided."""
+    """The bound in words, where one decided."""
     return found.judgement.reason if worth.helps or worth.is_useless or worth.does_harm else ""
 
 

@@ -147,7 +147,7 @@ def _days(home: Home, items: Sequence[Listed]) -> Mapping[str, tuple[int, ...]]:
 
 
 def _known_effects(evidence: Evidence) -> _Known:
-    """What evidence says of each version of a skill."""
+    """The effect of each version of a skill, as far as evidence knows it."""
     return {
         (one.item.name, one.item.version): (
             None if (v := one.judgement.verdict) is Verdict.UNKNOWN else v,

@@ -24,7 +24,8 @@ _MOST_KEPT = 50_000
 
 
 def high_findings(tree: Tree, policy: Policy) -> list[str]:
-    """What a person must see before foreign content is used, one line a kind; a rule in brackets can be silenced."""
+    """Findings a person must see before foreign content is used, one line a kind; a rule in brackets can be
+    silenced."""
     from habitus.screening.findings import Risk, by_kind
     from habitus.screening.scanner import scan  # patterns and a parser, for those who look at content
 
@@ -103,7 +104,7 @@ class FileChange:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VersionChange:
-    """What one version changed, beside the version that was there before it; 0 where there was none."""
+    """The change of one version, beside the version that was there before it; 0 where there was none."""
 
     before: int
     after: int
@@ -117,19 +118,19 @@ def made_by(skills: Library, name: str, version: int) -> VersionChange:
 
 
 def versions(skills: Library, name: str, before: int, after: int) -> tuple[FileChange, ...]:
-    """What became of a skill's files from one version to another; version 0 has none."""
+    """The changes of a skill's files from one version to another; version 0 has no files."""
     old = skills.tree(name, before) if before else {}
     return changes(old, skills.tree(name, after))
 
 
 def candidate(skills: Library, name: str, version: int, text: str) -> tuple[FileChange, ...]:
-    """What another text of its main file would change in a version."""
+    """The changes that another text of its main file would make in a version."""
     old = skills.tree(name, version)
     return changes(old, {**old, trees.main_file(old) or trees.MAIN_FILES[0]: file_of(text.encode())})
 
 
 def proposed_changes(review: Review, proposal: Proposal) -> tuple[FileChange, ...]:
-    """What approving it would do to the files."""
+    """The changes of files that approving it would make."""
     match proposal.change.action:
         case Action.WRITE:
             return changes(review.before(proposal), proposal.change.tree)

@@ -33,7 +33,7 @@ from habitus.tools.tools import Tools
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prospect:
-    """What would reach the prompt for a request."""
+    """The skills that would reach the prompt for a request."""
 
     selection: Selection
     menu: Menu
@@ -51,7 +51,7 @@ class Prospect:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tried:
-    """What a request would bring, and what fits it best, the best first, with what speaks for each."""
+    """A request tried: the skills it would bring, and those that fit it best, with what speaks for each."""
 
     prospect: Prospect
     best: tuple[tuple[Summary, Hit], ...]
@@ -61,7 +61,7 @@ class Tried:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PastWhy:
-    """What the journal says of a skill in one turn; nothing where it was not known then."""
+    """A skill in one turn, by the journal; nothing where it was not known then."""
 
     name: str
     turn: str
@@ -82,7 +82,7 @@ def prospect(home: Home, request: Request) -> Prospect:
 
 
 def try_request(home: Home, text: str, most: int = 8) -> Tried:
-    """What an agent would get for these words."""
+    """Try a request: the skills an agent would get for these words."""
     seen = prospect(home, request_of(home, text))
     found = best_of(home.finder, seen, text, most)
     known = {summary.name: summary for summary in seen.selection.menu}
@@ -150,7 +150,7 @@ def select(home: Home, request: Request) -> Selection:
 
 
 def gates_at(home: Home, snapshot: Snapshot, user: User) -> GateContext:
-    """What is open to somebody who has the tools of a session."""
+    """The gates that are open to somebody who has the tools of a session."""
     gates = home.gates(user)
     tools = names.BUILT_IN_TOOLS | _code_tools(home.tools, snapshot, replace(gates, tools=names.BUILT_IN_TOOLS))
     return replace(gates, tools=tools)

@@ -20,7 +20,7 @@ from habitus.skills.model import Diagnostic
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckedRecipe:
-    """What is wrong with a recipe: with its text, and with what it needs."""
+    """A recipe's problems, in its text and with what it needs."""
 
     name: str
     skill: str
@@ -66,7 +66,7 @@ def _problems(recipe: SkillRecipe) -> tuple[str, ...]:
 
 
 def lint_recipes(name: str, tree: Tree) -> list[Diagnostic]:
-    """What is wrong with the text of a skill's recipes, line by line."""
+    """Problems in the text of a skill's recipes, line by line."""
     file = tree.get(trees.CHUNKS_FILE)
     found = plans(file.content) if file is not None and file.content else ()
     mend = "Correct it; 'habitus recipes test' checks all of them, and whether their tools are there."

@@ -91,7 +91,7 @@ def _arguments(text: str) -> dict[str, object]:
 
 
 def _conversation(messages: Sequence[Message]) -> list[Message]:
-    """What was said, without the cells and without what stood beside the requests."""
+    """The words of a conversation, without its cells and the blocks beside its requests."""
     kept: list[Message] = []
     for message in messages:
         if isinstance(message, Asked):

@@ -40,7 +40,8 @@ class Manner(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wish:
-    """What to sync: which agent, whose folder, which skills (all of one's own without a name), and how."""
+    """A sync as somebody wants it: which agent, whose folder, which skills (all of one's own without a name), and
+    how."""
 
     agent: str
     scope: Scope = Scope.USER
@@ -70,7 +71,7 @@ class Planned:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SyncPlan:
-    """What would be done in a folder; `behind` are skills that its list has no room for."""
+    """The steps in a folder; `behind` are skills that its list has no room for."""
 
     wish: Wish
     folder: Path
@@ -102,7 +103,7 @@ class _Chosen:
 
 
 def plan(home: Home, wish: Wish, environ: Mapping[str, str]) -> SyncPlan:
-    """What a sync would do; nothing is written."""
+    """Plan a sync; nothing is written."""
     found = host(wish.agent)
     if wish.manner is Manner.LINK and not found.follows_links:
         raise Invalid(f"{found.title} does not follow links to skills.", mend="Leave --link out.")
@@ -339,7 +340,7 @@ def _hash(tree: Tree) -> str:
 
 
 def _characters(name: str, tree: Tree) -> int:
-    """What a skill of somebody else's takes of the list."""
+    """The room in the list that somebody else's skill takes."""
     skill = trees.parse(name, tree).skill if trees.main_file(tree) else None
     return len(name) + _LINE + (len(skill.description) + len(skill.when_to_use) if skill else 0)
 
@@ -355,7 +356,7 @@ class Synced:
 
 
 def decide_step(here: str, there: str, put: Synced | None, *, manner: Manner) -> tuple[Step, str]:
-    """What to do, and why, by the hashes of the files; nothing where there are none."""
+    """The step for a skill and its reason, by the hashes of the files; nothing where there are none."""
     if put is None:
         if not there:
             return Step.PUT, ""
@@ -378,7 +379,7 @@ def decide_step(here: str, there: str, put: Synced | None, *, manner: Manner) ->
 
 
 def decide_removal(there: str, put: Synced, *, is_link: bool) -> tuple[Step, str]:
-    """What becomes of a skill that is no longer wanted there; behind a link nothing is lost."""
+    """The step for a skill that is no longer wanted there; behind a link nothing is lost."""
     if not there:
         return Step.FORGET, "it was removed there"
     return (Step.REMOVE, "") if is_link or there == put.sha256 else (Step.CONFLICT, "it was changed there; it stays")

@@ -34,7 +34,7 @@ class Trustable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dangers:
-    """What a person should know of a skill before they say yes."""
+    """Dangers of a skill, to read before saying yes."""
 
     root: str
     name: str
@@ -94,7 +94,7 @@ def is_trusted(trust: Trust, approvals: Trust, found: Trustable) -> bool:
 
 
 def dangers(scan: Callable[[Tree], list[str]], found: Trustable) -> tuple[Dangers, ...]:
-    """What each of them can do, and what a scan finds in it."""
+    """The powers of each of them, and the findings of a scan."""
     return tuple(
         Dangers(
             root=root,
@@ -179,7 +179,7 @@ def root_of(project: str) -> str:
 
 
 def allowed_packages(home: Home) -> tuple[str, ...]:
-    """What every new scratchpad of this project begins with."""
+    """Packages that every new scratchpad of this project begins with."""
     return home.trust.names(root_of(home.project))
 
 

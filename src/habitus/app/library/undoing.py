@@ -24,7 +24,8 @@ from habitus.skills.stores.base import Step as SkillStep
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Undone:
-    """What became of a skill or a lesson; `targets` take that back in turn, and are none where it was so already."""
+    """The undoing of a change to a skill or a lesson; `targets` take that back in turn, and are none where it was so
+    already."""
 
     what: str
     said: str
@@ -33,7 +34,7 @@ class Undone:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TakenBack:
-    """What was done, in sentences, what could not be, and the words that take this back in turn."""
+    """The undo in sentences, what could not be undone, and the words that take this back in turn."""
 
     said: tuple[str, ...]
     kept: tuple[str, ...] = ()
@@ -197,7 +198,7 @@ def _was_changed(layer: Layer, name: str, newest: Version) -> Refused:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WayBack:
-    """What it takes to have everything as it was at a moment: (layer, step) of skills, and steps of lessons."""
+    """The steps to have everything as it was at a moment: (layer, step) of skills, and steps of lessons."""
 
     to: datetime
     skills: tuple[tuple[str, SkillStep], ...]

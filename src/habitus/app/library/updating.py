@@ -58,7 +58,7 @@ class Manner:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TakenIn:
-    """What became of each skill and lesson, and the command that takes it all back."""
+    """The result of each skill and lesson, and the command that takes it all back."""
 
     results: tuple[Result, ...]
     undo: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ class SkillDiff:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Updated:
-    """What differs there, what became of it, which skills are no longer there, and what could not be looked at."""
+    """Updates found and their results, which skills are no longer there, and what could not be looked at."""
 
     changes: tuple[SkillDiff, ...]
     taken: TakenIn
@@ -387,7 +387,7 @@ class ForeignLesson(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Landed:
-    """What became of a lesson, in the words of an import."""
+    """The result of a lesson, in the words of an import."""
 
     name: str
     verdict: str
@@ -433,7 +433,7 @@ def land(cortex: Cortex, lesson: ForeignLesson) -> Landed:
 
 
 def _describe_origin(lesson: ForeignLesson) -> str:
-    """What the playbook says of itself, in words; nobody here has seen it."""
+    """The playbook's own words on where it comes from; nobody here has seen it."""
     said = f"seen {lesson.frequency} times, shown {lesson.retrievals}, helped {lesson.helpful}"
     return f"{said}, verified" if lesson.verified else said
 

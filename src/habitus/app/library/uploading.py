@@ -296,7 +296,7 @@ def _pieces(texts: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 
 def _texts(tree: Tree) -> Iterator[tuple[str, str]]:
-    """What is read or run, the main file first."""
+    """The files that are read or run, the main file first."""
     for path, file in sorted(tree.items(), key=lambda item: (not item[0].lower().endswith("skill.md"), item[0])):
         if file.content is not None and b"\0" not in file.content:
             yield path, file.content.decode("utf-8", "replace")

@@ -53,7 +53,7 @@ class Backup:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Restored:
-    """What was put in place, and the backup of what was there before."""
+    """The restored home, and the backup of the one before it."""
 
     backup: Backup
     before: Backup
@@ -90,7 +90,7 @@ def _create(settings: Settings, file: Path | None, now: datetime, name: str, *, 
 
 
 def look(file: Path) -> Backup:
-    """What a backup says of itself."""
+    """Read the manifest of a backup."""
     try:
         with tarfile.open(file, "r:gz") as archive:
             first = archive.next()
@@ -221,7 +221,7 @@ def _copy_database(database: Path, copy: Path) -> Path:
 
 
 def _backup_files(home: Path) -> list[Path]:
-    """What belongs into a backup, and is replaced by a restore."""
+    """The files that belong into a backup, and that a restore replaces."""
     return [path for path in sorted(home.iterdir()) if _is_kept(path.name)]
 
 

@@ -67,7 +67,7 @@ class LintReport:
 
 
 def doctor(home: Home) -> tuple[Check, ...]:
-    """What works, what is missing, and the exact mend."""
+    """Check everything: what works, what is missing, and the exact mend."""
     return (
         _python(),
         *_home(home),
@@ -94,7 +94,7 @@ def _user(settings: Settings) -> Check:
 
 
 def unusable(error: UserError) -> tuple[Check, ...]:
-    """What can be said where the home can't be opened."""
+    """The checks that can be made where the home can't be opened."""
     return (_python(), Check(name="home", state=CheckState.BROKEN, detail=error.message, mend=error.mend))
 
 
@@ -244,7 +244,7 @@ def _runtime(home: Home) -> Check:
 
 
 def _screening(screening: Policy) -> list[Check]:
-    """What screening.toml changes, if there is one."""
+    """The changes that screening.toml makes, if there is one."""
     policy = screening
     changed = [f"{rule} is silenced: {why}" for rule, why in policy.silence.items()]
     changed += [f"'{text}' is held: {why}" for text, why in policy.hold.items()]
@@ -296,7 +296,7 @@ def _linted_skill(home: Home, item: Listed, seen: Snapshot) -> Linted:
 
 
 def _risks(scan: Callable[[Tree], list[str]], tree: Tree) -> list[Diagnostic]:
-    """What a scan would hold."""
+    """Findings that an import would be held for."""
     found = scan(tree)
     return [
         Diagnostic(file=what.partition(":")[0], what=f"{what}.", mend="Read it first.", severity=Severity.RISK)

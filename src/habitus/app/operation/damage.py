@@ -77,7 +77,7 @@ def _problems(path: Path) -> list[str]:
 
 
 def _damaged_texts(connection: sqlite3.Connection) -> Iterator[str]:
-    """What whole pages hold that can't be what was written there."""
+    """Texts on whole pages that can't be what was written there."""
     there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     for (table, column), kind in _JSON.items():
         if table in there:

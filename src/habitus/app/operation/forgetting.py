@@ -57,7 +57,7 @@ _LEAST_LETTERS, _MOST_LETTERS = 16, 80  # of such a text: what is shorter is fou
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Forgotten:
-    """What was kept of a person by place, and now is not; `left` are places where something of theirs still is."""
+    """The number of things erased of a person, by place; `left` are places where something of theirs still is."""
 
     user: str
     erased: Mapping[str, int]
@@ -249,7 +249,7 @@ def _address(item: Listed) -> str:
 
 
 def _jobs(shared: sa.Engine, person: Person, *, dry_run: bool = False) -> int:
-    """What they left to workers, with what that came to."""
+    """Their jobs, with the results."""
     return JobQueue(shared).forget_user(person.name, dry_run=dry_run)
 
 
@@ -268,7 +268,7 @@ def _learned_requests(shared: sa.Engine, finder: Finder, person: Person) -> froz
 
 
 def _files(shared: sa.Engine, place: Path, person: Person) -> list[Path]:
-    """What lies in this home of their conversations, and where it is their home, of what they did without one."""
+    """Files of their conversations in this home, and where it is their home, of their work without one."""
     with sql.reading(shared) as connection:
         others = set(
             connection.execute(sa.select(turns.c.session).where(turns.c.user != person.name).distinct()).scalars()

@@ -45,7 +45,7 @@ class Attempt:
 
 
 def once(home: Home, key: str, asked: object, make: Callable[[Attempt], Answer]) -> Answer:
-    """What `make` answers, or has answered; `asked` is the request as JSON knows it. Without a key it is just made.
+    """The answer of `make`, now or from before; `asked` is the request as JSON knows it. Without a key it is just made.
 
     Who was killed in the middle may have done it or not: `make` is told, and does not do it a second time.
     """

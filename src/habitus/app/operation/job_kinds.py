@@ -59,7 +59,7 @@ class _Kind:
 
     @staticmethod
     def inputs_from(paths: Sequence[str]) -> dict[str, Any]:
-        """What a job is given, from a person's words."""
+        """The input of a job, from a person's words."""
         return {}
 
     def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
@@ -340,7 +340,7 @@ def title_of(kind: str) -> str:
 
 
 def kinds(home: Home, loop: LoopThread) -> dict[str, Work]:
-    """What each kind does; what a part has to wait for runs on the loop."""
+    """The work of each kind; what a part has to wait for runs on the loop."""
     return {name: _InTheirName(home, kind, loop) for name, kind in KINDS.items()}
 
 

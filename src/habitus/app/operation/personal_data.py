@@ -222,7 +222,7 @@ def _holds(content: bytes, words: Sequence[bytes], depth: int = 0) -> bool:
 
 
 def _unpack(content: bytes) -> Iterator[bytes]:
-    """What lies in compressed bytes; nothing where they are none, or are damaged."""
+    """The text in compressed bytes; nothing where they are none, or are damaged."""
     with suppress(zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, NotImplementedError):
         if content.startswith(b"PK\x03\x04"):
             with zipfile.ZipFile(io.BytesIO(content)) as archive:

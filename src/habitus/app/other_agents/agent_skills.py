@@ -37,7 +37,7 @@ CLEAR, AHEAD = (
 
 
 class Topic(StrEnum):
-    """What a finding is about, in the order in which they are shown."""
+    """Topics of findings, in the order in which they are shown."""
 
     LESSON = "lesson"  # would have helped
     FAILING = "failing"  # again and again, without a remedy so far

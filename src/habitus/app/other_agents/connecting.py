@@ -29,7 +29,7 @@ _WITH_PLUGIN = "claude-code"  # whose plugins may bring hooks
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wishes:
-    """What a person wants of a connection: which hooks, and a block of instructions with these lines, if any."""
+    """A connection as a person wants it: which hooks, and a block of instructions with these lines, if any."""
 
     scope: Scope = Scope.USER
     hooks: Collection[str] = ()
@@ -38,7 +38,7 @@ class Wishes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """What would be changed, one file each; `doubt` says why it is experimental."""
+    """The changes of a connection, one file each; `doubt` says why it is experimental."""
 
     host: Host
     scope: Scope
@@ -85,7 +85,7 @@ class AgentFiles:
 
 
 def describe_plan(planned: Plan, redact: Callable[[str], str], *, undo: tuple[str, ...] = ()) -> AgentFiles:
-    """What would be changed; with an undo, what was."""
+    """The plan in words; with an undo, what was done."""
     return AgentFiles(
         agent=planned.host.name,
         title=planned.host.title,
@@ -124,7 +124,7 @@ def offered_hooks(
 
 
 def plan(settings: Settings, environ: Mapping[str, str], agent: str, wishes: Wishes) -> Plan:
-    """What connecting would do; nothing is written."""
+    """Plan a connection; nothing is written."""
     if not home_directory.can_write(settings.home):
         home_directory.refuse_to_write(settings.home)
     found, scope = host(agent, CONNECTED), wishes.scope
@@ -138,7 +138,7 @@ def plan(settings: Settings, environ: Mapping[str, str], agent: str, wishes: Wis
 
 
 def plan_disconnect(settings: Settings, environ: Mapping[str, str], agent: str, scope: Scope) -> Plan:
-    """What taking everything of ours out again would do."""
+    """Plan taking everything of ours out again."""
     found = host(agent, CONNECTED)
     every = [
         _server(settings, environ, found, scope),
@@ -214,14 +214,14 @@ def _items(value: object) -> Iterable[tuple[str, object]]:
 
 
 def block_text(rules: Sequence[str]) -> str:
-    """What stands in the block: how to use us, and rules where they may stand there."""
+    """The text of the block: how to use us, and rules where they may stand there."""
     guidance = resources.files("habitus.hosts").joinpath("prompts", "block.md").read_text(encoding="utf-8").strip()
     listed = "\n".join(["### Rules", "", *(f"- {one_line(rule)}" for rule in rules)]) if rules else ""
     return "\n\n".join(part for part in (guidance, listed) if part)
 
 
 def rules_for_block(home: Home) -> list[str]:
-    """What holds whatever is asked, as a prompt would say it."""
+    """Rules that hold whatever is asked, as a prompt would say them."""
     memory = SessionMemory(cortex=home.memory, user=home.settings.user, project=home.project)
     return [home.redact(note.line) for note in memory.standing().rules]
 

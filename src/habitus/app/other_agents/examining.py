@@ -55,7 +55,7 @@ class AgentReport:
 
 @dataclass(slots=True)
 class _Past:
-    """What an agent's transcripts say."""
+    """An agent's past, by its transcripts."""
 
     found: Findings | None = None
     requests: list[str] = field(default_factory=list)  # for which no skill was used

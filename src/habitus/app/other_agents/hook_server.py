@@ -266,7 +266,7 @@ class Prompter:
         return _within(REQUEST_TOKENS, lessons, [*ruled, *found], offers)
 
     def beside_failure(self, tool: str, arguments: object, error: str) -> str:
-        """What is known to help against this error; nothing where nobody met it."""
+        """The known remedy against this error; nothing where nobody met it."""
         remedy = remedy_for(self._home, tool, arguments, error)
         return self._home.redact(prompt.bullets("lessons", "Seen before", [remedy]).text) if remedy else ""
 

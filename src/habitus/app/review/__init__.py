@@ -1,1 +1,1 @@
-"""What waits for a person: one list of it, what approving it would change, and word that it waits."""
+"""Everything that waits for a person: one list, the effect of approving, and word that something waits."""

@@ -60,7 +60,7 @@ class Notifier:
                 self._teller.start()
 
     def _tell_all(self) -> None:
-        """What comes while somebody is being told is told together."""
+        """Send word; news that comes meanwhile is told together."""
         while True:
             with self._lock:
                 batch, self._untold = self._untold, []

@@ -44,7 +44,7 @@ class LeftBehind:
 
 
 def left_behind(home: Home) -> LeftBehind | None:
-    """What the home's own database has and the one it now shares was never given; told once."""
+    """Things in the home's own database that the shared one was never given; told once."""
     if home.local is home.shared or home.is_read_only:
         return None
     with sql.reading(home.local) as connection:

@@ -46,7 +46,7 @@ class Affected:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Replay:
-    """What a change would have done to the last requests; `without_line` have no room on the list of names any more."""
+    """The effect of a change on the last requests; `without_line` have no room on the list of names any more."""
 
     name: str
     requests: int
@@ -68,7 +68,7 @@ class Replay:
 
     @property
     def displaced_skills(self) -> Mapping[str, int]:
-        """What would lose its place to it, and how often; the most first."""
+        """Skills that would lose their place to it, and how often; the most first."""
         return dict(Counter(name for one in self.gaining_requests for name in one.instead).most_common())
 
 
@@ -172,13 +172,13 @@ class _Library:
         self._selected = functools.cache(self._select)  # without what is attached, rules look at nothing else
 
     def skills_given(self, text: str, source_type: str) -> tuple[str, ...]:
-        """What a request gets in full by a rule, and what it is pointed to because it fits."""
+        """Skills a request gets in full by a rule, and those it is pointed to because they fit."""
         chosen, on_menu = self._selected(source_type)
         fitting = near(partial(self._search, text), on_menu)
         return (*(choice.name for choice in chosen.eager), *(hit.id for hit in fitting))
 
     def lines(self, home: Home) -> set[str]:
-        """What has a line of its own on the list of names that every session has."""
+        """Skills with a line of their own on the list of names that every session has."""
         chosen, _ = self._selected("repl")
         return {*menu.make_menu(chosen, home.skills.all_counters(), home.settings.context_tokens).shown}
 
@@ -246,6 +246,6 @@ def _switch(old: Listed | None, *, on: bool) -> Listed | None:
 
 
 def _differing(change: Change) -> tuple[tuple[Skill, ...], tuple[str, ...]]:
-    """What search would have anew, and what it would no longer have."""
+    """Skills that search would have anew, and those it would no longer have."""
     skill = trees.parse(change.name, change.tree).skill if change.action is Action.WRITE else None
     return ((skill,), ()) if skill is not None else ((), (change.name,) if change.action is Action.REMOVE else ())

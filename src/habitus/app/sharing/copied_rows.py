@@ -59,7 +59,7 @@ Rows = list[Row]
 
 
 def tables(engine: sa.Engine) -> dict[str, sa.Table]:
-    """What is to be copied, a table before those that point to it."""
+    """The tables to copy, each before those that point to it."""
     apart = OF_ONE_MACHINE | _FOLLOWS
     with sql.storage_errors(engine), engine.connect() as connection:
         return {name: table for name, table in reflect(connection).items() if name not in apart}
@@ -94,7 +94,7 @@ def describe_use(connection: sa.Connection, there: Mapping[str, sa.Table]) -> st
 
 
 def stays(engine: sa.Engine) -> dict[str, int]:
-    """What is left where it is, with how many there are of it."""
+    """The tables left where they are, with their number of rows."""
     with sql.reading(engine) as connection:
         count = {
             what: int(connection.execute(sa.select(sa.func.count()).select_from(sa.table(name))).scalar_one())

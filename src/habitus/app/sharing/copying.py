@@ -74,7 +74,7 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableCopy:
-    """What became of a table: its rows here, those copied now, and those that the target has otherwise."""
+    """A table after a copy: its rows here, those copied now, and those that the target has otherwise."""
 
     table: str
     rows: int

@@ -174,7 +174,7 @@ def _open_place(settings: Settings, which: str) -> Iterator[Place]:
 
 
 def _take_down(source: Place, clock: Callable[[], datetime]) -> None:
-    """What was changed by hand, or was left unfinished, is written down before it is copied."""
+    """Write down changes by hand and unfinished ones, before they are copied."""
     SkillStore(source.shelf, source.engine, layer=USER, clock=clock).contents()
 
 

@@ -55,7 +55,7 @@ _LEFT_OUT = frozenset(
 
 
 def open_shared(settings: Settings, local: sa.Engine) -> sa.Engine:
-    """What every host shares, in the name of this user; where its server is away, what stands in for it here.
+    """The shared database in the name of this user; where its server is away, the copy that stands in for it here.
 
     Where there is only one host, the home's own database.
     """

@@ -69,7 +69,7 @@ class ImportedTogether:
 
 @dataclass(frozen=True, kw_only=True)
 class FirstSteps:
-    """What a new home has done of what makes it useful."""
+    """The first steps of a new home, and whether each is done."""
 
     agent: bool
     skills: bool
@@ -159,7 +159,7 @@ def _recently_learned(recent: Iterable[Summary], lessons: Iterable[Engram]) -> l
 
 
 def _imports(skills: Library, recent: Iterable[Summary]) -> list[ImportedTogether]:
-    """What came in one change has one moment."""
+    """Skills by the change that brought them, which is one moment."""
     together: dict[datetime, list[str]] = {}
     for one in recent:
         if one.source is Source.IMPORTED and one.modified_on is not None:

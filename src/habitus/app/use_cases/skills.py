@@ -243,7 +243,7 @@ def _library_of(home: Home, name: str) -> Library:
 
 
 def _evidence_lines(home: Home, item: Listed) -> tuple[str, ...]:
-    """What evidence says of each version; its arithmetic is loaded where somebody has judged one."""
+    """Evidence on each version, in lines; its arithmetic is loaded where somebody has judged one."""
     journal = home.journal
     if not (journal.is_judged() and any(one.said for one in journal.exposures([address(item.name, item.layer)]))):
         return ()

@@ -105,7 +105,7 @@ def _is_wanted(hook: Hook, *, asks: bool, is_quiet: bool) -> bool:
 
 
 def _block_text(context: typer.Context, scope: Scope, *, with_rules: bool) -> str:
-    """What is personal goes into a person's own file, and into a shared one only when they say so."""
+    """The block's text: personal lines go into a person's own file, and into a shared one only when they say so."""
     if scope is Scope.PROJECT and not with_rules:
         return use_case.block_text(())
     with open_habitus(context) as habitus:

@@ -129,7 +129,7 @@ def _withholding(share: float) -> str:
 
 
 def _name_and_version(habitus: Habitus, one: Finding) -> tuple[str, str]:
-    """What it is, in words a person knows it by, and its version."""
+    """An item's name, in words a person knows it by, and its version."""
     item = one.item
     version = f"v{item.version}"
     if item.kind is ItemKind.SKILL:
@@ -194,7 +194,7 @@ def _column(share: float) -> int:
 
 
 def axis(*, is_unicode: bool = True) -> str:
-    """What lies on which side."""
+    """The labels of both sides."""
     fewer, more = ("← fewer go well", "more go well →") if is_unicode else ("< fewer go well", "more go well >")
     return fewer + " " * (WIDTH - len(fewer) - len(more)) + more
 

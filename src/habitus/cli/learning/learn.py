@@ -93,7 +93,7 @@ def learn(
 
 
 def _ask_decisions(proposals: Sequence[Taught]) -> list[Taught]:
-    """What a person says to each, asked once for the same text: y keeps it, n never asks again, e changes it."""
+    """The person's decisions on each, asked once for the same text: y keeps it, n never asks again, e changes it."""
     said: dict[str, str | None] = {}
     for draft in (draft for taught in proposals for draft in taught.drafts):
         if draft.text not in said:
@@ -105,7 +105,7 @@ def _ask_decisions(proposals: Sequence[Taught]) -> list[Taught]:
 
 
 def _noting(habitus: Habitus, apply: bool) -> AbstractContextManager[list[Engram]]:
-    """What is made of lessons inside, where anything is kept."""
+    """Note the lessons that are kept inside."""
     return habitus.memory.noting() if apply else nullcontext([])
 
 
@@ -126,7 +126,7 @@ def _progress(is_quiet: bool, total: int) -> Iterator[tuple[Callable[[], None], 
 
 
 def _describe_sending(sending: Sending) -> str:
-    """What would be sent, in words."""
+    """The text to be sent, in words."""
     calls, files = output.count_of(sending.calls, "failed call"), output.count_of(sending.files, "file")
     return f"{calls} of {files}, about {sending.tokens:,} tokens,"
 
@@ -253,7 +253,7 @@ def _print_end(
 
 
 def _print_account(report: StudyReport) -> None:
-    """What left this machine, what it cost and what was changed; nothing unless it was asked for."""
+    """Print what left this machine, its cost and the changes; nothing unless it was asked for."""
     sent = f"{report.spent:,} tokens were spent on a model" if report.spent else "nothing was sent or spent"
     written = report.applied.count_written if report.applied else 0
     kept = f"{output.count_of(written, 'lesson')} written" if written else "nothing was written"

@@ -169,7 +169,7 @@ class _Watch:
                 self._say(f"{one.id} exam", f"  exam: {report.exam.line}" if report.exam else "", progress=True)
 
     def _budget_left(self, tokens: int, dollars: float, minutes: float) -> str:
-        """What its budget still allows, where it has one."""
+        """The rest of its budget, where it has one."""
         taken = {
             "tokens": (tokens, "{:,.0f} tokens"),
             "dollars": (dollars, "${:.2f}"),

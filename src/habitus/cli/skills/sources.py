@@ -271,7 +271,7 @@ def scan(
 
 
 async def _look_again(home: Home, path: str) -> list[LookedAgain]:
-    """What the person's own model doubts; a fault or the cap is one line, and the scan stands as it is."""
+    """The doubts of the person's own model; a fault or the cap is one line, and the scan stands as it is."""
     models = models_of(home.settings, os.environ)
     try:
         return await use_case.look_again(home, path, models.main)

@@ -17,7 +17,7 @@ NO_SKILLS = "There are no skills yet. Write one: habitus skills new NAME"
 
 
 def print_found(results: Results, cues: Mapping[str, str], *, wide: bool) -> None:
-    """What was found for a request; `cues` say when to use each."""
+    """Print the skills found for a request; `cues` say when to use each."""
     if not results.hits:
         output.say("Nothing matches.")
         return

@@ -87,7 +87,7 @@ def _quote(text: str) -> str:
 
 
 def _describe_message(message: Message) -> str:
-    """What an assistant said and called, and what a tool returned, shortened; nothing of a damaged one."""
+    """A message in words: an assistant's text and calls, or a tool's result, shortened; nothing of a damaged one."""
     match unpack(message):
         case Answered(text=text, calls=calls):
             called = [f"`{call.name}` {_short(call.arguments)}" for call in calls]

@@ -1,4 +1,4 @@
-"""What an error is about: the signature that stays when names, numbers and places are taken out, and as far as it
+"""Error signatures: the signature that stays when names, numbers and places are taken out, and as far as it
 decides which later call can be its remedy, the trouble.
 """
 
@@ -47,7 +47,7 @@ _PLACEHOLDERS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 
 
 def _without_envelope(text: str) -> str:
-    """What stood around a JSON object, and the message inside it, instead of the whole object."""
+    """The text around a JSON object, and the message inside it, instead of the whole object."""
     start = text.find("{")
     if start < 0:
         return text

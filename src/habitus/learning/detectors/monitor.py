@@ -95,7 +95,7 @@ class ACC:
         return tuple(Nudge(lesson=found) for found in lessons)
 
     def at_end_of_turn(self) -> tuple[Lesson, ...]:
-        """What the turn taught that is not known yet; of detectors that overlap, the most specific."""
+        """The turn's lessons that are not known yet; of detectors that overlap, the most specific."""
         return self.not_known(collapse(detect(self.take())))
 
     def take(self) -> tuple[Event, ...]:

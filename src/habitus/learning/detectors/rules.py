@@ -215,7 +215,7 @@ def _outcomes(events: Sequence[Event]) -> Iterator[Event]:
 
 
 def _key(call: CallRecord) -> str:
-    """What was called, with what; empty when the arguments are not known."""
+    """The tool with its arguments as a key; empty when the arguments are not known."""
     arguments = call.digest or call.summary
     return f"{call.name}({arguments})" if arguments else ""
 

@@ -30,7 +30,7 @@ WINDOW = 40  # calls after a failure within which its remedy is looked for
 
 
 class Ending(StrEnum):
-    """What became of a failure that has no remedy."""
+    """The end of a failure that has no remedy."""
 
     NOTHING = "nothing"  # nothing like it worked later
     LEFT = "left"  # something like it worked later, and why is open
@@ -46,7 +46,7 @@ class Aligned:
 
 
 def align_failure(calls: Sequence[Call], index: int) -> Aligned:
-    """What the calls after a failed one show about it."""
+    """Align a failed call with those after it, and return what they show."""
     failed = calls[index]
     about = trouble(failed.error)
     end = min(len(calls), index + 1 + WINDOW)

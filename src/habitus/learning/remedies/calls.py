@@ -60,7 +60,7 @@ class Call(CallRecord):
 
     @cached_property
     def commands(self) -> tuple[Command, ...]:
-        """What the shell runs, each with the directory it runs in."""
+        """The commands of a shell line, each with the directory it runs in."""
         if self.command.endswith(CUT):
             return ()
         found = commands(self.command)
@@ -229,7 +229,7 @@ class Change(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Remedy:
-    """What failed and what worked, in the words that matter for it."""
+    """A remedy: the call that failed and the one that worked, in the words that matter."""
 
     change: Change
     cause: Cause
@@ -298,7 +298,7 @@ class Command:
 
     @property
     def program(self) -> str:
-        """What runs, whatever runs it and wherever it lies: `.venv/bin/python3.11` is `python`."""
+        """The program, whatever runs it and wherever it lies: `.venv/bin/python3.11` is `python`."""
         return plain(self.words[self.at])
 
     @property
@@ -312,7 +312,7 @@ class Command:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """What it works on: the arguments that are no flags."""
+        """Its targets: the arguments that are no flags."""
         return tuple(word for word in self.args if not is_flag(word))
 
     @property

@@ -147,7 +147,8 @@ def _weigh_remedies(seen: Sequence[SessionFacts]) -> list[Held]:
 
 
 def _key(remedy: Remedy) -> tuple[object, ...]:
-    """What makes two remedies the same: flags count without their values, and what they are for is left open."""
+    """The key of a remedy, which equal ones share: flags count without their values, and what they are for is left
+    open."""
     match remedy.change:
         case Change.FLAGS:
             return remedy.change, remedy.wrong[:2], _flags(remedy.wrong), _flags(remedy.right)
@@ -164,7 +165,7 @@ def _flags(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def _of_failure(project: str, failure: Failure, remedy: Remedy) -> tuple[str, ...]:
-    """What two ways out of the same failure have in common."""
+    """The key of a failure, which all ways out of it share."""
     return project, failure.tool, failure.signature, failure.about, shell_text(remedy.wrong[:1])
 
 
@@ -195,7 +196,7 @@ def _join_support(support: _Support) -> Held:
 
 
 def _common(rights: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """What all have; words that vary are left open."""
+    """The words that all have; those that vary are left open."""
     last = rights[-1]
     if any(len(right) != len(last) for right in rights):
         return last

@@ -270,13 +270,13 @@ class StudiedFiles:
         return {row.file: (row.size, row.changed) for row in rows}
 
     def facts(self, *, without: Collection[str] = ()) -> list[SessionFacts]:
-        """What is known of all sessions, but not from these files."""
+        """The facts of all sessions, but not from these files."""
         with sql.reading(self._engine) as connection:
             rows = connection.execute(sa.select(studied_files.c.file, studied_files.c.facts)).all()
         return [facts for row in rows if row.file not in without for facts in _read(row.facts)]
 
     def keep(self, file: str, stamp: Stamp, facts: Collection[SessionFacts]) -> None:
-        """What a file shows now, in place of what it showed before."""
+        """Keep the facts of a file, in place of those from before."""
         row = {
             "file": file,
             "size": stamp[0],

@@ -126,7 +126,7 @@ def drafted_rule(rule: ProposedRule, *, now: datetime, user: str, project: str) 
 
 
 def remedy_for(lessons: Iterable[Engram], tool: str, arguments: object, error: str) -> str:
-    """What is known to help against this failure; empty where nothing is."""
+    """The known remedy against this failure; empty where there is none."""
     failed = tool_returned(tool, success=False, error=error)
     (call,) = calls((tool_called(tool, arguments), failed))
     return remedy_of(lessons, call)

@@ -339,7 +339,7 @@ def came_to(
     has_failed: bool | None = None,
     spoken: Sequence[str] = (),
 ) -> Reading:
-    """What a result says of its call. `text` is what came back, `has_failed` the flag of a format that has one;
+    """The outcome of a call by its result. `text` is what came back, `has_failed` the flag of a format that has one;
     `fields` are objects that stand beside it, `spoken` other texts in which a refusal may stand."""
     objects = [given for given in fields if isinstance(given, Mapping)]
     ended = _find_end(text, objects)
@@ -368,7 +368,7 @@ def _read(text: str, objects: Sequence[Mapping[str, object]], has_failed: bool |
 
 
 def _from_fields(fields: Mapping[str, object]) -> Reading | None:
-    """What the fields of a structured result say; none when they say nothing about success."""
+    """The outcome by the fields of a structured result; none when they say nothing about success."""
     for key in ("is_error", "isError"):
         if fields.get(key) is True:
             return Reading(success=False, error=_error_text(fields))

@@ -60,7 +60,7 @@ class Studied:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileRead:
-    """What was found in a file, and what in it could not be read."""
+    """A file's turns and what in it could not be read."""
 
     path: Path
     format: str = "unknown"
@@ -189,7 +189,7 @@ _SAID = re.compile(r'(?:^|, )(?:one_line_)?description="((?:[^"\\]|\\.){1,200})"
 
 
 def _intent(args: str) -> str:
-    """What the author of a call said that it would do, where the tool asks for that."""
+    """The intent that the author of a call stated, where the tool asks for one."""
     said = _SAID.search(args)
     return said[1] if said else ""
 
@@ -202,7 +202,7 @@ TOOLS = "tools"  # the topic of what failed calls of other agents teach
 
 @dataclass(slots=True)
 class Applied:
-    """What became of what the transcripts taught."""
+    """The result of applying what transcripts taught."""
 
     lessons: Counter[str] = field(default_factory=Counter)  # what memory did → how often
     reasons: Counter[str] = field(default_factory=Counter)  # why it did not take one
@@ -217,7 +217,7 @@ class Applied:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Taught:
-    """What something teaches, and by what it is known again. Without drafts it is noted as dealt with."""
+    """Lessons of one finding, and the key it is known by. Without drafts it is noted as dealt with."""
 
     digests: tuple[str, ...]
     how: How
@@ -250,7 +250,7 @@ class Applier:
             self.keep(taught)
 
     def taught(self, studied: Studied) -> Taught | None:
-        """What there is to keep of a turn, without the turn itself."""
+        """The lessons of a turn, without the turn itself."""
         if not studied.lessons and not studied.skill_uses:
             return None
         told = [

@@ -53,7 +53,7 @@ class Call:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Output:
-    """What the program wrote, understood; without `usage` it did not say what it used."""
+    """The program's output, parsed; without `usage` it did not say what it used."""
 
     text: str = ""
     usage: Usage | None = None

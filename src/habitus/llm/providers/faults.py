@@ -1,4 +1,4 @@
-"""What goes wrong at a provider, in one line of ours: whose mistake it is, and whether to ask again."""
+"""Faults of a provider, in one line of ours: whose mistake it is, and whether to ask again."""
 
 from __future__ import annotations
 

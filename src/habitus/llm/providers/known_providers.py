@@ -151,7 +151,7 @@ def telling_keys() -> list[str]:
 
 
 def choose(name: str, environ: Mapping[str, str], base_url: str = "") -> ModelChoice:
-    """What `provider:model` stands for; every mistake in it is one line that says how to mend it."""
+    """The choice that `provider:model` stands for; every mistake in it is one line that says how to mend it."""
     provider_name, model = split_name(name.strip())
     provider = PROVIDERS[provider_name]
     address = _address(provider, environ, base_url if provider_name == "openai" else "")
@@ -299,7 +299,7 @@ class Patience:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fault:
-    """What went wrong, in our words, and whether it may be different in a moment."""
+    """A fault in our words, and whether it may be different in a moment."""
 
     error: HabitusError
     is_passing: bool = False

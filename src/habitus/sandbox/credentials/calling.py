@@ -61,7 +61,7 @@ sys.exit(code)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """What a call came to, fit to be seen."""
+    """The result of a call, fit to be seen."""
 
     stdout: str = ""
     stderr: str = ""
@@ -237,7 +237,7 @@ def _judge_run(run: ToolRun, redactor: Redactor) -> Outcome:
 
 
 def _remarks(line: CommandLine, outcome: Outcome, egress: Egress, *, has_leaked: bool) -> list[str]:
-    """What else a person, and whoever called it, should know."""
+    """Remarks for the person and whoever called it."""
     remarks = [f"It may not reach {place}." for place in egress.refused]
     if has_leaked:
         remarks.append("It printed a secret, which was taken out.")

@@ -96,7 +96,7 @@ class Grants:
         return self._read(sa.true())
 
     def of(self, skill: str, user: str) -> tuple[Grant, ...]:
-        """What a skill may have in the sessions of a user, as it was when each was granted."""
+        """The grants of a skill in the sessions of a user, as it was when each was granted."""
         return self._read(sa.and_(granted.c.skill == skill, granted.c.user.in_([user, EVERYBODY])))
 
     def _read(self, which: sa.ColumnElement[bool]) -> tuple[Grant, ...]:
@@ -118,7 +118,7 @@ class Values:
 
 
 def resolve(skill: str, specs: Iterable[EnvSpec], grants: Iterable[Grant], values: Values) -> Granted:
-    """What a command line gets of all that it asks for. `grants` are those that hold for the skill as it is."""
+    """The values a command line gets of all it asks for. `grants` are those that hold for the skill as it is."""
     given = list(grants)
     names = {grant.what for grant in given if grant.kind is GrantKind.SECRET}
     found = _Found(skill, names, values)
@@ -196,7 +196,7 @@ class _Found:
 
 
 def setting(config: Mapping[str, Any], name: str) -> Any:
-    """What the settings say under a dotted name; None where they say nothing."""
+    """The setting under a dotted name; None where there is none."""
     if name in config:
         return config[name]
     found: Any = config
@@ -297,7 +297,7 @@ def _texts(value: object) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Granted:
-    """What one skill's command line gets, and nothing else."""
+    """Everything that one skill's command line gets."""
 
     variables: Mapping[str, str] = field(default_factory=dict)
     sensitive: frozenset[str] = frozenset()  # values among them that nobody may see

@@ -30,7 +30,7 @@ class WorkerProcess(Protocol):
         """Deliver what was printed before the last message that was received."""
 
     async def interrupt(self) -> None:
-        """What Ctrl-C does."""
+        """Interrupt, as Ctrl-C does."""
 
     async def give(self) -> str:
         """Have what code is given where it finds it, as it is now; what did not get there, in words."""

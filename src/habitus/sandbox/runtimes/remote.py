@@ -283,7 +283,7 @@ class Carried:
         return read.hexdigest() + ("x" if found.st_mode & stat.S_IXUSR else "")
 
     def _files(self) -> Iterator[tuple[str, os.stat_result]]:
-        """What lies there; what is still being put together has a name that begins with a dot."""
+        """The files there; one that is still being put together has a name that begins with a dot."""
         for here, below, names in os.walk(self._folder):
             below[:] = [name for name in below if not name.startswith(".")]
             for path in (Path(here, name) for name in names if not name.startswith(".")):

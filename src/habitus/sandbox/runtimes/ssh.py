@@ -296,7 +296,7 @@ class SshWorker:
         return copy.name
 
     async def _next(self, wanted: str) -> Any:
-        """What the next frame of a kind carries; what comes before it is heard or kept for later."""
+        """The next frame of a kind; frames before it are heard or kept for later."""
         while True:
             try:
                 frame = await read_message(self._line.back)

@@ -59,7 +59,7 @@ def with_case(tree: Tree, name: str, case: EvalCase) -> bytes:
 
 
 def _rows(name: str, tree: Tree) -> tuple[object, list[dict[str, Any]]]:
-    """What the file holds, and the list of cases inside it."""
+    """The content of the file, and the list of cases inside it."""
     file = tree.get(FILE)
     if file is None or file.content is None:
         rows: list[dict[str, Any]] = []

@@ -201,7 +201,8 @@ class Finder:
             yield from self._read(self._library.layer(layer).store, there)
 
     def _read(self, store: SkillStore, summaries: Mapping[str, Summary]) -> Iterator[Document]:
-        """What is kept of skills to search, their bodies read together: one by one they would take most of the time."""
+        """The entries of skills for the index, their bodies read together: one by one they would take most of the
+        time."""
         bodies = store.bodies(summaries)
         for name, summary in summaries.items():
             yield self._clean(document_of(summary, bodies.get(name, "")))
@@ -278,7 +279,7 @@ class SharedIndex:
 
 
 def mark(tree_hash: str) -> str:
-    """What an indexed skill is told by: its files, and how they are taken apart."""
+    """The mark of an indexed skill: its files, and how they are taken apart."""
     return f"{SHAPE}:{tree_hash}"[:64]
 
 

@@ -190,7 +190,7 @@ def news(
     hidden: Collection[str] = (),
     changelog: Callable[[], str] = lambda: "",
 ) -> News:
-    """What a user has not seen yet. Somebody who never looked has nothing to catch up with.
+    """The skills a user has not seen yet. Somebody who never looked has nothing to catch up with.
 
     `hidden` are skills that are there and that the user may not know of.
     """

@@ -30,7 +30,7 @@ class User:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """What somebody asks, and everything around it that the rules look at."""
+    """A request, and everything around it that the rules look at."""
 
     text: str
     source_type: str = "repl"
@@ -44,7 +44,7 @@ class Request:
     now: datetime | None = None
 
     def bare(self) -> Request:
-        """What every request of the same person has that comes the same way."""
+        """The request without what differs between requests of one person that come the same way."""
         return Request(text="", source_type=self.source_type, user=self.user, now=self.now)
 
 
@@ -236,7 +236,7 @@ def _add_companions(eligible: Mapping[str, Summary], eager: dict[str, Choice]) -
 
 
 def _exclude(eligible: Mapping[str, Summary], eager: dict[str, Choice]) -> dict[str, str]:
-    """What the selected ones push out, in their order. A companion of one that stays is protected."""
+    """The skills that the selected ones push out, in their order. A companion of one that stays is protected."""
     out: dict[str, str] = {}
     for choice in list(eager.values()):
         if choice.name not in eager:
@@ -275,5 +275,5 @@ def _others(eligible: Mapping[str, Summary], taken: Iterable[str]) -> tuple[Summ
 
 
 def companions_of(summary: Summary, known: Collection[str]) -> tuple[str, ...]:
-    """What comes along when the model loads a skill from the menu."""
+    """The skills that come along when the model loads one from the menu."""
     return tuple(name for name in map(names.canonical, summary.manifest.companion_skills) if name in known)

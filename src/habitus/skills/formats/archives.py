@@ -36,7 +36,7 @@ _TAR = (".tar.gz", ".tgz")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArchiveLimits:
-    """What an archive of skills may come to."""
+    """The limits of an archive of skills."""
 
     members: int = 50_000
     files: int = disk.MAX_FILES  # of one skill, or beside them
@@ -110,7 +110,7 @@ BROKEN = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Member:
-    """What an archive says of one of its members, which is a regular file or a directory."""
+    """A member as the archive declares it, which is a regular file or a directory."""
 
     name: str
     size: int

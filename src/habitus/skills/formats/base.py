@@ -1,4 +1,4 @@
-"""What a skill of another system's layout comes to on its way in, what goes out, and the shape of a format."""
+"""A skill of another system's layout on its way in, the files on their way out, and the shape of a format."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Incoming:
 
     @property
     def skill(self) -> Skill:
-        """What its SKILL.md says. A reader hands out only what can be loaded."""
+        """The skill in its SKILL.md. A reader hands out only what can be loaded."""
         skill = trees.parse(self.name, self.tree).skill
         assert skill is not None
         return skill
@@ -102,7 +102,7 @@ class Outgoing:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Written:
-    """What an export made, and what the layout has no place for."""
+    """The files of an export, and the fields that the layout has no place for."""
 
     paths: tuple[Path, ...]
     left_out: tuple[NotTaken, ...] = ()

@@ -1,4 +1,4 @@
-"""What another layout may say and SKILL.md may not: fitted on the way in, given back on the way out.
+"""Values that another layout may have and SKILL.md may not: fitted on the way in, given back on the way out.
 
 The provenance of a skill remembers its format, its name there, and each value that had to be fitted.
 """
@@ -91,7 +91,7 @@ def strict(name: str, tree: Tree, *, description: str) -> Tree:
 
 
 def memory_of(skill: Skill, format: str) -> Mapping[str, Any]:
-    """What the provenance remembers, if the skill came from this format."""
+    """The memory in the provenance, if the skill came from this format."""
     return skill.provenance if skill.provenance.get("format") == format else {}
 
 

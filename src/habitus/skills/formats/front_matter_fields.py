@@ -78,7 +78,7 @@ class FieldReader:
         return {}
 
     def _raw(self, field: str) -> Any:
-        """What the file states for a field, under our prefix or at the top; None when it states nothing."""
+        """The file's value for a field, under our prefix or at the top; None when it states nothing."""
         ours = PREFIX + field
         if ours in self.metadata:
             self.used.add(ours)
@@ -244,7 +244,7 @@ class FieldReader:
 
 
 def outward_description(description: str, when_to_use: str) -> str:
-    """What other agents see: the description with the cue, within the standard's length."""
+    """The description for other agents, with the cue, within the standard's length."""
     if not when_to_use.strip():
         return description
     cue = _as_sentence(when_to_use.strip())
@@ -271,7 +271,8 @@ def as_json(value: object) -> str:
 
 
 def _json_or(text: str, otherwise: Any) -> Any:
-    """What the JSON text says, unless it can't be read, or can't be written again (`"\\ud800"` is half a character)."""
+    """The value of the JSON text, unless it can't be read, or can't be written again (`"\\ud800"` is half a
+    character)."""
     try:
         value = json.loads(text)
         if "\\u" in text:

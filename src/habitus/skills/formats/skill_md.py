@@ -37,7 +37,7 @@ from habitus.skills.model import Diagnostic, Manifest, Severity, Skill, Source, 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parsed:
-    """What a file says. `skill` is None when it can't be loaded; the diagnostics say why."""
+    """A file, parsed. `skill` is None when it can't be loaded; the diagnostics say why."""
 
     skill: Skill | None
     diagnostics: tuple[Diagnostic, ...] = ()
@@ -272,7 +272,7 @@ def _own_metadata(skill: Summary) -> dict[str, str]:
 
 
 def _changes(before: Skill, after: Skill, fields: Fields) -> dict[str, str | Mapping[str, str | None] | None]:
-    """What to change in a block that says `before`. A field that moves to its standard place leaves its old one."""
+    """The changes to a block that says `before`. A field that moves to its standard place leaves its old one."""
     changes: dict[str, str | Mapping[str, str | None] | None] = {}
     old, new = _outward(before), _outward(after)
     for key in ("name", "description", "license", "compatibility", "allowed-tools"):

@@ -17,7 +17,7 @@ NO_PERMISSIONS: Mapping[str, Any] = {"network": False, "read": [], "write": [], 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolContract:
-    """What the model may call, and what the code may do."""
+    """The contract of a tool: its parameters, and what the code may do."""
 
     name: str
     description: str
@@ -77,7 +77,7 @@ class Recorder:
 
 
 def payload_text(case: Mapping[str, Any]) -> str:
-    """What a case is known by."""
+    """The text that a case is known by."""
     return json.dumps(case.get("payload"), sort_keys=True, ensure_ascii=False)
 
 

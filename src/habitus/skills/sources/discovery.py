@@ -231,7 +231,7 @@ def _follows(at: SplitResult, there: SplitResult, reach: Reach) -> bool:
 
 
 def _ask(at: SplitResult, reach: Reach, largest: int) -> bytes | str:
-    """What is there, or where it is instead."""
+    """The answer at an address, or where it is instead."""
     host = at.hostname or ""
     if not host or at.scheme not in ("https", "http"):
         raise Invalid(f"'{at.geturl()[:200]}' is no address that can be fetched.", mend="Give https://….")

@@ -32,7 +32,7 @@ _GIT_SECONDS = 300
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fetched:
-    """What was fetched: a path to read from, and the address, without a password, and commit to lock."""
+    """A fetched source: a path to read from, and the address, without a password, and commit to lock."""
 
     path: Path
     address: str
@@ -233,6 +233,6 @@ def _git(*arguments: str, about: str, environ: Mapping[str, str]) -> str:
 
 
 def _git_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What git needs from around it: the search path, the home with its configuration, proxies and certificates."""
+    """The environment that git needs: the search path, the home with its configuration, proxies and certificates."""
     wanted = ("PATH", "HOME", "USER", "LANG", "SSH_AUTH_SOCK", "XDG_CONFIG_HOME", "SSL_CERT_FILE", "GIT_SSL_CAINFO")
     return {name: value for name, value in environ.items() if name in wanted or name.lower().endswith("_proxy")}

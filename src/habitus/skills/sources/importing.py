@@ -40,7 +40,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
-    """What became of one entry of what was imported."""
+    """The result of one imported entry."""
 
     name: str
     verdict: Verdict
@@ -62,7 +62,7 @@ class Result:
 
 
 class Namesake(StrEnum):
-    """What becomes of a skill whose name is that of one from another origin."""
+    """Ways to take in a skill whose name is that of one from another origin."""
 
     HOLD = "hold"
     REPLACE = "replace"
@@ -323,7 +323,7 @@ def _is_unfinished(known: Origin | None) -> bool:
 
 
 def _taken_over(item: Listed, layer: str) -> str:
-    """What a skill that was taken in means for those of its name in other layers."""
+    """The effect of an imported skill on those of its name in other layers."""
     if layer in item.waiting:
         trust = f"habitus trust {item.name}@{layer}"
         return f"'{item.name}@{item.layer}' has this name and stays in its place until you trust this one: {trust}"
@@ -332,7 +332,7 @@ def _taken_over(item: Listed, layer: str) -> str:
 
 
 def _notes(entry: Incoming) -> tuple[str, ...]:
-    """What a person should know about how it was read; small differences to the standard are not among it."""
+    """Notes for a person on how it was read; small differences to the standard are not among it."""
     return tuple(str(found) for found in entry.diagnostics if found.severity is not Severity.NOTE)
 
 
@@ -341,7 +341,7 @@ def _facts(entry: Incoming) -> Facts:
 
 
 def _details(entry: Incoming) -> dict[str, Any]:
-    """What a proposal must carry so that an approved import is as good as a direct one."""
+    """Details that a proposal must carry so that an approved import is as good as a direct one."""
     counted = {
         stage.value: [counters.recommended, counters.used, counters.succeeded, counters.failed]
         for stage, counters in entry.counters.items()

@@ -35,7 +35,7 @@ Scan = Callable[[Tree], Sequence[str]]  # what a person must see before they tru
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trusted:
-    """What was trusted under one root."""
+    """Everything trusted under one root."""
 
     root: str
     names: tuple[str, ...]
@@ -91,7 +91,7 @@ class Trust:
             return connection.execute(query).rowcount > 0
 
     def names(self, root: str) -> tuple[str, ...]:
-        """What is trusted under a root by now, also by another process."""
+        """Names trusted under a root by now, also by another process."""
         return tuple(sorted(name for name in self._read(root) if name))
 
     def list(self) -> list[Trusted]:

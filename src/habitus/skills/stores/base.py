@@ -70,7 +70,7 @@ NO_CONTENTS = Contents(revision=0, summaries=ByName(), broken=ByName(), hashes=B
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """What returning to an earlier moment does to one skill."""
+    """A step of returning to an earlier moment, for one skill."""
 
     skill: int  # its id
     name: str
@@ -80,7 +80,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Changed:
-    """What one change did to a skill: the versions it made, if any, and how it switched or moved it."""
+    """One change of a skill: the versions it made, if any, and how it switched or moved it."""
 
     skill: int  # its id
     name: str
@@ -104,7 +104,7 @@ TOLD = 0  # the version under which counters stand that another system told of
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
-    """What a shelf itself knows of a skill beyond its files; a directory knows nothing of the kind."""
+    """A shelf's own facts of a skill beyond its files; a directory knows nothing of the kind."""
 
     version: int = 0
     enabled: bool | None = None
@@ -117,7 +117,7 @@ NO_FACTS = Facts()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """What lies in one folder. `problem` is set when it can't be taken for a skill at all."""
+    """The content of one folder. `problem` is set when it can't be taken for a skill at all."""
 
     tree: Tree
     stamp: str
@@ -127,7 +127,7 @@ class Found:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Write:
-    """What a folder shall hold, and what it held when that was decided."""
+    """A write: the files a folder shall hold, and those it held when that was decided."""
 
     folder: str
     tree: Tree
@@ -150,7 +150,7 @@ class Shelf(Protocol):
 
     def read(self, folder: str) -> Found | None: ...
     def read_many(self, folders: Collection[str], expected: Mapping[str, Tree]) -> Mapping[str, Found]:
-        """What lies in the folders that are there. Files just as expected are returned as the expected objects."""
+        """The content of the folders that are there. Files just as expected are returned as the expected objects."""
         ...
 
     def directory(self, folder: str) -> Path | None: ...

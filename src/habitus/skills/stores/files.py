@@ -368,7 +368,7 @@ def _mode_of(path: Path) -> int:
 
 
 def _remove_ours(top: Path) -> None:
-    """What an interrupted write left in this directory."""
+    """Remove what an interrupted write left in this directory."""
     for path in list(top.glob(f"{ASIDE}*")):
         _remove_directory(path)
 

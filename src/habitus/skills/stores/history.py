@@ -63,7 +63,7 @@ def _is_of(author: sa.Column[str], change: str) -> sa.ColumnElement[bool]:
 
 
 def whole_history(connection: sa.Connection, ledger: Ledger, name: str) -> History:
-    """What was done to the skill of a name, or to the newest one in the archive."""
+    """The history of the skill of a name, or of the newest one in the archive."""
     query = (
         sa.select(skills.c.id)
         .where(skills.c.layer == ledger.key, skills.c.name == name)
@@ -79,7 +79,7 @@ def whole_history(connection: sa.Connection, ledger: Ledger, name: str) -> Histo
 def steps_back(
     connection: sa.Connection, ledger: Ledger, present: Mapping[int, Row], moment: datetime, *, keeps_found: bool
 ) -> list[Step]:
-    """What makes the skills of now those of then, but for what was found since if that is kept."""
+    """The steps that make the skills of now those of then, but for what was found since if that is kept."""
     steps = _steps(present, known_at(connection, ledger.key, moment))
     return [step for step in steps if not (keeps_found and _was_found(connection, ledger, step, moment))]
 

@@ -1,4 +1,4 @@
-"""What the database knows about the skills of one layer: rows, versions, blobs, counters and intents.
+"""The ledger of one layer's skills in the database: rows, versions, blobs, counters and intents.
 
 Every function works inside a transaction that the caller holds. Nothing here touches the layer's files.
 """
@@ -41,7 +41,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """What a look at a skill's directory found, ready to be written down."""
+    """A skill's directory as a look found it, ready to be written down."""
 
     folder: str
     name: str
@@ -54,7 +54,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerChanges:
-    """What happened to a layer since a generation."""
+    """The changes of a layer since a generation."""
 
     generation: int
     present: tuple[Row, ...]
@@ -351,7 +351,7 @@ class Ledger:
         )
 
     def list_archived(self, connection: sa.Connection) -> list[tuple[Archived, str | None]]:
-        """What was deleted, newest first, each with its directory in the archive."""
+        """Deleted skills, newest first, each with its directory in the archive."""
         query = (
             sa.select(skills)
             .where(skills.c.layer == self.key, skills.c.archived_on.is_not(None))

@@ -82,7 +82,7 @@ class Recorder:
         )
 
     def _entry(self, folder: str, found: Found, facts: Facts = NO_FACTS) -> Entry:
-        """What lies in a folder, ready to be written down."""
+        """The content of a folder, ready to be written down."""
         parsed = trees.parse(folder, found.tree)
         skill = parsed.skill if found.problem is None else None
         risks = [

@@ -130,7 +130,7 @@ def unpack(packed: bytes, sha256: str) -> bytes | None:
 
 
 def whole(kept: T | None) -> T:
-    """What history keeps, unless it is not what was put there."""
+    """The text that history keeps, unless it is not the one that was put there."""
     if kept is None:
         what = "What the history keeps of this version is damaged: its files are not those of its hash."
         raise StorageFailed(what, mend="See 'habitus doctor'.")

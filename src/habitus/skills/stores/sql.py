@@ -218,7 +218,7 @@ _NO_VALUES: Mapping[str, Any] = dict.fromkeys(("title", "description", "content"
 
 
 def _columns_to_replace(new: sa.ColumnCollection[str, Any]) -> dict[str, Any]:
-    """What a written row says instead of the one that is there: one that can't be read keeps its title and the like."""
+    """The columns a written row replaces: one that can't be read keeps its title and the like."""
     kept = {name: sa.func.coalesce(new[name], rows.c[name]) for name in ("title", "description", "tags", "source")}
     return {**kept, "content": new["content"], "fields": new["fields"]}
 

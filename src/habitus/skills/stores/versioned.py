@@ -106,7 +106,7 @@ class SkillStore:
         return self._known.fresh(look=None if look else False).contents
 
     def rows(self) -> list[Row]:
-        """What is there, as it was last seen."""
+        """The rows, as they were last seen."""
         return list(self._known.rows.values())
 
     def list_summaries(self) -> list[Summary]:

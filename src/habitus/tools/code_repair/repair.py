@@ -180,7 +180,7 @@ def _refusal(attempt: _Attempt) -> CodeRefused:
 
 
 def _describe_defect(text: str, outcome: ast.Module | SyntaxError) -> Defect:
-    """What is wrong with a text that no rule could change: the mend was a guess, or the mistake is the author's."""
+    """The defect of a text that no rule could change: the mend was a guess, or the mistake is the author's."""
     if isinstance(outcome, TabError):
         return Defect.MIXED_TABS
     if characters.is_part_of_diff(text):

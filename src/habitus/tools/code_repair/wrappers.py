@@ -31,7 +31,7 @@ _FIELDS = ("python_code", "code", "source_code", "source", "script", "content", 
 
 
 def without_thinking(text: str) -> str | None:
-    """What follows the model's thoughts; nothing if there are none. Thoughts without an end leave an empty text."""
+    """The text after the model's thoughts; nothing if there are none. Thoughts without an end leave an empty text."""
     if opening := _THINKING.match(text):
         return text.partition(f"</{opening.group(1)}>")[2]
     if ending := _THINKING_END.search(text):

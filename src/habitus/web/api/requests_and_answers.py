@@ -42,7 +42,7 @@ Line = Annotated[str, StringConstraints(max_length=2_000)]
 
 
 class Body(BaseModel):
-    """What a program sends; a field that nobody knows is a mistake worth saying."""
+    """The body a program sends; a field that nobody knows is a mistake worth saying."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

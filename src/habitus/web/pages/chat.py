@@ -56,7 +56,7 @@ def _show_page(request: Request, habitus: Habitus, talks: Talks, id: str) -> HTM
 
 
 def _missing(talks: Talks) -> UserError | None:
-    """What has to be done before anybody can talk."""
+    """The steps to be done before anybody can talk."""
     try:
         talks.check()
     except UserError as error:

@@ -135,7 +135,7 @@ def _describe_import(taken: TakenIn) -> str:
 
 @router.post("/import/look")
 def look(habitus: Opened, file: UploadFile) -> HTMLResponse:
-    """What is in a file, before anything of it is saved."""
+    """Show a file's skills, before anything of it is saved."""
     return fragment("looked.html", looked=uploading.look(habitus.skills, habitus.screening, read_upload(file)))
 
 

@@ -207,7 +207,7 @@ def mend(
 
 
 def _diff_of(habitus: Habitus, name: str, found: Improvements) -> dict[str, tuple[Compared, ...]]:
-    """What each candidate changes in the version that it began with."""
+    """The changes of each candidate to the version that it began with."""
     kept = {version.number for version in habitus.skills.history(name)}
     return {
         one.candidate.id: draw_diffs(content.candidate(habitus.skills, name, one.candidate.base, one.candidate.text))

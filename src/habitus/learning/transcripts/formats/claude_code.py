@@ -224,7 +224,7 @@ class _Session:
 
 
 def _request(row: Mapping[str, object], blocks: list[Mapping[str, object]]) -> str:
-    """What the person asks for in this line; empty where they ask for nothing."""
+    """The person's request in this line; empty where there is none."""
     if row.get("isMeta") or row.get("isCompactSummary") or any(block.get("type") == "tool_result" for block in blocks):
         return ""
     origin = row.get("origin")

@@ -58,7 +58,7 @@ def _call(talk: Talk, call: Mapping[str, object], at: str) -> None:
 
 
 def _result(value: object) -> str:
-    """What a tool said: a text, or the answers of functions with `output` or `error` in them."""
+    """A tool's result: a text, or the answers of functions with `output` or `error` in them."""
     if isinstance(value, str):
         return value
     responses = [mapping(mapping(mapping(part).get("functionResponse")).get("response")) for part in as_list(value)]

@@ -101,7 +101,7 @@ def _places(path: Path) -> list[Path]:
 
 @dataclass(slots=True)
 class _Parts:
-    """What the files say about one skill, gathered."""
+    """The parts of one skill, gathered from the files."""
 
     origin: str
     notes: Notes
