@@ -117,6 +117,32 @@ def test_of_two_tabs_the_second_sees_the_conflict_and_keeps_its_text(browser: Te
     assert habitus.skills.load("brew-tea").body.strip() == "mine"
 
 
+@pytest.mark.req("CL-02", "OP-05")
+def test_a_row_of_the_list_is_drawn_anew_when_the_skill_its_state_or_its_use_changes(
+    browser: TestClient, habitus: Habitus
+) -> None:
+    def row() -> str:
+        found = re.search(
+            r'<tr>\s*<td[^>]*><input[^>]*value="brew-tea".*?</tr>', browser.get("/skills").text, re.DOTALL
+        )
+        assert found
+        return found[0]
+
+    plain = row()
+    assert row() == plain
+    assert 'aria-checked="true"' in plain
+    browser.post("/skills/brew-tea/switch", data={"on": "false"})
+    assert 'aria-checked="false"' in row()
+    browser.post("/skills/brew-tea/switch", data={"on": "true"})
+    assert row() == plain
+    tag = browser.get("/api/v1/skills/brew-tea").headers["ETag"]
+    changed = browser.patch("/api/v1/skills/brew-tea", json={"title": "Tea & <milk>"}, headers={"If-Match": tag})
+    assert changed.status_code == 200, changed.text
+    assert "Tea &amp; &lt;milk&gt;</a>" in row()
+    habitus.skills.count_use("brew-tea", succeeded=True)
+    assert ">1</span>" in row()
+
+
 @pytest.mark.full
 @pytest.mark.req("CL-02")
 def test_what_is_known_of_its_use_is_drawn_and_said(browser: TestClient, habitus: Habitus) -> None:

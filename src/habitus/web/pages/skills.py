@@ -4,28 +4,35 @@ what one can do by itself: its tested tool and its recipes, run by hand.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Form, Request
 from fastapi.responses import HTMLResponse
+from markupsafe import Markup
 
 from habitus.app.conversations.running_code import check_tool, run_tool
 from habitus.app.library import recipes
-from habitus.app.library.browsing import Order, browse
+from habitus.app.library.browsing import Order, Row, browse
 from habitus.app.library.skill_map import map_skills
 from habitus.app.use_cases import writing
 from habitus.app.use_cases.skills import SkillList
 from habitus.errors import Invalid
-from habitus.skills.model import Source, Stage, State
+from habitus.evidence.findings import Verdict
+from habitus.skills.listing import Listed
+from habitus.skills.model import Counters, Source, Stage, State
 from habitus.web import charts
 from habitus.web.api.requests_and_answers import Opened
-from habitus.web.rendering import Said, fragment, page
+from habitus.web.rendering import Said, fragment, page, part
 from habitus.web.words import count_of
+
+if TYPE_CHECKING:
+    from habitus.evidence.lift import Effect
 
 router = APIRouter(include_in_schema=False)
 _PAGE = 50
@@ -93,8 +100,35 @@ def show_list(
         number=number,
         pages=max(1, -(-found.found // _PAGE)),
         address=partial(_address, {**given, "sort": sort}),
-        sparkline=charts.sparkline,
+        draw_row=_draw_row,
     )
+
+
+class _Same:
+    """An object that equals itself alone, so that a skill of a listing can be looked up without comparing its texts."""
+
+    __slots__ = ("it",)
+
+    def __init__(self, it: Listed) -> None:
+        self.it = it
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.it is other.it
+
+    def __hash__(self) -> int:
+        return id(self.it)
+
+
+def _draw_row(row: Row) -> Markup:
+    return _draw(_Same(row.item), row.counters, row.days, row.verdict, row.effect)
+
+
+@functools.lru_cache(maxsize=2000)  # about 2 MB; a listing keeps its objects until a skill changes
+def _draw(
+    item: _Same, counters: Counters, days: tuple[int, ...], verdict: Verdict | None, effect: Effect | None
+) -> Markup:
+    row = Row(item=item.it, counters=counters, days=days, verdict=verdict, effect=effect)
+    return Markup(part("skill_row.html", row=row))
 
 
 def _address(given: Mapping[str, object], **changed: object) -> str:
