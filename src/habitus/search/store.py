@@ -48,15 +48,12 @@ def next_of_all(connection: sa.Connection) -> int:
 def next_generation(connection: sa.Connection, collection: str) -> int:
     """Raise the counter. Its row stays locked until the commit, so that generations become visible in order."""
     raised = sa.update(collections).where(collections.c.collection == collection)
-    raised = raised.values(generation=collections.c.generation + 1)
-    if not connection.execute(raised).rowcount:
-        try:
-            with connection.begin_nested():
-                connection.execute(sa.insert(collections).values(collection=collection, generation=0))
-        except sa.exc.IntegrityError:
-            pass  # another process was first
-        connection.execute(raised)
-    return generation(connection, collection)
+    raised = raised.values(generation=collections.c.generation + 1).returning(collections.c.generation)
+    found = connection.execute(raised).scalar()
+    if found is None:
+        sql.insert_missing(connection, collections, [{"collection": collection, "generation": 0}])
+        found = connection.execute(raised).scalar_one()
+    return int(found)
 
 
 def set_generation(connection: sa.Connection, collection: str, generation: int) -> None:
@@ -180,8 +177,7 @@ def _delete(connection: sa.Connection, collection: str, gone: Sequence[str]) -> 
     meanings: list[str] = []
     for chunk in _chunks(gone):
         mine = sa.and_(table.collection == collection, table.id.in_(chunk))
-        meanings += connection.execute(sa.select(table.meaning).where(mine)).scalars()
-        connection.execute(sa.delete(documents).where(mine))
+        meanings += connection.execute(sa.delete(documents).where(mine).returning(table.meaning)).scalars()
     return meanings
 
 
@@ -211,9 +207,8 @@ def known_vectors(connection: sa.Connection, space: Space, digests: Sequence[str
 
 def write_vectors(connection: sa.Connection, model: str, new: Mapping[str, Vector]) -> None:
     for chunk in _chunks(list(new)):
-        connection.execute(sa.delete(vectors).where(vectors.c.model == model, vectors.c.digest.in_(chunk)))
         made = [{"model": model, "digest": digest, "vector": new[digest].tobytes()} for digest in chunk]
-        connection.execute(sa.insert(vectors), made)
+        sql.upsert(connection, vectors, made, lambda new: {"vector": new.vector})
 
 
 def load_requests(connection: sa.Connection, space: Space, *, after: int) -> rows.LoadedRequests:
