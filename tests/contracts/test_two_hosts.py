@@ -14,6 +14,7 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
+from habitus import sql
 from habitus.app import Habitus, read_settings
 from habitus.errors import StorageFailed
 from habitus.files import file_of
@@ -134,6 +135,27 @@ def test_who_is_told_of_changes_does_not_ask(tmp_path: Path, url: str) -> None:
         sa.event.listen(habitus.shared, "before_cursor_execute", note)
         assert soon(is_quiet)
         sa.event.remove(habitus.shared, "before_cursor_execute", note)
+
+
+@pytest.mark.req("OP-01", "OP-05")
+def test_own_changes_are_known_at_once_and_only_what_they_concern_is_asked_anew(tmp_path: Path, url: str) -> None:
+    with serving(tmp_path, url) as habitus:
+        assert habitus.hosting is not None  # serving: whoever does listens
+        assert soon(lambda: hears(habitus))
+
+        def concerned(change: Callable[[], object]) -> set[Topic]:
+            before = {topic: sql.last_commit(habitus.shared, topic) for topic in Topic}
+            change()
+            return {topic for topic in Topic if sql.last_commit(habitus.shared, topic) != before[topic]}
+
+        tea = Skill(name="brew-mint-tea", title="Mint", description="How mint tea is brewed", body="1. Boil water.")
+        assert concerned(lambda: habitus.memory.add("The blue kettle is for mint tea.")) == {Topic.LESSONS}
+        assert concerned(lambda: habitus.skills.create(tea, habitus.person())) == {Topic.SKILLS, Topic.ROWS}
+        assert habitus.pause.last_known() is None
+        assert concerned(lambda: habitus.pause.pause("ann")) == {Topic.SWITCHES}
+        assert habitus.pause.last_known() is not None
+        assert concerned(habitus.pause.resume) == {Topic.SWITCHES}
+        assert habitus.pause.last_known() is None
 
 
 @pytest.mark.full

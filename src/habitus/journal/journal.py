@@ -58,6 +58,7 @@ class Journal:
         self._clock = clock
         self._redactor = redactor
         self.kept_for = kept_for
+        self._was_judged = False
 
     def begin(self, turn: Turn) -> None:
         """Write down what was asked, and nothing else yet."""
@@ -298,9 +299,11 @@ class Journal:
             return facts.load_exposures(connection, items)
 
     def is_judged(self) -> bool:
-        """Whether anybody ever said how a conversation went."""
-        with sql.reading(self._engine) as connection:
-            return facts.is_judged(connection)
+        """Whether anybody ever said how a conversation went; that can't become untrue, so it is asked until it is."""
+        if not self._was_judged:
+            with sql.reading(self._engine) as connection:
+                self._was_judged = facts.is_judged(connection)
+        return self._was_judged
 
     def exposures_and_sums(self) -> tuple[list[KeptExposure], KeptSums]:
         """Exposures that no kept sums count, and those sums; everything, where there are none."""

@@ -7,9 +7,9 @@ from habitus.sql.engines import CONNECTIONS, acting_as, acts_as, create_all_in_m
 from habitus.sql.places import Utc, key_of, metadata, place, sqlite_url, without_password, workspace_of
 from habitus.sql.schema import BASELINE, HEAD, migrate, oldest_reader, revision, unusable
 from habitus.sql.transactions import (
-    commits,
     insert_missing,
     is_writing,
+    last_commit,
     open_transactions,
     patience,
     reading,
@@ -25,12 +25,12 @@ __all__ = [
     "Utc",
     "acting_as",
     "acts_as",
-    "commits",
     "create_all_in_memory",
     "create_engine",
     "insert_missing",
     "is_writing",
     "key_of",
+    "last_commit",
     "metadata",
     "migrate",
     "oldest_reader",

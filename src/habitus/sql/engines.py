@@ -15,7 +15,7 @@ from habitus import optional_packages
 from habitus.errors import Invalid, StorageFailed
 from habitus.sql.places import application_name, connecting, metadata, workspace_of
 from habitus.sql.schema import COMPATIBILITY, HEAD, MIGRATING, OLDEST, migrate, refuse_if_newer, revision, unusable
-from habitus.sql.transactions import BUSY_SECONDS, how_patient
+from habitus.sql.transactions import BUSY_SECONDS, how_patient, note_table
 
 CONNECTIONS = 2  # of a process to a server, unless it says how many
 _RESTED_S = 1.0  # after which a connection may have been cut
@@ -90,6 +90,7 @@ def _postgresql_engine(url: sa.URL, workspace: str, connections: int) -> sa.Engi
     make_impatient(engine, how_patient.get)
     sa.event.listen(engine, "begin", _begin_postgresql)
     sa.event.listen(engine, "do_execute", _do_steps)
+    sa.event.listen(engine, "before_execute", note_table)
     _ping_after_rest(engine)
     return engine
 

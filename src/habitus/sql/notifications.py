@@ -89,7 +89,7 @@ class News:
         heard = self.last_change(topic)
         if heard is None:
             return ask()
-        mark = heard, sql.commits(self._engine), time.monotonic() // _PROVED_EVERY
+        mark = heard, sql.last_commit(self._engine, topic), time.monotonic() // _PROVED_EVERY
         kept = self._known.get((topic, of))
         if kept is None or kept[0] != mark:
             self._known[topic, of] = kept = mark, ask()

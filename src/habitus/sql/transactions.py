@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 import sqlite3
 import warnings
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
@@ -116,12 +115,13 @@ def writing(engine: sa.Engine, *, durable: bool = False, lock: str = "") -> Iter
         yield connection
         return
     with storage_errors(engine), engine.connect() as plain, _waiting(plain):
-        connection = plain.execution_options(habitus_writing=True, habitus_lock=lock)
+        touched: set[str] = set()
+        connection = plain.execution_options(habitus_writing=True, habitus_lock=lock, habitus_touched=touched)
         with _synchronous(connection, durable), _begun(connection), _announce(engine, connection):
             if lock:
                 _take_lock(engine, connection, lock)
             yield connection
-    _commits[key_of(engine)] += 1
+    _commits.update({(key_of(engine), table): object() for table in touched})
 
 
 def _begun(connection: sa.Connection) -> sa.RootTransaction:
@@ -168,12 +168,19 @@ def is_writing(engine: sa.Engine) -> bool:
     return joined is not None and bool(joined.get_execution_options().get("habitus_writing"))
 
 
-_commits: Counter[tuple[sa.URL, str]] = Counter()
+_commits: dict[tuple[tuple[sa.URL, str], str], object] = {}
 
 
-def commits(engine: sa.Engine) -> int:
-    """How often this process has written there."""
-    return _commits[key_of(engine)]
+def last_commit(engine: sa.Engine, table: str) -> Hashable:
+    """Changes when this process has written into a table of a server; where text was sent, that is not known."""
+    return _commits.get((key_of(engine), table))
+
+
+def note_table(connection: sa.Connection, clause: Any, *_: object) -> None:
+    """What is about to be written, by a listener of the engine."""
+    touched = connection.get_execution_options().get("habitus_touched")
+    if touched is not None and clause.is_dml:
+        touched.add(clause.table.name)
 
 
 # The transaction that is open in this context, by engine: whoever reads or writes further joins it.

@@ -175,11 +175,13 @@ class People:
     def signing_key(self) -> bytes:
         """The key that signs for people on every host, made by the first; empty where it can't be had now."""
         try:
-            if not self._read_known().key:
+            known = self._read_known()
+            if not known.key:
                 with sql.writing(self._engine) as connection:
                     made = {"name": _KEY, "key": secrets.token_hex(32)}
                     sql.insert_missing(connection, signing_keys, [made])
-            return bytes.fromhex(self._read_known().key)
+                known = self._read()
+            return bytes.fromhex(known.key)
         except StorageFailed:
             return b""
 
