@@ -11,7 +11,7 @@ from habitus.agent.session import Session
 from habitus.agent.stream import Noticed
 from habitus.app import Habitus, read_settings
 from habitus.app.home_directory import DATABASE, WAITING
-from habitus.errors import Refused
+from habitus.errors import DatabaseAway
 from habitus.journal.spool import Spool
 from habitus.llm.scripted import ScriptedModel, says
 from habitus.memory.model import Draft, Producer
@@ -60,7 +60,7 @@ async def test_a_server_that_stalls_or_is_cut_off_takes_down_no_turn_and_no_new_
                 prompt = "\n".join(section.text for section in session.sections())
                 assert RULE in prompt
                 assert "brew-tea" in prompt
-            with pytest.raises(Refused, match="Nothing can be changed until it is back"):
+            with pytest.raises(DatabaseAway, match="Nothing can be changed until it is back"):
                 habitus.skills.remove("brew-tea", habitus.person())
             assert spool_of(habitus).waiting >= 3
         line.mend()

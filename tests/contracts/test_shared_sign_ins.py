@@ -17,7 +17,7 @@ from habitus.app.home_directory import STAND_IN
 from habitus.app.operation.forgetting import forget
 from habitus.app.operation.people import Role, open_people
 from habitus.app.sharing import offline_copy
-from habitus.errors import Refused, StorageFailed
+from habitus.errors import DatabaseAway, StorageFailed
 from habitus.web.app import make_app
 from habitus.web.homes_by_person import Desks
 from habitus.web.security import OWNER, keys_of
@@ -112,7 +112,7 @@ def test_while_the_database_is_away_people_are_known_and_nobody_new_is_let_in(tm
             keys = keys_of(started)
             assert started.is_stand_in
             assert keys.by_token(invited.token) is not None
-            with pytest.raises(Refused, match="The database is away"):
+            with pytest.raises(DatabaseAway, match="The database is away"):
                 started.refuse_unless_kept()
         line.mend()
         assert page.get(f"/enter?key={late.link}").status_code == 303

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from habitus.errors import Refused
+from habitus.errors import DatabaseAway, Refused
 from habitus.skills import names
 from habitus.skills.layers import project_root
 from habitus.skills.lifecycle import GateContext
@@ -305,7 +305,7 @@ class Home:
         """Refuse a change where it can't be kept and would be lost."""
         self.refuse_if_read_only()
         if self.is_stand_in:
-            raise Refused(f"{AWAY} Nothing can be changed until it is back.", mend="See 'habitus doctor'.")
+            raise DatabaseAway(f"{AWAY} Nothing can be changed until it is back.", mend="See 'habitus doctor'.")
 
     def allow(self, author: Author) -> None:
         """Refuse a change that can't be kept, or that somebody has paused."""
