@@ -9,7 +9,8 @@ grammars (`_obvious_lines.py`). Every attack is put into harmless skills of each
 family in four places: as an obvious block, as a line among the skill's own, as a script with the sentence that runs it,
 and in the description. Hosts are drawn from sources in turn, so that no author's skills weigh more than another's. An
 attack counts as held where its insertion brings a finding that waits for a person and that the skill alone has not. The
-worst pair of families stands first; the names that the public injections send to are replaced by unknown ones.
+worst pair of families stands first; the names that the public injections send to are replaced by unknown ones. The same
+injections are also looked at as they came, each in its own skill (`as published`).
 """
 
 from __future__ import annotations
@@ -85,6 +86,7 @@ def main() -> None:
         for host, skills in harmless.items():
             _report.progress(f"{name} in {host}")
             systems["pairs"][f"{name} in {host}"] = _held(family, _in_turn(skills), args.hosts, missed=args.missed)
+    systems["SKILL-INJECT as published"] = _as_published(args.data, named=args.missed)
     for place in PLACES:
         shares = {pair: found[place] for pair, found in systems["pairs"].items() if place in found}
         worst = min(shares, key=lambda pair: shares[pair]["held"])
@@ -190,6 +192,19 @@ def _worst_line(text: str) -> str:
 def _injected(data: Path) -> Iterator[Attack]:
     for block in dict.fromkeys(row["inserted"] for row in _report.read_jsonl(data / "malicious" / "injected.jsonl.gz")):
         yield _worded("injected", _elsewhere(block, salt=len(block)))
+
+
+def _as_published(data: Path, *, named: bool) -> dict[str, Any]:
+    """The skills that others put an attack into, every one of them: which are held that are not without it?"""
+    rows = [*_report.read_jsonl(data / "malicious" / "injected.jsonl.gz")]
+    clean = {text: _high(scan(_tree({"SKILL.md": text}))) for text in {_without_attack(row) for row in rows}}
+    held = [bool(_high(scan(_tree({"SKILL.md": row["text"]}))) - clean[_without_attack(row)]) for row in rows]
+    passed = [row["id"] for row, is_held in zip(rows, held, strict=True) if not is_held]
+    return share(held) | ({"passed": passed} if named else {})
+
+
+def _without_attack(row: Mapping[str, str]) -> str:
+    return row["text"].replace(row["inserted"], "")
 
 
 def _ours(*names: str) -> Iterator[Attack]:

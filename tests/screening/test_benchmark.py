@@ -30,7 +30,7 @@ def test_the_benchmark_counts_what_is_held_rightly_and_wrongly(tmp_path: Path) -
         {"path": "evals/skills/safe/three", "files": {"SKILL.md": host}, "label": "benign"},
     ]
     harmless = [{"source": str(i), "files": {"SKILL.md": f"{host} {i}", "LICENSE": "Free."}} for i in range(4)]
-    _write(tmp_path / "malicious" / "injected.jsonl.gz", [{"inserted": order}])
+    _write(tmp_path / "malicious" / "injected.jsonl.gz", [{"inserted": order, "text": f"{host}\n{order}\n"}])
     _write(tmp_path / "malicious" / "fixtures.jsonl", fixtures)
     _write(tmp_path / "ordinary" / "skills_whole.jsonl.xz", harmless)
     _write(tmp_path / "ordinary" / "vendors.jsonl.xz", harmless[:2])
@@ -39,6 +39,7 @@ def test_the_benchmark_counts_what_is_held_rightly_and_wrongly(tmp_path: Path) -
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
     systems = json.loads(done.stdout)["systems"]
     assert systems["pairs"]["SKILL-INJECT in vendors"]["obvious"] == {"held": 1.0, "of": 1, "interval": [0.2065, 1.0]}
+    assert systems["SKILL-INJECT as published"]["held"] == 1.0
     assert systems["pairs"]["Cisco in wild"]["with a script"]["held"] == 1.0
     assert systems["worst pair"].keys() == {"obvious", "in context", "with a script", "in the description"}
     assert systems["worst pair"]["in context"]["pair"].startswith("ours in ")

@@ -165,7 +165,7 @@ def _unwrap_lines(text: str) -> Iterator[tuple[int, str]]:
 def _parts(line: str) -> Iterator[str]:
     """The sentences of a line; what has no end is cut."""
     line = _ANSWERED_NO.sub("", line) if "?" in line else line
-    for part in _SENTENCE_END.split(line) if len(line) > _SHORT else (line,):
+    for part in _SENTENCE_END.split(line) if len(line) > _SHORT or ". " in line else (line,):
         yield from (part[start : start + _LONGEST_SENTENCE] for start in range(0, len(part), _LONGEST_SENTENCE))
 
 

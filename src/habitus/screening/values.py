@@ -237,9 +237,6 @@ class Values:
             return True
         return any(_SECRET_PATH.search(text) or _DOTENV.search(text) for text in texts)
 
-    def is_dotenv(self, node: ast.AST) -> bool:
-        return _DOTENV.search(self.text_of(node)) is not None
-
     def is_built_query(self, node: ast.AST) -> bool:
         """A database query that is put together rather than given parameters."""
         match node:
