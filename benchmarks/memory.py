@@ -27,7 +27,7 @@ from habitus.memory.memory import Cortex
 from habitus.memory.model import Cause, Draft, Engram, Kind, Producer, Scope
 from habitus.memory.recall import FLOOR
 from habitus.memory.sameness import MEANING, is_same
-from habitus.memory.store import InMemoryEngramStore, SqlEngramStore
+from habitus.memory.store import SqlEngramStore
 from habitus.memory.views import ViewFiles
 from habitus.redact import Redactor
 from habitus.search import Index, WordLlama
@@ -233,7 +233,7 @@ def _requests(requests: Sequence[dict[str, Any]], texts: Sequence[str], embedder
     """The share of requests whose best lesson is above each floor."""
     engine = sql.create_all_in_memory()
     now = datetime(2030, 1, 1, tzinfo=UTC)
-    store = InMemoryEngramStore()
+    store = SqlEngramStore(engine)
     blank = Engram(id="", text="", kind=Kind.LESSON, scope=Scope.GLOBAL)
     store.save(
         [replace(blank, id=f"b{number:07d}", text=text) for number, text in enumerate(texts)],

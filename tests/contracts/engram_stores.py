@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from habitus import sql
-from habitus.memory.store import EngramStore, InMemoryEngramStore, SqlEngramStore
+from habitus.memory.store import SqlEngramStore
 from tests.homes import migrated
 
 
@@ -14,8 +14,7 @@ def sql_store(home: Path, url: str) -> SqlEngramStore:
     return SqlEngramStore(sql.open_engine(url or sql.sqlite_url(migrated(home / "habitus.db"))))
 
 
-ENGRAM_STORES: dict[str, Callable[[Path, str], EngramStore]] = {
-    "in_memory": lambda home, url: InMemoryEngramStore(),
+ENGRAM_STORES: dict[str, Callable[[Path, str], SqlEngramStore]] = {
     "sqlite": sql_store,
     "postgresql": sql_store,
 }

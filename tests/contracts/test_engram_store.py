@@ -59,8 +59,7 @@ def engrams(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EngramSt
         if request.param == "postgresql":
             url = stack.enter_context(postgres.schema(request.getfixturevalue("postgres_server")))
         store = ENGRAM_STORES[request.param](tmp_path, url)
-        if request.param != "in_memory":
-            stack.callback(store._engine.dispose)  # type: ignore[attr-defined]  # an SQL store's
+        stack.callback(store._engine.dispose)
         yield store
 
 

@@ -39,6 +39,11 @@ COFFEE = Skill(
 )
 
 
+def _replay(habitus: Habitus, change: Change) -> replaying.Replay:
+    *_, whole = replaying.replaying(habitus, change)
+    return whole
+
+
 def proposed(habitus: Habitus, skill: Skill) -> str:
     change = Change(action=Action.WRITE, name=skill.name, layer="user", tree=with_skill({}, skill))
     submitted = habitus.review.submit(change, AGENT)
@@ -79,13 +84,13 @@ def test_a_change_is_shown_with_what_it_would_have_done_to_the_last_requests(
 def test_what_a_change_takes_away_is_shown_as_well(habitus: Habitus) -> None:
     asked(habitus, "How is tea brewed?", "Translate this letter")
     change = Change(action=Action.REMOVE, name="brew-tea", layer="user")
-    gone = replaying.replay(habitus, change)
+    gone = _replay(habitus, change)
     assert [one.request for one in gone.lost] == ["How is tea brewed?"]
-    assert replaying.replay(habitus, Change(action=Action.DISABLE, name="brew-tea", layer="user")).lost == gone.lost
+    assert _replay(habitus, Change(action=Action.DISABLE, name="brew-tea", layer="user")).lost == gone.lost
     assert habitus.skills.find("brew-tea").summary is not None
     # A copy that another layer stands before changes nothing for anybody.
     behind = Change(action=Action.REMOVE, name="brew-tea", layer="bundled")
-    assert replaying.replay(habitus, behind).affected == ()
+    assert _replay(habitus, behind).affected == ()
 
 
 @pytest.mark.full

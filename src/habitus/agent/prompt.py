@@ -143,7 +143,7 @@ def eager(
         parts.append(part)
         shown.append(skill.name)
     body = "\n\n".join(["## Skills for this request", *parts]) if parts else ""
-    return Section(name="eager skills", text=body, budget=budget, cut=tuple(cut)), shown
+    return Section(name="eager skills", text=body, cut=tuple(cut)), shown
 
 
 def invoked_skill(skill: Skill, files: str = "") -> Text:
@@ -172,9 +172,9 @@ def whats_new(news: News) -> Section:
     return Section(name="what's new", text=shorten(news.text(), _NEWS_TOKENS), budget=_NEWS_TOKENS)
 
 
-def bullets(name: str, heading: str, lines: Sequence[str], *, budget: int = 0, cut: Sequence[str] = ()) -> Section:
+def bullets(name: str, heading: str, lines: Sequence[str], *, cut: Sequence[str] = ()) -> Section:
     body = "\n".join([f"## {heading}", "", *(f"- {one_line(one)}" for one in lines)]) if lines else ""
-    return Section(name=name, text=body, budget=budget, cut=tuple(cut))
+    return Section(name=name, text=body, cut=tuple(cut))
 
 
 def playbook(lines: Sequence[str]) -> Section:

@@ -134,11 +134,11 @@ def _together(capitals: Floats) -> Floats:
     return np.asarray(np.logaddexp.reduce(capitals + _SHARES, axis=-1), dtype=np.float64)
 
 
-def find_bound(game: Game, *, error: float = ERROR) -> Bound:
+def find_bound(game: Game) -> Bound:
     """One arm alone bounds nothing: then outcomes are missing by arm, and the game is not fair."""
     if not (game.offered and game.withheld):
         return Bound(offered=game.offered, withheld=game.withheld)
-    enough = math.log(2 / error)  # half of the error for either side
+    enough = math.log(2 / ERROR)  # half of the error for either side
     return Bound(
         low=_largest_refuted(game.capitals[1], enough),
         high=-_largest_refuted(game.capitals[0, ::-1], enough),  # the effects lie the same to both sides of none

@@ -301,14 +301,14 @@ def _plain(report: CommandReport, *, width: int) -> str:
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
-async def typed_lines(descriptor: int = 0) -> AsyncIterator[str]:
+async def typed_lines() -> AsyncIterator[str]:
     """The lines of standard input as they come. They are read beside the loop, where learning may go on."""
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[str | None] = asyncio.Queue()
 
     def read() -> None:
         with suppress(RuntimeError):  # the chat has ended
-            with suppress(OSError), os.fdopen(os.dup(descriptor), encoding="utf-8", errors="replace") as stream:
+            with suppress(OSError), os.fdopen(os.dup(0), encoding="utf-8", errors="replace") as stream:
                 for line in stream:
                     loop.call_soon_threadsafe(queue.put_nowait, line)
             loop.call_soon_threadsafe(queue.put_nowait, None)

@@ -208,12 +208,12 @@ def _clean(result: ToolResult, redactor: Redactor) -> ToolResult:
     return cap_result(replace(result, content=escape_marks(content), outcome=replace(result.outcome, reason=reason)))
 
 
-def cap_result(result: ToolResult, limit: int = RESULT_CHARS) -> ToolResult:
+def cap_result(result: ToolResult) -> ToolResult:
     """The beginning and the end of what is too long, with a mark that says how much is missing."""
     content = result.content
-    if len(content) <= limit:
+    if len(content) <= RESULT_CHARS:
         return result
-    head, tail = limit * 3 // 4, limit // 4
+    head, tail = RESULT_CHARS * 3 // 4, RESULT_CHARS // 4
     mark = f"\n\n[… {len(content) - head - tail:,} {_LEFT_OUT}\n\n"
     return replace(result, content=content[:head] + mark + content[-tail:])
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from habitus.agent.background import in_thread
 from habitus.agent.view import View, loadable
 from habitus.app.conversations.running_code import given_files, open_environments, open_warm
-from habitus.app.conversations.secrets import open_calls, open_grants
+from habitus.app.conversations.secrets import open_calls
 from habitus.errors import NotFound, Refused
 from habitus.files import content_of, tree_hash, write_whole
 from habitus.journal.model import Origin, origin_of
@@ -25,6 +25,7 @@ from habitus.sandbox.credentials.grants import (
     Grant,
     Granted,
     GrantKind,
+    Grants,
     Values,
     read_env,
     resolve,
@@ -143,7 +144,7 @@ class CommandLines:
 
     def _grant_for(self, item: Listed, digest: str, values: Values) -> Granted:
         assert item.summary is not None
-        grants = open_grants(self._home.local, self._home.clock).of(item.name, self._user.name)
+        grants = Grants(self._home.local, self._home.clock).of(item.name, self._user.name)
         _refuse_if_changed(item.name, grants, digest)
         declared = read_env(item.summary.manifest.env)
         granted = resolve(item.name, declared.specs, grants, values)

@@ -49,11 +49,9 @@ class ShownTurn:
     nudges: tuple[str, ...]  # what was said to the agent while it worked
 
 
-def past_sessions(
-    settings: Settings, journal: Journal, limit: int, *, all_users: bool = False, after: str = ""
-) -> list[KeptSession]:
-    """The last conversations, the latest first, or those behind one of them."""
-    return journal.sessions(limit=limit, user=whose(settings, all_users), after=after)
+def past_sessions(settings: Settings, journal: Journal, limit: int, *, all_users: bool = False) -> list[KeptSession]:
+    """The last conversations, the latest first."""
+    return journal.sessions(limit=limit, user=whose(settings, all_users))
 
 
 def past_session(

@@ -10,9 +10,6 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-import sqlalchemy as sa
-
-from habitus.app.home import Clock
 from habitus.errors import Invalid, Refused, did_you_mean
 from habitus.files import tree_hash
 from habitus.sandbox.credentials.calling import Calls
@@ -84,18 +81,13 @@ class Asking:
         return tuple(dict.fromkeys(name for name in asked if name))
 
 
-def open_grants(local: sa.Engine, clock: Clock) -> Grants:
-    """Kept with the vault, which is this home's and no other host's."""
-    return Grants(local, clock)
-
-
 def open_calls(home: Home) -> Calls:
     kept_for = timedelta(days=home.settings.retention.turn_days)
     return Calls(home.local, redacted=home.redact, kept_for=kept_for)
 
 
 def overview(home: Home) -> Overview:
-    grants, names = open_grants(home.local, home.clock).list(), home.vault.names()
+    grants, names = Grants(home.local, home.clock).list(), home.vault.names()
     config, mine = home.settings.skill_config, (home.settings.user, EVERYBODY)
     found = [asking(home.skills, item) for item in home.skills.listing() if _may_ask(item)]
     requests = [
@@ -173,7 +165,7 @@ def grant(
     for host in hosts:
         if not _HOST.fullmatch(host):
             raise Invalid(f"'{host}' is not a host.", mend="Write example.org, example.org:8443 or *.example.org.")
-    grants, user = open_grants(home.local, home.clock), EVERYBODY if everybody else home.settings.user
+    grants, user = Grants(home.local, home.clock), EVERYBODY if everybody else home.settings.user
     had = [grant for grant in grants.of(asked.item.name, user) if again and grant.user == user]
     kept = [grant.what for grant in had if grant.kind is GrantKind.SECRET and grant.what in asked.secrets]
     return grants.add(
@@ -194,7 +186,7 @@ def revoke(
     if everybody:
         _allow(home, "take back what is granted for everybody")
     user = EVERYBODY if everybody else home.settings.user
-    return open_grants(home.local, home.clock).remove(_name(home, skill), user=user, secrets=secrets, hosts=hosts)
+    return Grants(home.local, home.clock).remove(_name(home, skill), user=user, secrets=secrets, hosts=hosts)
 
 
 def requested_secrets(skills: Library, vault: Vault, skill: str) -> tuple[str, ...]:
@@ -262,7 +254,7 @@ def _check_asked(asked: Asking, name: str) -> None:
 
 def _name(home: Home, skill: str) -> str:
     """A skill's name as it is kept, also when there is no such skill any more."""
-    known = {grant.skill for grant in open_grants(home.local, home.clock).list()}
+    known = {grant.skill for grant in Grants(home.local, home.clock).list()}
     return skill if skill in known else home.skills.find(skill).name
 
 

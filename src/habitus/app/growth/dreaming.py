@@ -155,10 +155,9 @@ class SessionSolver:
     Attempts of a run stand in the ledger: those that a killed process has made are not made again.
     """
 
-    def __init__(self, home: Home, model: Model, *, longest_s: float = _LONGEST_S, run: str = "") -> None:
+    def __init__(self, home: Home, model: Model, *, run: str = "") -> None:
         self._home = home
         self._model = model
-        self._longest_s = longest_s
         self._run = run or new_id()
         self._ledger = open_ledger(home)
         self._made = [one for one in self._ledger.rollouts(run=self._run) if one.counts]
@@ -186,7 +185,7 @@ class SessionSolver:
 
     async def _try(self, challenge: Task, request: str) -> Solved:
         solved = await solve(
-            self._home, challenge, self._model, source_type="dream", request=request, longest_s=self._longest_s
+            self._home, challenge, self._model, source_type="dream", request=request, longest_s=_LONGEST_S
         )
         return replace(solved, record=f"{one_line(solved.outcome.reason)}\n{solved.record}")
 

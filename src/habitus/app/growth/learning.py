@@ -10,12 +10,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import sqlalchemy as sa
-
 from habitus.agent.choosing import SessionMemory
 from habitus.agent.recorder import explicit
 from habitus.agent.recorder import judge as keep_judgement
-from habitus.app.home import Clock, Home
+from habitus.app.home import Home
 from habitus.errors import NotFound
 from habitus.events import OutcomeKind
 from habitus.journal.model import TurnOutcome
@@ -40,21 +38,13 @@ if TYPE_CHECKING:
     from habitus.app.home import Home
 
 
-def open_learner(
-    home: Home,
-    keeper: LessonKeeper,
-    model: Model | None,
-    lessons: Cortex | None = None,
-    *,
-    learns: bool = True,
-) -> Learner:
+def open_learner(home: Home, keeper: LessonKeeper, model: Model | None, lessons: Cortex | None = None) -> Learner:
     """The learner from errors in one session; `model` is the cheap one, none where no model is to be asked.
 
     `lessons` is where remedies for what fails are looked up.
     """
     settings = home.settings
-    is_off = not learns or settings.memory is MemoryMode.OFF
-    mode = Mode.OFF if is_off else Mode(settings.acc_mode.value)
+    mode = Mode.OFF if settings.memory is MemoryMode.OFF else Mode(settings.acc_mode.value)
     cells = Cerebellum(model, keeper.encode, spending=home.spending, redactor=home.redactor)
 
     def remedy(call: Call) -> str:
@@ -88,7 +78,7 @@ def open_applier(home: Home, keeper: LessonKeeper, redactor: Redactor) -> Applie
 
     return Applier(
         keeper,
-        turn_ledger(home.shared, home.clock),
+        TurnLedger(home.shared, clock=home.clock),
         redactor=redactor,
         count_skill=count_skill,
         user=home.settings.user,
@@ -96,12 +86,8 @@ def open_applier(home: Home, keeper: LessonKeeper, redactor: Redactor) -> Applie
     )
 
 
-def turn_ledger(shared: sa.Engine, clock: Clock) -> TurnLedger:
-    """Which turns of transcripts have been learned from."""
-    return TurnLedger(shared, clock=clock)
-
-
 _LATEST = 100  # sessions of our own that a quick look reads
+_MOST_SHOWN = 10  # failures by a quick look
 MOST_FAILURES = 50  # in a report
 JOURNAL = "journal:"  # how our own sessions are named among the files
 
@@ -239,13 +225,13 @@ class Gathering:
         return StudiedFiles(self.home.local, clock=self.home.clock, kept_for=kept_for)
 
 
-def repeated_failures(home: Home, most: int = 10) -> tuple[Repeated, ...]:
+def repeated_failures(home: Home) -> tuple[Repeated, ...]:
     """The failures that cost most in the last sessions here and in all studied transcripts. Nothing is kept by
     looking."""
     gathering = Gathering(home, only_new=True)
     gathering.take_journal(_LATEST)
     found = gathering.findings()
-    again = [each for each in found.failures if each.sessions >= ENOUGH][:most]
+    again = [each for each in found.failures if each.sessions >= ENOUGH][:_MOST_SHOWN]
     ways = (*found.lessons, *found.candidates)
     return tuple(Repeated(failure=_failure(each), remedy=_way(each, ways), is_open=each.is_open) for each in again)
 

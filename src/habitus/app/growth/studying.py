@@ -27,7 +27,18 @@ from habitus.learning.budget import Budget, CapReached
 from habitus.learning.post_mortem import Refusal, cells_as_json, estimate, post_mortem
 from habitus.learning.remedies.calls import moment
 from habitus.learning.transcripts.formats.registry import FORMATS, UNKNOWN, format_of
-from habitus.learning.transcripts.study import Applied, Failures, FileRead, Firing, How, Studied, Taught, firings, study
+from habitus.learning.transcripts.study import (
+    Applied,
+    Failures,
+    FileRead,
+    Firing,
+    How,
+    Studied,
+    Taught,
+    TurnLedger,
+    firings,
+    study,
+)
 from habitus.llm.model import Model, Models, NoUsableAnswer, ProviderFault
 from habitus.locks import try_lock
 from habitus.pause import Pause
@@ -198,7 +209,7 @@ class Study:
             if self._is_too_old(studied):
                 return
             self._take(studied)
-            ledger = learning.turn_ledger(self._home.shared, self._home.clock)
+            ledger = TurnLedger(self._home.shared, clock=self._home.clock)
             if self._wants_failures and ledger.is_new(studied.digest, How.POST_MORTEM):
                 failures.take(studied)
 

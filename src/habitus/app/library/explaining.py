@@ -81,10 +81,13 @@ def prospect(home: Home, request: Request) -> Prospect:
     return Prospect(selection=select(home, request), menu=drawn)
 
 
-def try_request(home: Home, text: str, most: int = 8) -> Tried:
+_BEST = 8  # that are shown
+
+
+def try_request(home: Home, text: str) -> Tried:
     """Try a request: the skills an agent would get for these words."""
     seen = prospect(home, request_of(home, text))
-    found = best_of(home.finder, seen, text, most)
+    found = best_of(home.finder, seen, text)
     known = {summary.name: summary for summary in seen.selection.menu}
     known |= {choice.name: choice.summary for choice in seen.selection.eager}
     on_menu = frozenset(summary.name for summary in seen.selection.menu)
@@ -93,9 +96,9 @@ def try_request(home: Home, text: str, most: int = 8) -> Tried:
     return Tried(prospect=seen, best=best, least=found.least, named=named)
 
 
-def best_of(finder: Finder, seen: Prospect, text: str, most: int = 8) -> Results:
+def best_of(finder: Finder, seen: Prospect, text: str) -> Results:
     """Of what an agent may open, what fits best."""
-    return finder.search(text, k=most, among=seen.selection.eligible())
+    return finder.search(text, k=_BEST, among=seen.selection.eligible())
 
 
 def why(home: Home, name: str, request: Request) -> Why:

@@ -238,10 +238,10 @@ def words_of(text: str) -> frozenset[str]:
     return frozenset(_WORD.findall(text.lower())) - _COMMON
 
 
-def telling_words(one: str, other: str, spread: Counter[str], most: int = 3) -> tuple[str, ...]:
+def telling_words(one: str, other: str, spread: Counter[str]) -> tuple[str, ...]:
     """Words of the first text that would tell it from the second; those come first that few texts have (`spread`)."""
     own = words_of(one) - words_of(other)
-    return tuple(sorted(own, key=lambda word: (spread[word], -len(word), word))[:most])
+    return tuple(sorted(own, key=lambda word: (spread[word], -len(word), word))[:3])
 
 
 def spread_of(texts: Iterable[str]) -> Counter[str]:

@@ -132,12 +132,6 @@ class _Running:
         self.failure: Exception | None = None
 
 
-def replay(home: Home, change: Change, last: int = LAST) -> Replay:
-    """The whole at once. It takes a second in a large library: never on the event loop."""
-    *_, whole = replaying(home, change, last)
-    return whole
-
-
 def replaying(home: Home, change: Change, last: int = LAST) -> Iterator[Replay]:
     """Of the user's own requests, as far as it is after each of them."""
     user = home.user()

@@ -120,19 +120,18 @@ def copy_between(
     *,
     merge: bool = False,
     progress: Callable[[int], None] = lambda done: None,
-    clock: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Copied:
     """Copy everything from one database to another; each is an address, or `home` for this home's own."""
     _refuse_unless_admin(settings, "copy a database")
     with ExitStack() as opened:
         here = opened.enter_context(_open_place(settings, source))
         there = opened.enter_context(_open_place(settings, target))
-        _take_down(here, clock)
+        _take_down(here)
         done = copy(here, there, merge=merge, progress=progress)
         if source == HOME and (waiting := _waiting_jobs(here.engine)):
             done = replace(done, stays={**done.stays, "jobs that wait ('habitus worker --until-idle')": waiting})
         if HOME in (source, target):
-            reminding.tell_no_more((here if source == HOME else there).engine, clock())
+            reminding.tell_no_more((here if source == HOME else there).engine, _now())
         return done
 
 
@@ -173,9 +172,13 @@ def _open_place(settings: Settings, which: str) -> Iterator[Place]:
         engine.dispose()
 
 
-def _take_down(source: Place, clock: Callable[[], datetime]) -> None:
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _take_down(source: Place) -> None:
     """Write down changes by hand and unfinished ones, before they are copied."""
-    SkillStore(source.shelf, source.engine, layer=USER, clock=clock).contents()
+    SkillStore(source.shelf, source.engine, layer=USER, clock=_now).contents()
 
 
 def _refuse_unless_admin(settings: Settings, what: str) -> None:
