@@ -69,6 +69,8 @@ class Redactor:
         return self._spelled[1]
 
     def redact(self, text: str) -> Redacted:
+        if not text:
+            return Redacted(text=text)
         clean, counts = self._redact_text(text, 0)
         return Redacted(text=clean, counts={kind: count for kind, count in counts.items() if count})
 

@@ -35,6 +35,7 @@ _SHARP = re.compile(r"#(?<=[^A-Za-z0-9][A-Za-z]#)")
 _PLUSES = re.compile(r"\+\+(?<=[^A-Za-z0-9][A-Za-z]\+\+)")
 _MARKS = {"\x01": "#", "\x02": "++"}  # what stands for the end of a name among bytes that are cut at what is no letter
 _APART = bytes(byte if chr(byte).isalnum() or byte in (1, 2) else 32 for byte in range(128)) + b" " * 128
+_ASCII = frozenset(map(chr, range(128)))
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
 _CJK = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
 _CJK_FUNCTION = re.compile(
@@ -77,13 +78,18 @@ def _plain(text: str) -> bytes | None:
     """A text that `split` cuts into the same chunks, a fifth of the time; None where letters are not ASCII."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
-        if any(char > "\x7f" and char.isalnum() for char in set(text)):
+        if any(map(str.isalnum, set(text) - _ASCII)):
             return None
         text = text.replace("’", "'")
-    if any(mark in text for mark in _MARKS):
+    if "\x01" in text or "\x02" in text:
         return None
-    text = _AFTER_APOSTROPHE.sub(" ", f" {text}")
-    text = _PLUSES.sub("\x02 ", _SHARP.sub("\x01 ", text))
+    text = f" {text}"
+    if "'" in text:
+        text = _AFTER_APOSTROPHE.sub(" ", text)
+    if "#" in text:
+        text = _SHARP.sub("\x01 ", text)
+    if "++" in text:
+        text = _PLUSES.sub("\x02 ", text)
     return text.encode("ascii", "replace")
 
 
@@ -120,7 +126,7 @@ def _stemmer() -> _Stemmer:
 class _KnownCodes(dict[str | bytes, bytes]):
     def __missing__(self, chunk: str | bytes) -> bytes:
         if isinstance(chunk, str):
-            found = array("I", map(code, _split(chunk))).tobytes()
+            found = self[chunk.encode()] if chunk.isascii() else array("I", map(code, _split(chunk))).tobytes()
         elif chunk.isalpha() and chunk[1:].islower() and len(chunk) <= _LONGEST:
             found = _code_of_word(chunk.decode("ascii").lower())
         else:
@@ -154,10 +160,11 @@ def _split(chunk: str) -> list[str]:
     found: list[str] = []
     rest = 0
     for run in _CJK.finditer(chunk):
-        found += _ascii_terms(_strip_accents(chunk[rest : run.start()]))
+        if rest < run.start():
+            found += _ascii_terms(_strip_accents(chunk[rest : run.start()]))
         found += _pairs(run.group())
         rest = run.end()
-    return found + _ascii_terms(_strip_accents(chunk[rest:]))
+    return found + _ascii_terms(_strip_accents(chunk[rest:])) if rest < len(chunk) else found
 
 
 def _strip_accents(text: str) -> str:
