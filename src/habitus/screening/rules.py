@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from itertools import chain
 from typing import Any
 
 from habitus.screening.findings import Category, Risk
@@ -227,8 +228,8 @@ class Match:
 
 def found_commands(lower: str) -> Iterator[Match]:
     """Every place where a rule matches; patterns have no endless repetition, so each opening costs the same at most."""
-    standing = {cue: list(_places(lower, cue)) for cue in all_cues() if cue in lower}
-    for rule in commands():
+    standing = {cue: places for cue in _likely_cues(lower) if (places := list(_places(lower, cue)))}
+    for rule in commands() if standing else ():
         end, count = -1, 0
         for place in sorted({place for cue in rule.cues for place in standing.get(cue, ())}):
             before = lower[place - 1 : place]
@@ -237,6 +238,32 @@ def found_commands(lower: str) -> Iterator[Match]:
             if found := rule.pattern.match(lower, place):
                 end, count = found.end(), count + 1
                 yield Match(rule=rule, start=place, end=end)
+
+
+def _likely_cues(lower: str) -> Iterator[str]:
+    """Those that may open something in a text: nothing is opened in the middle of a word, so most are told from the
+    first letters of its words, where looking for each would take a third of a scan."""
+    anywhere, by_head = _cues_by_head()
+    heads = set(_HEADS.findall(lower))
+    return chain(anywhere, *(by_head[head] for head in heads & by_head.keys()))
+
+
+@functools.cache
+def _cues_by_head() -> tuple[Sequence[str], Mapping[str, Sequence[str]]]:
+    """Cues without a word at their beginning, or a short one that may be longer in a text; and the others."""
+    anywhere: list[str] = []
+    by_head: dict[str, list[str]] = {}
+    for cue in sorted(all_cues()):
+        head = _HEADS.match(cue)
+        if head is None or (head.end() == len(cue) and head.end() < _HEAD):
+            anywhere.append(cue)
+        else:
+            by_head.setdefault(head[0], []).append(cue)
+    return anywhere, by_head
+
+
+_HEAD = 3
+_HEADS = re.compile(rf"\b[^\W_]{{1,{_HEAD}}}")
 
 
 def _places(lower: str, cue: str) -> Iterator[int]:
@@ -280,11 +307,12 @@ def neighbourhood(texts: Iterable[str], about: str) -> Neighbourhood:
     return Neighbourhood(own=named, about=_ADDRESS.sub(" ", about.lower()))
 
 
-def addresses(lower: str) -> Iterator[tuple[int, str]]:
-    """Where addresses stand, and their hosts."""
-    if "://" in lower or "@" in lower:
-        for found in _ADDRESS.finditer(lower):
-            yield found.start(), (found[1] or found[2]).strip(".")
+@functools.lru_cache(maxsize=32)
+def addresses(lower: str) -> Sequence[tuple[int, str]]:
+    """Where addresses stand, and their hosts; remembered, because a text is asked several times in a row."""
+    if "://" not in lower and "@" not in lower:
+        return ()
+    return tuple((found.start(), (found[1] or found[2]).strip(".")) for found in _ADDRESS.finditer(lower))
 
 
 _GIVEN = re.compile(r"\$(?:env:)?\{?(\w{2,60}|\W)|environ(?:\.get)?[\[(][\"'](\w{2,60})|[=\s](@)")
