@@ -195,6 +195,17 @@ def _listed(api: TestClient) -> list[dict[str, Any]]:
     return listed
 
 
+@pytest.mark.req("CL-03")
+def test_a_tool_that_was_taken_out_of_use_comes_back_by_its_undo(api: TestClient, habitus: Habitus) -> None:
+    equip(habitus)
+    gone = habitus.tools.retire("shout", habitus.person("no longer needed"))
+    back = api.post(f"{API}/undo", json={"undo": gone.undo}).json()
+    assert (back["said"], back["undo"]) == (["The tool shout is back."], ["tools", "remove", "shout@user"])
+    assert [tool["name"] for tool in api.get(f"{API}/tools").json()["tools"]] == ["shout"]
+    assert api.post(f"{API}/undo", json={"undo": back["undo"]}).json()["said"] == ["The tool shout is gone."]
+    assert api.get(f"{API}/tools").json()["tools"] == []
+
+
 @pytest.mark.req("CL-03", "CL-04")
 def test_trust_is_given_to_a_skill_and_never_to_a_directory_of_that_name(
     api: TestClient, browser: TestClient, habitus: Habitus

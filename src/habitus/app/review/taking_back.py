@@ -41,6 +41,13 @@ def take_back(home: Home, words: Sequence[str]) -> TakenBack:
         case ("tasks", "add", name, "--task", text):
             kept = tasks.add(home, tasks.NewTask(name=name, task=text))
             return TakenBack(said=("The task is back.",), undo=kept.undo)
+        case ("tools", "remove", name):
+            retired = home.tools.retire(name, home.person())
+            return TakenBack(said=(f"The tool {retired.name} is gone.",), undo=retired.undo)
+        case ("tools", "restore", name):
+            tool = home.tools.restore(name, home.person())
+            undo = ("tools", "remove", f"{tool.name}@{tool.layer}")
+            return TakenBack(said=(f"The tool {tool.name} is back.",), undo=undo)
         case ("users", "remove", name):
             gone_user = users.remove(home, users.OneUser(name=name))
             return TakenBack(said=(f"{gone_user.removed} can no longer sign in.",))
