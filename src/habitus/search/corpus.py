@@ -110,7 +110,7 @@ def _lengthen(array: NDArray[Any], more: int) -> NDArray[Any]:
 def _take(parts: tuple[NDArray[Any], NDArray[Any]], ids: WordIds) -> NDArray[Any]:
     first, later = parts
     if not len(later) or not len(first):
-        return first[ids].astype(later.dtype, copy=False) if len(first) else later[ids]
+        return first.take(ids, axis=0).astype(later.dtype, copy=False) if len(first) else later.take(ids, axis=0)
     found = np.empty((len(ids), *first.shape[1:]), dtype=later.dtype)
     is_later = ids >= len(first)
     found[~is_later], found[is_later] = first[ids[~is_later]], later[ids[is_later] - len(first)]

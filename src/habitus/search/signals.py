@@ -184,8 +184,8 @@ def _candidates(
 
     Parts are compared only with slots that the whole request comes near to, which is most of the time saved.
     """
-    by_terms = _best(allowed, scores[allowed], _BY_TERMS)
-    by_meaning = _best(allowed, meaning[allowed], _NEAR)
+    by_terms = _best(allowed, scores.take(allowed), _BY_TERMS)
+    by_meaning = _best(allowed, meaning.take(allowed), _NEAR)
     pool = _together(corpus, by_terms, by_meaning, more)
     part = (corpus.vectors[pool] @ parts.T).max(1)
     by_meaning = _best(by_meaning, meaning[by_meaning], _BY_MEANING)
@@ -229,9 +229,9 @@ def _strengths(asked: Asked, slots: Slots, count: int) -> Floats:
     column[slots] = np.arange(len(slots))
     found = np.full((len(asked.found), len(slots)), -1, dtype=np.float32)
     for row, (where, strengths) in zip(found, asked.found, strict=True):
-        at = column[where]
-        is_candidate = at >= 0
-        row[at[is_candidate]] = strengths[is_candidate]
+        at = column.take(where)
+        is_candidate = np.flatnonzero(at >= 0)
+        row[at.take(is_candidate)] = strengths.take(is_candidate)
     return found
 
 
@@ -275,8 +275,7 @@ def maybe(codes: Codes, wanted: Codes) -> NDArray[np.bool_]:
     """A quick sieve by the low 16 bits; the few it lets through are compared in full."""
     sieve = np.zeros(1 << 16, dtype=bool)
     sieve[wanted & np.uint32(0xFFFF)] = True
-    let_through: NDArray[np.bool_] = sieve[codes & np.uint32(0xFFFF)]
-    return let_through
+    return sieve.take(codes & np.uint32(0xFFFF))  # half the time of an index in brackets
 
 
 def _best_passage(asked: Asked, row: Slots, place: Slots, term: Slots, count: int) -> Floats:
@@ -359,8 +358,8 @@ def _word_by_word(
     there = corpus.words_of(different)
     near, meant = _nearness(embedder.words(asked), asked_codes, there.vectors, there.codes)
     weights = np.array([request.words.get(word, 1.0) for word in asked]) * meant
-    best_for_asked = np.maximum.reduceat(near[back], starts, axis=0)
-    nearest = np.ascontiguousarray(near.T).max(0)[back]  # along long rows, which is many times quicker
+    best_for_asked = np.maximum.reduceat(near.take(back, axis=0), starts, axis=0)
+    nearest = np.ascontiguousarray(near.T).max(0).take(back)  # along long rows, which is many times quicker
     names = corpus.name_words[slots]
     of_name = (np.arange(len(back)) - np.repeat(starts, sizes)) < np.repeat(names, sizes)
 
@@ -371,7 +370,7 @@ def _word_by_word(
         name = np.add.reduceat(nearest * in_name, starts) / np.maximum(np.add.reduceat(in_name, starts), 1e-9)
         return _floats(words), _floats(said), _floats(name)
 
-    by_rarity = compare(corpus.rarity(asked_codes) * weights, there.rarity[back])
+    by_rarity = compare(corpus.rarity(asked_codes) * weights, there.rarity.take(back))
     return by_rarity, compare(weights, np.ones(len(back), dtype=np.float32))
 
 
