@@ -49,6 +49,33 @@ def uses(habitus: Habitus) -> int:
     return counted[Stage.STEPS].used if counted else 0
 
 
+HOLD = (
+    "import os, signal, sys; from habitus import sql; from habitus.sql import engines\n"
+    "engines._ABANDONED_S = float(sys.argv[2])\n"
+    "with sql.writing(sql.create_engine(sys.argv[1]), lock='memory'):\n"
+    "    print('held', flush=True)\n"
+    "    os.kill(os.getpid(), signal.SIGSTOP)\n"
+)
+
+
+@pytest.mark.req("OP-01", "OP-05")
+def test_a_host_that_stands_still_in_the_middle_of_a_change_does_not_stop_the_others(
+    tmp_path: Path, url: str, python: str
+) -> None:
+    with opened(tmp_path, url) as habitus:
+        with sql.writing(habitus.shared) as connection:
+            bound = connection.execute(sa.text("SHOW idle_in_transaction_session_timeout")).scalar_one()
+        assert bound == "1min"
+        with subprocess.Popen([python, "-c", HOLD, url, "2"], stdout=subprocess.PIPE, text=True) as still:
+            try:
+                assert still.stdout is not None
+                assert still.stdout.readline() == "held\n"
+                added = habitus.memory.add("Boil the water first.")  # waits for the lock no longer than 30 s
+                assert added.engram is not None
+            finally:
+                still.kill()
+
+
 @pytest.mark.req("SK-06", "SK-08", "OP-03")
 def test_what_was_written_before_a_cut_is_there_and_what_was_refused_is_not(tmp_path: Path, line: Line) -> None:
     with opened(tmp_path, line.url) as habitus:

@@ -19,6 +19,9 @@ from habitus.sql.transactions import BUSY_SECONDS, how_patient, note_table
 
 CONNECTIONS = 2  # of a process to a server, unless it says how many
 _RESTED_S = 1.0  # after which a connection may have been cut
+# A transaction that writes and says nothing for so long is rolled back by the server: its host stands still or is cut
+# off, and everybody else would wait for its locks.
+_ABANDONED_S = 60
 
 
 def open_engine(url: str, workspace: str = "", *, connections: int = CONNECTIONS, apart: bool = False) -> sa.Engine:
@@ -150,6 +153,7 @@ def acts_as(engine: sa.Engine) -> tuple[str, str]:
 def _begin_postgresql(connection: sa.Connection) -> None:
     """Say in whose name it is, for the row-level security that the migrations set up: what Habitus does by itself is
     done as an admin. And look whether the schema is still ours to use, which holds until the end of what writes.
+    A transaction that writes waits for locks, and keeps them, no longer than it may.
 
     The workspace is said with it, for this transaction alone: a pooler may give the next one another connection.
     All of it goes to the server at once: it is asked before every read, and a round trip costs as much as the read.
@@ -162,7 +166,9 @@ def _begin_postgresql(connection: sa.Connection) -> None:
     steps = [] if options.get("isolation_level") == "AUTOCOMMIT" else ["BEGIN"]
     if options.get("habitus_writing"):
         shared = f", pg_advisory_xact_lock_shared({MIGRATING})" if "habitus_schema" in options else ""
-        steps.append(f"SELECT set_config('lock_timeout', '{int(how_patient.get() * 1000)}', true){shared}")
+        bounds = {"lock_timeout": how_patient.get(), "idle_in_transaction_session_timeout": _ABANDONED_S}
+        bounded = ", ".join(f"set_config('{name}', '{int(1000 * most)}', true)" for name, most in bounds.items())
+        steps.append(f"SELECT {bounded}{shared}")
     if "habitus_schema" in options:
         table = f'"{workspace}".{COMPATIBILITY}' if workspace else COMPATIBILITY
         asked.append(f"(SELECT MAX(oldest_reader) FROM {table})")
