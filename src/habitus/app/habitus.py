@@ -37,7 +37,8 @@ class Habitus(Home):
     def open(cls, settings: Settings | None = None, *, clock: Clock = utc_now, has_pages: bool = True) -> Self:
         """Open the home that the settings name, creating it where it is new; its pages of memory are the owner's.
 
-        Where a listing is kept that still holds, the database is opened with the first question that goes beyond it.
+        Where a listing is kept that still holds, the database is opened with the first question that goes beyond it;
+        a server that shall not wait then asks for `settings` when it starts.
         """
         view = View.of_this_process() if settings is None else None
         if view is not None and is_kept(view):
