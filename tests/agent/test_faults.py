@@ -16,11 +16,11 @@ import pytest
 from habitus.agent.history import MISSING
 from habitus.agent.session import Session
 from habitus.agent.stream import Done, Noticed, TurnEvent
-from habitus.agent.transcription import Heard
 from habitus.app import DATABASE, Habitus
 from habitus.events import Event, ToolCall, TurnEnded
 from habitus.llm.model import Answer, Answered, Ask, Asked, ContextOverflow, ProviderFault, Returned, StopReason, Text
 from habitus.llm.scripted import ScriptedModel, Step, call, calls, says
+from habitus.llm.transcription import Heard
 from habitus.settings import UserSettings
 from habitus.skills.model import Manifest, Skill, Stage
 from tests.agent.conftest import Talk

@@ -13,7 +13,6 @@ import pytest
 
 from habitus.agent.session import Session
 from habitus.agent.stream import Noticed
-from habitus.agent.transcription import Heard
 from habitus.app import Habitus
 from habitus.errors import Invalid, NotFound
 from habitus.events import OutcomeKind
@@ -21,6 +20,7 @@ from habitus.journal.journal import effective
 from habitus.journal.model import Place, Turn, TurnOutcome
 from habitus.llm.model import Ask, Asked, Image, Returned, Text
 from habitus.llm.scripted import call, calls, says
+from habitus.llm.transcription import Heard
 from habitus.skills.model import Manifest, Skill, Stage
 from tests.agent.conftest import Talk
 

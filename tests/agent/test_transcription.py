@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from habitus.agent.transcription import Deaf, Heard, PocketSphinx, local_transcriber
+from habitus.llm.transcription import Deaf, Heard, PocketSphinx, local_transcriber
 
 
 @pytest.mark.full

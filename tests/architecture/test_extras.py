@@ -40,7 +40,7 @@ def test_nothing_is_pinned_and_everything_says_how_old_it_may_be(declared: dict[
 
 @pytest.mark.req("CL-01")
 def test_what_is_not_installed_is_asked_for_by_name_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("prompt_toolkit", "habitus.repl.terminal", "habitus.repl.terminal", "habitus.cli.talking.chat"):
+    for module in ("prompt_toolkit", "habitus.repl.terminal", "habitus.repl.terminal", "habitus.cli.agents.chat"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setitem(sys.modules, "prompt_toolkit", None)
     (chat,) = [command for command in commands() if command.name == "chat"]

@@ -9,7 +9,7 @@ import pytest
 
 from habitus.app import read_settings
 from habitus.app.operation import configuring
-from habitus.search import encoders
+from habitus.search import index
 from habitus.search.weights import FILES, find_weights
 from tests.cli.conftest import Direct
 
@@ -96,7 +96,7 @@ def test_the_static_encoder_answers_until_the_index_is_made_anew(
     asking: Direct, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asking.json("skills", "search", "water the ferns")
-    monkeypatch.setattr(encoders, "_FEW", 2)
+    monkeypatch.setattr(index, "_FEW", 2)
     monkeypatch.setenv("HABITUS_SEARCH_ENCODER", "minilm")
     assert "minilm has 0 of" in " ".join(asking("doctor").out.split())
     configuring.rebuild(read_settings(asking.home))

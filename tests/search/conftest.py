@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.search import WordLlama, tables
+from habitus.search import WordLlama, store
 from habitus.search.embedding import Vectors
 
 
@@ -40,7 +40,7 @@ class BrokenEmbedder(CountingEmbedder):
 
 @pytest.fixture
 def engine() -> Iterator[sa.Engine]:
-    assert tables.documents.metadata is sql.metadata
+    assert store.documents.metadata is sql.metadata
     made = sql.create_all_in_memory()
     yield made
     made.dispose()

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.search import Document, Index, NoEmbedder
-from habitus.search.tables import documents, vectors
+from habitus.search.store import documents, vectors
 from tests.search.conftest import BrokenEmbedder, CountingEmbedder
 from tests.search.library import SKILLS, assert_alike, skill
 

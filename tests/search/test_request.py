@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.search import Document, Index, NoEmbedder, request
+from habitus.search import Document, Index, NoEmbedder, words
 
 TRACE = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n    run()\nKeyError: 3\n'
 
@@ -22,12 +22,12 @@ TRACE = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\
     ],
 )
 def test_own_words(text: str, own: str) -> None:
-    assert request.own_words(text) == own
+    assert words.own_words(text) == own
 
 
 @given(st.text(st.sampled_from('ab .:\n>`"”“~Traceback'), max_size=400), st.integers(1, 60))
 def test_a_request_keeps_words_and_within_what_a_model_reads(text: str, most: int) -> None:
-    read = request.read(text)
+    read = words.read(text)
     assert read.has_words == any(char.isalnum() for char in text)
     texts = read.texts(most)
     assert len(texts) >= 2

@@ -16,13 +16,13 @@ from habitus.agent.choosing import SessionMemory, choose, near, of_skill, unseen
 from habitus.agent.prompt import Composed, Identity, Note, Prompt, Remembered, Section
 from habitus.agent.stream import TimedPerson, nobody
 from habitus.agent.tools.stage_tools import OfferedTools
-from habitus.agent.transcription import Transcriber
 from habitus.agent.view import OtherFiles, View
 from habitus.errors import HabitusError
 from habitus.events import TurnObserver
 from habitus.evidence.model import edge
 from habitus.journal.journal import Journal
 from habitus.journal.spool import Spool
+from habitus.llm.transcription import Transcriber
 from habitus.memory.model import Encoded
 from habitus.redact import Redactor
 from habitus.sandbox.files import Given

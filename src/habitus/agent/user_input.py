@@ -15,9 +15,9 @@ from habitus.agent.background import in_thread
 from habitus.agent.composer import Parts
 from habitus.agent.previews import Preview, preview
 from habitus.agent.prompt import shorten
-from habitus.agent.transcription import Transcriber
 from habitus.errors import Invalid
 from habitus.llm.model import Asked, Image, Text
+from habitus.llm.transcription import Transcriber
 from habitus.redact import CountingRedactor
 from habitus.sandbox.files import Given, GivenFile
 from habitus.skills.choosing.selection import Request

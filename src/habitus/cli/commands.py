@@ -35,30 +35,30 @@ def _exemplify(command: TyperCommand | TyperGroup, words: str) -> None:
 
 def _commands() -> list[TyperCommand | TyperGroup]:
     return [
-        Command("chat", "talking.chat:chat", panel=_USE),
-        Command("ask", "talking.chat:ask", panel=_USE),
+        Command("chat", "agents.chat:chat", panel=_USE),
+        Command("ask", "agents.chat:ask", panel=_USE),
         _OfSkill("why", "skills.finding:why", panel=_USE),
-        _OfSkill("trust", "deciding.review:trust", panel=_DECIDE),
+        _OfSkill("trust", "learning.review:trust", panel=_DECIDE),
         Command("identity", "learning.lessons:identity", panel=_DECIDE),
-        Command("tour", "talking.tour:tour", panel=_USE),
+        Command("tour", "agents.tour:tour", panel=_USE),
         Command("check", "agents.check:check", panel=_USE),
         Command("learn", "learning.learn:learn", panel=_LEARN),
         Command("outcome", "learning.evidence:outcome", panel=_USE),
         Command("dream", "learning.dream:dream", panel=_LEARN),
         Command("curate", "learning.lessons:curate", panel=_LEARN),
-        Command("undo", "deciding.undo:undo", panel=_DECIDE),
-        Command("rollback", "deciding.undo:rollback", panel=_DECIDE),
-        Declared("pause", "deciding.undo:pause", group="pausing", panel=_DECIDE),
-        Declared("resume", "deciding.undo:resume", group="pausing", panel=_DECIDE),
+        Command("undo", "learning.undo:undo", panel=_DECIDE),
+        Command("rollback", "learning.undo:rollback", panel=_DECIDE),
+        Declared("pause", "learning.undo:pause", group="pausing", panel=_DECIDE),
+        Declared("resume", "learning.undo:resume", group="pausing", panel=_DECIDE),
         Command("up", "operating.up:up", panel=_USE),
-        Command("run", "talking.tour:run", hidden=True),
+        Command("run", "agents.tour:run", hidden=True),
         Command("mcp", "agents.mcp:mcp", panel=_OPERATE),
         Command("connect", "agents.connect:connect", panel=_OPERATE),
         Command("disconnect", "agents.connect:disconnect", panel=_OPERATE),
         Command("sync", "agents.connect:sync", panel=_OPERATE),
         Command("hooks", "agents.hooks:hooks", panel=_OPERATE, hidden=True),
         Command("doctor", "operating.checking:doctor", panel=_OPERATE),
-        Command("forget", "deciding.forget:forget", panel=_OPERATE),
+        Command("forget", "learning.forget:forget", panel=_OPERATE),
         Command("worker", "operating.jobs:worker", panel=_OPERATE),
         _backup(),
         _jobs(),
@@ -193,12 +193,12 @@ def _recipes() -> TyperGroup:
 
 def _pads() -> TyperGroup:
     below = [
-        Command("exec", "talking.sessions:execute"),
-        Command("list", "talking.sessions:list_pads"),
-        Command("view", "talking.sessions:view"),
-        Command("reset", "talking.sessions:reset"),
-        Command("remove", "talking.sessions:remove"),
-        Command("keep", "talking.sessions:keep", hidden=True),
+        Command("exec", "agents.sessions:execute"),
+        Command("list", "agents.sessions:list_pads"),
+        Command("view", "agents.sessions:view"),
+        Command("reset", "agents.sessions:reset"),
+        Command("remove", "agents.sessions:remove"),
+        Command("keep", "agents.sessions:keep", hidden=True),
     ]
     help = "Scratchpads: named, isolated Python processes that remember, cell by cell."
     return group("pad", help, below, panel=_USE)
@@ -221,22 +221,22 @@ def _lessons() -> TyperGroup:
 
 def _sessions() -> TyperGroup:
     below = [
-        Declared("list", "talking.sessions:list_sessions"),
-        Declared("show", "talking.sessions:show"),
-        Command("export", "talking.sessions:export"),
+        Declared("list", "agents.sessions:list_sessions"),
+        Declared("show", "agents.sessions:show"),
+        Command("export", "agents.sessions:export"),
     ]
     return group("sessions", "Look at past conversations, and take them along.", below, panel=_USE)
 
 
 def _review() -> TyperGroup:
     below = [
-        Declared("list", "deciding.review:list_waiting"),
-        Declared("show", "deciding.review:show"),
-        Declared("diff", "deciding.review:diff"),
-        Declared("approve", "deciding.review:approve"),
-        Declared("reject", "deciding.review:reject"),
-        Declared("reopen", "deciding.review:reopen"),
-        Command("edit", "deciding.review:edit"),
+        Declared("list", "learning.review:list_waiting"),
+        Declared("show", "learning.review:show"),
+        Declared("diff", "learning.review:diff"),
+        Declared("approve", "learning.review:approve"),
+        Declared("reject", "learning.review:reject"),
+        Declared("reopen", "learning.review:reopen"),
+        Command("edit", "learning.review:edit"),
     ]
     return group("review", "Decide about changes that wait for you.", below, panel=_DECIDE)
 

@@ -11,8 +11,7 @@ from habitus.search.model import Document, Hit, Report, Results
 
 if TYPE_CHECKING:
     from habitus.search.embedding import Embedder, NoEmbedder, WordLlama, default_embedder
-    from habitus.search.encoders import open_index
-    from habitus.search.index import Index
+    from habitus.search.index import Index, open_index
     from habitus.search.minilm import MiniLM
     from habitus.search.server import ServerIndex
 
@@ -39,7 +38,7 @@ _HOMES = {
     "NoEmbedder": "embedding",
     "WordLlama": "embedding",
     "default_embedder": "embedding",
-    "open_index": "encoders",
+    "open_index": "index",
 }
 
 

@@ -2,11 +2,13 @@
 
 Memory changes only by reading what the database says has changed, before every search, by one small query;
 this process's own changes take the same way. Nothing unchanged is embedded twice. Beside the database there may be a
-file with the same content, which is mapped instead of building it from the rows.
+file with the same content, which is mapped instead of building it from the rows. The encoder is the one that a setting
+names, and is loaded once in a process.
 """
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,14 +18,17 @@ import numpy as np
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.search import learned, ranking, request, store
+from habitus.errors import Invalid
+from habitus.search import learned, ranking, store, words
 from habitus.search.corpus import Corpus
 from habitus.search.embedding import Embedder, Vectors, default_embedder
 from habitus.search.entry import digest, encode, meaning_of, text_digest
+from habitus.search.learned import Loaded
+from habitus.search.minilm import MiniLM
 from habitus.search.model import Document, Hit, Report, Results
 from habitus.search.packed import give_back_memory, index_file
-from habitus.search.rows import Loaded
 from habitus.search.searcher import IndexEvidence, Searcher
+from habitus.search.weights import Unavailable, find_weights
 from habitus.search.words import forget_codes
 
 _AT_A_TIME = 2000
@@ -138,7 +143,7 @@ class Index(Searcher):
         """`learn` for many pairs of id and text at once."""
         if not np.isfinite(weight) or weight <= 0:
             return
-        asked = [(id, request.own_words(text)) for id, text in pairs]
+        asked = [(id, words.own_words(text)) for id, text in pairs]
         asked = [(id, text) for id, text in asked if text]
         now = self._clock() if when is None else when
         vectors = self._new_vectors({text_digest(text): text for _, text in asked})
@@ -281,3 +286,49 @@ class Index(Searcher):
             known = store.known_vectors(connection, self._space, list(texts))
         missing = [key for key in texts if key not in known]
         return dict(zip(missing, self._vectors_of([texts[key] for key in missing]), strict=True))
+
+
+_FEW = 100  # documents that a search may wait for
+
+
+def open_index(
+    engine: sa.Engine, collection: str, encoder_name: str, weights: Path, folder: Path | None = None
+) -> Index:
+    """While most documents have no vectors of the encoder yet, the static one answers, and a note says so."""
+    if is_soon_ready(engine, collection, encoder_name, weights):
+        return Index.open(engine, collection, embedder=encoder(encoder_name, weights), folder=folder)
+    index = Index.open(engine, collection, folder=folder)
+    there, missing = _counts(engine, collection, encoder(encoder_name, weights))
+    index.notes.append(f"{encoder_name} has {there} of {there + missing} ready; until then the static one answers")
+    return index
+
+
+def is_soon_ready(engine: sa.Engine, collection: str, encoder_name: str, weights: Path) -> bool:
+    """Whether so few documents have no vector of the encoder that a search can wait for them."""
+    return encoder_name == "static" or _counts(engine, collection, encoder(encoder_name, weights))[1] <= _FEW
+
+
+def encoder(name: str, weights: Path) -> Embedder:
+    """`static` or `minilm`; a better one that is not there is an error, never quietly another one."""
+    if name == "static":
+        return default_embedder()
+    try:
+        return _minilm(find_weights(weights))
+    except Unavailable as missing:
+        raise Invalid(
+            f"The setting search.encoder is '{name}', and {missing}.",
+            mend="Run 'habitus config set search.encoder minilm', which fetches it (90 MB), or set it to 'static'.",
+        ) from None
+
+
+def _counts(engine: sa.Engine, collection: str, embedder: Embedder) -> tuple[int, int]:
+    """How many documents have a vector of this encoder, and how many have none."""
+    space = store.Space(collection=collection, model=embedder.name, width=embedder.width)
+    with sql.reading(engine) as connection:
+        there = store.embedded_count(connection, space)
+        return there, store.count(connection, collection) - there
+
+
+@functools.cache
+def _minilm(weights: Path) -> MiniLM:
+    return MiniLM(weights)

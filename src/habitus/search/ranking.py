@@ -16,9 +16,8 @@ from habitus.search.calibration import FIELD_LENGTHS, FIELD_NORMS, FIELD_WEIGHTS
 from habitus.search.corpus import Corpus
 from habitus.search.entry import FIELDS, Codes
 from habitus.search.postings import Slots
-from habitus.search.request import SearchRequest
 from habitus.search.signals import Signals, maybe
-from habitus.search.words import code
+from habitus.search.words import SearchRequest, code
 
 Floats = NDArray[np.float32]
 

@@ -13,8 +13,7 @@ from habitus.search.corpus import Corpus
 from habitus.search.embedding import Embedder, Vectors, unit
 from habitus.search.entry import FIELDS, Codes
 from habitus.search.postings import Slots, Strengths
-from habitus.search.request import SearchRequest
-from habitus.search.words import code, word_code
+from habitus.search.words import SearchRequest, code, word_code
 
 Floats = NDArray[np.float32]
 

@@ -1,4 +1,4 @@
-"""Reading and writing the stored index. Rows that are damaged are told apart, never trusted."""
+"""The tables of the stored index, and reading and writing them. Rows that are damaged are told apart, never trusted."""
 
 from __future__ import annotations
 
@@ -10,12 +10,62 @@ from typing import Any
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.search import learned, rows
+from habitus.search import learned
 from habitus.search.entry import IndexEntry, Vector, pack
+from habitus.search.learned import is_sound
 from habitus.search.model import Document
-from habitus.search.rows import is_sound
-from habitus.search.tables import collections, documents, vectors
-from habitus.search.tables import learned as learned_table
+from habitus.sql import metadata
+
+# A counter that every change raises: whoever has seen a lower number knows that there is something to read.
+collections = sa.Table(
+    "search_collections",
+    metadata,
+    sa.Column("collection", sa.Text, primary_key=True),
+    sa.Column("generation", sa.BigInteger, nullable=False),
+)
+
+# Long texts stand last, so that reading the rest of a row does not touch them.
+documents = sa.Table(
+    "search_documents",
+    metadata,
+    sa.Column("collection", sa.Text, primary_key=True),
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("generation", sa.BigInteger, nullable=False),
+    sa.Column("digest", sa.Text, nullable=False),
+    sa.Column("meaning", sa.Text, nullable=False),
+    sa.Column("says_when", sa.Boolean, nullable=False),
+    sa.Column("codes", sa.LargeBinary, nullable=False),
+    sa.Column("words", sa.Text, nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("cue", sa.Text, nullable=False),
+    sa.Column("tags", sa.Text, nullable=False),
+    sa.Column("description", sa.Text, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Index("search_documents_generation", "collection", "generation"),
+)
+
+# By the digest of the embedded text: what two documents or two hosts share is embedded once per model.
+vectors = sa.Table(
+    "search_vectors",
+    metadata,
+    sa.Column("model", sa.Text, primary_key=True),
+    sa.Column("digest", sa.Text, primary_key=True),
+    sa.Column("vector", sa.LargeBinary, nullable=False),
+)
+
+learned_table = sa.Table(
+    "search_learned",
+    metadata,
+    sa.Column("collection", sa.Text, primary_key=True),
+    sa.Column("document", sa.Text, primary_key=True),
+    sa.Column("digest", sa.Text, primary_key=True),
+    sa.Column("generation", sa.BigInteger, nullable=False),
+    sa.Column("weight", sa.Float, nullable=False),
+    sa.Column("at", sa.Float, nullable=False),
+    sa.Column("text", sa.Text, nullable=False),
+    sa.Index("search_learned_generation", "collection", "generation"),
+)
+
 
 _CHUNK = 500  # SQLite takes a limited number of values in one statement
 
@@ -67,10 +117,10 @@ def set_generation(connection: sa.Connection, collection: str, generation: int) 
     )
 
 
-def load(connection: sa.Connection, space: Space, *, after: int) -> rows.Loaded:
+def load(connection: sa.Connection, space: Space, *, after: int) -> learned.Loaded:
     """The documents changed after a generation; their texts stay in the database."""
     query = _select(space, documents.c.generation > after).order_by(documents.c.id)
-    return rows.load_entries(connection.execute(query), space.width)
+    return learned.load_entries(connection.execute(query), space.width)
 
 
 def _select(space: Space, which: sa.ColumnElement[bool]) -> sa.Select[Any]:
@@ -107,10 +157,10 @@ def digests(connection: sa.Connection, collection: str) -> dict[str, str]:
     return {row.id: row.digest for row in connection.execute(query)}
 
 
-def load_some(connection: sa.Connection, space: Space, wanted: Sequence[str]) -> rows.Loaded:
+def load_some(connection: sa.Connection, space: Space, wanted: Sequence[str]) -> learned.Loaded:
     """These documents, as `load` has them."""
     found = [row for chunk in _chunks(wanted) for row in connection.execute(_select(space, documents.c.id.in_(chunk)))]
-    return rows.load_entries(found, space.width)
+    return learned.load_entries(found, space.width)
 
 
 def read_documents(connection: sa.Connection, collection: str, wanted: Sequence[str]) -> list[Document]:
@@ -211,12 +261,12 @@ def write_vectors(connection: sa.Connection, model: str, new: Mapping[str, Vecto
         sql.upsert(connection, vectors, made, lambda new: {"vector": new.vector})
 
 
-def load_requests(connection: sa.Connection, space: Space, *, after: int) -> rows.LoadedRequests:
+def load_requests(connection: sa.Connection, space: Space, *, after: int) -> learned.LoadedRequests:
     table = learned_table.c
     columns = (table.document, table.text, table.weight, table.at)
     query = _with_vectors(sa.select(*columns, vectors.c.vector), learned_table, table.digest, space)
     query = query.where(table.collection == space.collection, table.generation > after)
-    return rows.load_requests(connection.execute(query), space.width)
+    return learned.load_requests(connection.execute(query), space.width)
 
 
 def request_count(connection: sa.Connection, collection: str) -> int:

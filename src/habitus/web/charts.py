@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from markupsafe import Markup, escape
 
 from habitus.app.growth.insights import Confusion, Fared, SkillEffect, Uses
-from habitus.app.library.skill_map import Dot, SkillMap
+from habitus.app.library.browsing import Dot, SkillMap
 from habitus.evidence.findings import Finding
 from habitus.evidence.lift import Effect
 from habitus.journal.facts import Day

@@ -19,7 +19,6 @@ from habitus.agent.tools.builtin_tools import standard_tools
 from habitus.agent.tools.registry import Tool
 from habitus.agent.tools.stage_tools import Ladder, OfferedTools
 from habitus.agent.tools.writing_skills import Changes
-from habitus.agent.transcription import local_transcriber
 from habitus.agent.view import OtherFiles, View, sandbox_services
 from habitus.app.conversations.command_lines import SessionCalls
 from habitus.app.conversations.running_code import ENVIRONMENTS, open_given, open_scratchpads, readable
@@ -40,6 +39,7 @@ from habitus.journal.model import Origin, Turn, origin_of
 from habitus.journal.spool import Spool
 from habitus.learning.observer import Learner, NotingKeeper
 from habitus.llm.model import Model
+from habitus.llm.transcription import local_transcriber
 from habitus.memory.model import Encoded
 from habitus.sandbox import venvs
 from habitus.sandbox.child import Services

@@ -34,7 +34,7 @@ from habitus.recipes.execution import tool_name_of
 from habitus.recipes.mining import Mined, alike, as_steps, mine
 from habitus.recipes.sequences import SESSIONS, TURNS, ObservedCall, ObservedTurn
 from habitus.redact import MARKER
-from habitus.search.encoders import encoder
+from habitus.search.index import encoder
 from habitus.skills import names, trees
 from habitus.skills.formats import recipes_md
 from habitus.skills.formats.foreign_values import Notes

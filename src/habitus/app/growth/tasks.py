@@ -37,7 +37,7 @@ from habitus.recipes.sequences import SESSIONS, ObservedTurn
 from habitus.redact import MARKER
 from habitus.sandbox.inside import folders
 from habitus.sandbox.model import Cell
-from habitus.search.encoders import encoder
+from habitus.search.index import encoder
 from habitus.settings import Settings
 from habitus.skills import names, trees
 from habitus.skills.model import Actor, Author, State

@@ -272,7 +272,7 @@ def start_rebuild(settings: Settings) -> bool:
     """Embed every skill and lesson in a process of its own, unless the next search does so in a moment; whether it was
     started. Until it is done, the static encoder answers."""
     from habitus.app.wiring import open_home  # with the index, which brings numpy
-    from habitus.search.encoders import is_soon_ready
+    from habitus.search.index import is_soon_ready
 
     with open_home(settings) as home:
         name, weights = settings.search.encoder, weights_folder(settings)
@@ -286,8 +286,7 @@ def start_rebuild(settings: Settings) -> bool:
 def rebuild(settings: Settings) -> None:
     """Embed what has no vector of the encoder of the settings yet; another process that does so already goes on."""
     from habitus.app.wiring import open_home
-    from habitus.search.encoders import encoder
-    from habitus.search.index import Index
+    from habitus.search.index import Index, encoder
 
     embedder = encoder(settings.search.encoder, weights_folder(settings))
     with try_lock(_cache(settings) / "rebuild.lock") as lock, open_home(settings) as home:

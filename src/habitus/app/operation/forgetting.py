@@ -34,8 +34,8 @@ from habitus.memory.store import SqlEngramStore
 from habitus.sandbox.files import harmless
 from habitus.sandbox.inside import folders
 from habitus.search.packed import forget_files
-from habitus.search.request import own_words
-from habitus.search.tables import learned
+from habitus.search.store import learned_table
+from habitus.search.words import own_words
 from habitus.settings import Settings
 from habitus.skills import erasing, trees
 from habitus.skills.choosing.finding import Finder
@@ -187,7 +187,7 @@ def _erase(home: Home, person: Person) -> None:
             for rows in ROWS:
                 rows.erase(connection, person)
             empty_sums(connection)
-            connection.execute(learned.delete().where(learned.c.text.in_(requests)))
+            connection.execute(learned_table.delete().where(learned_table.c.text.in_(requests)))
         for folder in traces.folders:
             _remove(home.settings.home / _ARCHIVE / folder)
     home.memory.forget_user(person.name)
@@ -263,7 +263,7 @@ def _learned_requests(shared: sa.Engine, finder: Finder, person: Person) -> froz
     others = {own_words(row.request) for row in rows if row.user != person.name}
     theirs = {own_words(row.request) for row in rows if row.user == person.name}
     with sql.reading(shared) as connection:  # where a copy of a home may have brought some
-        copied = frozenset(connection.execute(sa.select(learned.c.text)).scalars())
+        copied = frozenset(connection.execute(sa.select(learned_table.c.text)).scalars())
     return frozenset(text for text in finder.learned_requests() | copied if text in theirs or text not in others)
 
 

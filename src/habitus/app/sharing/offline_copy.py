@@ -24,7 +24,7 @@ from habitus.errors import DatabaseAway
 from habitus.files import put_in_place
 from habitus.memory.store import memory_revision
 from habitus.pause import switches
-from habitus.search.tables import collections
+from habitus.search.store import collections
 from habitus.settings import Settings
 from habitus.skills.stores.tables import sequences
 from habitus.sql.outage import ANSWERS_S

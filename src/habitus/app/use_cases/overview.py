@@ -15,8 +15,7 @@ from habitus.app.declaring import Nothing, argument, limit_option, use_case
 from habitus.app.growth import insights
 from habitus.app.growth.insights import Confusion, MenuCost, SkillEffect, TriedCandidate, UnusedSkill
 from habitus.app.home import Home
-from habitus.app.library.browsing import DAYS
-from habitus.app.library.skill_map import Cluster, map_skills
+from habitus.app.library.browsing import DAYS, Cluster, map_skills
 from habitus.app.library.undoing import of_change
 from habitus.app.operation.people import Role
 from habitus.app.review import inbox

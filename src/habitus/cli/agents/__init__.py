@@ -1,1 +1,1 @@
-"""Commands for agents that people already use: check, connect, sync, MCP, hooks."""
+"""Commands for agents: talk with ours (chat, sessions, tour), and serve those people use (check, connect, mcp)."""

@@ -1,1 +1,1 @@
-"""Commands that learn, and that show what was learned and what it proves."""
+"""Commands that learn, show what was learned and what it proves, and decide on it: review, trust, undo, forget."""

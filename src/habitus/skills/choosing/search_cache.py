@@ -27,7 +27,7 @@ def read_found(view: View, query: str, k: int) -> FoundSkills | None:
         with open_listing(view) as kept:
             if not _is_in_step(kept) or not all(shelf.is_same() for shelf in kept.shelves.values()):
                 return None
-            from habitus.search.index_file import open_kept  # numpy, where there is something to search
+            from habitus.search.searcher import open_kept  # numpy, where there is something to search
 
             index = open_kept(kept.connection, view.home / "cache", "skills")
             if index is None:

@@ -18,8 +18,7 @@ from markupsafe import Markup
 
 from habitus.app.conversations.running_code import check_tool, run_tool
 from habitus.app.library import recipes
-from habitus.app.library.browsing import Order, Row, browse
-from habitus.app.library.skill_map import map_skills
+from habitus.app.library.browsing import Order, Row, browse, map_skills
 from habitus.app.use_cases import writing
 from habitus.app.use_cases.skills import SkillList
 from habitus.errors import Invalid

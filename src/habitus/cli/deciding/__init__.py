@@ -1,1 +1,0 @@
-"""Commands by which a person decides: review, trust, undo, pause, forget."""

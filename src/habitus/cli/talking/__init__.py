@@ -1,1 +1,0 @@
-"""Commands to talk with an agent: chat, past sessions, scratchpads, the tour."""
