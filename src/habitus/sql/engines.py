@@ -13,9 +13,10 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from habitus import optional_packages
 from habitus.errors import Invalid, StorageFailed
+from habitus.sql.errors import BUSY_SECONDS, how_patient
 from habitus.sql.places import application_name, connecting, metadata, workspace_of
 from habitus.sql.schema import COMPATIBILITY, HEAD, MIGRATING, OLDEST, migrate, refuse_if_newer, revision, unusable
-from habitus.sql.transactions import BUSY_SECONDS, how_patient, note_table
+from habitus.sql.transactions import note_table
 
 CONNECTIONS = 2  # of a process to a server, unless it says how many
 _RESTED_S = 1.0  # after which a connection may have been cut

@@ -1,101 +1,22 @@
-"""Transactions that read or write, how long they wait, and what a failed one says.
+"""Transactions that read or write; what a failed one says is in `errors`.
 
 One that writes takes the write lock when it begins, so what it reads stays true until it commits.
 """
 
 from __future__ import annotations
 
-import re
-import sqlite3
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import sqlalchemy as sa
 
-from habitus.errors import DatabaseAway, StorageFailed
-from habitus.sql.places import key_of, place, workspace_of
-
-# By the state that PostgreSQL gives with what it says, or by the words where there is none: SQLite has no states, and
-# what a server says to one who connects comes as words alone.
-_KNOWN = (
-    (
-        r"^53100|disk is full|no space left",
-        "No space left for {where}; nothing was changed.",
-        "Free some space and retry.",
-    ),
-    (
-        r"^25006",
-        "{where} takes no changes: {said}.",
-        "If it is a standby, give the address of the server that it follows.",
-    ),
-    (r"readonly|read-only", "{where} can't be written.", "Check the permissions of its directory."),
-    (r"unable to open", "{where} can't be opened.", "Check that its directory exists and is yours."),
-    (r"malformed|not a database|could not decode", "{where} is damaged ({said}).", "{way_back}"),
-    (r"^55P03|locked", "{where} has been busy for {waited:g} s.", "Look for a stuck habitus process, then retry."),
-    (
-        r"^42501|^3F000|permission denied",
-        "{where} does not let this role in: {said}.",
-        "Have its owner grant the role the schema and its tables.",
-    ),
-    (
-        r"no encryption|does not support SSL|certificate",
-        "{where} can't be reached as its address says: {said}.",
-        "Set sslmode in HABITUS_DATABASE as the server wants it.",
-    ),
-    (
-        r"^28|authentication|no password supplied|role .* does not exist|no pg_hba.conf entry",
-        "{where} does not let this role in: {said}.",
-        "Correct the name or the password in HABITUS_DATABASE.",
-    ),
-    (r"database .* does not exist", "{where}: {said}.", "Correct HABITUS_DATABASE, or create the database."),
-)
-_AWAY = r"^08|^53300|^57P|connection|resolve host|too many (clients|connections)|connection slots"
-_PREFIX = re.compile(r"^.*(?:connection failed|connection is bad|FATAL): *")  # each layer names itself before it speaks
-
-
-def explain_error(where: str, error: sa.exc.DBAPIError, *, waited: float) -> StorageFailed:
-    """A driver's error in our words; `waited` is how long a busy database was waited for."""
-    said = str(error.orig).strip().splitlines()[0].rstrip(".") if error.orig else str(error)
-    known = getattr(error.orig, "sqlstate", None) or said
-    for pattern, what, mend in _KNOWN:
-        if re.search(pattern, known, re.IGNORECASE):
-            filled = {"where": where, "said": _PREFIX.sub("", said), "waited": waited, "way_back": way_back(where)}
-            return StorageFailed(what.format(**filled), mend=mend.format(**filled))
-    if re.search(_AWAY, known, re.IGNORECASE):  # which server it was is in what it says
-        said = said.removeprefix("connection is bad: ")
-        return DatabaseAway(f"The database is away: {said}.", mend="Nothing was changed; run 'habitus doctor'.")
-    return StorageFailed(f"{where}: {said}.", mend="Nothing was changed; run 'habitus doctor'.")
-
-
-def way_back(path: str) -> str:
-    """From a damaged database file."""
-    name = Path(path).name
-    return (
-        f"Skills on disk and memory/*.md are not touched. Put a backup of {name} in its place, or save what can be "
-        f"read (sqlite3 {name} .recover | sqlite3 saved.db) and use that, or move it away to start counters, history "
-        "and lessons anew."
-    )
-
-
-BUSY_SECONDS = 30
-
-how_patient: ContextVar[float] = ContextVar("patience", default=BUSY_SECONDS)
-
-
-@contextmanager
-def patience(seconds: float) -> Iterator[None]:
-    """Statements inside wait no longer than this for a database that somebody else keeps busy."""
-    before = how_patient.set(seconds)
-    try:
-        yield
-    finally:
-        how_patient.reset(before)
+from habitus.sql.errors import BUSY_SECONDS, how_patient, storage_errors
+from habitus.sql.places import key_of, workspace_of
 
 
 @contextmanager
@@ -196,28 +117,6 @@ def _announce(engine: sa.Engine, connection: sa.Connection) -> Iterator[None]:
         yield
     finally:
         _open_transactions.reset(token)
-
-
-@contextmanager
-def storage_errors(engine: sa.Engine) -> Iterator[None]:
-    """Turn what a driver says into one line that names the database and the mend."""
-    try:
-        yield
-    except sa.exc.DBAPIError as error:
-        if engine.get_execution_options().get("habitus_stands_in") and "readonly" in str(error.orig):
-            raise DatabaseAway("The database is away.", mend="Nothing was changed; retry when it is back.") from error
-        raise explain_error(place(engine), error, waited=how_patient.get()) from error
-    except sqlite3.Error as error:  # of what is asked of the driver itself, when a transaction begins
-        raise StorageFailed(f"{place(engine)} can't be read: {error}.", mend="See 'habitus doctor'.") from error
-    except sa.exc.TimeoutError:
-        what = f"All {_size(engine)} connections to {place(engine)} have been in use for {BUSY_SECONDS} s."
-        raise StorageFailed(what, mend="Retry, or start another process.") from None
-    except OverflowError:
-        raise StorageFailed("A number is too large for the database.", mend="Give a smaller one.") from None
-
-
-def _size(engine: sa.Engine) -> int:
-    return engine.pool.size() if isinstance(engine.pool, sa.QueuePool) else 1
 
 
 def insert_missing(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:

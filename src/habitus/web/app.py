@@ -10,7 +10,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from habitus.app.operation.people import open_people
-from habitus.web.api import declared, requests, sessions, skills
+from habitus.web.api import declared, search_and_evidence, sessions, skills
 from habitus.web.api import jobs as jobs_api
 from habitus.web.api import settings as settings_api
 from habitus.web.homes_by_person import Desks, Rereading
@@ -49,7 +49,7 @@ def doors() -> FastAPI:
         redoc_url=None,
     )
     rest = APIRouter(prefix="/api/v1", responses=DESCRIBED)
-    for part in (requests, skills, sessions, jobs_api, settings_api):
+    for part in (search_and_evidence, skills, sessions, jobs_api, settings_api):
         rest.include_router(part.router)
     rest.include_router(declared.router())
     app.include_router(rest)

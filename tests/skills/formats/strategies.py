@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from habitus.skills.formats import front_matter_fields, skill_md
+from habitus.skills.formats import frontmatter_fields, skill_md
 from habitus.skills.model import Manifest, Skill, Source
 
 # What YAML, its lenient readers and people who write by hand trip over.
@@ -51,8 +51,8 @@ MANIFESTS = st.builds(
     user_invocable=st.booleans(),
 ) | st.just(Manifest())
 
-_KNOWN = {key.replace("-", "_") for key in front_matter_fields.STANDARD_KEYS} | set(Manifest.__slots__)
-_FOREIGN = texts(max_size=12).filter(lambda key: not key.startswith(front_matter_fields.PREFIX))
+_KNOWN = {key.replace("-", "_") for key in frontmatter_fields.STANDARD_KEYS} | set(Manifest.__slots__)
+_FOREIGN = texts(max_size=12).filter(lambda key: not key.startswith(frontmatter_fields.PREFIX))
 _UNKNOWN = st.sampled_from(["version", "model", "argument-hint", "hooks", "x y", "---"])
 
 SKILLS = st.builds(

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from habitus.errors import Invalid
-from habitus.skills.formats import front_matter_fields, skill_md
+from habitus.skills.formats import frontmatter_fields, skill_md
 from habitus.skills.model import Diagnostic, Manifest, Severity, Skill, Source
 from habitus.skills.stores import records
 from tests.skills.formats.strategies import SKILLS, as_kept, files
@@ -160,13 +160,13 @@ def test_a_skill_at_the_limits_is_written_and_can_be_read() -> None:
     ],
 )
 def test_the_description_we_write_carries_the_cue(description: str, when: str, outward: str) -> None:
-    assert front_matter_fields.outward_description(description, when) == outward
+    assert frontmatter_fields.outward_description(description, when) == outward
 
 
 @pytest.mark.req("SK-03")
 @given(st.integers(0, 1024), st.integers(1, 1024))
 def test_the_cue_is_whole_as_long_as_it_fits(description: int, when: int) -> None:
-    outward = front_matter_fields.outward_description("d" * description, "w" * when)
+    outward = frontmatter_fields.outward_description("d" * description, "w" * when)
     assert len(outward) <= 1024
     assert outward.endswith("Use when " + "w" * when) or when > 1024 - len("Use when ")
     assert description == 0 or outward.startswith("d") or when > 990

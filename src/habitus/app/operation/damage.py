@@ -16,7 +16,7 @@ from habitus.files import tree_hash
 from habitus.settings import Settings
 from habitus.skills.stores import records
 from habitus.skills.stores.records import unpack_tree
-from habitus.sql.transactions import way_back
+from habitus.sql.errors import way_back
 
 _MOST_TOLD = 5
 # The texts that are read as JSON. Rows of `agent_skills` are not among them: others write those, and lint tells.

@@ -13,7 +13,7 @@ from typing import Any
 
 from habitus.files import File, Tree, file_of
 from habitus.skills import names, trees
-from habitus.skills.formats import front_matter_fields, frontmatter, skill_md
+from habitus.skills.formats import frontmatter, frontmatter_fields, skill_md
 from habitus.skills.formats.foreign_values import Notes, storable
 from habitus.skills.model import Severity, Skill
 
@@ -85,7 +85,7 @@ def strict(name: str, tree: Tree, *, description: str) -> Tree:
         parsed.skill,
         description=_outward(parsed.skill.description) or _outward(description) or name.replace("-", " ").capitalize(),
         when_to_use=_outward(parsed.skill.when_to_use),
-        compatibility=parsed.skill.compatibility[: front_matter_fields.MAX_COMPATIBILITY],
+        compatibility=parsed.skill.compatibility[: frontmatter_fields.MAX_COMPATIBILITY],
     )
     return folder(fitted, {path: file for path, file in tree.items() if path not in _MAIN})
 
@@ -153,8 +153,8 @@ def _outward(text: str) -> str:
     text = _line(text).translate(_ANGLES)
     return (
         text
-        if len(text) <= front_matter_fields.MAX_DESCRIPTION
-        else text[: front_matter_fields.MAX_DESCRIPTION - 1].rstrip() + "…"
+        if len(text) <= frontmatter_fields.MAX_DESCRIPTION
+        else text[: frontmatter_fields.MAX_DESCRIPTION - 1].rstrip() + "…"
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from habitus.files import Tree, file_of
 from habitus.skills import names, trees
-from habitus.skills.formats import disk, fitting, front_matter_fields, frontmatter, skill_md
+from habitus.skills.formats import disk, fitting, frontmatter, frontmatter_fields, skill_md
 from habitus.skills.formats.base import CantTake, Entry, Format, Incoming, Outgoing, PlaybookLesson, Written
 from habitus.skills.formats.foreign_values import Notes
 from habitus.skills.model import Diagnostic, Skill, Source, Unreadable
@@ -89,7 +89,7 @@ def _has_fields(content: bytes) -> bool:
 
 
 def _from_file(path: Path, origin: str) -> Incoming:
-    content = disk.read_file(path, limit=front_matter_fields.MAX_BYTES)
+    content = disk.read_file(path, limit=frontmatter_fields.MAX_BYTES)
     notes = Notes(origin)
     try:
         parts = frontmatter.split(_text(content), origin)

@@ -19,7 +19,8 @@ from habitus.plain_data import MAX_DEPTH, height
 from habitus.skills import names
 from habitus.skills.editable_fields import EDITABLE
 from habitus.skills.formats import frontmatter
-from habitus.skills.formats.front_matter_fields import (
+from habitus.skills.formats.frontmatter import Fields
+from habitus.skills.formats.frontmatter_fields import (
     MANIFEST_FIELDS,
     MAX_BYTES,
     MAX_COMPATIBILITY,
@@ -31,7 +32,6 @@ from habitus.skills.formats.front_matter_fields import (
     as_json,
     outward_description,
 )
-from habitus.skills.formats.frontmatter import Fields
 from habitus.skills.model import Diagnostic, Manifest, Severity, Skill, Source, Summary, Unreadable
 
 

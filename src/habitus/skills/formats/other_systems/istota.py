@@ -14,7 +14,7 @@ from typing import Any
 
 from habitus.files import File, Tree, file_of
 from habitus.skills import names, trees
-from habitus.skills.formats import disk, fitting, front_matter_fields, frontmatter, skill_md
+from habitus.skills.formats import disk, fitting, frontmatter, frontmatter_fields, skill_md
 from habitus.skills.formats.base import (
     CantTake,
     Entry,
@@ -85,7 +85,7 @@ def _from_index(path: Path, origin: str) -> Iterator[Entry]:
         try:
             if not isinstance(fields, dict) or not fitting.is_one_part(name):
                 raise CantTake(f"Its entry in {INDEX} is not a table of fields, or no file can have its name.")
-            main = file_of(disk.read_file(path / f"{name}.md", limit=front_matter_fields.MAX_BYTES))
+            main = file_of(disk.read_file(path / f"{name}.md", limit=frontmatter_fields.MAX_BYTES))
             toml = file_of(_toml(fields).encode("utf-8", "replace"))
             yield _take_skill(path / name, name, main, toml, {}, here, Notes(here))
         except (CantTake, OSError) as problem:
