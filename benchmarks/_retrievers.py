@@ -139,7 +139,7 @@ SYSTEMS: dict[str, Callable[[Sequence[Item]], Retriever]] = {
 
 
 def build(system: str, corpus: Sequence[Item]) -> Retriever:
-    from habitus.search.weights import Unavailable
+    from habitus.search.texts.weights import Unavailable
 
     if system == "habitus_no_examples" and not any(item.get("examples") for item in corpus):
         raise Skipped("the corpus has no examples; the same as habitus")

@@ -23,8 +23,8 @@ from habitus.search import Document
 from habitus.search.index import Index
 from habitus.skills.choosing import menu
 from habitus.skills.choosing.selection import Request, select
+from habitus.skills.layers.listing import Listed
 from habitus.skills.lifecycle import GateContext
-from habitus.skills.listing import Listed
 from habitus.skills.model import PLAIN_MANIFEST, Manifest, State, Summary
 
 WORDS = tuple(

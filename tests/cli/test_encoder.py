@@ -10,7 +10,7 @@ import pytest
 from habitus.app import read_settings
 from habitus.app.operation import configuring
 from habitus.search import index
-from habitus.search.weights import FILES, find_weights
+from habitus.search.texts.weights import FILES, find_weights
 from tests.cli.conftest import Direct
 
 MINILM = {"HABITUS_SEARCH_ENCODER": "minilm"}

@@ -30,7 +30,7 @@ from habitus.events import Outcome, OutcomeKind
 from habitus.journal.model import Turn
 from habitus.memory.model import Draft, Evidence, Kind
 from habitus.sandbox.credentials.grants import Call
-from habitus.skills.layers import USER
+from habitus.skills.layers.layer import USER
 from habitus.skills.model import Actor, Author, Skill
 from habitus.skills.review import Action, Change
 from habitus.skills.trees import with_skill

@@ -16,8 +16,8 @@ from fastapi.testclient import TestClient
 from httpx2 import Response
 
 from habitus.app import Habitus, read_settings
+from habitus.skills.layers.listing import Snapshot
 from habitus.skills.library import Library
-from habitus.skills.listing import Snapshot
 from habitus.skills.model import Skill
 from habitus.skills.stores.files import DirectoryShelf
 from habitus.sql.notifications import Topic, news_of

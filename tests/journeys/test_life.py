@@ -22,7 +22,7 @@ from habitus.journal.model import Exposure, Turn, TurnOutcome
 from habitus.memory.model import Draft, Kind, LessonBody, Producer
 from habitus.skills import trees
 from habitus.skills.formats import tool_json
-from habitus.skills.layers import USER
+from habitus.skills.layers.layer import USER
 from habitus.skills.model import Actor, Author, Skill, Stage, State
 from habitus.skills.review import Action, Change
 from tests.homes import furnish

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.search import WordLlama, store
-from habitus.search.embedding import Vectors
+from habitus.search.texts.embedding import Vectors
 
 
 class CountingEmbedder:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.search import Embedder, Hit, Index, NoEmbedder, WordLlama, searcher
-from habitus.search.words import code, codes, terms
+from habitus.search.texts.words import code, codes, terms
 from tests.search.library import PARAPHRASES, SKILLS, UNRELATED, skill
 
 _TWISTS = ("quickly", "for a team", "step by step", "with a report", "in the cloud")

@@ -7,7 +7,8 @@ import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.search import Document, Index, NoEmbedder, words
+from habitus.search import Document, Index, NoEmbedder
+from habitus.search.texts import words
 
 TRACE = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n    run()\nKeyError: 3\n'
 

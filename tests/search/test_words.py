@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.search import WordLlama
-from habitus.search.words import code, codes, terms
+from habitus.search.texts.words import code, codes, terms
 
 _ODD = st.text(st.sampled_from("abCX 5#+'’_-.\n\x01\x02é漢①™…"), max_size=14)
 

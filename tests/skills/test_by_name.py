@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.skills.by_name import ByName
+from habitus.skills.layers.by_name import ByName
 
 pytestmark = pytest.mark.req("OP-05")
 

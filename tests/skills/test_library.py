@@ -16,7 +16,7 @@ from habitus.errors import Invalid, NotFound, Refused, Stale
 from habitus.settings import Settings, load
 from habitus.skills.editable_fields import Fields
 from habitus.skills.edits import Edit, Operation
-from habitus.skills.layers import project_places
+from habitus.skills.layers.layer import project_places
 from habitus.skills.library import Library
 from habitus.skills.model import Actor, Author, Skill, Source, State
 from habitus.skills.stores.base import Written

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from habitus.skills.choosing import selection
 from habitus.skills.choosing.selection import PriorTurn, Request, Selection, User
+from habitus.skills.layers.listing import Listed
 from habitus.skills.lifecycle import GateContext
-from habitus.skills.listing import Listed
 from habitus.skills.model import Manifest, State, Summary
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)

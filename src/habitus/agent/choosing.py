@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
-from habitus.agent import prompt
-from habitus.agent.prompt import CUE, Note, Remembered
+from habitus.agent.prompts import prompt
+from habitus.agent.prompts.prompt import CUE, Note, Remembered
 from habitus.events import OutcomeKind
 from habitus.evidence.model import Assignment, Item, ItemKind, Lots, edge
 from habitus.journal.journal import Journal, effective, loaded_or_ruled
@@ -23,9 +23,9 @@ from habitus.search.model import Hit, Results
 from habitus.skills.choosing import menu
 from habitus.skills.choosing.menu import Menu, News, line
 from habitus.skills.choosing.selection import STICKY_TURNS, Choice, PriorTurn, Request, Selection, select
-from habitus.skills.layers import Layer, address
+from habitus.skills.layers.layer import Layer, address
+from habitus.skills.layers.listing import Listed, Snapshot
 from habitus.skills.lifecycle import GateContext
-from habitus.skills.listing import Listed, Snapshot
 from habitus.skills.model import Skill, Summary
 from habitus.sql.outage import Outage
 from habitus.text import tokens

@@ -13,7 +13,7 @@ from typing import Any
 
 from habitus.agent.background import LoopThread, in_thread
 from habitus.agent.open_turn import OpenTurn
-from habitus.agent.prompt import Composed
+from habitus.agent.prompts.prompt import Composed
 from habitus.agent.stream import Noticed, ToolProgress, TurnEvent
 from habitus.agent.tools.registry import Registry, cap_result
 from habitus.errors import Invalid

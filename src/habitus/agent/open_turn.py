@@ -11,8 +11,8 @@ from datetime import datetime
 
 from habitus import tracing
 from habitus.agent.background import in_thread
-from habitus.agent.composer import Composer, Parts
-from habitus.agent.prompt import Composed, Remembered
+from habitus.agent.prompts.composer import Composer, Parts
+from habitus.agent.prompts.prompt import Composed, Remembered
 from habitus.agent.recorder import MODEL, TurnRecorder, TurnState
 from habitus.agent.stream import Emit, Noticed, Nudged, ToolFinished, ToolProgress, ToolStarted
 from habitus.agent.tools.registry import Registry, Running

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from habitus.agent.choosing import SessionMemory, of_skill
-from habitus.agent.composer import Parts
 from habitus.agent.history import acted_above, pack
-from habitus.agent.prompt import Composed
+from habitus.agent.prompts.composer import Parts
+from habitus.agent.prompts.prompt import Composed
 from habitus.agent.user_input import UserInput
 from habitus.errors import NotFound
 from habitus.events import OK, Event, EventKind, Outcome, OutcomeKind, TurnEnded
@@ -24,7 +24,7 @@ from habitus.memory.model import SCRATCHPAD
 from habitus.skills.choosing import menu
 from habitus.skills.choosing.finding import Finder
 from habitus.skills.choosing.selection import INTERACTIVE, Selection
-from habitus.skills.listing import Snapshot
+from habitus.skills.layers.listing import Snapshot
 from habitus.skills.model import Skill, Summary
 
 log = logging.getLogger(__name__)

@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from habitus.agent.background import CLOSING_S, in_thread
-from habitus.agent.composer import Composer, Parts
 from habitus.agent.history import History
 from habitus.agent.open_turn import OpenTurn
-from habitus.agent.prompt import Section
+from habitus.agent.prompts.composer import Composer, Parts
+from habitus.agent.prompts.prompt import Section
 from habitus.agent.recorder import TurnRecorder
 from habitus.agent.stream import Done, Emit, TurnEvent
 from habitus.agent.turn import run_turn

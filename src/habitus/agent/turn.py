@@ -10,10 +10,10 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from habitus import tracing
-from habitus.agent import prompt
 from habitus.agent.background import in_thread
 from habitus.agent.history import History
 from habitus.agent.open_turn import OpenTurn
+from habitus.agent.prompts import prompt
 from habitus.agent.stream import Done, Emit, Noticed, Said
 from habitus.agent.tools.registry import Registry
 from habitus.events import EventKind, ToolCall, ToolResult, event, infra

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from habitus.agent import prompt
 from habitus.agent.background import in_thread
-from habitus.agent.composer import Parts
 from habitus.agent.previews import Preview, preview
-from habitus.agent.prompt import shorten
+from habitus.agent.prompts import prompt
+from habitus.agent.prompts.composer import Parts
+from habitus.agent.prompts.prompt import shorten
 from habitus.errors import Invalid
 from habitus.llm.model import Asked, Image, Text
 from habitus.llm.transcription import Transcriber

@@ -22,9 +22,9 @@ from habitus.sandbox.model import MIB
 from habitus.skills import names
 from habitus.skills.choosing.menu import Menu
 from habitus.skills.choosing.selection import Selection, User
-from habitus.skills.copies import SkillFiles
+from habitus.skills.layers.copies import SkillFiles
+from habitus.skills.layers.listing import Snapshot
 from habitus.skills.library import Library
-from habitus.skills.listing import Snapshot
 from habitus.skills.model import Skill, State, Summary
 from habitus.skills.review import Review
 from habitus.sql.outage import Outage

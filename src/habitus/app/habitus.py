@@ -12,7 +12,7 @@ from habitus.agent.stream import AskPerson, nobody
 from habitus.app.home import Clock, Home, utc_now
 from habitus.app.opening_later import KeptLibrary, Unopened
 from habitus.errors import HabitusError
-from habitus.skills.listing_cache import View, is_kept
+from habitus.skills.layers.listing_cache import View, is_kept
 
 if TYPE_CHECKING:
     from habitus.agent.hosted_turn import TurnDoor

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from habitus.errors import DatabaseAway, Refused
 from habitus.skills import names
-from habitus.skills.layers import project_root
+from habitus.skills.layers.layer import project_root
 from habitus.skills.lifecycle import GateContext
 from habitus.skills.model import Actor, Author
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from habitus.app.review.inbox import InboxItem
 from habitus.memory.model import Engram, utility
 from habitus.plain_data import plain
-from habitus.skills import listing
+from habitus.skills.layers import listing
 from habitus.skills.review import Proposal
 from habitus.tasks.files import row_of_task
 from habitus.tasks.model import Task

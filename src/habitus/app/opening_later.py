@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from habitus.skills.listing_cache import View, read_listing
+from habitus.skills.layers.listing_cache import View, read_listing
 
 if TYPE_CHECKING:
     from habitus.app.home import Clock
     from habitus.settings import Settings
+    from habitus.skills.layers.listing import Listed
     from habitus.skills.library import Library
-    from habitus.skills.listing import Listed
 
 
 @dataclass(kw_only=True, slots=True)

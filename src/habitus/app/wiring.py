@@ -33,7 +33,7 @@ from habitus.settings import Settings
 from habitus.skills.choosing.finding import Finder, SharedIndex
 from habitus.skills.choosing.project import project_words
 from habitus.skills.formats.base import PlaybookLesson
-from habitus.skills.layers import USER, project_root
+from habitus.skills.layers.layer import USER, project_root
 from habitus.skills.review import Action, Proposal, Review
 from habitus.skills.sources.importing import Importer, Result
 from habitus.skills.sources.trust import Trust, brings_code

@@ -13,8 +13,8 @@ from habitus.plain_data import plain
 from habitus.search.model import results_as_json
 from habitus.skills import names
 from habitus.skills.choosing.search_cache import read_found
-from habitus.skills.listing import FORMS
-from habitus.skills.listing_cache import View, read_page, read_shown
+from habitus.skills.layers.listing import FORMS
+from habitus.skills.layers.listing_cache import View, read_page, read_shown
 
 _TOLD_MORE = ("HABITUS_LOG", "OTEL_EXPORTER_OTLP_ENDPOINT")  # where these are set, a command says more than its result
 

@@ -19,7 +19,7 @@ from habitus.memory.model import SCRATCHPAD, Cause, Engram, Kind, LessonState, P
 from habitus.memory.sameness import MEANING, is_same
 from habitus.memory.store import EngramStore
 from habitus.search import Document, Hit, Results
-from habitus.search.words import content_words, terms
+from habitus.search.texts.words import content_words, terms
 from habitus.settings import RetentionSettings
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import takewhile
 
-from habitus.search.words import STOP_WORDS, terms
+from habitus.search.texts.words import STOP_WORDS, terms
 
 MEANING = 0.7  # the least likeness of meaning that two phrasings of one thing have
 

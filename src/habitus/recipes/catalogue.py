@@ -16,8 +16,8 @@ from habitus.recipes.execution import Plan, Problem, plan, tool_name_of
 from habitus.skills import names, trees
 from habitus.skills.formats import recipes_md
 from habitus.skills.formats.foreign_values import Notes
+from habitus.skills.layers.listing import Listed, Snapshot
 from habitus.skills.library import Library
-from habitus.skills.listing import Listed, Snapshot
 from habitus.skills.model import Stage, State
 from habitus.sql import Utc, metadata
 

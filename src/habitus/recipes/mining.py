@@ -29,7 +29,7 @@ from habitus.recipes.sequences import (
     log_chance,
     ways_in,
 )
-from habitus.search.embedding import Embedder
+from habitus.search.texts.embedding import Embedder
 from habitus.skills.formats.recipes_md import Recipe
 
 LONGEST_TURN = 400  # calls that are looked at

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from habitus.search.model import Document, Hit, Report, Results
 
 if TYPE_CHECKING:
-    from habitus.search.embedding import Embedder, NoEmbedder, WordLlama, default_embedder
     from habitus.search.index import Index, open_index
-    from habitus.search.minilm import MiniLM
     from habitus.search.server import ServerIndex
+    from habitus.search.texts.embedding import Embedder, NoEmbedder, WordLlama, default_embedder
+    from habitus.search.texts.minilm import MiniLM
 
 __all__ = [
     "Document",
@@ -32,12 +32,12 @@ __all__ = [
 
 _HOMES = {
     "Index": "index",
-    "MiniLM": "minilm",
+    "MiniLM": "texts.minilm",
     "ServerIndex": "server",
-    "Embedder": "embedding",
-    "NoEmbedder": "embedding",
-    "WordLlama": "embedding",
-    "default_embedder": "embedding",
+    "Embedder": "texts.embedding",
+    "NoEmbedder": "texts.embedding",
+    "WordLlama": "texts.embedding",
+    "default_embedder": "texts.embedding",
     "open_index": "index",
 }
 

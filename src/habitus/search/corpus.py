@@ -16,11 +16,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from habitus.search.embedding import Embedder, Vectors, unit
-from habitus.search.entry import Codes, IndexEntry, Vector
 from habitus.search.packed import Packed, WordIds, pack, read_packed, write_packed
 from habitus.search.postings import Postings, Slots
-from habitus.search.words import word_code
+from habitus.search.texts.embedding import Embedder, Vectors, unit
+from habitus.search.texts.entry import Codes, IndexEntry, Vector
+from habitus.search.texts.words import word_code
 
 
 class Vocabulary:

@@ -19,17 +19,18 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.errors import Invalid
-from habitus.search import learned, ranking, store, words
+from habitus.search import learned, ranking, store
 from habitus.search.corpus import Corpus
-from habitus.search.embedding import Embedder, Vectors, default_embedder
-from habitus.search.entry import digest, encode, meaning_of, text_digest
 from habitus.search.learned import Loaded
-from habitus.search.minilm import MiniLM
 from habitus.search.model import Document, Hit, Report, Results
 from habitus.search.packed import give_back_memory, index_file
 from habitus.search.searcher import IndexEvidence, Searcher
-from habitus.search.weights import Unavailable, find_weights
-from habitus.search.words import forget_codes
+from habitus.search.texts import words
+from habitus.search.texts.embedding import Embedder, Vectors, default_embedder
+from habitus.search.texts.entry import digest, encode, meaning_of, text_digest
+from habitus.search.texts.minilm import MiniLM
+from habitus.search.texts.weights import Unavailable, find_weights
+from habitus.search.texts.words import forget_codes
 
 _AT_A_TIME = 2000
 _UNKEPT = 50  # one of so many documents may differ from the file before it is written anew

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from habitus.search.embedding import Vectors, unit
-from habitus.search.entry import IndexEntry, Vector, text_digest, unpack
-from habitus.search.words import code, terms
+from habitus.search.texts.embedding import Vectors, unit
+from habitus.search.texts.entry import IndexEntry, Vector, text_digest, unpack
+from habitus.search.texts.words import code, terms
 
 MOST_PER_ITEM = 32
 HALF_LIFE_DAYS = 90.0

@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 
 from habitus.files import ASIDE, put_in_place
 from habitus.search import calibration
-from habitus.search.embedding import Embedder, Vectors
-from habitus.search.entry import FIELDS, Codes, IndexEntry
 from habitus.search.model import SHAPE
 from habitus.search.postings import Postings, Slots, Strengths, join_terms, weigh_terms
+from habitus.search.texts.embedding import Embedder, Vectors
+from habitus.search.texts.entry import FIELDS, Codes, IndexEntry
 
 WordIds = NDArray[np.int32]
 

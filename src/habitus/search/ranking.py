@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from habitus.search import learned, signals
 from habitus.search.calibration import FIELD_LENGTHS, FIELD_NORMS, FIELD_WEIGHTS, STATED_WEIGHTS, Tier
 from habitus.search.corpus import Corpus
-from habitus.search.entry import FIELDS, Codes
 from habitus.search.postings import Slots
 from habitus.search.signals import Signals, maybe
-from habitus.search.words import SearchRequest, code
+from habitus.search.texts.entry import FIELDS, Codes
+from habitus.search.texts.words import SearchRequest, code
 
 Floats = NDArray[np.float32]
 

@@ -21,19 +21,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from habitus.search import learned, ranking, signals, words
+from habitus.search import learned, ranking, signals
 from habitus.search.calibration import tier_of
 from habitus.search.corpus import Corpus
-from habitus.search.embedding import Embedder, Vectors, static_embedder
-from habitus.search.entry import Codes, IndexEntry, Vector, encode, meaning_of
 from habitus.search.learned import Learned, load_entries, load_requests
 from habitus.search.model import Document, Hit, Results
 from habitus.search.packed import index_file
 from habitus.search.postings import Slots
 from habitus.search.ranking import explain
 from habitus.search.signals import highest
-from habitus.search.weights import Unavailable
-from habitus.search.words import code
+from habitus.search.texts import words
+from habitus.search.texts.embedding import Embedder, Vectors, static_embedder
+from habitus.search.texts.entry import Codes, IndexEntry, Vector, encode, meaning_of
+from habitus.search.texts.weights import Unavailable
+from habitus.search.texts.words import code
 
 if TYPE_CHECKING:
     from habitus.search.learned import Loaded

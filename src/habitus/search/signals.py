@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from habitus.search.corpus import Corpus
-from habitus.search.embedding import Embedder, Vectors, unit
-from habitus.search.entry import FIELDS, Codes
 from habitus.search.postings import Slots, Strengths
-from habitus.search.words import SearchRequest, code, word_code
+from habitus.search.texts.embedding import Embedder, Vectors, unit
+from habitus.search.texts.entry import FIELDS, Codes
+from habitus.search.texts.words import SearchRequest, code, word_code
 
 Floats = NDArray[np.float32]
 

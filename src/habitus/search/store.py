@@ -11,9 +11,9 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.search import learned
-from habitus.search.entry import IndexEntry, Vector, pack
 from habitus.search.learned import is_sound
 from habitus.search.model import Document
+from habitus.search.texts.entry import IndexEntry, Vector, pack
 from habitus.sql import metadata
 
 # A counter that every change raises: whoever has seen a lower number knows that there is something to read.

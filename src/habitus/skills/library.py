@@ -11,15 +11,16 @@ from pathlib import Path
 
 from habitus.errors import Invalid, NotFound, Refused, did_you_mean, no_version
 from habitus.files import Tree, checked_path, file_of
-from habitus.skills import copies, edits, names, trees
-from habitus.skills.by_name import ByName
-from habitus.skills.copies import SkillFiles
+from habitus.skills import edits, names, trees
 from habitus.skills.editable_fields import NO_FIELDS, Fields
 from habitus.skills.edits import Edit, diff_trees
 from habitus.skills.formats import fitting
-from habitus.skills.layers import USER, Layer
+from habitus.skills.layers import copies
+from habitus.skills.layers.by_name import ByName
+from habitus.skills.layers.copies import SkillFiles
+from habitus.skills.layers.layer import USER, Layer
+from habitus.skills.layers.listing import Listed, Snapshot, by_name, compose_listing, list_skill
 from habitus.skills.lifecycle import GateContext
-from habitus.skills.listing import Listed, Snapshot, by_name, compose_listing, list_skill
 from habitus.skills.model import Archived, Author, Counters, Skill, Stage, Version
 from habitus.skills.names import Address
 from habitus.skills.sources.trust import OutsideContent

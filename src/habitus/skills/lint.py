@@ -14,7 +14,7 @@ from habitus.files import Tree
 from habitus.search import Hit, Results
 from habitus.skills import names, trees
 from habitus.skills.choosing import menu
-from habitus.skills.listing import Listed
+from habitus.skills.layers.listing import Listed
 from habitus.skills.model import Diagnostic, Severity, State
 from habitus.text import tokens
 

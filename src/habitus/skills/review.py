@@ -18,7 +18,7 @@ from habitus.errors import Invalid, NotFound, Refused, Stale, StorageFailed, Use
 from habitus.files import Tree, checked_path, file_of, is_same, tree_hash
 from habitus.skills import names, trees
 from habitus.skills.edits import diff_trees
-from habitus.skills.layers import USER, Layer
+from habitus.skills.layers.layer import USER, Layer
 from habitus.skills.library import Library
 from habitus.skills.model import Actor, Author, Skill
 from habitus.skills.proposals import USER_OF, Desks

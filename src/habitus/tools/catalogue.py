@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from habitus.errors import HabitusError, Invalid, NotFound
 from habitus.files import Tree
 from habitus.skills import names, trees
+from habitus.skills.layers.listing import Listed, Snapshot
 from habitus.skills.library import Library
-from habitus.skills.listing import Listed, Snapshot
 from habitus.skills.model import Source, Stage, State
 from habitus.skills.sources.trust import APPROVED, IMPORTED, Trust
 from habitus.tasks.model import Task

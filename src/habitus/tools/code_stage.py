@@ -16,8 +16,8 @@ from habitus.sandbox.model import Permissions
 from habitus.skills import names, trees
 from habitus.skills.formats import skill_md, tool_json
 from habitus.skills.formats.base import CantTake
+from habitus.skills.layers.listing import Listed
 from habitus.skills.library import Library
-from habitus.skills.listing import Listed
 from habitus.skills.model import Skill, Source
 from habitus.tasks.checks import Equals, Shape
 from habitus.tasks.model import Origin, OriginKind, Task, id_for

@@ -18,9 +18,9 @@ from habitus.sandbox.child import Services
 from habitus.sandbox.model import Permissions
 from habitus.settings import RetentionSettings
 from habitus.skills import names, trees
-from habitus.skills.layers import USER, Layer
+from habitus.skills.layers.layer import USER, Layer
+from habitus.skills.layers.listing import Listed
 from habitus.skills.library import Library
-from habitus.skills.listing import Listed
 from habitus.skills.model import Author, Stage
 from habitus.skills.proposals import TRIAL
 from habitus.skills.review import Action, Change, Proposal, Review

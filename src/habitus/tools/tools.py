@@ -16,8 +16,8 @@ from habitus.sandbox.files import Given
 from habitus.sandbox.model import ToolRun
 from habitus.settings import RetentionSettings
 from habitus.skills import names, trees
+from habitus.skills.layers.listing import Listed
 from habitus.skills.library import Library
-from habitus.skills.listing import Listed
 from habitus.skills.model import Stage
 from habitus.skills.review import Action, Review
 from habitus.skills.sources.trust import Scan, Trust

@@ -17,7 +17,7 @@ from habitus.memory.model import Engram, Kind, Producer, Scope, TrustLevel
 from habitus.recipes.catalogue import RecipeCounts, RecipeStatus
 from habitus.recipes.execution import Parameter
 from habitus.settings import DAYS, SCHEDULE
-from habitus.skills.listing import Listed
+from habitus.skills.layers.listing import Listed
 from habitus.skills.model import Actor, Author, Counters, Source, Stage, State
 from habitus.skills.proposals import AGENT_STARTED
 from habitus.skills.review import Action

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field, create_model
 
 from habitus.agent.background import in_thread
-from habitus.agent.prompt import NAME, identity_skill
+from habitus.agent.prompts.prompt import NAME, identity_skill
 from habitus.agent.stream import AskPerson, Consent, Question
 from habitus.agent.tools.registry import Arguments, Running, Tool, json_result
 from habitus.agent.view import View
@@ -22,9 +22,9 @@ from habitus.files import Tree
 from habitus.skills import edits, names, trees
 from habitus.skills.editable_fields import EDITABLE, Fields
 from habitus.skills.edits import Edit, Operation, diff_trees
-from habitus.skills.layers import PROMPT, USER
+from habitus.skills.layers.layer import PROMPT, USER
+from habitus.skills.layers.listing import Listed
 from habitus.skills.lifecycle import GateContext
-from habitus.skills.listing import Listed
 from habitus.skills.model import Actor, Author, Skill, Source
 from habitus.skills.proposals import Proposal
 from habitus.skills.review import Action, Change, Review

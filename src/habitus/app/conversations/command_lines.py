@@ -33,8 +33,8 @@ from habitus.sandbox.credentials.grants import (
 from habitus.sandbox.files import COMMANDS, Given, harmless
 from habitus.skills import lifecycle, names
 from habitus.skills.choosing.selection import User
-from habitus.skills.copies import SkillFiles
-from habitus.skills.listing import Listed
+from habitus.skills.layers.copies import SkillFiles
+from habitus.skills.layers.listing import Listed
 from habitus.skills.model import Skill, State
 from habitus.skills.sources.trust import APPROVED
 from habitus.skills.trees import CLI_CODE

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from habitus.agent.background import Background, LoopThread, in_thread
 from habitus.agent.choosing import Offers
 from habitus.agent.hosted_turn import HostedTurn, TurnDoor
-from habitus.agent.prompt import Composed
+from habitus.agent.prompts.prompt import Composed
 from habitus.agent.session import Conversation, new_id
 from habitus.agent.stream import AskPerson, nobody
 from habitus.agent.tools.registry import Tool

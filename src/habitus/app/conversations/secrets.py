@@ -16,8 +16,8 @@ from habitus.sandbox.credentials.calling import Calls
 from habitus.sandbox.credentials.grants import EVERYBODY, Call, EnvSpec, Grant, GrantKind, Grants, read_env, setting
 from habitus.sandbox.credentials.vault import Vault
 from habitus.skills import trees
+from habitus.skills.layers.listing import Listed
 from habitus.skills.library import Library
-from habitus.skills.listing import Listed
 
 if TYPE_CHECKING:
     from habitus.app.home import Home

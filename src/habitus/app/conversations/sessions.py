@@ -10,9 +10,9 @@ from pathlib import Path
 
 from habitus.agent.background import in_thread
 from habitus.agent.choosing import Offers, SessionMemory
-from habitus.agent.composer import Parts
 from habitus.agent.history import History, resume_history
-from habitus.agent.prompt import Identity
+from habitus.agent.prompts.composer import Parts
+from habitus.agent.prompts.prompt import Identity
 from habitus.agent.session import Conversation, Session, new_id
 from habitus.agent.stream import AskPerson, TimedPerson, nobody
 from habitus.agent.tools.builtin_tools import standard_tools

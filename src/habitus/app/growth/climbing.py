@@ -32,9 +32,9 @@ from habitus.recipes.catalogue import RecipeStatus, SkillRecipe
 from habitus.skills import names, trees
 from habitus.skills.choosing import evals
 from habitus.skills.choosing.evals import EvalCase, FailedClimbs
-from habitus.skills.layers import USER
+from habitus.skills.layers.layer import USER
+from habitus.skills.layers.listing import Listed
 from habitus.skills.lifecycle import Transition, above
-from habitus.skills.listing import Listed
 from habitus.skills.model import Actor, Author, Skill, Source, Stage, State
 from habitus.skills.review import Action, Change, Proposal, ProposalState
 from habitus.tasks.judging import short

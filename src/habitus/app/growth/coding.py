@@ -36,8 +36,8 @@ from habitus.redact import MARKER
 from habitus.sandbox.inside import folders
 from habitus.settings import Settings
 from habitus.skills import trees
+from habitus.skills.layers.listing import Listed
 from habitus.skills.library import Library
-from habitus.skills.listing import Listed
 from habitus.skills.model import Author
 from habitus.tasks.judging import LEAST, expect, for_now, is_enough, leave_out, shape_of
 from habitus.tasks.model import Task

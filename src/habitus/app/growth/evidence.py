@@ -15,8 +15,8 @@ from habitus.evidence.running import Running, pack, unpack
 from habitus.journal.facts import MOVING
 from habitus.journal.journal import Journal
 from habitus.journal.model import KeptExposure, KeptSums, Origin
-from habitus.skills.layers import address
-from habitus.skills.listing import Listed
+from habitus.skills.layers.layer import address
+from habitus.skills.layers.listing import Listed
 
 USUAL_SHARE = 0.1  # what a plan reckons with while nothing is withheld
 _WEEK = 7.0  # days

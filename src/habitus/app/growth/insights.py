@@ -20,9 +20,9 @@ from habitus.journal.model import KeptExposure, Origin
 from habitus.learning.improve_report import report_on, summary_of
 from habitus.skills.choosing import menu
 from habitus.skills.choosing.selection import Request
-from habitus.skills.layers import address
+from habitus.skills.layers.layer import address
+from habitus.skills.layers.listing import Listed
 from habitus.skills.library import Library
-from habitus.skills.listing import Listed
 from habitus.skills.model import Counters, State, Version
 from habitus.text import tokens
 

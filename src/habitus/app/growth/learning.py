@@ -31,7 +31,7 @@ from habitus.memory.memory import Cortex
 from habitus.memory.model import Draft, Engram, Kind, Scope, TrustLevel
 from habitus.redact import Redactor
 from habitus.settings import AccMode, MemoryMode
-from habitus.skills.layers import project_root
+from habitus.skills.layers.layer import project_root
 from habitus.text import one_line
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ from habitus.search.index import encoder
 from habitus.skills import names, trees
 from habitus.skills.formats import recipes_md
 from habitus.skills.formats.foreign_values import Notes
-from habitus.skills.layers import USER
+from habitus.skills.layers.layer import USER
 from habitus.skills.model import Actor, Author, Skill, Source, State
 from habitus.skills.review import Action, Change, ProposalState
 from habitus.skills.sources.trust import powers

@@ -23,7 +23,7 @@ from habitus.files import Tree
 from habitus.learning.budget import Budget, BudgetedModel
 from habitus.learning.improve_candidates import Contrast, material
 from habitus.learning.improve_ledger import CandidateState, ImproveLedger, KeptRollout, Side, split
-from habitus.skills.listing import Listed
+from habitus.skills.layers.listing import Listed
 from habitus.skills.model import Skill, State
 from habitus.tasks.files import read_tasks, rows_of_json, task_of
 from habitus.tasks.model import Task

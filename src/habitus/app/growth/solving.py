@@ -37,7 +37,7 @@ from habitus.llm.model import Ask, Asked, Model, ProviderFault, Text, Usage
 from habitus.sandbox.inside import folders
 from habitus.settings import AccMode, EvidenceSettings, MemoryMode
 from habitus.skills import names
-from habitus.skills.layers import USER
+from habitus.skills.layers.layer import USER
 from habitus.skills.sources.trust import APPROVED
 from habitus.tasks.judging import judge
 from habitus.tasks.model import Call, Rollout, Task

@@ -19,10 +19,10 @@ from habitus.llm.model import Answered
 from habitus.memory.model import Engram
 from habitus.recipes.catalogue import RecipeStatus, SkillRecipe
 from habitus.skills import names, trees
-from habitus.skills.layers import address
+from habitus.skills.layers.layer import address
+from habitus.skills.layers.listing import Listed
 from habitus.skills.library import Library
 from habitus.skills.lifecycle import Transition, Worth, lesson_transition, serves, transition
-from habitus.skills.listing import Listed
 from habitus.skills.model import Actor, Author, Counters, Stage, State
 from habitus.skills.review import Action, Change, Proposal
 

@@ -26,9 +26,9 @@ from habitus.evidence.model import ItemKind
 from habitus.files import write_whole
 from habitus.memory.memory import Cortex
 from habitus.memory.model import Engram, Kind, TrustLevel
-from habitus.search.embedding import default_embedder
-from habitus.skills.layers import address
-from habitus.skills.listing import Listed, ShownSkill
+from habitus.search.texts.embedding import default_embedder
+from habitus.skills.layers.layer import address
+from habitus.skills.layers.listing import Listed, ShownSkill
 from habitus.skills.model import Counters, Summary
 
 if TYPE_CHECKING:

@@ -24,9 +24,9 @@ from habitus.skills.choosing.evals import EvalCase, EvalResult
 from habitus.skills.choosing.finding import Finder
 from habitus.skills.choosing.menu import Menu
 from habitus.skills.choosing.selection import Request, Selection, User
+from habitus.skills.layers.listing import Listed, Snapshot
 from habitus.skills.library import Library
 from habitus.skills.lifecycle import GateContext, is_barred
-from habitus.skills.listing import Listed, Snapshot
 from habitus.skills.model import Summary
 from habitus.tools.tools import Tools
 

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 import habitus as package
 from habitus import sql
 from habitus.app.home import refuse_unless_admin
-from habitus.skills.layers import AGENTS, OWN, PROMPT, USER, Layer, project_places
+from habitus.skills.layers.layer import AGENTS, OWN, PROMPT, USER, Layer, project_places
 from habitus.skills.library import Library
 from habitus.skills.model import Source
 from habitus.skills.sources.trust import OutsideContent

@@ -10,7 +10,7 @@ from habitus.app.home_directory import read_settings
 from habitus.app.use_cases.skills import manifest_of, waiting_skills
 from habitus.settings import Settings
 from habitus.skills.choosing.finding import mark
-from habitus.skills.listing_cache import KeptItem, KeptShelf, View, Viewer, answers_of, keep
+from habitus.skills.layers.listing_cache import KeptItem, KeptShelf, View, Viewer, answers_of, keep
 from habitus.skills.stores.files import DirectoryShelf
 from habitus.skills.stores.ledger import Row
 

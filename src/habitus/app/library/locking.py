@@ -15,9 +15,9 @@ from habitus.errors import UserError
 from habitus.files import disk_errors, tree_hash
 from habitus.settings import Settings
 from habitus.skills import names
-from habitus.skills.layers import AGENTS, USER, project_places, project_root
+from habitus.skills.layers.layer import AGENTS, USER, project_places, project_root
+from habitus.skills.layers.listing import Listed
 from habitus.skills.library import Library
-from habitus.skills.listing import Listed
 from habitus.skills.sources import lock
 from habitus.skills.sources.lock import LockFile
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from habitus.agent.prompt import is_context
+from habitus.agent.prompts.prompt import is_context
 from habitus.agent.stream import Consent
 from habitus.app.home import Home
 from habitus.errors import Refused
@@ -15,7 +15,7 @@ from habitus.learning.drafting import draft_skill
 from habitus.llm.model import Answered, Asked, Message, Model, Returned, Text
 from habitus.sandbox.model import Cell
 from habitus.skills import names, trees
-from habitus.skills.layers import USER
+from habitus.skills.layers.layer import USER
 from habitus.skills.model import Skill
 from habitus.skills.review import Action, Change
 

@@ -22,9 +22,9 @@ from habitus.skills.edits import diff_trees
 from habitus.skills.formats import disk
 from habitus.skills.formats.base import CantTake
 from habitus.skills.formats.foreign_values import Notes
-from habitus.skills.layers import USER, project_root
+from habitus.skills.layers.layer import USER, project_root
+from habitus.skills.layers.listing import Listed
 from habitus.skills.library import Library
-from habitus.skills.listing import Listed
 from habitus.skills.model import State
 from habitus.skills.review import Action, Change
 from habitus.skills.sources import lock

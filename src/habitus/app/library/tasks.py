@@ -13,8 +13,8 @@ from habitus.files import File, Tree, file_of, is_examination, write_whole
 from habitus.settings import Settings
 from habitus.skills import trees
 from habitus.skills.choosing import evals
-from habitus.skills.layers import AGENTS, Layer
-from habitus.skills.listing import Listed
+from habitus.skills.layers.layer import AGENTS, Layer
+from habitus.skills.layers.listing import Listed
 from habitus.skills.model import Stage
 from habitus.skills.proposals import Action, Change, Proposal
 from habitus.tasks import files

@@ -14,7 +14,7 @@ from habitus.app.home import Home
 from habitus.errors import NotFound
 from habitus.files import Tree, given_path, tree_hash
 from habitus.skills import trees
-from habitus.skills.layers import AGENTS, Layer
+from habitus.skills.layers.layer import AGENTS, Layer
 from habitus.skills.library import Library
 from habitus.skills.model import Source, Stage
 from habitus.skills.sources.trust import APPROVED, IMPORTED, PACKAGES, Trust, Trusted, brings_code, powers

@@ -15,7 +15,7 @@ from habitus.memory.ledger import LessonStep as LessonStep
 from habitus.memory.memory import Cortex
 from habitus.memory.model import Engram
 from habitus.skills import edits, trees
-from habitus.skills.layers import Layer
+from habitus.skills.layers.layer import Layer
 from habitus.skills.library import Library
 from habitus.skills.model import Author, Switched, Version
 from habitus.skills.stores.base import Changed, Written

@@ -31,9 +31,9 @@ from habitus.skills.choosing.finding import Finder
 from habitus.skills.edits import diff_trees
 from habitus.skills.formats import detect
 from habitus.skills.formats.base import Entry, Incoming, NotTaken, Outgoing, PlaybookLesson, Written
-from habitus.skills.layers import USER
+from habitus.skills.layers.layer import USER
+from habitus.skills.layers.listing import Listed
 from habitus.skills.library import Library
-from habitus.skills.listing import Listed
 from habitus.skills.model import Counters, Diagnostic, Severity, Stage, State
 from habitus.skills.sources import fetching
 from habitus.skills.sources.discovery import Reach

@@ -35,7 +35,7 @@ from habitus.settings import Settings
 from habitus.skills import names
 from habitus.skills.formats import archives, detect
 from habitus.skills.formats.base import CantTake, Incoming, NotTaken
-from habitus.skills.layers import USER
+from habitus.skills.layers.layer import USER
 from habitus.skills.library import Library
 
 MOST = 3_000  # skills of an upload that are shown, and taken in while whoever sent it waits

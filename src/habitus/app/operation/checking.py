@@ -14,7 +14,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.agent.prompt import EAGER_SHARE
+from habitus.agent.prompts.prompt import EAGER_SHARE
 from habitus.app.home import Home
 from habitus.app.home_directory import why_read_only
 from habitus.app.library import recipes
@@ -33,9 +33,9 @@ from habitus.settings import AccMode, MemoryMode, Settings, account_name
 from habitus.skills import names, trees
 from habitus.skills.choosing import menu
 from habitus.skills.choosing.selection import Request
+from habitus.skills.layers.listing import Listed, Snapshot
 from habitus.skills.library import Library
 from habitus.skills.lint import NEAR, Room, SetFinding, check, check_one
-from habitus.skills.listing import Listed, Snapshot
 from habitus.skills.model import Diagnostic, Severity
 from habitus.skills.stores.files import DirectoryShelf
 from habitus.text import tokens

@@ -32,7 +32,7 @@ from habitus.llm.scripted import PREFIX
 from habitus.locks import try_lock
 from habitus.sandbox.credentials.vault import open_redactor
 from habitus.sandbox.venvs import Venvs, packages_of
-from habitus.search.weights import FILES, PACKAGE, Unavailable, find_weights
+from habitus.search.texts.weights import FILES, PACKAGE, Unavailable, find_weights
 from habitus.settings import FILE, Encoder, ScheduleSettings, Settings
 
 if TYPE_CHECKING:

@@ -35,13 +35,13 @@ from habitus.sandbox.files import harmless
 from habitus.sandbox.inside import folders
 from habitus.search.packed import forget_files
 from habitus.search.store import learned_table
-from habitus.search.words import own_words
+from habitus.search.texts.words import own_words
 from habitus.settings import Settings
 from habitus.skills import erasing, trees
 from habitus.skills.choosing.finding import Finder
 from habitus.skills.formats.tool_json import Recorder, cases_in, without_cases
-from habitus.skills.listing import Listed
-from habitus.skills.listing_cache import forget_listings
+from habitus.skills.layers.listing import Listed
+from habitus.skills.layers.listing_cache import forget_listings
 from habitus.skills.model import Actor, Author
 from habitus.tasks.model import Task
 

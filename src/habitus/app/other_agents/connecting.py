@@ -21,7 +21,7 @@ from habitus.hosts.editing import Entry, Format
 from habitus.hosts.known_agents import CONNECTED, NAME, Host, Scope, host
 from habitus.resident_process import end_soon
 from habitus.settings import Settings
-from habitus.skills.layers import project_root
+from habitus.skills.layers.layer import project_root
 from habitus.text import one_line
 
 _WITH_PLUGIN = "claude-code"  # whose plugins may bring hooks

@@ -36,7 +36,7 @@ from habitus.learning.transcripts import pieces
 from habitus.redact import Redactor
 from habitus.screening.findings import Policy
 from habitus.skills import names, trees
-from habitus.skills.layers import project_root
+from habitus.skills.layers.layer import project_root
 
 UNUSED = timedelta(days=30)
 MOST_REQUESTS = 300  # the latest, held against the skills

@@ -13,11 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from habitus.agent import prompt
 from habitus.agent.background import Background, in_thread
 from habitus.agent.choosing import Offers, SessionMemory, choose, near, unseen
 from habitus.agent.hosted_turn import AsyncHostTurn
-from habitus.agent.prompt import Composed, Note, Prompt
+from habitus.agent.prompts import prompt
+from habitus.agent.prompts.prompt import Composed, Note, Prompt
 from habitus.agent.user_input import Asking
 from habitus.app.conversations.hosting import Hosting, HostRequest, Keeper
 from habitus.app.conversations.sessions import lots
@@ -31,7 +31,7 @@ from habitus.settings import Settings
 from habitus.skills import names
 from habitus.skills.choosing import menu
 from habitus.skills.choosing.selection import Request
-from habitus.skills.layers import project_root
+from habitus.skills.layers.layer import project_root
 from habitus.skills.lifecycle import GateContext
 from habitus.skills.model import Summary
 from habitus.sql.outage import Outage

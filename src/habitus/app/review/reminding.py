@@ -13,7 +13,7 @@ from habitus.app.home import Home
 from habitus.errors import StorageFailed
 from habitus.memory.store import engrams
 from habitus.pause import switches
-from habitus.skills.layers import USER
+from habitus.skills.layers.layer import USER
 from habitus.skills.stores.tables import skills
 
 _A_DAY = timedelta(days=1)

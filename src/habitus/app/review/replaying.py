@@ -22,10 +22,10 @@ from habitus.search.model import Results
 from habitus.skills import trees
 from habitus.skills.choosing import menu
 from habitus.skills.choosing.selection import Request, Selection, User, select
-from habitus.skills.layers import OWN
+from habitus.skills.layers.layer import OWN
+from habitus.skills.layers.listing import Listed, Snapshot
 from habitus.skills.library import Library
 from habitus.skills.lifecycle import GateContext
-from habitus.skills.listing import Listed, Snapshot
 from habitus.skills.model import Skill, Source, State
 from habitus.skills.review import Action, Change, Proposal
 

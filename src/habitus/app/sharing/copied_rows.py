@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.skills.layers import USER
+from habitus.skills.layers.layer import USER
 from habitus.skills.sources.trust import APPROVED
 from habitus.skills.stores import records
 from habitus.skills.stores.tables import blobs

@@ -47,7 +47,7 @@ from habitus.journal.facts import empty_sums
 from habitus.memory.store import next_revision
 from habitus.search.store import next_of_all as next_learned
 from habitus.settings import Settings
-from habitus.skills.layers import USER
+from habitus.skills.layers.layer import USER
 from habitus.skills.stores.base import Facts, Shelf, Write
 from habitus.skills.stores.ledger import next_generation
 from habitus.skills.stores.tables import blobs, sequences

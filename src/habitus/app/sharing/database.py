@@ -17,7 +17,7 @@ from habitus.app.sharing.copying import Copied, Place, copy
 from habitus.errors import Invalid, Refused
 from habitus.jobs.queue import JobQueue
 from habitus.settings import Settings
-from habitus.skills.layers import USER
+from habitus.skills.layers.layer import USER
 from habitus.skills.stores.files import DirectoryShelf
 from habitus.skills.stores.sql import SqlShelf
 from habitus.skills.stores.versioned import SkillStore

@@ -18,7 +18,7 @@ from habitus.app.other_agents.connecting import AgentFiles, AgentHere, Plan, Wis
 from habitus.errors import NotFound, Refused
 from habitus.hosts.known_agents import CONNECTED, HOSTS, Host, Scope, host
 from habitus.settings import Settings
-from habitus.skills.layers import USER
+from habitus.skills.layers.layer import USER
 from habitus.skills.names import canonical
 
 _OWN = ("api", "cli", "repl", "web")  # kinds of requests that come from no other agent

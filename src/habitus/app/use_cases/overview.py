@@ -26,8 +26,8 @@ from habitus.evidence.findings import Rollback
 from habitus.journal.facts import Day
 from habitus.journal.model import KeptSession
 from habitus.memory.model import Engram, Producer
+from habitus.skills.layers.listing import Listed
 from habitus.skills.library import Library
-from habitus.skills.listing import Listed
 from habitus.skills.model import Source, State, Summary
 from habitus.skills.review import Proposal
 from habitus.tools.model import CodeTool, ToolStatus

@@ -19,10 +19,10 @@ from habitus.files import content_of
 from habitus.journal.model import TrialArms
 from habitus.search.model import Results
 from habitus.skills import lifecycle, names, trees
-from habitus.skills.layers import address
+from habitus.skills.layers.layer import address
+from habitus.skills.layers.listing import Listed, ShownSkill, SkillEntry, SkillPage, Snapshot, together, words_of_source
 from habitus.skills.library import Library
 from habitus.skills.lifecycle import Packages, is_judged, reliability
-from habitus.skills.listing import Listed, ShownSkill, SkillEntry, SkillPage, Snapshot, together, words_of_source
 from habitus.skills.model import Archived, Counters, Manifest, Source, Stage, State, Switch, Version
 from habitus.skills.review import Action, Review
 

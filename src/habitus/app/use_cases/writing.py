@@ -19,8 +19,8 @@ from habitus.skills import names, trees
 from habitus.skills.editable_fields import EDITABLE, Fields
 from habitus.skills.edits import Edit, Operation
 from habitus.skills.formats import skill_md
+from habitus.skills.layers.listing import Listed
 from habitus.skills.library import Library
-from habitus.skills.listing import Listed
 from habitus.skills.model import Author, Skill, State
 from habitus.skills.stores.base import Written
 

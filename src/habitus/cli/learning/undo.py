@@ -16,7 +16,7 @@ from habitus.app.use_cases.pausing import PauseState
 from habitus.cli import inputs, output
 from habitus.cli.completion import AsJson, Reason, Yes
 from habitus.cli.opening import open_habitus
-from habitus.skills.layers import USER
+from habitus.skills.layers.layer import USER
 
 
 def rollback(

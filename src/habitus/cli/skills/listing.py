@@ -28,7 +28,7 @@ from habitus.cli.opening import open_habitus
 from habitus.cli.skills.words import NO_SKILLS, print_found, print_page, print_skill
 from habitus.errors import Invalid
 from habitus.search.model import results_as_json
-from habitus.skills.listing import ShownSkill, SkillPage
+from habitus.skills.layers.listing import ShownSkill, SkillPage
 
 
 def perform_list_skills(habitus: Habitus, wanted: SkillList) -> SkillPage:

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from habitus.cli import inputs, output
 from habitus.search import Results
 from habitus.skills.editable_fields import EDITABLE
+from habitus.skills.layers.listing import Listed, ShownSkill, SkillPage
 from habitus.skills.lifecycle import is_judged
-from habitus.skills.listing import Listed, ShownSkill, SkillPage
 from habitus.skills.model import Counters, Severity, Skill, State
 from habitus.text import one_line
 

@@ -13,17 +13,17 @@ from habitus import sql
 from habitus.errors import DatabaseAway
 from habitus.search import Document, Hit, Results
 from habitus.search.model import SHAPE
+from habitus.skills.layers.listing import Listed, Snapshot
 from habitus.skills.library import Library
-from habitus.skills.listing import Listed, Snapshot
 from habitus.skills.model import Skill, Summary
 from habitus.skills.stores.base import Contents
 from habitus.skills.stores.tables import indexed
 
 if TYPE_CHECKING:
-    from habitus.search.embedding import Embedder
     from habitus.search.index import Index
     from habitus.search.searcher import Searcher
     from habitus.search.server import Read, ServerIndex
+    from habitus.search.texts.embedding import Embedder
     from habitus.skills.stores.versioned import SkillStore
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from habitus.skills import lifecycle
 from habitus.skills.choosing.selection import NEVER, Selection
+from habitus.skills.layers.listing import Snapshot
 from habitus.skills.lifecycle import GateContext
-from habitus.skills.listing import Snapshot
 from habitus.skills.model import Counters, Stage, Summary
 from habitus.text import byte_length, one_line, tokens
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from habitus.search import Results
 from habitus.skills.choosing.project import project_words
-from habitus.skills.layers import project_root
-from habitus.skills.listing_cache import ODD, KeptListing, View, digest_marks, open_listing
+from habitus.skills.layers.layer import project_root
+from habitus.skills.layers.listing_cache import ODD, KeptListing, View, digest_marks, open_listing
 
 _INDEXED = "SELECT name, tree_hash FROM indexed_skills"
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from habitus.skills import lifecycle, names
-from habitus.skills.layers import OWN
+from habitus.skills.layers.layer import OWN
+from habitus.skills.layers.listing import Listed
 from habitus.skills.lifecycle import GateContext
-from habitus.skills.listing import Listed
 from habitus.skills.model import PLAIN_MANIFEST, Source, State, Summary
 
 INTERACTIVE = frozenset({"talk", "email", "repl", "web", "chat"})

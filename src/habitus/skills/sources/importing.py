@@ -14,10 +14,10 @@ from habitus import sql
 from habitus.files import Tree, tree_hash
 from habitus.skills import lifecycle, trees
 from habitus.skills.formats.base import Entry, Format, Incoming, NotTaken, Outgoing, PlaybookLesson
-from habitus.skills.layers import USER
+from habitus.skills.layers.layer import USER
+from habitus.skills.layers.listing import Listed
 from habitus.skills.library import Library
 from habitus.skills.lifecycle import Packages
-from habitus.skills.listing import Listed
 from habitus.skills.model import Author, Counters, Diagnostic, Severity, Stage
 from habitus.skills.names import unique_name
 from habitus.skills.review import Action, Change, Proposal, ProposalState, Review

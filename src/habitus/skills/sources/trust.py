@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.files import File, Tree, tree_hash
 from habitus.skills import names, trees
-from habitus.skills.layers import Layer
+from habitus.skills.layers.layer import Layer
 from habitus.skills.model import Skill, Source
 from habitus.skills.stores.ledger import count_up
 from habitus.skills.stores.tables import imports, sequences, trusted

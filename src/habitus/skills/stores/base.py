@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 
 from habitus.errors import Refused, Stale
 from habitus.files import Tree
-from habitus.skills.by_name import ByName
+from habitus.skills.layers.by_name import ByName
 from habitus.skills.model import (
     Diagnostic,
     Summary,

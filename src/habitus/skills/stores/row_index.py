@@ -15,7 +15,7 @@ from habitus import sql
 from habitus.errors import NotFound
 from habitus.files import tree_hash
 from habitus.skills import names
-from habitus.skills.by_name import ByName
+from habitus.skills.layers.by_name import ByName
 from habitus.skills.model import Counters, Diagnostic, Severity, Stage
 from habitus.skills.stores.base import NO_CONTENTS, TOLD, Broken, Contents, Shelf
 from habitus.skills.stores.ledger import LayerChanges, Ledger, Row

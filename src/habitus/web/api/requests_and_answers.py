@@ -23,7 +23,7 @@ from habitus.app.library.uploading import Upload
 from habitus.app.review.inbox import InboxItem
 from habitus.memory.model import Engram, Kind, LessonCounters, Scope
 from habitus.plain_data import plain
-from habitus.skills.listing import Listed, ShownSkill, SkillEntry
+from habitus.skills.layers.listing import Listed, ShownSkill, SkillEntry
 from habitus.skills.model import Author, Counters, Summary
 from habitus.tasks.model import Task
 from habitus.text import encodable, encodable_value

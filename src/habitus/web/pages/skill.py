@@ -26,7 +26,7 @@ from habitus.app.use_cases.skills import show as show_skill
 from habitus.errors import Invalid, Stale
 from habitus.skills import names
 from habitus.skills.editable_fields import EDITABLE, Fields
-from habitus.skills.listing import ShownSkill
+from habitus.skills.layers.listing import ShownSkill
 from habitus.skills.model import Skill, Source, Stage
 from habitus.skills.sources.trust import powers
 from habitus.skills.trees import MAIN_FILES

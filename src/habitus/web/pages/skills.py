@@ -23,7 +23,7 @@ from habitus.app.use_cases import writing
 from habitus.app.use_cases.skills import SkillList
 from habitus.errors import Invalid
 from habitus.evidence.findings import Verdict
-from habitus.skills.listing import Listed
+from habitus.skills.layers.listing import Listed
 from habitus.skills.model import Counters, Source, Stage, State
 from habitus.web import charts
 from habitus.web.api.requests_and_answers import Opened

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from habitus.search.embedding import Vectors, default_embedder, readable, unit
-from habitus.search.weights import FILES, Unavailable, find_weights
+from habitus.search.texts.embedding import Vectors, default_embedder, readable, unit
+from habitus.search.texts.weights import FILES, Unavailable, find_weights
 
 _LAYERS, _HEADS, _WIDTH = 6, 12, 384
 _LONGEST = 256  # tokens the model was trained on

@@ -11,7 +11,7 @@ from habitus.llm.model import Text
 from habitus.memory.model import PLAYBOOK
 from habitus.skills import trees
 from habitus.skills.choosing.menu import Menu, News, line
-from habitus.skills.layers import PROMPT
+from habitus.skills.layers.layer import PROMPT
 from habitus.skills.library import Library
 from habitus.skills.model import Skill, Summary
 from habitus.skills.review import Proposal
@@ -25,7 +25,7 @@ CUE = 160  # characters of a skill's cue beside a request
 @cache
 def text(name: str) -> str:
     """One of the prompts that stand beside this file as Markdown."""
-    return resources.files("habitus.agent").joinpath("prompts", f"{name}.md").read_text(encoding="utf-8").strip()
+    return resources.files("habitus.agent.prompts").joinpath(f"{name}.md").read_text(encoding="utf-8").strip()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

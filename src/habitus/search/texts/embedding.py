@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from habitus.search.weights import Unavailable
+from habitus.search.texts.weights import Unavailable
 
 Vectors = NDArray[np.float32]
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from habitus.files import Tree
 from habitus.plain_data import plain
 from habitus.skills import lifecycle, trees
-from habitus.skills.by_name import ByName
-from habitus.skills.layers import Layer, merge_summaries
+from habitus.skills.layers.by_name import ByName
+from habitus.skills.layers.layer import Layer, merge_summaries
 from habitus.skills.lifecycle import GateContext
 from habitus.skills.model import PLAIN_MANIFEST, Counters, Diagnostic, Manifest, Skill, Stage, State, Summary
 from habitus.skills.stores.base import NO_CHANGES, Changes, Contents

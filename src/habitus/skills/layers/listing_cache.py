@@ -21,8 +21,8 @@ from habitus.errors import HabitusError
 from habitus.files import write_whole
 from habitus.skills import lifecycle, names, trees
 from habitus.skills.formats import frontmatter
-from habitus.skills.layers import USER, address, project_places
-from habitus.skills.listing import Listed, ShownSkill, SkillEntry, SkillPage, together, words_of_source
+from habitus.skills.layers.layer import USER, address, project_places
+from habitus.skills.layers.listing import Listed, ShownSkill, SkillEntry, SkillPage, together, words_of_source
 from habitus.skills.model import Counters, Manifest, Stage, State, Summary, Unreadable
 from habitus.skills.sources import lock
 from habitus.skills.stores import records

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
-from habitus.agent import prompt
 from habitus.agent.background import Background
 from habitus.agent.choosing import SessionMemory, choose, near, of_skill, unseen
-from habitus.agent.prompt import Composed, Identity, Note, Prompt, Remembered, Section
+from habitus.agent.prompts import prompt
+from habitus.agent.prompts.prompt import Composed, Identity, Note, Prompt, Remembered, Section
 from habitus.agent.stream import TimedPerson, nobody
 from habitus.agent.tools.stage_tools import OfferedTools
 from habitus.agent.view import OtherFiles, View
@@ -29,8 +29,8 @@ from habitus.sandbox.files import Given
 from habitus.skills.choosing import menu
 from habitus.skills.choosing.finding import Finder
 from habitus.skills.choosing.selection import INTERACTIVE, Request, Selection, User
+from habitus.skills.layers.listing import Snapshot
 from habitus.skills.lifecycle import GateContext
-from habitus.skills.listing import Snapshot
 from habitus.skills.model import Counters, Skill, Stage, Summary
 from habitus.skills.review import Proposal, Review
 from habitus.sql.outage import Outage

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from habitus.files import File, Tree, tree_hash, without_examination
 from habitus.skills import trees
-from habitus.skills.layers import Layer, merge_summaries, merged_body
-from habitus.skills.listing import Listed, fill_copy, with_source
+from habitus.skills.layers.layer import Layer, merge_summaries, merged_body
+from habitus.skills.layers.listing import Listed, fill_copy, with_source
 from habitus.skills.model import Skill, Stage
 from habitus.skills.sources.trust import OutsideContent, is_code
 from habitus.skills.stores import records

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from habitus.search.model import SHAPE, Document
-from habitus.search.words import codes, content_words
+from habitus.search.texts.words import codes, content_words
 
 # `excluded`: terms that a description has only where it says what the document is not for; `excluded_below`: a body.
 FIELDS = ("name", "cue", "tags", "description", "excluded", "excluded_below", "body")

@@ -1,0 +1,1 @@
+"""Texts as the index takes them: cut into terms, and turned into vectors."""

@@ -1,0 +1,1 @@
+"""Layers: where skills lie, one above the other, and the one listing they make."""
