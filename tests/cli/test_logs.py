@@ -13,7 +13,7 @@ from habitus.cli.main import listening
 from habitus.sandbox.credentials.vault import open_vault
 from tests.cli.conftest import Direct
 
-_LINE = "INFO habitus.agent.composer: selection count="
+_LINE = "INFO habitus.agent.prompts.composer: selection count="
 _SECRET = "hunter" + "2-hunter" + "2-hunter"
 
 
