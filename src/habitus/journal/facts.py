@@ -151,8 +151,10 @@ def load_exposures(
 
 def is_judged(connection: sa.Connection) -> bool:
     """Whether anybody ever said how a conversation went."""
-    said = lasting_outcomes.c.weight >= EXPLICIT
-    return connection.execute(sa.select(lasting_outcomes.c.turn).where(said).limit(1)).first() is not None
+    return connection.execute(_SAID).first() is not None
+
+
+_SAID = sa.select(lasting_outcomes.c.turn).where(lasting_outcomes.c.weight >= EXPLICIT).limit(1)
 
 
 def count_changes(connection: sa.Connection) -> int:
@@ -280,10 +282,17 @@ def _requests(connection: sa.Connection, since: datetime) -> list[tuple[datetime
 
 def used_since(connection: sa.Connection, since: datetime, of: str | None = None) -> Sequence[tuple[str, datetime]]:
     """Each use of one skill, or of all, in a real conversation, and when."""
-    table = exposures.c
-    some = sa.true() if of is None else table.item == of
-    query = sa.select(table.item, table.at).where(table.kind == "skill", some, table.is_used, table.at >= since)
-    return [(item, at) for item, at in connection.execute(query.where(table.origin == Origin.REAL.value))]
+    query = _USED if of is None else _USED_OF
+    return [(item, at) for item, at in connection.execute(query, {"since": since, "of": of})]
+
+
+_USED = sa.select(exposures.c.item, exposures.c.at).where(
+    exposures.c.kind == "skill",
+    exposures.c.is_used,
+    exposures.c.at >= sa.bindparam("since"),
+    exposures.c.origin == Origin.REAL.value,
+)
+_USED_OF = _USED.where(exposures.c.item == sa.bindparam("of"))
 
 
 def last_heard(connection: sa.Connection) -> dict[str, datetime]:

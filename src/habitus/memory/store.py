@@ -171,8 +171,7 @@ class SqlEngramStore:
     def _load_changes(self, after: int) -> EngramChanges:
         with sql.reading(self._engine) as connection:
             now = connection.execute(_REVISION).scalar() or 0
-            query = sa.select(engrams).where(engrams.c.revision > after)
-            changed = connection.execute(query).mappings() if now != after else ()
+            changed = connection.execute(_CHANGED, {"after": after}).mappings() if now != after else ()
             return EngramChanges(revision=now, engrams=tuple(_engram(row) for row in changed))
 
     @contextmanager
@@ -199,14 +198,14 @@ class SqlEngramStore:
                 rows = [_row(engram) | {"revision": revision} for engram in part]
                 new = [row for row in rows if row["id"] not in known]
                 if new:
-                    connection.execute(engrams.insert(), new)
+                    connection.execute(_NEW, new)
                 old = [{f"new_{name}": value for name, value in row.items()} for row in rows if row["id"] in known]
                 if old:
                     values: dict[str, Any] = {name: sa.bindparam(f"new_{name}") for name in rows[0] if name != "id"}
                     query = engrams.update().where(engrams.c.id == sa.bindparam("new_id")).values(values)
                     connection.execute(query, old)
                 if cause is not None:
-                    connection.execute(engram_versions.insert(), [_version_row(engram, cause) for engram in part])
+                    connection.execute(_NEW_VERSION, [_version_row(engram, cause) for engram in part])
         return tuple(changed)
 
     def erase(self, ids: Sequence[str], at: datetime) -> None:
@@ -237,21 +236,23 @@ class SqlEngramStore:
 
 
 _REVISION = sa.select(memory_revision.c.revision).where(memory_revision.c.id == 1)
+_RAISED = memory_revision.update().values(revision=memory_revision.c.revision + 1).returning(memory_revision.c.revision)
+_CHANGED = sa.select(engrams).where(engrams.c.revision > sa.bindparam("after"))
+_KNOWN = sa.select(engrams.c.id).where(engrams.c.id.in_(sa.bindparam("ids", expanding=True)))
+_NEW, _NEW_VERSION = engrams.insert(), engram_versions.insert()
 
 
 def next_revision(connection: sa.Connection) -> int:
     """The number of one more change to memory."""
-    table = memory_revision
-    raised = table.update().values(revision=table.c.revision + 1).returning(table.c.revision)
-    found = connection.execute(raised).scalar()
+    found = connection.execute(_RAISED).scalar()
     if found is None:
         sql.insert_missing(connection, memory_revision, [{"id": 1, "revision": 0}])
-        found = connection.execute(raised).scalar_one()
+        found = connection.execute(_RAISED).scalar_one()
     return int(found)
 
 
 def _known_ids(connection: sa.Connection, ids: Sequence[str]) -> set[str]:
-    return set(connection.execute(sa.select(engrams.c.id).where(engrams.c.id.in_(ids))).scalars())
+    return set(connection.execute(_KNOWN, {"ids": ids}).scalars())
 
 
 def _load_engrams(connection: sa.Connection, ids: Sequence[str]) -> dict[str, Engram]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -81,8 +82,14 @@ class Space:
     width: int
 
 
-# Built once: this one runs before every search.
+# Built once, as others below: building a statement takes longer than carrying it out. Before every search runs:
 _GENERATION = sa.select(collections.c.generation).where(collections.c.collection == sa.bindparam("of"))
+_RAISED = (
+    sa.update(collections)
+    .where(collections.c.collection == sa.bindparam("of"))
+    .values(generation=collections.c.generation + 1)
+    .returning(collections.c.generation)
+)
 
 
 def generation(connection: sa.Connection, collection: str) -> int:
@@ -97,12 +104,10 @@ def next_of_all(connection: sa.Connection) -> int:
 
 def next_generation(connection: sa.Connection, collection: str) -> int:
     """Raise the counter. Its row stays locked until the commit, so that generations become visible in order."""
-    raised = sa.update(collections).where(collections.c.collection == collection)
-    raised = raised.values(generation=collections.c.generation + 1).returning(collections.c.generation)
-    found = connection.execute(raised).scalar()
+    found = connection.execute(_RAISED, {"of": collection}).scalar()
     if found is None:
         sql.insert_missing(connection, collections, [{"collection": collection, "generation": 0}])
-        found = connection.execute(raised).scalar_one()
+        found = connection.execute(_RAISED, {"of": collection}).scalar_one()
     return int(found)
 
 
@@ -119,8 +124,12 @@ def set_generation(connection: sa.Connection, collection: str, generation: int) 
 
 def load(connection: sa.Connection, space: Space, *, after: int) -> learned.Loaded:
     """The documents changed after a generation; their texts stay in the database."""
-    query = _select(space, documents.c.generation > after).order_by(documents.c.id)
-    return learned.load_entries(connection.execute(query), space.width)
+    return learned.load_entries(connection.execute(_documents_after(space), {"after": after}), space.width)
+
+
+@functools.cache
+def _documents_after(space: Space) -> sa.Select[Any]:
+    return _select(space, documents.c.generation > sa.bindparam("after")).order_by(documents.c.id)
 
 
 def _select(space: Space, which: sa.ColumnElement[bool]) -> sa.Select[Any]:
@@ -136,9 +145,10 @@ def _with_vectors(query: sa.Select[Any], table: sa.Table, digest: sa.Column[Any]
 
 
 def count(connection: sa.Connection, collection: str) -> int:
-    return connection.execute(
-        sa.select(sa.func.count()).select_from(documents).where(documents.c.collection == collection)
-    ).scalar_one()
+    return connection.execute(_COUNT, {"of": collection}).scalar_one()
+
+
+_COUNT = sa.select(sa.func.count()).select_from(documents).where(documents.c.collection == sa.bindparam("of"))
 
 
 def embedded_count(connection: sa.Connection, space: Space) -> int:
@@ -223,12 +233,17 @@ def delete(connection: sa.Connection, collection: str, gone: Sequence[str]) -> N
 
 def _delete(connection: sa.Connection, collection: str, gone: Sequence[str]) -> list[str]:
     """Delete rows; gives the digests of what they meant."""
-    table = documents.c
     meanings: list[str] = []
     for chunk in _chunks(gone):
-        mine = sa.and_(table.collection == collection, table.id.in_(chunk))
-        meanings += connection.execute(sa.delete(documents).where(mine).returning(table.meaning)).scalars()
+        meanings += connection.execute(_GONE, {"of": collection, "ids": chunk}).scalars()
     return meanings
+
+
+_GONE = (
+    sa.delete(documents)
+    .where(documents.c.collection == sa.bindparam("of"), documents.c.id.in_(sa.bindparam("ids", expanding=True)))
+    .returning(documents.c.meaning)
+)
 
 
 def drop_vectors(connection: sa.Connection, digests: Sequence[str]) -> None:
@@ -248,11 +263,14 @@ def known_vectors(connection: sa.Connection, space: Space, digests: Sequence[str
     """Which of these texts have a sound vector of this model already."""
     known: set[str] = set()
     for chunk in _chunks(digests):
-        query = sa.select(vectors.c.digest, vectors.c.vector).where(
-            vectors.c.model == space.model, vectors.c.digest.in_(chunk)
-        )
-        known.update(digest for digest, blob in connection.execute(query) if is_sound(blob, space.width))
+        found = connection.execute(_KNOWN, {"model": space.model, "digests": chunk})
+        known.update(digest for digest, blob in found if is_sound(blob, space.width))
     return known
+
+
+_KNOWN = sa.select(vectors.c.digest, vectors.c.vector).where(
+    vectors.c.model == sa.bindparam("model"), vectors.c.digest.in_(sa.bindparam("digests", expanding=True))
+)
 
 
 def write_vectors(connection: sa.Connection, model: str, new: Mapping[str, Vector]) -> None:
@@ -262,17 +280,24 @@ def write_vectors(connection: sa.Connection, model: str, new: Mapping[str, Vecto
 
 
 def load_requests(connection: sa.Connection, space: Space, *, after: int) -> learned.LoadedRequests:
+    return learned.load_requests(connection.execute(_requests_after(space), {"after": after}), space.width)
+
+
+@functools.cache
+def _requests_after(space: Space) -> sa.Select[Any]:
     table = learned_table.c
     columns = (table.document, table.text, table.weight, table.at)
     query = _with_vectors(sa.select(*columns, vectors.c.vector), learned_table, table.digest, space)
-    query = query.where(table.collection == space.collection, table.generation > after)
-    return learned.load_requests(connection.execute(query), space.width)
+    return query.where(table.collection == space.collection, table.generation > sa.bindparam("after"))
 
 
 def request_count(connection: sa.Connection, collection: str) -> int:
-    return connection.execute(
-        sa.select(sa.func.count()).select_from(learned_table).where(learned_table.c.collection == collection)
-    ).scalar_one()
+    return connection.execute(_REQUEST_COUNT, {"of": collection}).scalar_one()
+
+
+_REQUEST_COUNT = (
+    sa.select(sa.func.count()).select_from(learned_table).where(learned_table.c.collection == sa.bindparam("of"))
+)
 
 
 def request_keys(connection: sa.Connection, collection: str) -> set[Key]:

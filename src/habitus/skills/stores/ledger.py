@@ -84,6 +84,7 @@ _GENERATION = "skill_generation"
 _NEWEST = sa.select(sequences.c.value).where(sequences.c.name == _GENERATION)
 _COLUMNS = tuple(skills.c[field.name] for field in fields(Row))
 _TEXT = _COLUMNS.index(skills.c.summary)
+_COUNTED_OF = sa.select(counters).where(counters.c.skill == sa.bindparam("of"))
 _COUNTED = sa.select(counters).where(counters.c.skill.in_(sa.bindparam("among")))
 
 
@@ -403,8 +404,8 @@ class Ledger:
         connection.execute(counters.update().where(*which).values(values))
 
     def counters(self, connection: sa.Connection, identity: int) -> dict[tuple[int, Stage], Counters]:
-        query = sa.select(counters).where(counters.c.skill == identity)
-        return {(row.version, Stage(row.stage)): _counters(row) for row in connection.execute(query)}
+        found = connection.execute(_COUNTED_OF, {"of": identity})
+        return {(row.version, Stage(row.stage)): _counters(row) for row in found}
 
     def all_counters(
         self, connection: sa.Connection, *, with_told: bool = False, among: Sequence[int] | None = None
