@@ -299,7 +299,8 @@ class Journal:
             return facts.load_exposures(connection, items)
 
     def is_judged(self) -> bool:
-        """Whether anybody ever said how a conversation went; that can't become untrue, so it is asked until it is."""
+        """Whether anybody ever said how a conversation went. Once it was so, it is not asked again: whoever is told so
+        after everything was erased finds no evidence, and nothing else is lost."""
         if not self._was_judged:
             with sql.reading(self._engine) as connection:
                 self._was_judged = facts.is_judged(connection)

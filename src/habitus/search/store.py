@@ -82,7 +82,7 @@ class Space:
     width: int
 
 
-# Built once, as others below: building a statement takes longer than carrying it out. Before every search runs:
+# Built once, as others below: building a statement takes longer than carrying it out, and every search asks this.
 _GENERATION = sa.select(collections.c.generation).where(collections.c.collection == sa.bindparam("of"))
 _RAISED = (
     sa.update(collections)

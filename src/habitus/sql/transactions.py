@@ -93,12 +93,15 @@ _commits: dict[tuple[tuple[sa.URL, str], str], object] = {}
 
 
 def last_commit(engine: sa.Engine, table: str) -> Hashable:
-    """Changes when this process has written into a table of a server; where text was sent, that is not known."""
+    """Another value after each commit of this process that wrote into a table of a server by its name.
+
+    Statements sent as text are not seen; whoever writes so is heard of by the server's word alone.
+    """
     return _commits.get((key_of(engine), table))
 
 
 def note_table(connection: sa.Connection, clause: Any, *_: object) -> None:
-    """What is about to be written, by a listener of the engine."""
+    """Remember the table that a statement writes into; a PostgreSQL engine calls it before each one."""
     touched = connection.get_execution_options().get("habitus_touched")
     if touched is not None and clause.is_dml:
         touched.add(clause.table.name)
