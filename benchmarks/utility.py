@@ -22,8 +22,8 @@ import _report
 from _ranks import correlation, ranks
 from _simulated_use import COUNT, EFFECTIVE, ITEMS, SCENARIOS, Floats, Use, simulate
 from _witness import first_sides
+from habitus.evidence.estimation import WIDTH, estimates
 from habitus.evidence.findings import sums_of
-from habitus.evidence.lift import WIDTH, estimates
 from habitus.evidence.model import Item, Observation
 from habitus.evidence.running import Running
 from habitus.evidence.sums import looks

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from habitus.app.growth.evidence import Evidence
     from habitus.errors import HabitusError, Invalid, NotFound, Refused, Stale, StorageFailed, ToolFailed, UserError
     from habitus.events import Outcome, OutcomeKind, ToolResult
+    from habitus.evidence.estimation import Effect, Estimate
     from habitus.evidence.findings import Finding, Findings, Verdict
-    from habitus.evidence.lift import Effect, Estimate
     from habitus.evidence.model import Item, ItemKind
     from habitus.journal.model import Turn, TurnOutcome
     from habitus.llm.model import Image
@@ -143,7 +143,7 @@ _HOMES = {
         "Findings",
         "Verdict",
     ),
-    "habitus.evidence.lift": (
+    "habitus.evidence.estimation": (
         "Effect",
         "Estimate",
     ),

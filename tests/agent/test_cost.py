@@ -16,8 +16,8 @@ import pytest
 import sqlalchemy as sa
 
 from habitus.agent.background import in_thread
+from habitus.agent.library_view import LOOKED_AT_ONCE
 from habitus.agent.session import Session
-from habitus.agent.view import LOOKED_AT_ONCE
 from habitus.app import Habitus
 from habitus.llm.model import Ask, Asked, Returned, Text
 from habitus.llm.scripted import calls, says

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from habitus.agent.library_view import OtherFiles, View
 from habitus.agent.session import Session
 from habitus.agent.stream import Consent, Question
 from habitus.agent.tools.reading_skills import recall_skill
 from habitus.agent.tools.registry import Arguments, Registry, Running, Tool, cap_result
 from habitus.agent.tools.stage_tools import Ladder
-from habitus.agent.view import OtherFiles, View
 from habitus.app import Habitus
 from habitus.errors import ToolFailed
 from habitus.events import OutcomeKind, ToolCall, ToolResult

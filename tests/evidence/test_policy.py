@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.evidence.bounds import Bound
+from habitus.evidence.estimation import Arm, Basis, Effect, Estimate
 from habitus.evidence.findings import Finding, Verdict, findings, judge, sentence
-from habitus.evidence.lift import Arm, Basis, Effect, Estimate
 from habitus.evidence.model import Observation
 from tests.evidence.observed import SKILL, drawn
 

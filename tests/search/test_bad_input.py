@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from habitus import sql
 from habitus.search import Document, Index, Results, WordLlama
-from habitus.search.texts.entry import encode, pack, unpack
+from habitus.search.texts.index_entry import encode, pack, unpack
 from habitus.search.texts.words import content_words, read, terms
 from tests.search.library import SKILLS, skill
 

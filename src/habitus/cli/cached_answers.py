@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from habitus.cli import output
-from habitus.cli.skills.words import print_found, print_page, print_skill
+from habitus.cli.skills.printing import print_found, print_page, print_skill
 from habitus.plain_data import plain
 from habitus.search.model import results_as_json
 from habitus.skills import names

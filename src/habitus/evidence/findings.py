@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from habitus.evidence.bounds import ERROR, Bound, Game, find_bound, is_worse
-from habitus.evidence.lift import Basis, Effect, Estimate, estimates
+from habitus.evidence.estimation import Basis, Effect, Estimate, estimates
 from habitus.evidence.model import Item, Observation
 from habitus.evidence.running import NO_GAME, RECENT_DAYS, Running
 from habitus.evidence.sums import Floats, Table

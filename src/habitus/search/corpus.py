@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from habitus.search.packed import Packed, WordIds, pack, read_packed, write_packed
 from habitus.search.postings import Postings, Slots
 from habitus.search.texts.embedding import Embedder, Vectors, unit
-from habitus.search.texts.entry import Codes, IndexEntry, Vector
+from habitus.search.texts.index_entry import Codes, IndexEntry, Vector
 from habitus.search.texts.words import word_code
 
 

@@ -27,7 +27,7 @@ from habitus.search.packed import give_back_memory, index_file
 from habitus.search.searcher import IndexEvidence, Searcher
 from habitus.search.texts import words
 from habitus.search.texts.embedding import Embedder, Vectors, default_embedder
-from habitus.search.texts.entry import digest, encode, meaning_of, text_digest
+from habitus.search.texts.index_entry import digest, encode, meaning_of, text_digest
 from habitus.search.texts.minilm import MiniLM
 from habitus.search.texts.weights import Unavailable, find_weights
 from habitus.search.texts.words import forget_codes

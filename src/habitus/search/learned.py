@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from habitus.search.texts.embedding import Vectors, unit
-from habitus.search.texts.entry import IndexEntry, Vector, text_digest, unpack
+from habitus.search.texts.index_entry import IndexEntry, Vector, text_digest, unpack
 from habitus.search.texts.words import code, terms
 
 MOST_PER_ITEM = 32

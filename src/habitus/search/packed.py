@@ -27,7 +27,7 @@ from habitus.search import calibration
 from habitus.search.model import SHAPE
 from habitus.search.postings import Postings, Slots, Strengths, join_terms, weigh_terms
 from habitus.search.texts.embedding import Embedder, Vectors
-from habitus.search.texts.entry import FIELDS, Codes, IndexEntry
+from habitus.search.texts.index_entry import FIELDS, Codes, IndexEntry
 
 WordIds = NDArray[np.int32]
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from habitus.search.calibration import FIELD_LENGTHS, FIELD_NORMS, FIELD_WEIGHTS, SATURATION
-from habitus.search.texts.entry import FIELDS, Codes, IndexEntry
+from habitus.search.texts.index_entry import FIELDS, Codes, IndexEntry
 
 Slots = NDArray[np.int64]
 Strengths = NDArray[np.float32]

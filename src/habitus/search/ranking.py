@@ -16,7 +16,7 @@ from habitus.search.calibration import FIELD_LENGTHS, FIELD_NORMS, FIELD_WEIGHTS
 from habitus.search.corpus import Corpus
 from habitus.search.postings import Slots
 from habitus.search.signals import Signals, maybe
-from habitus.search.texts.entry import FIELDS, Codes
+from habitus.search.texts.index_entry import FIELDS, Codes
 from habitus.search.texts.words import SearchRequest, code
 
 Floats = NDArray[np.float32]

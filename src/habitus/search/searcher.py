@@ -32,7 +32,7 @@ from habitus.search.ranking import explain
 from habitus.search.signals import highest
 from habitus.search.texts import words
 from habitus.search.texts.embedding import Embedder, Vectors, static_embedder
-from habitus.search.texts.entry import Codes, IndexEntry, Vector, encode, meaning_of
+from habitus.search.texts.index_entry import Codes, IndexEntry, Vector, encode, meaning_of
 from habitus.search.texts.weights import Unavailable
 from habitus.search.texts.words import code
 

@@ -22,7 +22,7 @@ from habitus.search.learned import Loaded, load_entries
 from habitus.search.model import SHAPE, Document
 from habitus.search.postings import Strengths, weigh_terms
 from habitus.search.texts.embedding import Embedder, Vectors
-from habitus.search.texts.entry import Codes, IndexEntry, Vector, encode, meaning_of, pack
+from habitus.search.texts.index_entry import Codes, IndexEntry, Vector, encode, meaning_of, pack
 
 _STEPS = 4  # of how strongly a document has a term
 _POSTINGS = 50_000  # the most that the server adds up for one request

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from habitus.search.corpus import Corpus
 from habitus.search.postings import Slots, Strengths
 from habitus.search.texts.embedding import Embedder, Vectors, unit
-from habitus.search.texts.entry import FIELDS, Codes
+from habitus.search.texts.index_entry import FIELDS, Codes
 from habitus.search.texts.words import SearchRequest, code, word_code
 
 Floats = NDArray[np.float32]

@@ -14,7 +14,7 @@ from habitus import sql
 from habitus.search import learned
 from habitus.search.learned import is_sound
 from habitus.search.model import Document
-from habitus.search.texts.entry import IndexEntry, Vector, pack
+from habitus.search.texts.index_entry import IndexEntry, Vector, pack
 from habitus.sql import metadata
 
 # A counter that every change raises: whoever has seen a lower number knows that there is something to read.

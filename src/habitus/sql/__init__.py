@@ -3,9 +3,9 @@
 Packages above declare their tables on `metadata`; `migrations/` creates them.
 """
 
+from habitus.sql.addresses import Utc, key_of, metadata, place, sqlite_url, without_password, workspace_of
 from habitus.sql.engines import CONNECTIONS, acting_as, acts_as, create_all_in_memory, create_engine, open_engine
 from habitus.sql.errors import patience, storage_errors
-from habitus.sql.places import Utc, key_of, metadata, place, sqlite_url, without_password, workspace_of
 from habitus.sql.schema import BASELINE, HEAD, migrate, oldest_reader, revision, unusable
 from habitus.sql.transactions import (
     insert_missing,

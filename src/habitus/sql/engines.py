@@ -13,8 +13,8 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from habitus import optional_packages
 from habitus.errors import Invalid, StorageFailed
+from habitus.sql.addresses import application_name, connecting, metadata, workspace_of
 from habitus.sql.errors import BUSY_SECONDS, how_patient
-from habitus.sql.places import application_name, connecting, metadata, workspace_of
 from habitus.sql.schema import COMPATIBILITY, HEAD, MIGRATING, OLDEST, migrate, refuse_if_newer, revision, unusable
 from habitus.sql.transactions import note_table
 

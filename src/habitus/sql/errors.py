@@ -12,7 +12,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from habitus.errors import DatabaseAway, StorageFailed
-from habitus.sql.places import place
+from habitus.sql.addresses import place
 
 # By the state that PostgreSQL gives with what it says, or by the words where there is none: SQLite has no states, and
 # what a server says to one who connects comes as words alone.

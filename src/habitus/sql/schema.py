@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from habitus.errors import StorageFailed
+from habitus.sql.addresses import place, refuse_to_strand, workspace_of
 from habitus.sql.errors import storage_errors
-from habitus.sql.places import place, refuse_to_strand, workspace_of
 from habitus.sql.transactions import writing
 
 # The newest migration this code knows. A test holds it against the migrations folder.

@@ -15,8 +15,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from habitus.sql.addresses import key_of, workspace_of
 from habitus.sql.errors import BUSY_SECONDS, how_patient, storage_errors
-from habitus.sql.places import key_of, workspace_of
 
 
 @contextmanager

@@ -12,8 +12,8 @@ from markupsafe import Markup, escape
 
 from habitus.app.growth.insights import Confusion, Fared, SkillEffect, Uses
 from habitus.app.library.browsing import Dot, SkillMap
+from habitus.evidence.estimation import Effect
 from habitus.evidence.findings import Finding
-from habitus.evidence.lift import Effect
 from habitus.journal.facts import Day
 from habitus.learning.improve_report import CandidateReport
 from habitus.search import Hit

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from habitus.agent.choosing import Why
 from habitus.agent.stream import Consent
 from habitus.events import OutcomeKind
+from habitus.evidence.estimation import Effect
 from habitus.evidence.findings import Plan, Verdict
-from habitus.evidence.lift import Effect
 from habitus.jobs.model import Job, JobState
 from habitus.journal.journal import effective
 from habitus.journal.model import Place, Turn

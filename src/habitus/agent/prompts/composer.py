@@ -12,11 +12,11 @@ from functools import partial
 
 from habitus.agent.background import Background
 from habitus.agent.choosing import SessionMemory, choose, near, of_skill, unseen
+from habitus.agent.library_view import OtherFiles, View
 from habitus.agent.prompts import prompt
 from habitus.agent.prompts.prompt import Composed, Identity, Note, Prompt, Remembered, Section
 from habitus.agent.stream import TimedPerson, nobody
 from habitus.agent.tools.stage_tools import OfferedTools
-from habitus.agent.view import OtherFiles, View
 from habitus.errors import HabitusError
 from habitus.events import TurnObserver
 from habitus.evidence.model import edge

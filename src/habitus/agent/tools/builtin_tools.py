@@ -10,13 +10,13 @@ from pathlib import Path
 from pydantic import Field
 
 from habitus.agent.choosing import SessionMemory, explain
+from habitus.agent.library_view import OtherFiles, View
 from habitus.agent.tools.code_tools import making_tools, scratchpad
 from habitus.agent.tools.memory_tools import memory_tools
 from habitus.agent.tools.reading_skills import reading_tools
 from habitus.agent.tools.registry import Arguments, Reach, Running, Tool, json_result
 from habitus.agent.tools.stage_tools import Ladder
 from habitus.agent.tools.writing_skills import Changes, writing_tools
-from habitus.agent.view import OtherFiles, View
 from habitus.errors import ToolFailed
 from habitus.events import OK, ToolResult, failure
 from habitus.sandbox.scratchpads import CellObserver, Scratchpads

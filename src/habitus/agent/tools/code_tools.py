@@ -11,10 +11,10 @@ from typing import Any, Literal, TypeVar, assert_never
 from pydantic import Field
 
 from habitus.agent.background import in_thread
+from habitus.agent.library_view import sandbox_services
 from habitus.agent.stream import Consent, Question
 from habitus.agent.tools.registry import Arguments, Running, Tool, explain_absence, json_result
 from habitus.agent.tools.writing_skills import Changes
-from habitus.agent.view import sandbox_services
 from habitus.errors import Refused, ToolFailed
 from habitus.events import OK, Event, EventKind, Outcome, ToolResult, event, failure
 from habitus.sandbox.child import Services

@@ -6,10 +6,10 @@ from collections.abc import Collection
 
 from pydantic import Field
 
+from habitus.agent.library_view import OtherFile, OtherFiles, View
 from habitus.agent.prompts import prompt
 from habitus.agent.tools.registry import Arguments, Reach, Running, Tool, json_result
 from habitus.agent.tools.stage_tools import Ladder
-from habitus.agent.view import OtherFile, OtherFiles, View
 from habitus.errors import ToolFailed
 from habitus.events import Image, ToolResult
 from habitus.search.texts.words import content_words

@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any
 
 from habitus.agent.background import in_thread
+from habitus.agent.library_view import View
 from habitus.agent.tools.registry import Reach, Registry, Running, Tool, explain_absence
-from habitus.agent.view import View
 from habitus.errors import UserError
 from habitus.events import Outcome, ToolCall, ToolResult, call_returned, tool_called
 from habitus.evidence.model import Item, ItemKind

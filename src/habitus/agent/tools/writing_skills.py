@@ -12,10 +12,10 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field, create_model
 
 from habitus.agent.background import in_thread
+from habitus.agent.library_view import View
 from habitus.agent.prompts.prompt import NAME, identity_skill
 from habitus.agent.stream import AskPerson, Consent, Question
 from habitus.agent.tools.registry import Arguments, Running, Tool, json_result
-from habitus.agent.view import View
 from habitus.errors import NotFound, Refused, ToolFailed
 from habitus.events import ToolResult
 from habitus.files import Tree

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from habitus.agent.background import in_thread
-from habitus.agent.view import View, loadable
+from habitus.agent.library_view import View, loadable
 from habitus.app.conversations.running_code import given_files, open_environments, open_warm
 from habitus.app.conversations.secrets import open_calls
 from habitus.errors import NotFound, Refused

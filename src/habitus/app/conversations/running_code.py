@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from habitus.agent.background import in_thread
-from habitus.agent.view import View, sandbox_services
+from habitus.agent.library_view import View, sandbox_services
 from habitus.app.home import Home
 from habitus.errors import Invalid, NotFound, did_you_mean
 from habitus.sandbox import scratchpads

@@ -11,6 +11,7 @@ from pathlib import Path
 from habitus.agent.background import in_thread
 from habitus.agent.choosing import Offers, SessionMemory
 from habitus.agent.history import History, resume_history
+from habitus.agent.library_view import OtherFiles, View, sandbox_services
 from habitus.agent.prompts.composer import Parts
 from habitus.agent.prompts.prompt import Identity
 from habitus.agent.session import Conversation, Session, new_id
@@ -19,7 +20,6 @@ from habitus.agent.tools.builtin_tools import standard_tools
 from habitus.agent.tools.registry import Tool
 from habitus.agent.tools.stage_tools import Ladder, OfferedTools
 from habitus.agent.tools.writing_skills import Changes
-from habitus.agent.view import OtherFiles, View, sandbox_services
 from habitus.app.conversations.command_lines import SessionCalls
 from habitus.app.conversations.running_code import ENVIRONMENTS, open_given, open_scratchpads, readable
 from habitus.app.growth.curating import tidy

@@ -13,8 +13,8 @@ from habitus.app.growth.evidence import chosen_items, observations
 from habitus.app.growth.rollouts import open_ledger
 from habitus.app.home import Home
 from habitus.app.library.explaining import select
+from habitus.evidence.estimation import Effect, estimates
 from habitus.evidence.findings import Finding, sums_of
-from habitus.evidence.lift import Effect, estimates
 from habitus.evidence.model import ItemKind
 from habitus.journal.model import KeptExposure, Origin
 from habitus.learning.improve_report import report_on, summary_of

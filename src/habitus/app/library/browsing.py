@@ -33,7 +33,7 @@ from habitus.skills.model import Counters, Summary
 
 if TYPE_CHECKING:
     from habitus.app.growth.evidence import Evidence
-    from habitus.evidence.lift import Effect  # its arithmetic takes longer to import than a list to make
+    from habitus.evidence.estimation import Effect  # its arithmetic takes longer to import than a list to make
 
 
 _LESSONS = 1000

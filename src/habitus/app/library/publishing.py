@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from habitus.agent.view import loadable
+from habitus.agent.library_view import loadable
 from habitus.app.home import Home
 from habitus.app.library.explaining import request_of, select
 from habitus.app.operation.checking import lint

@@ -13,8 +13,8 @@ from habitus.app.growth.learning import judge
 from habitus.cli import completion, output
 from habitus.cli.completion import AsJson, Wide
 from habitus.cli.opening import open_habitus
+from habitus.evidence.estimation import Arm, Basis, Effect
 from habitus.evidence.findings import Finding, Plan, Verdict
-from habitus.evidence.lift import Arm, Basis, Effect
 from habitus.evidence.model import ItemKind
 from habitus.text import one_line
 

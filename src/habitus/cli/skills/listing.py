@@ -25,7 +25,7 @@ from habitus.cli import inputs, output
 from habitus.cli.completion import AsJson, SkillName, Wide
 from habitus.cli.declared import finish
 from habitus.cli.opening import open_habitus
-from habitus.cli.skills.words import NO_SKILLS, print_found, print_page, print_skill
+from habitus.cli.skills.printing import NO_SKILLS, print_found, print_page, print_skill
 from habitus.errors import Invalid
 from habitus.search.model import results_as_json
 from habitus.skills.layers.listing import ShownSkill, SkillPage

@@ -21,7 +21,7 @@ from habitus.app.library import explaining
 from habitus.app.review.inbox import InboxItem
 from habitus.app.use_cases import review
 from habitus.app.use_cases.overview import Overview, Today, overview, today
-from habitus.evidence.lift import Effect
+from habitus.evidence.estimation import Effect
 from habitus.skills.model import State
 from habitus.skills.review import Proposal
 from habitus.web import charts, inbox_words, site_map

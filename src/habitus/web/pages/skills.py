@@ -31,7 +31,7 @@ from habitus.web.rendering import Said, fragment, page, part
 from habitus.web.words import count_of
 
 if TYPE_CHECKING:
-    from habitus.evidence.lift import Effect
+    from habitus.evidence.estimation import Effect
 
 router = APIRouter(include_in_schema=False)
 _PAGE = 50

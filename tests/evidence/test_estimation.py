@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.evidence import lift
+from habitus.evidence import estimation
+from habitus.evidence.estimation import Arm, Basis, Estimate
 from habitus.evidence.findings import findings, sums_of
-from habitus.evidence.lift import Arm, Basis, Estimate
 from habitus.evidence.model import Item, ItemKind, Observation
 from tests.evidence.observed import SKILL, drawn
 
@@ -21,7 +21,7 @@ OTHER = Item(kind=ItemKind.LESSON, name="other")
 
 
 def estimates(observations: Iterable[Observation]) -> dict[Item, Estimate]:
-    return lift.estimates(sums_of(observations), 0.0)
+    return estimation.estimates(sums_of(observations), 0.0)
 
 
 anything = st.builds(
