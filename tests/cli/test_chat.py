@@ -563,7 +563,6 @@ def test_what_goes_wrong_beside_an_answer_is_one_line(direct: Direct, run_cli: C
     assert "no such table" in said.err
 
 
-@pytest.mark.full
 def test_starting_imports_nothing_that_only_later_steps_need(run_cli: Cli) -> None:
     early = ("asyncio", "sqlalchemy", "pydantic", "rich", "numpy")
     late = ("habitus.screening.scanner", "pydantic_ai", "alembic", "numpy")

@@ -456,6 +456,7 @@ def test_a_toml_file_that_makes_no_sense_is_said(toml: bytes) -> None:
 
 @pytest.mark.req("SK-02")
 @given(files())
+@example(b"\n# Sum a table\n\nAdd up its rows.\n")
 def test_saying_what_a_file_says_already_keeps_every_byte(content: bytes) -> None:
     skill = skill_md.parse("csv-summary", content).skill
     if skill is not None:

@@ -24,7 +24,6 @@ from habitus.errors import DatabaseAway
 from habitus.files import put_in_place
 from habitus.memory.store import memory_revision
 from habitus.pause import switches
-from habitus.search.store import collections
 from habitus.settings import Settings
 from habitus.skills.stores.tables import sequences
 from habitus.sql.outage import ANSWERS_S
@@ -96,6 +95,8 @@ def keep(home: Home) -> None:
 
 def _mark(connection: sa.Connection) -> str:
     """Differs when anything differs that is copied and grows with every change; of the rest, when it was looked at."""
+    from habitus.search.store import collections  # loads numpy, which a home without a shared database can do without
+
     columns = (sequences.c.value, memory_revision.c.revision, collections.c.generation)
     numbers = [int(connection.execute(sa.select(sa.func.sum(column))).scalar() or 0) for column in columns]
     trusted = connection.execute(sa.select(sa.func.count(), sa.func.max(switches.c.set_on))).one()

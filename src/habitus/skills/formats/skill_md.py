@@ -69,6 +69,8 @@ def render(skill: Skill, *, is_checked: bool = True) -> bytes:
 def update(content: bytes, skill: Skill, *, file: str = "SKILL.md", is_checked: bool = True) -> bytes:
     """The file changed to say what `skill` says; what it said already keeps its bytes."""
     before = parse(skill.name, content, file=file).skill
+    if before == skill:
+        return content
     parts = frontmatter.split(_decode_file(content, file), file) if before is not None else None
     if before is None or parts is None or parts.front is None:
         return render(skill, is_checked=is_checked)

@@ -299,3 +299,10 @@ document.addEventListener("change", async (event) => {
   const files = [...folder.files].map((file) => [file.webkitRelativePath, file]);
   hand(document.querySelector(folder.dataset.folder), await packed(files[0][0].split("/")[0], files));
 }, true);
+
+// A file that was chosen before this was loaded, or that the browser kept over a reload, counts as chosen now.
+window.addEventListener("load", () => setTimeout(() => {
+  for (const field of document.querySelectorAll("input[type=file]")) {
+    if (field.files.length) field.dispatchEvent(new Event("change", { bubbles: true }));
+  }
+}));
