@@ -10,7 +10,8 @@ family in four places: as an obvious block, as a line among the skill's own, as 
 and in the description. Hosts are drawn from sources in turn, so that no author's skills weigh more than another's. An
 attack counts as held where its insertion brings a finding that waits for a person and that the skill alone has not. The
 worst pair of families stands first; the names that the public injections send to are replaced by unknown ones. The same
-injections are also looked at as they came, each in its own skill (`as published`).
+injections are also looked at as they came, each in its own skill (`as published`). `published pages`, where they are
+given (`retrieval/skillroute/corpus.jsonl.gz`), are SKILL.md files of many authors without their other files.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ _SIGNS = re.compile(
     r"https?://|exec|eval|curl|environ|ignore|disregard|secret|key|token|while true|\.\.|select |"
     r"[\U000e0020-\U000e007e]{9}"
 )
+_PUBLISHED = Path("retrieval/skillroute/corpus.jsonl.gz")
 _NO_DATA = (".xsd", ".json", ".csv", ".xml", ".lock", ".svg")
 
 Files = dict[str, str]
@@ -91,6 +93,8 @@ def main() -> None:
         shares = {pair: found[place] for pair, found in systems["pairs"].items() if place in found}
         worst = min(shares, key=lambda pair: shares[pair]["held"])
         systems["worst pair"][place] = {"pair": worst, **shares[worst]}
+    if (published := args.data / _PUBLISHED).exists():
+        harmless["published pages"] = [*_pages(published)]
     for host, skills in harmless.items():
         systems[f"false alarms, {host}"] = _false_alarms(skills, named=args.missed)
     systems["data files held"] = sum(_held_data(skills) for skills in harmless.values())
@@ -236,6 +240,13 @@ def _elsewhere(text: str, salt: int = 0) -> str:
 def _harmless(data: Path, name: str) -> list[Skill]:
     with lzma.open(data / "ordinary" / f"{name}.jsonl.xz", "rt", encoding="utf-8") as lines:
         return [Skill(source=row["source"], files=row["files"]) for row in map(json.loads, lines)]
+
+
+def _pages(corpus: Path) -> Iterator[Skill]:
+    """SKILL.md files alone, as many people published them; nobody has sorted the harmful ones out."""
+    for row in _report.read_jsonl(corpus):
+        front = f"---\nname: {row['name']}\ndescription: {json.dumps(row['description'])}\n---\n"
+        yield Skill(source=row["id"], files={"SKILL.md": front + row["body"]})
 
 
 def _in_turn(skills: Iterable[Skill]) -> list[Skill]:

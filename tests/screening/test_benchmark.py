@@ -35,6 +35,11 @@ def test_the_benchmark_counts_what_is_held_rightly_and_wrongly(tmp_path: Path) -
     _write(tmp_path / "ordinary" / "skills_whole.jsonl.xz", harmless)
     _write(tmp_path / "ordinary" / "vendors.jsonl.xz", harmless[:2])
     _write(tmp_path / "ordinary" / "lessons.jsonl", [{"text": f"Column {i} holds dates in UTC."} for i in range(8)])
+    (tmp_path / "retrieval" / "skillroute").mkdir(parents=True)
+    pages = [
+        {"id": str(i), "name": "sorting", "description": "Sorts.", "body": text} for i, text in enumerate((host, order))
+    ]
+    _write(tmp_path / "retrieval" / "skillroute" / "corpus.jsonl.gz", pages)
     command = [sys.executable, str(BENCHMARK), "--data", str(tmp_path), "--hosts", "1"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
     systems = json.loads(done.stdout)["systems"]
@@ -44,6 +49,10 @@ def test_the_benchmark_counts_what_is_held_rightly_and_wrongly(tmp_path: Path) -
     assert systems["worst pair"].keys() == {"obvious", "in context", "with a script", "in the description"}
     assert systems["worst pair"]["in context"]["pair"].startswith("ours in ")
     assert (systems["false alarms, wild"]["of"], systems["false alarms, wild"]["held"]) == (4, 0)
+    assert (systems["false alarms, published pages"]["of"], systems["false alarms, published pages"]["held"]) == (
+        2,
+        0.5,
+    )
     assert (systems["lessons"]["held"], systems["data files held"]) == (0, 0)
 
 

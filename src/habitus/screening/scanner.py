@@ -38,8 +38,12 @@ _UNSEEN = re.compile(
 )
 _LINE_END = re.compile(r"(?<!\\)\n")
 _FRONT = re.compile(r"\A(---\n.{0,1200}?\n---|.{0,120}).*", re.DOTALL)  # what a skill says it is
+_LABEL = re.compile(r"#{1,6} [^.!?,;]{1,60}$|[^.!?,;]{1,60}:[*_]{0,2}$")  # a title, or what introduces an example
+_SUBJECTS = ("orders_harm", "locks_up")  # what a skill about attacks speaks of
 _QUOTED = re.compile(r"[\"“`][^\"”`\n]{6,200}[\"”`]")
 _FILE_NAME = re.compile(r"[\w-]{1,60}\.(?:sh|py|ps1|bat|js|mjs|rb|pl|command)\b")
+_BARE_HOST = re.compile(r"\s([\w-]{1,60}(?:\.[\w-]{1,60}){1,3})/")
+_LEFT_OUT = re.compile(r"\s(?:\.\.\.|…)\s")  # "curl … | sh" is talk about commands
 _RUN_LINE = re.compile(
     r"(?m)^[ \t]{0,9}(?:(?:ba|z)?sh |source |\. |python3? |node )?[~$\w./{}-]{0,80}/([\w-]{1,60}\.(?:sh|py|js|rb|pl))\b"
 )
@@ -277,6 +281,9 @@ class Page:
             command = self.lower
         kinds = {self.hosts.kind(host) for _, host in rules.addresses(command) if not rules.is_own_key(command, host)}
         if match.rule.needs == "unknown_host":
+            kinds = kinds or {self.hosts.kind(host) for host in _BARE_HOST.findall(command)}
+            if _LEFT_OUT.search(command):
+                return False
             return not kinds or "foreign_host" in kinds or "http://" in command
         return "foreign_host" in kinds
 
@@ -300,7 +307,8 @@ class Page:
             for slot in sorted(meeting):
                 for intent, way in ways[slot]:
                     if intent.is_said(way, one.words, one.own, around):
-                        risk = Risk.NOTE if self._is_mentioned(one) else intent.risk
+                        is_talk = self._is_mentioned(one) or (self.is_about_attacks and intent.name in _SUBJECTS)
+                        risk = Risk.NOTE if is_talk else intent.risk
                         yield self._at(one.line, intent.name, intent.category, risk, intent.why, one.text)
 
     def _is_mentioned(self, said: Sentence) -> bool:
@@ -311,7 +319,9 @@ class Page:
         is_quoted = _QUOTED.search(said.text) is not None
         is_listed = is_quoted or first in "-*+>❌✗" or first.isdigit()
         warned = said.above | (said.own if is_quoted else frozenset())
-        return said.is_row or (is_listed and (self.is_about_attacks or not warned.isdisjoint(("attack", "forbids"))))
+        if said.is_row or _LABEL.match(said.text):
+            return True
+        return is_listed and (self.is_about_attacks or not warned.isdisjoint(("attack", "forbids")))
 
     def _at(self, line: int, rule: str, category: Category, severity: Risk, why: str, excerpt: str) -> Finding:
         return _at(self.path, line, rule, category, severity, why, excerpt)

@@ -24,6 +24,10 @@ _IN_WORDS = frozenset({"", "text", "txt", "md", "markdown", "prompt", "plain", "
 _SAID_IN_CODE = re.compile(
     r"(?:(?:#|//) )?[A-Z][a-z]+ [a-z]+(?: [\w'’,./~-]{1,60}){4,60}[.!]$"
 )  # a sentence, no program
+_NO_ORDER = re.compile(  # a title, somebody's words, the label of an example, and when a skill is of use
+    r"#|[-*+ ]{0,4}[\"“]|[^.!?,;]{1,50}:[*_]{0,2}$"
+    r"|(?:description: ?[\"']?)?(?:use|used|invoke|apply|applies|triggers?)\b(?: \w{2,12}){0,3} (?:when|whenever|if)\b"
+)
 _INTRODUCES = (":", ":**", ":*", ":__")
 _TOKENS = re.compile(
     r"(?P<url>(?:https?|wss?|ftp|s3|gs)://[^\s\"'<>)\]`]{1,300})"
@@ -35,6 +39,7 @@ _TOKENS = re.compile(
 )
 _PLAIN_TOKENS = re.compile(r"[\w\u0900-\u0dff]{1,80}|[,;:()|—–→>]")
 _MAY_LEAD = re.compile(r"[/@]|\.\w")  # without one of these there is neither an address nor a path
+_COMPOUND = re.compile(r"\b([a-z]{2,20})-(?=[a-z])")  # "open-source": the first word orders nothing
 _INSIDE = re.compile(r"[\w\u0900-\u0dff]+")
 _MARKS = re.compile(r"[\u0300-\u036f\u064b-\u0655\u0591-\u05c7\u093c]")
 _UNSPACED = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
@@ -86,6 +91,7 @@ KindOfHost = Callable[[str], str]
 NOTHING: Slots = frozenset()
 _APART = (NOTHING,) * 13  # more words than any intent reaches over
 _OF_WALLET: Slots = frozenset({"wallet_address"})
+_OF_SECRETS: Slots = frozenset({"secret_path"})  # addresses that give credentials out
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -218,21 +224,24 @@ def _slots_in_order(plain: str, kind_of_host: KindOfHost, table: str) -> list[Sl
     known, openings = lexicon.known, lexicon.openings
     found: list[Slots] = []
     turned: dict[str, int] = {}  # mark → words that it still reaches
-    is_title = plain.startswith("#")
+    is_title = _NO_ORDER.match(plain) is not None
     opens = not is_title
+    compounds = _COMPOUND.findall(plain) if "-" in plain else ()
     for place, token in enumerate(tokens):
         if token in _BREAKS:
             turned.clear()
             opens = token not in "(|>→" and not is_title
             continue
         named = known[token] if token in known else _of_word(token, lexicon)
-        if token in openings:
-            named = _of_phrases(tokens, place, lexicon).union(named)
+        phrases = _of_phrases(tokens, place, lexicon) if token in openings else NOTHING
         if special and place in special:
             named |= special[place]
         if opens:
-            opens = token.isdigit() or "leads_in" in named
-            named = _mark_slots(named, "!")
+            opens = token.isdigit() or "leads_in" in named or "leads_in" in phrases
+            phrases = _mark_slots(phrases, "!") if phrases else phrases
+            named = named if token in compounds else _mark_slots(named, "!")
+        if phrases:
+            named |= phrases
         if turned:
             found.append(named.union(*(_mark_slots(named, mark) for mark in turned)))
             turned = {mark: left - 1 for mark, left in turned.items() if left > 1}
@@ -259,7 +268,7 @@ def _tokens(plain: str, kind_of_host: KindOfHost) -> tuple[list[str], dict[int, 
         token, kind = found[0], found.lastgroup
         if kind in ("url", "mail", "host"):
             host = kind_of_host(token if kind == "host" else rules.host_of(token))
-            special[len(tokens)] = frozenset({host, "address"} - {""})
+            special[len(tokens)] = frozenset({host, "address"} - {""}) | (rules.path_slots(token) & _OF_SECRETS)
             tokens.append("")
         elif kind == "path" and (named := rules.path_slots(token)):
             special[len(tokens)] = named
