@@ -39,7 +39,8 @@ _UNSEEN = re.compile(
 _LINE_END = re.compile(r"(?<!\\)\n")
 _FRONT = re.compile(r"\A(---\n.{0,1200}?\n---|.{0,120}).*", re.DOTALL)  # what a skill says it is
 _LABEL = re.compile(r"#{1,6} [^.!?,;]{1,60}$|[^.!?,;]{1,60}:[*_]{0,2}$")  # a title, or what introduces an example
-_SUBJECTS = ("orders_harm", "locks_up")  # what a skill about attacks speaks of
+_LABELLED = ("unasked", "weakens", "passes_on_secrets")
+_SUBJECTS = ("orders_harm", "locks_up")
 _QUOTED = re.compile(r"[\"“`][^\"”`\n]{6,200}[\"”`]")
 _FILE_NAME = re.compile(r"[\w-]{1,60}\.(?:sh|py|ps1|bat|js|mjs|rb|pl|command)\b")
 _BARE_HOST = re.compile(r"\s([\w-]{1,60}(?:\.[\w-]{1,60}){1,3})/")
@@ -307,9 +308,14 @@ class Page:
             for slot in sorted(meeting):
                 for intent, way in ways[slot]:
                     if intent.is_said(way, one.words, one.own, around):
-                        is_talk = self._is_mentioned(one) or (self.is_about_attacks and intent.name in _SUBJECTS)
-                        risk = Risk.NOTE if is_talk else intent.risk
+                        risk = Risk.NOTE if self._is_mentioned(one) or self._is_subject(intent, one) else intent.risk
                         yield self._at(one.line, intent.name, intent.category, risk, intent.why, one.text)
+
+    def _is_subject(self, intent: rules.Intent, said: Sentence) -> bool:
+        """Is it what a skill about attacks speaks of, or the label of an example that ordinary skills have too?"""
+        if self.is_about_attacks and intent.name in _SUBJECTS:
+            return True
+        return intent.name in _LABELLED and _LABEL.match(said.text) is not None
 
     def _is_mentioned(self, said: Sentence) -> bool:
         """Listed or quoted where attacks or don'ts are spoken of, or in a table, rather than said."""
@@ -319,9 +325,7 @@ class Page:
         is_quoted = _QUOTED.search(said.text) is not None
         is_listed = is_quoted or first in "-*+>❌✗" or first.isdigit()
         warned = said.above | (said.own if is_quoted else frozenset())
-        if said.is_row or _LABEL.match(said.text):
-            return True
-        return is_listed and (self.is_about_attacks or not warned.isdisjoint(("attack", "forbids")))
+        return said.is_row or (is_listed and (self.is_about_attacks or not warned.isdisjoint(("attack", "forbids"))))
 
     def _at(self, line: int, rule: str, category: Category, severity: Risk, why: str, excerpt: str) -> Finding:
         return _at(self.path, line, rule, category, severity, why, excerpt)

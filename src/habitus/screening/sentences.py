@@ -24,8 +24,8 @@ _IN_WORDS = frozenset({"", "text", "txt", "md", "markdown", "prompt", "plain", "
 _SAID_IN_CODE = re.compile(
     r"(?:(?:#|//) )?[A-Z][a-z]+ [a-z]+(?: [\w'’,./~-]{1,60}){4,60}[.!]$"
 )  # a sentence, no program
-_NO_ORDER = re.compile(  # a title, somebody's words, the label of an example, and when a skill is of use
-    r"#|[-*+ ]{0,4}[\"“]|[^.!?,;]{1,50}:[*_]{0,2}$"
+_NO_ORDER = re.compile(  # a title, somebody's words, and when a skill is of use
+    r"#|[-*+ ]{0,4}[\"“]"
     r"|(?:description: ?[\"']?)?(?:use|used|invoke|apply|applies|triggers?)\b(?: \w{2,12}){0,3} (?:when|whenever|if)\b"
 )
 _INTRODUCES = (":", ":**", ":*", ":__")
@@ -230,6 +230,7 @@ def _slots_in_order(plain: str, kind_of_host: KindOfHost, table: str) -> list[Sl
     for place, token in enumerate(tokens):
         if token in _BREAKS:
             turned.clear()
+            is_title = is_title and (token != ";" or plain[0] == "#")
             opens = token not in "(|>→" and not is_title
             continue
         named = known[token] if token in known else _of_word(token, lexicon)
