@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from habitus.app import read_settings
-from habitus.app.growth.learning import remedy_for
+from habitus.app.learning.learning import remedy_for
 from habitus.app.wiring import open_home
 from habitus.events import tool_called, tool_returned
 from habitus.learning.remedies import wording

@@ -24,7 +24,7 @@ from _ranks import correlation, ranks
 from _strangers import COUNT, ITEMS, WORLDS, Drawn, draw
 from _witness import first_sides
 from habitus import sql
-from habitus.app.growth.evidence import Evidence
+from habitus.app.learning.evidence import Evidence
 from habitus.evidence.findings import findings
 from habitus.evidence.model import Observation
 from habitus.journal import tables

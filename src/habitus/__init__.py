@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         ToolStarted,
     )
     from habitus.app import Habitus, read_settings
-    from habitus.app.growth.evidence import Evidence
+    from habitus.app.learning.evidence import Evidence
     from habitus.errors import HabitusError, Invalid, NotFound, Refused, Stale, StorageFailed, ToolFailed, UserError
     from habitus.events import Outcome, OutcomeKind, ToolResult
     from habitus.evidence.estimation import Effect, Estimate
@@ -122,7 +122,7 @@ _HOMES = {
         "Habitus",
         "read_settings",
     ),
-    "habitus.app.growth.evidence": ("Evidence",),
+    "habitus.app.learning.evidence": ("Evidence",),
     "habitus.errors": (
         "HabitusError",
         "Invalid",

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.app.growth.mining import Mining
-from habitus.app.growth.verdicts import SkillUses, due
+from habitus.app.learning.mining import Mining
+from habitus.app.learning.verdicts import SkillUses, due
 from habitus.files import file_of
 from habitus.llm.scripted import ScriptedModel, says
 from habitus.memory.model import Draft, Kind, LessonBody, Producer

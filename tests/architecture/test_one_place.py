@@ -47,7 +47,7 @@ _ADDED = {  # file → what stands there, and what is put in front of it
         "    wipe = Tool(name='wipe', description='Wipes.', arguments=Arguments, takes_away=True, is_repeatable=True, "
         "run=lambda given, running: ToolResult(content='gone'))\n",
     ),
-    "app/operation/job_kinds.py": (
+    "app/operating/job_kinds.py": (
         "_Any = Curate | ",
         "class Nap(_Kind):\n    title = 'Take a nap'\n\n"
         "    def do(self, part, key, before):\n        return {'naps': 1}\n\n\n",
@@ -226,7 +226,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     (copy / "learning" / "transcripts" / "diary.py").write_text(_DIARY)
     for name, (before, after) in {
         "learning/transcripts/formats/registry.py": ("] = (rows, ", "] = (diary, rows, "),
-        "app/operation/job_kinds.py": ('    "curate": Curate,', '    "nap": Nap,\n    "curate": Curate,'),
+        "app/operating/job_kinds.py": ('    "curate": Curate,', '    "nap": Nap,\n    "curate": Curate,'),
     }.items():
         (copy / name).write_text((copy / name).read_text().replace(before, after, 1))
     for name, first, tool in (("builtin_tools", "report_outcome", "greet"), ("memory_tools", "memorize", "wipe")):

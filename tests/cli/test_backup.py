@@ -15,7 +15,7 @@ import pytest
 
 from habitus.app import Habitus, read_settings
 from habitus.app.home_directory import DATABASE
-from habitus.app.operation import backing_up
+from habitus.app.operating import backing_up
 from tests.cli.conftest import Direct
 from tests.journeys.crash import Killer
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from habitus.app.operation.configuring import edit_text
+from habitus.app.operating.configuring import edit_text
 from tests.cli.conftest import Direct
 
 _FILE = """# Mine.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from habitus.app import read_settings
-from habitus.app.operation import configuring
+from habitus.app.operating import configuring
 from habitus.search import index
 from habitus.search.texts.weights import FILES, find_weights
 from tests.cli.conftest import Direct

@@ -21,7 +21,7 @@ import habitus
 from habitus import sql
 from habitus.app import Habitus, read_settings
 from habitus.app.home_directory import CHAT_HISTORY, DATABASE, PADS
-from habitus.app.operation import jobs, personal_data, tombstones
+from habitus.app.operating import jobs, personal_data, tombstones
 from habitus.app.review import reminding
 from habitus.hosts.hook import SPOOL
 from habitus.llm.scripted import ScriptedModel, calls, says

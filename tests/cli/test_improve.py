@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from habitus.app.growth.rollouts import open_ledger
+from habitus.app.learning.rollouts import open_ledger
 from habitus.learning.improve_ledger import Side
 from habitus.skills.trees import TASKS_FILE
 from habitus.tasks.checks import Matches

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from habitus.app.growth.rollouts import open_ledger
+from habitus.app.learning.rollouts import open_ledger
 from habitus.learning.improve_ledger import KeptRollout, Side
 from habitus.skills.trees import TASKS_FILE
 from habitus.tasks.checks import Called, Matches, Validator

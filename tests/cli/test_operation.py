@@ -17,7 +17,7 @@ import pytest
 
 import habitus.cli
 from habitus.app import DATABASE, Habitus, read_settings
-from habitus.app.operation.checking import doctor
+from habitus.app.operating.checking import doctor
 from habitus.hosts.hook import SOCKET, SPOOL
 from habitus.sandbox.machine import Machine
 from tests.cli.conftest import Direct

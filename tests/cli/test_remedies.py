@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.app.growth.learning import remedy_for
+from habitus.app.learning.learning import remedy_for
 from habitus.cli import main
 from habitus.settings import account_name
 from tests.cli.conftest import Direct

@@ -10,7 +10,7 @@ import pytest
 from habitus.agent.history import pack
 from habitus.agent.recorder import explicit
 from habitus.app import Habitus, read_settings
-from habitus.app.operation.forgetting import forget
+from habitus.app.operating.forgetting import forget
 from habitus.events import OutcomeKind
 from habitus.journal.model import Place, Selected, Turn
 from habitus.llm.model import Answered

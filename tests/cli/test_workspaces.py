@@ -17,7 +17,7 @@ from mcp.client import Client
 
 from habitus.app import Habitus, read_settings
 from habitus.app.conversations.past_sessions import past_session
-from habitus.app.operation import jobs
+from habitus.app.operating import jobs
 from habitus.errors import NotFound
 from habitus.mcp.scope import Scope
 from habitus.mcp.server import Behind, make_server

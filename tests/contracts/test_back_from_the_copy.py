@@ -8,7 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from habitus.app import Habitus, read_settings
-from habitus.app.operation.people import Role, open_people
+from habitus.app.operating.people import Role, open_people
 from habitus.app.sharing import offline_copy
 from habitus.skills.model import Skill
 from habitus.web.app import make_app

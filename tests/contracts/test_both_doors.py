@@ -19,13 +19,13 @@ from typer.core import TyperGroup
 
 from habitus.app import Habitus, read_settings
 from habitus.app.conversations import secrets
-from habitus.app.declaring import Nothing, UseCase, all_declared
 from habitus.app.library import trusting
-from habitus.app.operation.people import Role, open_people
+from habitus.app.operating.people import Role, open_people
 from habitus.app.use_cases import improving, jobs, lessons, pausing, review, sessions, skills, tasks, users, writing
+from habitus.app.use_cases.declaration import Nothing, UseCase, all_declared
 from habitus.cli.commands import commands
-from habitus.cli.declared import words_of
 from habitus.cli.lazy import DeclaredCommand
+from habitus.cli.use_case_commands import words_of
 from habitus.events import Outcome, OutcomeKind
 from habitus.journal.model import Turn
 from habitus.memory.model import Draft, Evidence, Kind

@@ -13,7 +13,7 @@ import pytest
 from mcp.client import Client
 
 from habitus.app import Habitus, read_settings
-from habitus.app.operation.people import Role, open_people
+from habitus.app.operating.people import Role, open_people
 from habitus.skills.model import Skill
 from tests.contracts.test_everybody_at_once import PEOPLE, STEPS, database
 from tests.homes import furnish

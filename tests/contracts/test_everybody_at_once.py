@@ -16,9 +16,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 from habitus.app import Habitus, read_settings
-from habitus.app.declaring import tag_of
-from habitus.app.operation.people import Role, open_people
+from habitus.app.operating.people import Role, open_people
 from habitus.app.use_cases import jobs, lessons, review, writing
+from habitus.app.use_cases.declaration import tag_of
 from habitus.journal.model import Turn
 from habitus.skills.model import Actor, Author, Skill
 from habitus.skills.review import Action, Change

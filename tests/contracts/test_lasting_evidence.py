@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus import sql
-from habitus.app.growth.evidence import Evidence, chosen_items, observations
+from habitus.app.learning.evidence import Evidence, chosen_items, observations
 from habitus.errors import NotFound
 from habitus.events import OutcomeKind
 from habitus.evidence.findings import Findings, findings

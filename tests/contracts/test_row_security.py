@@ -15,8 +15,8 @@ import pytest
 import sqlalchemy as sa
 
 from habitus.app import Habitus, read_settings
-from habitus.app.operation.forgetting import forget
-from habitus.app.operation.jobs import at_work, leave, open_queue
+from habitus.app.operating.forgetting import forget
+from habitus.app.operating.jobs import at_work, leave, open_queue
 from habitus.errors import Refused, StorageFailed
 from habitus.sql import create_engine, reading, writing
 from tests.contracts import postgres

@@ -14,10 +14,10 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.app import Habitus, read_settings
-from habitus.app.operation import backing_up
-from habitus.app.operation.forgetting import forget
-from habitus.app.operation.jobs import leave, open_queue
-from habitus.app.operation.people import Role, open_people
+from habitus.app.operating import backing_up
+from habitus.app.operating.forgetting import forget
+from habitus.app.operating.jobs import leave, open_queue
+from habitus.app.operating.people import Role, open_people
 from habitus.app.sharing.copied_rows import reflect
 from habitus.settings import Settings
 from habitus.skills.model import Skill

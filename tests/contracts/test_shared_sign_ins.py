@@ -14,8 +14,8 @@ from fastapi.testclient import TestClient
 from habitus import sql
 from habitus.app import Habitus, read_settings
 from habitus.app.home_directory import STAND_IN
-from habitus.app.operation.forgetting import forget
-from habitus.app.operation.people import Role, open_people
+from habitus.app.operating.forgetting import forget
+from habitus.app.operating.people import Role, open_people
 from habitus.app.sharing import offline_copy
 from habitus.errors import DatabaseAway, StorageFailed
 from habitus.web.app import make_app

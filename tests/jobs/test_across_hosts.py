@@ -19,8 +19,8 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.app import Habitus, read_settings
-from habitus.app.operation import jobs
-from habitus.app.operation.jobs import Scheduler
+from habitus.app.operating import jobs
+from habitus.app.operating.jobs import Scheduler
 from habitus.errors import NotFound
 from habitus.jobs.queue import JobQueue
 from habitus.memory.model import Draft, Kind, LessonBody, Producer, Scope

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.app.operation import jobs
+from habitus.app.operating import jobs
 from habitus.errors import NotFound
 from habitus.jobs.model import JobState
 

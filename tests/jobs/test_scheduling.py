@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.app.growth.rollouts import open_ledger
-from habitus.app.operation import jobs
-from habitus.app.operation.jobs import Scheduler
+from habitus.app.learning.rollouts import open_ledger
+from habitus.app.operating import jobs
+from habitus.app.operating.jobs import Scheduler
 from habitus.errors import Invalid
 from habitus.files import file_of
 from habitus.jobs.model import JobState

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.app.growth import curating
-from habitus.app.growth.climbing import Climbing
-from habitus.app.growth.curating import CuratorAction, CuratorStep
-from habitus.app.growth.verdicts import due
+from habitus.app.learning import curating
+from habitus.app.learning.climbing import Climbing
+from habitus.app.learning.curating import CuratorAction, CuratorStep
+from habitus.app.learning.verdicts import due
 from habitus.app.review import inbox
 from habitus.app.use_cases import review
 from habitus.learning.budget import Budget

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.app.growth.rollouts import open_ledger
+from habitus.app.learning.rollouts import open_ledger
 from habitus.learning.improve_ledger import LOST, KeptRollout, Side
 from habitus.skills.trees import TASKS_FILE
 from habitus.tasks.checks import Matches

@@ -13,7 +13,7 @@ import pytest
 from habitus.agent.session import Session
 from habitus.agent.stream import Nudged
 from habitus.app import Habitus, read_settings
-from habitus.app.growth.learning import open_learner
+from habitus.app.learning.learning import open_learner
 from habitus.events import OutcomeKind
 from habitus.learning.detectors.rules import RULES
 from habitus.llm.model import Asked, Text

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from habitus.app import Habitus, read_settings
-from habitus.app.growth import curating
+from habitus.app.learning import curating
 from habitus.errors import Stale
 from habitus.events import OutcomeKind
 from habitus.files import file_of

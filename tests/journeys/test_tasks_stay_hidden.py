@@ -10,11 +10,11 @@ import pytest
 from fastapi.testclient import TestClient
 
 from habitus.app import Habitus, read_settings
-from habitus.app.growth.rollouts import describe_practice, open_ledger
-from habitus.app.growth.solving import solve, throw_away_home
-from habitus.app.growth.tasks import MinedTask, propose_tasks
+from habitus.app.learning.rollouts import describe_practice, open_ledger
+from habitus.app.learning.solving import solve, throw_away_home
+from habitus.app.learning.tasks import MinedTask, propose_tasks
 from habitus.app.library.tasks import keep_tasks
-from habitus.app.operation.people import Role, open_people
+from habitus.app.operating.people import Role, open_people
 from habitus.files import file_of
 from habitus.learning.improve_ledger import Side
 from habitus.llm.model import Ask

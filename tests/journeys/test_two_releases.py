@@ -66,7 +66,7 @@ def turn(habitus, number):
         turn.done("ok")
 
 def job(habitus, number):
-    from habitus.app.operation import jobs
+    from habitus.app.operating import jobs
     queue = jobs.open_queue(habitus)
     jobs.leave(habitus.settings, queue, "curate")
 

@@ -17,7 +17,7 @@ from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from habitus.app import Habitus
-from habitus.app.operation.people import Role, open_people
+from habitus.app.operating.people import Role, open_people
 from habitus.errors import Invalid
 from habitus.journal.model import Turn
 from habitus.mcp.http import serve_http

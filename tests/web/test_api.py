@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 
 from habitus import sql
 from habitus.app import Habitus
-from habitus.app.operation.idempotency import FOLDER, alone, answered
+from habitus.app.operating.idempotency import FOLDER, alone, answered
 from habitus.journal.model import Turn
 from habitus.skills.model import Actor, Author, Skill
 from habitus.skills.review import Action, Change

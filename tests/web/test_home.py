@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 
 from habitus.app import Habitus
 from habitus.app.library import updating
-from habitus.app.operation.people import Role, open_people
+from habitus.app.operating.people import Role, open_people
 from habitus.memory.model import Draft, Producer
 from habitus.skills.model import Skill
 from habitus.skills.review import Action, Change

@@ -10,8 +10,8 @@ from fastapi.testclient import TestClient
 from starlette.types import ASGIApp
 
 from habitus.app import Habitus
-from habitus.app.operation import jobs
-from habitus.app.operation.people import Role, open_people
+from habitus.app.operating import jobs
+from habitus.app.operating.people import Role, open_people
 from habitus.jobs.model import JobState, Limits
 from habitus.jobs.queue import Room
 from habitus.web import words

@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 
 from habitus.app import Habitus
 from habitus.app.library import uploading
-from habitus.app.operation.jobs import at_work, open_queue
+from habitus.app.operating.jobs import at_work, open_queue
 
 API = "/api/v1/uploads"
 SKILL = "---\nname: s{0}\ndescription: How to do {0}.\n---\n1. Do {0}.\n"

@@ -8,7 +8,7 @@ from starlette.types import ASGIApp
 
 from habitus import tracing
 from habitus.app import Habitus
-from habitus.app.operation.people import Role, open_people
+from habitus.app.operating.people import Role, open_people
 from habitus.web.metrics import Measured, Metrics
 from habitus.web.security import Keys
 from tests.web.conftest import HOST

@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 
 from habitus.app import Habitus
 from habitus.app.library.updating import Manner, take_in
-from habitus.app.operation.people import Role, open_people
+from habitus.app.operating.people import Role, open_people
 from habitus.skills.layers.layer import USER
 
 API = "/api/v1"

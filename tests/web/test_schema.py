@@ -29,7 +29,7 @@ from schemathesis.specs.openapi.checks import (
 from starlette.types import ASGIApp
 
 from habitus.app import Habitus
-from habitus.app.operation.people import Role, open_people
+from habitus.app.operating.people import Role, open_people
 from habitus.web.api import jobs, sessions, skills
 from habitus.web.pages import chat
 from habitus.web.pages import jobs as jobs_page

@@ -17,7 +17,7 @@ from fastapi.testclient import TestClient
 
 from habitus import sql
 from habitus.app import Habitus
-from habitus.app.operation.people import People, Role, open_people
+from habitus.app.operating.people import People, Role, open_people
 from habitus.files import PrivateJson
 from habitus.journal.model import Turn
 from habitus.web.app import make_app

@@ -8,7 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from habitus.app import Habitus
-from habitus.app.operation.configuring import FROM_AFAR
+from habitus.app.operating.configuring import FROM_AFAR
 from habitus.web.pages.settings import GROUPS
 
 

@@ -11,8 +11,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from habitus.app import Habitus
-from habitus.app.operation.jobs import Scheduler, open_queue
-from habitus.app.operation.people import Role, open_people
+from habitus.app.operating.jobs import Scheduler, open_queue
+from habitus.app.operating.people import Role, open_people
 from habitus.journal.model import Turn
 from tests.web.test_pages import seen
 

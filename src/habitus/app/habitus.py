@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from habitus.agent.stream import AskPerson, nobody
 from habitus.app.home import Clock, Home, utc_now
-from habitus.app.opening_later import KeptLibrary, Unopened
+from habitus.app.lazy_opening import KeptLibrary, Unopened
 from habitus.errors import HabitusError
 from habitus.skills.layers.listing_cache import View, is_kept
 
@@ -185,7 +185,7 @@ class Habitus(Home):
 
     def outcome(self, turn: str, *, ok: bool, reason: str = "", by: str = "host") -> None:
         """Somebody knows how a turn went; it may be over for long. `by` says who: the same source corrects itself."""
-        from habitus.app.growth.learning import judge  # the recorder, for those who judge
+        from habitus.app.learning.learning import judge  # the recorder, for those who judge
 
         judge(self, turn, ok=ok, by=by, reason=reason)
 

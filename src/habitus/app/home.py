@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
     from habitus.app import home_directory
-    from habitus.app.growth.evidence import Evidence
+    from habitus.app.learning.evidence import Evidence
     from habitus.app.library.content import KeptScans
     from habitus.app.review.notifying import Notifier
     from habitus.files import Tree
@@ -235,7 +235,7 @@ class Home:
     @functools.cached_property
     def evidence(self) -> Evidence:
         """The offers and outcomes so far, and what they prove."""
-        from habitus.app.growth.evidence import Evidence  # its arithmetic, for those who ask
+        from habitus.app.learning.evidence import Evidence  # its arithmetic, for those who ask
 
         return Evidence(
             journal=self.journal,

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 
 from habitus import search, sql
 from habitus import settings as settings_module
-from habitus.app.operation import replacing_a_home
+from habitus.app.operating import replacing_a_home
 from habitus.errors import Refused, StorageFailed
 
 DATABASE = "habitus.db"

@@ -18,8 +18,8 @@ from habitus.app import home_directory
 from habitus.app.home import AWAY, Clock, Home, refuse_unless_admin, utc_now
 from habitus.app.library.content import KeptScans, near_duplicates
 from habitus.app.library.layers import open_library
-from habitus.app.operation.people import is_team
-from habitus.app.operation.tombstones import missing_tombstones
+from habitus.app.operating.people import is_team
+from habitus.app.operating.tombstones import missing_tombstones
 from habitus.app.review.notifying import Notifier
 from habitus.app.sharing import offline_copy
 from habitus.app.sharing.approvals import carry_out, catch_up
@@ -73,7 +73,7 @@ def open_home_as(kind: Callable[..., AnyHome], settings: Settings | None, *, clo
             settings, local=local, shared=shared, clock=clock, there=there, wiring=_Parts(), has_pages=has_pages
         )
         if missing := missing_tombstones(home):
-            from habitus.app.operation.forgetting import forget_again  # every table there is, for the rare case
+            from habitus.app.operating.forgetting import forget_again  # every table there is, for the rare case
 
             log.info("Forgetting again whom a backup or another host brought back: %d.", len(missing))
             forget_again(home, missing)

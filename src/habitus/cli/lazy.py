@@ -123,7 +123,7 @@ class DeclaredCommand(LazyCommand):
         return Path(__file__).parents[1] / "app" / "use_cases" / f"{self._group}.py"
 
     def _callable(self, module: ModuleType) -> Callable[..., None]:
-        declared = importlib.import_module("habitus.cli.declared")
+        declared = importlib.import_module("habitus.cli.use_case_commands")
         function, example = declared.command_of(self._group, module, self._function)
         self.epilog = f"Example: {example}"
         made: Callable[..., None] = function

@@ -11,7 +11,7 @@ import typer
 
 from habitus.app import Habitus, read_settings
 from habitus.app.home_directory import why_read_only
-from habitus.app.operation.damage import find_damage
+from habitus.app.operating.damage import find_damage
 from habitus.app.review import reminding
 from habitus.cli import output
 from habitus.errors import HabitusError

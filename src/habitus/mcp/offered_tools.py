@@ -11,7 +11,7 @@ from typing import Any
 import mcp_types as types
 
 from habitus.agent.tools.registry import Reach, Tool
-from habitus.app.operation.people import Role
+from habitus.app.operating.people import Role
 from habitus.events import ToolResult
 from habitus.mcp.scope import Scope
 

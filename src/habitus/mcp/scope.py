@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from habitus.app.operation.people import Person
+    from habitus.app.operating.people import Person
 
 IDLE_S = 600.0  # without a call, after which a turn is over
 

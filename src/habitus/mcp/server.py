@@ -26,7 +26,7 @@ from habitus.mcp.prompting import FILES_OF_SKILLS, PROMPTS, text_of
 from habitus.mcp.scope import Scope
 
 if TYPE_CHECKING:
-    from habitus.app.operation.people import Person
+    from habitus.app.operating.people import Person
     from habitus.app.sharing.availability import Readiness
     from habitus.mcp.serving import Serving
 

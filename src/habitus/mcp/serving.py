@@ -24,7 +24,7 @@ from habitus.app import Habitus, read_settings
 from habitus.app.conversations.hosting import Hosting, HostRequest
 from habitus.app.library.layers import revision
 from habitus.app.library.publishing import Publisher
-from habitus.app.operation.people import Person, Role, open_people
+from habitus.app.operating.people import Person, Role, open_people
 from habitus.app.review.inbox import waiting
 from habitus.app.sharing.availability import Readiness, is_back, readiness
 from habitus.errors import Refused, UserError, did_you_mean
@@ -149,7 +149,7 @@ class Serving:
         self._client_of(client, session).level = level
 
     def _practice(self, skill: str) -> str:
-        from habitus.app.growth.rollouts import describe_practice  # its arithmetic, for those who ask
+        from habitus.app.learning.rollouts import describe_practice  # its arithmetic, for those who ask
 
         return describe_practice(self._habitus, skill)
 

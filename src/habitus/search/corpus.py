@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from habitus.search.packed import Packed, WordIds, pack, read_packed, write_packed
+from habitus.search.packed_index import Packed, WordIds, pack, read_packed, write_packed
 from habitus.search.postings import Postings, Slots
 from habitus.search.texts.embedding import Embedder, Vectors, unit
 from habitus.search.texts.index_entry import Codes, IndexEntry, Vector

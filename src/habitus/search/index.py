@@ -23,7 +23,7 @@ from habitus.search import learned, ranking, store
 from habitus.search.corpus import Corpus
 from habitus.search.learned import Loaded
 from habitus.search.model import Document, Hit, Report, Results
-from habitus.search.packed import give_back_memory, index_file
+from habitus.search.packed_index import give_back_memory, index_file
 from habitus.search.searcher import IndexEvidence, Searcher
 from habitus.search.texts import words
 from habitus.search.texts.embedding import Embedder, Vectors, default_embedder

@@ -26,7 +26,7 @@ from habitus.search.calibration import tier_of
 from habitus.search.corpus import Corpus
 from habitus.search.learned import Learned, load_entries, load_requests
 from habitus.search.model import Document, Hit, Results
-from habitus.search.packed import index_file
+from habitus.search.packed_index import index_file
 from habitus.search.postings import Slots
 from habitus.search.ranking import explain
 from habitus.search.signals import highest

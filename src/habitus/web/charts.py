@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup, escape
 
-from habitus.app.growth.insights import Confusion, Fared, SkillEffect, Uses
+from habitus.app.learning.insights import Confusion, Fared, SkillEffect, Uses
 from habitus.app.library.browsing import Dot, SkillMap
 from habitus.evidence.estimation import Effect
 from habitus.evidence.findings import Finding

@@ -23,9 +23,9 @@ from habitus.app.conversations.talking import Talks
 from habitus.app.home import AWAY
 from habitus.app.home_directory import STAND_IN
 from habitus.app.library.undoing import TakenBack
-from habitus.app.operation import configuring
-from habitus.app.operation.configuring import Configured
-from habitus.app.operation.people import Person, Role, is_team
+from habitus.app.operating import configuring
+from habitus.app.operating.configuring import Configured
+from habitus.app.operating.people import Person, Role, is_team
 from habitus.app.review import taking_back
 from habitus.app.sharing.approvals import Serving
 from habitus.app.sharing.availability import absence, is_back

@@ -24,7 +24,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from habitus.app.library.content import FileChange
-from habitus.app.operation import job_kinds
+from habitus.app.operating import job_kinds
 from habitus.skills.editable_fields import EDITABLE
 from habitus.skills.model import Stage
 from habitus.text import encodable

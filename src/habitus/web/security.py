@@ -20,9 +20,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from habitus.agent.background import in_thread
 from habitus.app.home import Home
-from habitus.app.operation.people import People, Person, Role, open_people
+from habitus.app.operating.people import People, Person, Role, open_people
 from habitus.errors import Refused, StorageFailed
-from habitus.web.api.declared import role_for
+from habitus.web.api.use_case_routes import role_for
 from habitus.web.problems import refusal
 
 KEY_FILE = "web.key"

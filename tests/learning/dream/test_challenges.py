@@ -11,7 +11,7 @@ import pytest
 
 from habitus.app import Habitus, read_settings
 from habitus.app.conversations.running_code import open_scratchpads, readable
-from habitus.app.growth.tasks import check_task
+from habitus.app.learning.tasks import check_task
 from habitus.errors import Invalid
 from habitus.learning.dreaming import DOMAINS, exercise_of, read, starters
 from habitus.tasks.checks import Validator

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.app.growth import dreaming
-from habitus.app.growth.rollouts import open_ledger
-from habitus.app.growth.tasks import PAD
+from habitus.app.learning import dreaming
+from habitus.app.learning.rollouts import open_ledger
+from habitus.app.learning.tasks import PAD
 from habitus.learning.budget import Budget
 from habitus.learning.dreaming import DreamVerdict, exercise_of
 from habitus.llm.model import Ask, Asked, Text

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.app.growth.improving import Improved, Improving, OpenSolver, improve
-from habitus.app.growth.rollouts import Wish, open_ledger, open_subject, outlook
-from habitus.app.growth.solving import Solved
-from habitus.app.growth.tasks import PAD
 from habitus.app.home_directory import PADS
+from habitus.app.learning.improving import Improved, Improving, OpenSolver, improve
+from habitus.app.learning.rollouts import Wish, open_ledger, open_subject, outlook
+from habitus.app.learning.solving import Solved
+from habitus.app.learning.tasks import PAD
 from habitus.app.use_cases.improving import OneSkill, improvements
 from habitus.errors import HabitusError
 from habitus.events import OK, Outcome, failure, infra

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.app.growth.improving import Improving
-from habitus.app.growth.rollouts import Wish
-from habitus.app.growth.solving import Solved
+from habitus.app.learning.improving import Improving
+from habitus.app.learning.rollouts import Wish
+from habitus.app.learning.solving import Solved
 from habitus.files import Tree, file_of
 from habitus.learning.improve_ledger import CandidateState
 from habitus.llm.model import Ask, Asked, Model, Text, Usage, answer

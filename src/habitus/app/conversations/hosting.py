@@ -20,7 +20,7 @@ from habitus.agent.tools.registry import Tool
 from habitus.agent.user_input import Asking
 from habitus.app.conversations.running_code import open_tools
 from habitus.app.conversations.sessions import let_go_of_the_old, open_conversation, open_outage
-from habitus.app.growth.learning import open_adviser, open_learner
+from habitus.app.learning.learning import open_adviser, open_learner
 from habitus.app.sharing.approvals import Serving
 from habitus.errors import Invalid, Refused
 from habitus.journal.model import Turn

@@ -22,10 +22,10 @@ from habitus.agent.tools.stage_tools import Ladder, OfferedTools
 from habitus.agent.tools.writing_skills import Changes
 from habitus.app.conversations.command_lines import SessionCalls
 from habitus.app.conversations.running_code import ENVIRONMENTS, open_given, open_scratchpads, readable
-from habitus.app.growth.curating import tidy
-from habitus.app.growth.learning import open_learner
 from habitus.app.home import AWAY, Home
 from habitus.app.home_directory import PADS, WAITING
+from habitus.app.learning.curating import tidy
+from habitus.app.learning.learning import open_learner
 from habitus.app.library import trusting
 from habitus.app.library.layers import may_have_tools
 from habitus.app.sharing import offline_copy

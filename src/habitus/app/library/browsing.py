@@ -32,7 +32,7 @@ from habitus.skills.layers.listing import Listed, ShownSkill
 from habitus.skills.model import Counters, Summary
 
 if TYPE_CHECKING:
-    from habitus.app.growth.evidence import Evidence
+    from habitus.app.learning.evidence import Evidence
     from habitus.evidence.estimation import Effect  # its arithmetic takes longer to import than a list to make
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from habitus.agent.library_view import loadable
 from habitus.app.home import Home
 from habitus.app.library.explaining import request_of, select
-from habitus.app.operation.checking import lint
+from habitus.app.operating.checking import lint
 from habitus.errors import Invalid, NotFound, Refused
 from habitus.files import File, disk_errors, is_examination, without_examination, write_whole
 from habitus.skills.choosing.selection import User

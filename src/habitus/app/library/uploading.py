@@ -20,8 +20,8 @@ from pydantic import BaseModel, Field
 
 from habitus.app.home import Home
 from habitus.app.library.updating import Manner, TakenIn, place_of_upload, take_in
-from habitus.app.operation.job_kinds import add
-from habitus.app.operation.jobs import open_queue
+from habitus.app.operating.job_kinds import add
+from habitus.app.operating.jobs import open_queue
 from habitus.errors import Invalid, Refused
 from habitus.files import Tree, disk_errors, file_of, given_path
 from habitus.jobs.model import Job

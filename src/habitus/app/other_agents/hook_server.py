@@ -21,9 +21,9 @@ from habitus.agent.prompts.prompt import Composed, Note, Prompt
 from habitus.agent.user_input import Asking
 from habitus.app.conversations.hosting import Hosting, HostRequest, Keeper
 from habitus.app.conversations.sessions import lots
-from habitus.app.growth import studying
-from habitus.app.growth.learning import remedy_for
 from habitus.app.home import Home
+from habitus.app.learning import studying
+from habitus.app.learning.learning import remedy_for
 from habitus.app.wiring import open_home
 from habitus.hosts.known_agents import RESIDENT
 from habitus.resident_process import listen

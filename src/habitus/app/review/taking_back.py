@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from habitus.app.declaring import Nothing
 from habitus.app.home import Home
 from habitus.app.library import trusting, undoing
 from habitus.app.library.undoing import TakenBack
 from habitus.app.use_cases import agents, lessons, pausing, review, tasks, users, writing
+from habitus.app.use_cases.declaration import Nothing
 from habitus.app.use_cases.lessons import ManyLessons
 from habitus.app.use_cases.writing import ArchivedName, SkillRemoval
 from habitus.errors import Invalid

@@ -20,7 +20,7 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.app import home_directory
-from habitus.app.operation.people import signing_keys
+from habitus.app.operating.people import signing_keys
 from habitus.app.sharing.copied_rows import (
     TOLD_APART,
     Row,

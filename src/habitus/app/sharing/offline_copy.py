@@ -18,7 +18,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from habitus import sql
 from habitus.app import home_directory
 from habitus.app.home import AWAY, Home
-from habitus.app.operation.people import sign_ins
+from habitus.app.operating.people import sign_ins
 from habitus.app.sharing.availability import absence
 from habitus.errors import DatabaseAway
 from habitus.files import put_in_place

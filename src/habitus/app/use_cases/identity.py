@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import MISSING, dataclass, replace
 
 from habitus.agent.prompts.prompt import NAME, identity_skill
-from habitus.app.declaring import TEXT, Nothing, option, use_case
 from habitus.app.home import Home
 from habitus.app.library.undoing import of_version, of_written
-from habitus.app.operation.people import Role
+from habitus.app.operating.people import Role
+from habitus.app.use_cases.declaration import TEXT, Nothing, option, use_case
 from habitus.errors import Invalid
 from habitus.skills.layers.layer import PROMPT
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from habitus.app.declaring import TEXT, attempt_id, option, use_case
-from habitus.app.growth.rollouts import Outlook, Wish, open_ledger, outlook
 from habitus.app.home import Home
-from habitus.app.operation import job_kinds, jobs
-from habitus.app.operation.people import Role
+from habitus.app.learning.rollouts import Outlook, Wish, open_ledger, outlook
+from habitus.app.operating import job_kinds, jobs
+from habitus.app.operating.people import Role
+from habitus.app.use_cases.declaration import TEXT, attempt_id, option, use_case
 from habitus.app.use_cases.skills import skill_name
 from habitus.errors import Misused, Refused
 from habitus.evidence.gate import MOST_ROUNDS

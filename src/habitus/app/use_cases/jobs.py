@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from habitus.app.declaring import Nothing, after_option, argument, attempt_id, limit_option, option, page_of, use_case
 from habitus.app.home import Home
 from habitus.app.library import uploading
-from habitus.app.operation import jobs
-from habitus.app.operation.job_kinds import KINDS, SCHEDULED
-from habitus.app.operation.jobs import Scheduled, leave, open_queue, read_queue
-from habitus.app.operation.people import Role
+from habitus.app.operating import jobs
+from habitus.app.operating.job_kinds import KINDS, SCHEDULED
+from habitus.app.operating.jobs import Scheduled, leave, open_queue, read_queue
+from habitus.app.operating.people import Role
+from habitus.app.use_cases.declaration import (
+    Nothing,
+    after_option,
+    argument,
+    attempt_id,
+    limit_option,
+    option,
+    page_of,
+    use_case,
+)
 from habitus.jobs.model import Job, JobState, Priority
 
 

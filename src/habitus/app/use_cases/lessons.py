@@ -7,7 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from habitus.app.declaring import (
+from habitus.app.home import Home, memory_of, whose
+from habitus.app.library.undoing import of_lessons
+from habitus.app.operating.people import Role
+from habitus.app.use_cases.declaration import (
     after_option,
     argument,
     limit_option,
@@ -17,9 +20,6 @@ from habitus.app.declaring import (
     use_case,
     version_in,
 )
-from habitus.app.home import Home, memory_of, whose
-from habitus.app.library.undoing import of_lessons
-from habitus.app.operation.people import Role
 from habitus.errors import Invalid, NotFound
 from habitus.memory.memory import Cortex
 from habitus.memory.model import Cause, Engram, Kind, LessonState, Scope, Status

@@ -11,16 +11,16 @@ from datetime import UTC, datetime, timedelta
 
 from habitus.app.conversations import models
 from habitus.app.conversations.past_sessions import past_sessions
-from habitus.app.declaring import Nothing, argument, limit_option, use_case
-from habitus.app.growth import insights
-from habitus.app.growth.insights import Confusion, MenuCost, SkillEffect, TriedCandidate, UnusedSkill
 from habitus.app.home import Home
+from habitus.app.learning import insights
+from habitus.app.learning.insights import Confusion, MenuCost, SkillEffect, TriedCandidate, UnusedSkill
 from habitus.app.library.browsing import DAYS, Cluster, map_skills
 from habitus.app.library.undoing import of_change
-from habitus.app.operation.people import Role
+from habitus.app.operating.people import Role
 from habitus.app.review import inbox
 from habitus.app.review.inbox import InboxItem
 from habitus.app.use_cases.agents import HeardAgent, heard_agents
+from habitus.app.use_cases.declaration import Nothing, argument, limit_option, use_case
 from habitus.app.use_cases.skills import SkillList, everything, matching
 from habitus.evidence.findings import Rollback
 from habitus.journal.facts import Day

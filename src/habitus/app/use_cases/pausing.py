@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from habitus.app.declaring import Nothing, use_case
 from habitus.app.home import Home, refuse_unless_admin
-from habitus.app.operation.people import Role
+from habitus.app.operating.people import Role
+from habitus.app.use_cases.declaration import Nothing, use_case
 from habitus.pause import Paused
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from habitus.app.conversations.past_sessions import past_session
-from habitus.app.declaring import after_option, argument, limit_option, option, page_of, use_case
 from habitus.app.home import Home, whose
-from habitus.app.operation.people import Role
+from habitus.app.operating.people import Role
+from habitus.app.use_cases.declaration import after_option, argument, limit_option, option, page_of, use_case
 from habitus.events import OutcomeKind
 from habitus.journal.model import KeptSession, Turn, TurnFilter
 

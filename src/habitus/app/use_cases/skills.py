@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from habitus.app.declaring import after_option, argument, limit_option, option, page_of, use_case
 from habitus.app.home import Home
 from habitus.app.library.layers import open_library
 from habitus.app.library.locking import origin_of
-from habitus.app.operation.people import Role
+from habitus.app.operating.people import Role
+from habitus.app.use_cases.declaration import after_option, argument, limit_option, option, page_of, use_case
 from habitus.errors import NotFound, did_you_mean
 from habitus.evidence.model import ItemKind
 from habitus.files import content_of

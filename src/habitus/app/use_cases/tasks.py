@@ -9,10 +9,10 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from habitus.app.declaring import after_option, argument, limit_option, option, page_of, use_case
-from habitus.app.growth.tasks import MinedFrom, MinedTask, Soundness, check_task, find_tasks, propose_tasks
 from habitus.app.home import Home
+from habitus.app.learning.tasks import MinedFrom, MinedTask, Soundness, check_task, find_tasks, propose_tasks
 from habitus.app.library.tasks import keep_tasks, kept_tasks, task_named, tasks_of
+from habitus.app.use_cases.declaration import after_option, argument, limit_option, option, page_of, use_case
 from habitus.errors import Invalid, NotFound, Refused
 from habitus.settings import Settings
 from habitus.tasks.files import LONGEST_FIELD, parse_toml, row_of_task, task_of

@@ -9,9 +9,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from habitus.app.declaring import TEXT, argument, option, reason_option, starting_version, use_case, version_in
 from habitus.app.home import Home
 from habitus.app.library.undoing import of_change, of_version, of_written
+from habitus.app.use_cases.declaration import (
+    TEXT,
+    argument,
+    option,
+    reason_option,
+    starting_version,
+    use_case,
+    version_in,
+)
 from habitus.app.use_cases.skills import MOST, skill_name
 from habitus.errors import Invalid, Misused, NotFound, Refused, Stale
 from habitus.files import Tree, file_of

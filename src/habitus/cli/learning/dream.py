@@ -13,10 +13,10 @@ from typing import Annotated, Any
 import typer
 
 from habitus.app import Habitus
-from habitus.app.growth import dreaming
-from habitus.app.growth.tasks import Soundness, check_task
-from habitus.app.operation import jobs
-from habitus.app.operation.job_kinds import add
+from habitus.app.learning import dreaming
+from habitus.app.learning.tasks import Soundness, check_task
+from habitus.app.operating import jobs
+from habitus.app.operating.job_kinds import add
 from habitus.cli import output
 from habitus.cli.completion import AsJson
 from habitus.cli.opening import open_habitus

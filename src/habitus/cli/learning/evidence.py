@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from habitus.app import Habitus
-from habitus.app.growth.evidence import USUAL_SHARE
-from habitus.app.growth.learning import judge
+from habitus.app.learning.evidence import USUAL_SHARE
+from habitus.app.learning.learning import judge
 from habitus.cli import completion, output
 from habitus.cli.completion import AsJson, Wide
 from habitus.cli.opening import open_habitus

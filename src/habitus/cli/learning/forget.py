@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from habitus.app.operation import forgetting as use_case
-from habitus.app.operation.forgetting import Forgotten
+from habitus.app.operating import forgetting as use_case
+from habitus.app.operating.forgetting import Forgotten
 from habitus.cli import output
 from habitus.cli.completion import AsJson, Yes
 from habitus.cli.opening import open_habitus

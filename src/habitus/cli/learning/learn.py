@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from habitus.app import Habitus
-from habitus.app.growth import studying
-from habitus.app.growth.learning import ToldRemedies, apply_decisions
-from habitus.app.growth.mining import Suggestion
-from habitus.app.growth.studying import FileFault, FileLessons, Sending, Study, StudyReport
+from habitus.app.learning import studying
+from habitus.app.learning.learning import ToldRemedies, apply_decisions
+from habitus.app.learning.mining import Suggestion
+from habitus.app.learning.studying import FileFault, FileLessons, Sending, Study, StudyReport
 from habitus.app.library.undoing import of_lessons
 from habitus.cli import inputs, output
 from habitus.cli.completion import AsJson

@@ -14,12 +14,12 @@ from typing import Annotated, Any
 import typer
 
 from habitus.app import Habitus, json_shapes
-from habitus.app.declaring import Nothing
-from habitus.app.growth import curating
 from habitus.app.home import memory_of
+from habitus.app.learning import curating
 from habitus.app.library.undoing import of_lessons
 from habitus.app.use_cases import identity as use_case
 from habitus.app.use_cases import lessons
+from habitus.app.use_cases.declaration import Nothing
 from habitus.app.use_cases.identity import IdentityText, NewIdentity
 from habitus.app.use_cases.lessons import (
     ChangedLesson,
@@ -37,8 +37,8 @@ from habitus.app.use_cases.lessons import (
 )
 from habitus.cli import completion, inputs, output
 from habitus.cli.completion import AllUsers, AsJson, Wide
-from habitus.cli.declared import edit_in_editor, finish
 from habitus.cli.opening import open_habitus
+from habitus.cli.use_case_commands import edit_in_editor, finish
 from habitus.memory.memory import Looked
 from habitus.memory.model import Engram, Kind, Scope, utility
 from habitus.memory.views import FoundPages

@@ -34,8 +34,8 @@ from habitus.app.use_cases.review import (
 )
 from habitus.cli import completion, inputs, output
 from habitus.cli.completion import AsJson, Wide, Yes
-from habitus.cli.declared import edit_in_editor, finish
 from habitus.cli.opening import open_habitus
+from habitus.cli.use_case_commands import edit_in_editor, finish
 from habitus.memory.model import Engram
 from habitus.skills.proposals import TRIAL_COLUMNS
 

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from habitus.app.declaring import Nothing
 from habitus.app.library import undoing
 from habitus.app.library import undoing as use_case
 from habitus.app.library.undoing import WayBack
+from habitus.app.use_cases.declaration import Nothing
 from habitus.app.use_cases.pausing import PauseState
 from habitus.cli import inputs, output
 from habitus.cli.completion import AsJson, Reason, Yes

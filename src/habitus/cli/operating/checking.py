@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from habitus.app.operation import checking as use_case
-from habitus.app.operation.doctor import CheckState
+from habitus.app.operating import checking as use_case
+from habitus.app.operating.doctor import CheckState
 from habitus.cli import completion, output
 from habitus.cli.completion import AsJson
 from habitus.cli.opening import open_habitus

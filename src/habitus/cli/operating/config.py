@@ -13,10 +13,10 @@ from typing import Annotated
 import typer
 
 from habitus.app import read_settings
-from habitus.app.declaring import Nothing
-from habitus.app.operation import configuring
-from habitus.app.operation.configuring import Configured
-from habitus.app.operation.people import FILE, is_team
+from habitus.app.operating import configuring
+from habitus.app.operating.configuring import Configured
+from habitus.app.operating.people import FILE, is_team
+from habitus.app.use_cases.declaration import Nothing
 from habitus.app.use_cases.users import Invitation, InvitedUser, Members, OneUser, RemovedUser
 from habitus.cli import output
 from habitus.cli.completion import AsJson, Yes

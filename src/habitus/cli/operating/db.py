@@ -12,7 +12,7 @@ import typer
 
 from habitus.app import read_settings
 from habitus.app.home_directory import BACKUPS
-from habitus.app.operation import backing_up
+from habitus.app.operating import backing_up
 from habitus.app.sharing import database
 from habitus.cli import inputs, output
 from habitus.cli.completion import AsJson, Yes

@@ -10,15 +10,15 @@ from typing import Annotated, Any
 import typer
 
 from habitus.app import Habitus
-from habitus.app.declaring import Nothing
-from habitus.app.operation import jobs
-from habitus.app.operation.job_kinds import KINDS
+from habitus.app.operating import jobs
+from habitus.app.operating.job_kinds import KINDS
 from habitus.app.use_cases import jobs as cases
+from habitus.app.use_cases.declaration import Nothing
 from habitus.app.use_cases.jobs import JobList, JobPage, NewJob, NewTimes, OneJob, Rescheduled, ScheduledJobs
 from habitus.cli import inputs, output
 from habitus.cli.completion import AsJson
-from habitus.cli.declared import finish
 from habitus.cli.opening import open_habitus
+from habitus.cli.use_case_commands import finish
 from habitus.jobs.model import Job
 
 

@@ -21,8 +21,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from habitus import tracing
 from habitus.app import Habitus
-from habitus.app.operation.jobs import jobs_beside
-from habitus.app.operation.people import open_people
+from habitus.app.operating.jobs import jobs_beside
+from habitus.app.operating.people import open_people
 from habitus.cli import output
 from habitus.cli.opening import open_habitus
 from habitus.cli.operating.config import describe_left

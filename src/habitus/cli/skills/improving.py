@@ -17,15 +17,15 @@ from typing import Annotated, Any
 import typer
 
 from habitus.app import Habitus, json_shapes
-from habitus.app.growth import rollouts
-from habitus.app.growth.climbing import Climb, Climbing, drafting
-from habitus.app.growth.improving import drafter
-from habitus.app.growth.rollouts import Rollouts, Trial, Wish, open_ledger, outlook
-from habitus.app.growth.solving import describe_powers
-from habitus.app.operation import job_kinds, jobs
+from habitus.app.learning import rollouts
+from habitus.app.learning.climbing import Climb, Climbing, drafting
+from habitus.app.learning.improving import drafter
+from habitus.app.learning.rollouts import Rollouts, Trial, Wish, open_ledger, outlook
+from habitus.app.learning.solving import describe_powers
+from habitus.app.operating import job_kinds, jobs
 from habitus.app.use_cases import improving
 from habitus.app.use_cases.improving import Improvement, Improvements, OneSkill
-from habitus.cli import completion, declared, inputs, output
+from habitus.cli import completion, inputs, output, use_case_commands
 from habitus.cli.completion import AsJson, SkillName, Yes
 from habitus.cli.opening import open_habitus
 from habitus.errors import Invalid
@@ -40,7 +40,7 @@ from habitus.skills.model import Stage
 _PATIENCE_S = 1.0  # for what is under way when somebody presses Ctrl-C
 
 
-@declared.taking(improving.improve)
+@use_case_commands.taking(improving.improve)
 def improve(
     context: typer.Context,
     wanted: Improvement,

@@ -23,9 +23,9 @@ from habitus.app.use_cases.skills import (
 )
 from habitus.cli import inputs, output
 from habitus.cli.completion import AsJson, SkillName, Wide
-from habitus.cli.declared import finish
 from habitus.cli.opening import open_habitus
 from habitus.cli.skills.printing import NO_SKILLS, print_found, print_page, print_skill
+from habitus.cli.use_case_commands import finish
 from habitus.errors import Invalid
 from habitus.search.model import results_as_json
 from habitus.skills.layers.listing import ShownSkill, SkillPage

@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from habitus.app import json_shapes
-from habitus.app.growth import studying
-from habitus.app.growth.mining import Mining, MiningReport
+from habitus.app.learning import studying
+from habitus.app.learning.mining import Mining, MiningReport
 from habitus.app.library import recipes
 from habitus.cli import inputs, output
 from habitus.cli.completion import AsJson, Wide

@@ -29,8 +29,8 @@ from habitus.app.use_cases.writing import (
 )
 from habitus.cli import inputs, output
 from habitus.cli.completion import AsJson
-from habitus.cli.declared import edit_in_editor, finish
 from habitus.cli.opening import open_habitus
+from habitus.cli.use_case_commands import edit_in_editor, finish
 from habitus.skills.model import State
 
 

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from fastapi import APIRouter
 from starlette.responses import StreamingResponse
 
-from habitus.app.operation import jobs
+from habitus.app.operating import jobs
 from habitus.jobs.model import Job
 from habitus.web.api.requests_and_answers import Opened, as_json
 from habitus.web.streams import until_error

@@ -18,9 +18,9 @@ from pydantic import BaseModel, ConfigDict, StringConstraints, create_model
 
 from habitus.app import Habitus
 from habitus.app.conversations.talking import Talks
-from habitus.app.declaring import version_in
 from habitus.app.library.uploading import Upload
 from habitus.app.review.inbox import InboxItem
+from habitus.app.use_cases.declaration import version_in
 from habitus.memory.model import Engram, Kind, LessonCounters, Scope
 from habitus.plain_data import plain
 from habitus.skills.layers.listing import Listed, ShownSkill, SkillEntry

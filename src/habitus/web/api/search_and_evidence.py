@@ -7,12 +7,12 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from habitus.agent.choosing import Why
-from habitus.app import declaring, json_shapes
-from habitus.app.growth import insights, learning
-from habitus.app.growth.insights import Fared
-from habitus.app.growth.learning import Repeated
+from habitus.app import json_shapes
+from habitus.app.learning import insights, learning
+from habitus.app.learning.insights import Fared
+from habitus.app.learning.learning import Repeated
 from habitus.app.library import explaining
-from habitus.app.use_cases import overview
+from habitus.app.use_cases import declaration, overview
 from habitus.evidence.findings import Finding, Rollback
 from habitus.search.model import Hit, Results, results_as_json
 from habitus.tools.model import CodeTool, Retired
@@ -107,7 +107,7 @@ def failing(habitus: Opened) -> Json:
 def evidence(habitus: Opened, limit: Limit = 100, after: After = "") -> Json:
     """What offering skills, lessons, recipes and tools changes, per version, and how sure that is."""
     found = habitus.evidence.findings()
-    page = declaring.page_of("evidence", found.items, _which, limit=limit, after=after)
+    page = declaration.page_of("evidence", found.items, _which, limit=limit, after=after)
     answer: Json = as_json(page)
     return {"withhold": habitus.evidence.share, "rollbacks": as_json(found.rollbacks), **answer}
 
@@ -129,6 +129,6 @@ def evidence_of(habitus: Opened, name: str) -> Json:
 @router.get("/tools", response_model=page_of("tools", CodeTool, retired=tuple[Retired, ...]))
 def tools(habitus: Opened, limit: Limit = 100, after: After = "") -> Json:
     """The skills that are tested code, and whether each may run; with those that were retired."""
-    page = declaring.page_of("tools", habitus.tools.all(), lambda tool: tool.name, limit=limit, after=after)
+    page = declaration.page_of("tools", habitus.tools.all(), lambda tool: tool.name, limit=limit, after=after)
     retired = habitus.tools.list_retired()
     return {"tools": as_json(page.items), "retired": as_json(retired), "next": page.next, "total": page.total}

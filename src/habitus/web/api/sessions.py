@@ -13,9 +13,9 @@ from starlette.responses import StreamingResponse
 from habitus.agent.stream import Consent
 from habitus.app import Habitus
 from habitus.app.conversations.talking import Over, Talks
-from habitus.app.growth.learning import Judged, judge
+from habitus.app.learning.learning import Judged, judge
 from habitus.app.library.uploading import Upload
-from habitus.app.operation.idempotency import once
+from habitus.app.operating.idempotency import once
 from habitus.web.api.requests_and_answers import (
     AsMade,
     Body,

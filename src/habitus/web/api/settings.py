@@ -12,8 +12,8 @@ from habitus.app.conversations import secrets
 from habitus.app.library import trusting
 from habitus.app.library.layers import Place, places
 from habitus.app.library.undoing import TakenBack
-from habitus.app.operation import checking, configuring
-from habitus.app.operation.doctor import Check
+from habitus.app.operating import checking, configuring
+from habitus.app.operating.doctor import Check
 from habitus.sandbox.credentials.grants import Call
 from habitus.skills.sources.trust import Trusted
 from habitus.web.api.requests_and_answers import AsMade, Body, Json, Line, Opened, Words, answer, as_json

@@ -15,7 +15,7 @@ from habitus.app.conversations import running_code
 from habitus.app.library import recipes, trusting, updating, uploading
 from habitus.app.library.trusting import TrustState
 from habitus.app.library.updating import TakenIn
-from habitus.app.operation.idempotency import Attempt, once
+from habitus.app.operating.idempotency import Attempt, once
 from habitus.app.use_cases.skills import file_of as file_of_skill
 from habitus.errors import Refused
 from habitus.events import ToolResult
@@ -26,7 +26,6 @@ from habitus.sandbox.model import ToolRun
 from habitus.skills.model import Counters
 from habitus.skills.trees import runs_unasked
 from habitus.tools.model import CodeTool, Regression
-from habitus.web.api.declared import shape_of
 from habitus.web.api.requests_and_answers import (
     AsMade,
     Body,
@@ -42,6 +41,7 @@ from habitus.web.api.requests_and_answers import (
     many,
     read_upload,
 )
+from habitus.web.api.use_case_routes import shape_of
 
 router = APIRouter(tags=["skills"], route_class=AsMade)
 

@@ -10,8 +10,8 @@ from fastapi.responses import HTMLResponse
 
 from habitus.app import Habitus
 from habitus.app.conversations.past_sessions import past_session, shown_turn
-from habitus.app.growth.learning import judge
 from habitus.app.home import whose
+from habitus.app.learning.learning import judge
 from habitus.app.use_cases.sessions import TurnList, find_turns
 from habitus.events import OutcomeKind
 from habitus.web.api.requests_and_answers import Opened

@@ -11,8 +11,8 @@ from urllib.parse import quote, urlencode
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from habitus.app.declaring import Nothing
 from habitus.app.use_cases import pausing
+from habitus.app.use_cases.declaration import Nothing
 from habitus.app.use_cases.overview import Words, find
 from habitus.errors import Refused
 from habitus.web import site_map

@@ -14,12 +14,12 @@ from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
 from habitus.app import Habitus
-from habitus.app.declaring import Nothing
-from habitus.app.growth import insights
-from habitus.app.growth.learning import repeated_failures
+from habitus.app.learning import insights
+from habitus.app.learning.learning import repeated_failures
 from habitus.app.library import explaining
 from habitus.app.review.inbox import InboxItem
 from habitus.app.use_cases import review
+from habitus.app.use_cases.declaration import Nothing
 from habitus.app.use_cases.overview import Overview, Today, overview, today
 from habitus.evidence.estimation import Effect
 from habitus.skills.model import State

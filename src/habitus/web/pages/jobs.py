@@ -14,13 +14,13 @@ from fastapi.responses import HTMLResponse
 from starlette.responses import StreamingResponse
 
 from habitus.app import Habitus
-from habitus.app.declaring import Nothing
 from habitus.app.library import updating, uploading
 from habitus.app.library.updating import TakenIn
-from habitus.app.operation import jobs
-from habitus.app.operation.job_kinds import KINDS
+from habitus.app.operating import jobs
+from habitus.app.operating.job_kinds import KINDS
 from habitus.app.use_cases import agents
 from habitus.app.use_cases import jobs as cases
+from habitus.app.use_cases.declaration import Nothing
 from habitus.app.use_cases.jobs import JobList, NewJob, NewTimes, OneJob
 from habitus.errors import Invalid
 from habitus.jobs.model import Job

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
 from habitus.app import Habitus
-from habitus.app.operation import checking
-from habitus.app.operation.doctor import Check, CheckState
+from habitus.app.operating import checking
+from habitus.app.operating.doctor import Check, CheckState
 from habitus.app.use_cases import writing
 from habitus.web.api.requests_and_answers import Opened
 from habitus.web.rendering import Said, moment, page

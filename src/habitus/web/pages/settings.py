@@ -17,13 +17,13 @@ from fastapi.responses import HTMLResponse
 from habitus.app import Habitus
 from habitus.app.conversations import secrets
 from habitus.app.conversations.secrets import Standing
-from habitus.app.declaring import Nothing
 from habitus.app.library import trusting
 from habitus.app.library.layers import places
-from habitus.app.operation import configuring
-from habitus.app.operation.configuring import SOMEBODY_ELSE, Origin
-from habitus.app.operation.people import Role, is_team
+from habitus.app.operating import configuring
+from habitus.app.operating.configuring import SOMEBODY_ELSE, Origin
+from habitus.app.operating.people import Role, is_team
 from habitus.app.use_cases import agents, users
+from habitus.app.use_cases.declaration import Nothing
 from habitus.app.use_cases.users import InvitedUser
 from habitus.events import OutcomeKind
 from habitus.sandbox.credentials.grants import Call, GrantKind

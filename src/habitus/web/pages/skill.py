@@ -14,7 +14,7 @@ from fastapi import APIRouter, Depends, Form, Request
 from fastapi.responses import HTMLResponse
 
 from habitus.app import Habitus
-from habitus.app.growth import insights
+from habitus.app.learning import insights
 from habitus.app.library import content, explaining, trusting
 from habitus.app.library.browsing import Uses, rows_of, uses_of
 from habitus.app.library.content import FileChange

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from habitus.app.conversations import models
-from habitus.app.growth import learning
-from habitus.app.growth.learning import Gathering, ToldRemedies
-from habitus.app.growth.mining import Mining, Suggestion
 from habitus.app.home import Home
+from habitus.app.learning import learning
+from habitus.app.learning.learning import Gathering, ToldRemedies
+from habitus.app.learning.mining import Mining, Suggestion
 from habitus.errors import HabitusError, Invalid, NotFound, Refused
 from habitus.files import given_path, write_whole
 from habitus.hosts.hook import SPOOL

@@ -16,9 +16,9 @@ from urllib.parse import parse_qsl, urlsplit
 from habitus import sql
 from habitus.agent.background import LoopThread
 from habitus.app import home_directory
-from habitus.app.growth import curating, dreaming, improving, rollouts, studying
-from habitus.app.growth.mining import Mining
 from habitus.app.home import Home
+from habitus.app.learning import curating, dreaming, improving, rollouts, studying
+from habitus.app.learning.mining import Mining
 from habitus.app.library import updating
 from habitus.errors import Invalid, Refused
 from habitus.files import given_path

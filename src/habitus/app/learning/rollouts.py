@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 
 from habitus.agent.choosing import of_skill
 from habitus.agent.session import new_id
-from habitus.app.growth.solving import TRIAL, OwnAgent, Solved, Solver
 from habitus.app.home import Home
+from habitus.app.learning.solving import TRIAL, OwnAgent, Solved, Solver
 from habitus.app.library.tasks import tasks_of
 from habitus.errors import Invalid
 from habitus.events import Outcome, OutcomeKind

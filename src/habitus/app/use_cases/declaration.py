@@ -19,7 +19,7 @@ from types import NoneType
 from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 from habitus.app.home import Home
-from habitus.app.operation.people import Role
+from habitus.app.operating.people import Role
 from habitus.errors import Invalid, Stale
 
 Wanted = TypeVar("Wanted")

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from statistics import fmean
 
-from habitus.app.growth.evidence import chosen_items, observations
-from habitus.app.growth.rollouts import open_ledger
 from habitus.app.home import Home
+from habitus.app.learning.evidence import chosen_items, observations
+from habitus.app.learning.rollouts import open_ledger
 from habitus.app.library.explaining import select
 from habitus.evidence.estimation import Effect, estimates
 from habitus.evidence.findings import Finding, sums_of

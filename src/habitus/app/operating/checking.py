@@ -19,9 +19,9 @@ from habitus.app.home import Home
 from habitus.app.home_directory import why_read_only
 from habitus.app.library import recipes
 from habitus.app.library.explaining import select
-from habitus.app.operation import configuring
-from habitus.app.operation.damage import find_damage
-from habitus.app.operation.doctor import Check, CheckState, operation
+from habitus.app.operating import configuring
+from habitus.app.operating.damage import find_damage
+from habitus.app.operating.doctor import Check, CheckState, operation
 from habitus.errors import HabitusError, Invalid, UserError
 from habitus.files import Tree
 from habitus.learning.budget import Spending

@@ -15,9 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.fields import FieldInfo
 
 from habitus.app import Habitus, json_shapes
-from habitus.app.declaring import InputField, UseCase, all_declared, tag_of
-from habitus.app.operation.idempotency import Attempt, once
-from habitus.app.operation.people import Role
+from habitus.app.operating.idempotency import Attempt, once
+from habitus.app.operating.people import Role
+from habitus.app.use_cases.declaration import InputField, UseCase, all_declared, tag_of
 from habitus.plain_data import plain
 from habitus.web.api.requests_and_answers import SHAPES, IfMatch, JsonAnswer, OnceKey
 from habitus.web.homes_by_person import habitus_of

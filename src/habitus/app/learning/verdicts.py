@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from habitus.agent.history import acted_above, unpack
-from habitus.app.growth.mining import MOST_TURNS
 from habitus.app.home import Home
+from habitus.app.learning.mining import MOST_TURNS
 from habitus.errors import HabitusError, Refused
 from habitus.events import Event, EventKind, OutcomeKind
 from habitus.evidence.findings import Finding, Rollback, Verdict, is_ignored

@@ -28,9 +28,9 @@ from habitus.skills.review import Action, Change, Proposal, Review
 from habitus.tools.model import ToolStatus
 
 if TYPE_CHECKING:
-    from habitus.app.growth.climbing import Climb
-    from habitus.app.growth.verdicts import Due
     from habitus.app.home import Home
+    from habitus.app.learning.climbing import Climb
+    from habitus.app.learning.verdicts import Due
     from habitus.memory.memory import Cortex
     from habitus.skills.review import Proposal
     from habitus.tools.model import Regression
@@ -75,9 +75,9 @@ async def curate(home: Home, *, apply: bool, model: str = "") -> Curation:
     `model`, as provider:model, drafts what climbs; without one what takes no model does.
     """
     # The arithmetic of evidence and the reading of the journal, for those who curate.
-    from habitus.app.growth import verdicts
-    from habitus.app.growth.climbing import Climbing, drafting
-    from habitus.app.growth.verdicts import recount
+    from habitus.app.learning import verdicts
+    from habitus.app.learning.climbing import Climbing, drafting
+    from habitus.app.learning.verdicts import recount
 
     climbing = Climbing(home)
     if not apply:

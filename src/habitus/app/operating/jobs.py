@@ -22,9 +22,9 @@ from habitus import sql
 from habitus.agent.background import LoopThread, in_thread
 from habitus.app import home_directory
 from habitus.app.home import Clock, Home
-from habitus.app.operation import configuring
-from habitus.app.operation.configuring import Configured
-from habitus.app.operation.job_kinds import KINDS, SCHEDULED, add, kinds
+from habitus.app.operating import configuring
+from habitus.app.operating.configuring import Configured
+from habitus.app.operating.job_kinds import KINDS, SCHEDULED, add, kinds
 from habitus.app.sharing.approvals import serving
 from habitus.errors import Invalid, NotFound, Refused, UserError, did_you_mean
 from habitus.files import given_path

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from habitus.agent.session import new_id
 from habitus.app.conversations import models
-from habitus.app.growth.rollouts import open_ledger, record_rollout
-from habitus.app.growth.solving import Solved, solve
-from habitus.app.growth.tasks import Soundness, check_task
 from habitus.app.home import Home
+from habitus.app.learning.rollouts import open_ledger, record_rollout
+from habitus.app.learning.solving import Solved, solve
+from habitus.app.learning.tasks import Soundness, check_task
 from habitus.events import OK, failure
 from habitus.learning.budget import Budget, BudgetedModel, Limits
 from habitus.learning.dreaming import (

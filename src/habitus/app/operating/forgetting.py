@@ -15,13 +15,13 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.app.conversations.command_lines import FILES
-from habitus.app.growth.studying import TAKEN
 from habitus.app.home_directory import BACKUPS, CHAT_HISTORY, DATABASE, PADS, STAND_IN, WAITING
+from habitus.app.learning.studying import TAKEN
 from habitus.app.library.tasks import keep_tasks, kept_tasks
-from habitus.app.operation import tombstones
-from habitus.app.operation.people import open_people
-from habitus.app.operation.personal_data import ROWS, Person, remains
-from habitus.app.operation.tombstones import Tombstone
+from habitus.app.operating import tombstones
+from habitus.app.operating.people import open_people
+from habitus.app.operating.personal_data import ROWS, Person, remains
+from habitus.app.operating.tombstones import Tombstone
 from habitus.errors import HabitusError, NotFound, Refused
 from habitus.files import Tree, file_of
 from habitus.hosts.hook import LOG, SPOOL
@@ -33,7 +33,7 @@ from habitus.memory.model import Engram, LessonState
 from habitus.memory.store import SqlEngramStore
 from habitus.sandbox.files import harmless
 from habitus.sandbox.inside import folders
-from habitus.search.packed import forget_files
+from habitus.search.packed_index import forget_files
 from habitus.search.store import learned_table
 from habitus.search.texts.words import own_words
 from habitus.settings import Settings

@@ -25,8 +25,8 @@ from typing import Any
 
 from habitus import sql
 from habitus.app.home_directory import BACKUPS, DATABASE, PADS, can_write, refuse_to_write
-from habitus.app.operation import replacing_a_home, tombstones
-from habitus.app.operation.people import signing_keys
+from habitus.app.operating import replacing_a_home, tombstones
+from habitus.app.operating.people import signing_keys
 from habitus.app.sharing import copying
 from habitus.app.wiring import open_home
 from habitus.errors import Invalid, NotFound, StorageFailed

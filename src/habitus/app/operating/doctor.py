@@ -19,7 +19,7 @@ from habitus.app import home_directory
 from habitus.app.conversations import secrets
 from habitus.app.conversations.command_lines import CommandLines
 from habitus.app.home import AWAY, Home
-from habitus.app.operation import backing_up
+from habitus.app.operating import backing_up
 from habitus.app.sharing.availability import silence
 from habitus.errors import StorageFailed, UserError
 from habitus.hosts.hook import SOCKET, SPOOL

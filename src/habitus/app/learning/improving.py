@@ -12,7 +12,8 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass, replace
 
 from habitus.app.conversations import models
-from habitus.app.growth.rollouts import (
+from habitus.app.home import Home
+from habitus.app.learning.rollouts import (
     PRACTICE_ROUNDS,
     Rollouts,
     Wish,
@@ -22,8 +23,7 @@ from habitus.app.growth.rollouts import (
     open_subject,
     practice_rollouts,
 )
-from habitus.app.growth.solving import OwnAgent, Solver, open_program_solver, throw_away_home
-from habitus.app.home import Home
+from habitus.app.learning.solving import OwnAgent, Solver, open_program_solver, throw_away_home
 from habitus.errors import HabitusError, Invalid, NotFound, Refused
 from habitus.evidence.gate import GateVerdict
 from habitus.files import Tree, file_of

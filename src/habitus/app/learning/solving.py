@@ -15,10 +15,10 @@ from typing import Protocol
 
 from habitus.agent.session import new_id
 from habitus.app.conversations.sessions import open_session
-from habitus.app.growth import mining
-from habitus.app.growth.tasks import ABOUT_PLACE, follow, laid_out, programs
 from habitus.app.home import Clock, Home
 from habitus.app.home_directory import PADS
+from habitus.app.learning import mining
+from habitus.app.learning.tasks import ABOUT_PLACE, follow, laid_out, programs
 from habitus.app.wiring import open_home
 from habitus.errors import Invalid
 from habitus.events import Outcome, failure, infra

@@ -14,11 +14,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 from habitus.agent.history import unpack
-from habitus.app.growth import coding
-from habitus.app.growth.mining import Mining
-from habitus.app.growth.studying import open_models
-from habitus.app.growth.verdicts import Due
 from habitus.app.home import Home
+from habitus.app.learning import coding
+from habitus.app.learning.mining import Mining
+from habitus.app.learning.studying import open_models
+from habitus.app.learning.verdicts import Due
 from habitus.app.library import saving
 from habitus.app.library.content import near_duplicates
 from habitus.errors import HabitusError, Invalid, Refused

@@ -22,7 +22,7 @@ from typing import Annotated, Any
 import typer
 
 from habitus.app import Habitus, json_shapes
-from habitus.app.declaring import InputField, UseCase
+from habitus.app.use_cases.declaration import InputField, UseCase
 from habitus.cli import completion, output
 from habitus.cli.completion import AsJson
 from habitus.cli.opening import open_habitus

@@ -22,10 +22,10 @@ from habitus.agent.recorder import is_correction
 from habitus.agent.session import new_id
 from habitus.agent.stream import Done, ToolFinished, ToolStarted, TurnEvent
 from habitus.app.conversations.running_code import open_scratchpads, readable
-from habitus.app.growth import mining, studying
-from habitus.app.growth.mining import MOST_TURNS
 from habitus.app.home import Home
 from habitus.app.home_directory import PADS, weights_folder
+from habitus.app.learning import mining, studying
+from habitus.app.learning.mining import MOST_TURNS
 from habitus.app.library.tasks import tasks_of
 from habitus.events import OK, Outcome, OutcomeKind, failure, infra
 from habitus.files import file_of

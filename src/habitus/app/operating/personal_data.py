@@ -21,7 +21,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from habitus import pause, sql
-from habitus.app.operation.idempotency import answered
+from habitus.app.operating.idempotency import answered
 from habitus.journal.tables import exposures, lasting_outcomes, seen, turns
 from habitus.learning.improve_ledger import improve_candidates, improve_rollouts
 from habitus.learning.remedies.sessions import studied_files

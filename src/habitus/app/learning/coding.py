@@ -18,10 +18,10 @@ from habitus.agent.tools.code_tools import scratchpad
 from habitus.agent.tools.registry import Reach, Registry, Running, Tool, is_capped
 from habitus.agent.tools.stage_tools import code_tools, last_said, show_recipe_run
 from habitus.app.conversations.running_code import open_scratchpads
-from habitus.app.growth import mining
-from habitus.app.growth.mining import MOST_TURNS
 from habitus.app.home import Home
 from habitus.app.home_directory import PADS
+from habitus.app.learning import mining
+from habitus.app.learning.mining import MOST_TURNS
 from habitus.errors import ToolFailed
 from habitus.events import ToolCall, ToolResult
 from habitus.journal.journal import Journal
