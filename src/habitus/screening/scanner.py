@@ -43,8 +43,9 @@ _LABELLED = ("unasked", "weakens", "passes_on_secrets")
 _SUBJECTS = ("orders_harm", "locks_up")
 _QUOTED = re.compile(r"[\"“`][^\"”`\n]{6,200}[\"”`]")
 _FILE_NAME = re.compile(r"[\w-]{1,60}\.(?:sh|py|ps1|bat|js|mjs|rb|pl|command)\b")
-_BARE_HOST = re.compile(r"\s([\w-]{1,60}(?:\.[\w-]{1,60}){1,3})/")
-_LEFT_OUT = re.compile(r"\s(?:\.\.\.|…)\s")  # "curl … | sh" is talk about commands
+_FETCHED = re.compile(  # by name without a scheme, or "…", which is talk about commands
+    r"\w{3,5}\s{1,3}(?:-\S{1,20}\s{1,3}){0,4}(?:(?P<host>[\w-]{1,60}(?:\.[\w-]{1,60}){1,3})/|(?:\.\.\.|…)\s{0,3}\|)"
+)
 _RUN_LINE = re.compile(
     r"(?m)^[ \t]{0,9}(?:(?:ba|z)?sh |source |\. |python3? |node )?[~$\w./{}-]{0,80}/([\w-]{1,60}\.(?:sh|py|js|rb|pl))\b"
 )
@@ -282,9 +283,8 @@ class Page:
             command = self.lower
         kinds = {self.hosts.kind(host) for _, host in rules.addresses(command) if not rules.is_own_key(command, host)}
         if match.rule.needs == "unknown_host":
-            kinds = kinds or {self.hosts.kind(host) for host in _BARE_HOST.findall(command)}
-            if _LEFT_OUT.search(command):
-                return False
+            if not kinds and (named := _FETCHED.match(command)):
+                return named["host"] is not None and self.hosts.kind(named["host"]) == "foreign_host"
             return not kinds or "foreign_host" in kinds or "http://" in command
         return "foreign_host" in kinds
 

@@ -25,7 +25,7 @@ _SAID_IN_CODE = re.compile(
     r"(?:(?:#|//) )?[A-Z][a-z]+ [a-z]+(?: [\w'’,./~-]{1,60}){4,60}[.!]$"
 )  # a sentence, no program
 _NO_ORDER = re.compile(  # a title, somebody's words, and when a skill is of use
-    r"#|[-*+ ]{0,4}[\"“]"
+    r"#|[-*+ ]{0,4}[\"“][^\"”]{2,200}[\"”]\W{0,3}$"
     r"|(?:description: ?[\"']?)?(?:use|used|invoke|apply|applies|triggers?)\b(?: \w{2,12}){0,3} (?:when|whenever|if)\b"
 )
 _INTRODUCES = (":", ":**", ":*", ":__")
