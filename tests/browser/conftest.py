@@ -88,6 +88,7 @@ def drop(page: Page, path: Path) -> None:
     """Let a file or a folder fall where files are dropped, as from the desktop."""
     at = page.locator("[data-drop]").bounding_box()
     assert at is not None
+    page.wait_for_load_state()  # until its scripts are there, a browser opens what falls on it
     session = page.context.new_cdp_session(page)
     carried = {"items": [], "files": [str(path)], "dragOperationsMask": 1}
     where = {"x": at["x"] + at["width"] / 2, "y": at["y"] + 12}

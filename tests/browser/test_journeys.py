@@ -32,6 +32,7 @@ def test_a_person_searches_edits_and_takes_back(page: Page, site: Site) -> None:
     page.keyboard.press("Enter")
     page.wait_for_url("**/skills/close-the-month")
     page.get_by_role("link", name="Skills", exact=True).click()
+    page.wait_for_load_state()
     search = page.get_by_role("searchbox", name="Search skills")
     search.focus()
     search.press_sequentially("finish the bookkeeping")

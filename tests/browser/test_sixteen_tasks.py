@@ -55,6 +55,7 @@ class Person:
     def click(self, what: Locator) -> None:
         self._clicks += 1
         what.first.click()
+        self.page.wait_for_load_state()  # nobody types before a page is there
 
     def goes_to(self, page: str) -> None:
         self.click(self.page.get_by_role("navigation", name="Pages").get_by_role("link", name=page))
