@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from habitus.agent.choosing import near
 from habitus.agent.stream import Consent, Noticed, Question
 from habitus.app import Habitus
 from habitus.app.library import explaining
@@ -328,6 +330,20 @@ async def test_placeholders_survive_an_override_and_are_not_baked_in(habitus: Ha
         assert [i.summary.description for i in opened.skills.listing() if i.summary and i.name == "salute"] == [
             "Mine, by Habitus."
         ]
+
+
+@pytest.mark.req("SE-02")
+@pytest.mark.parametrize("ruled", [0, 1, 5, 6, 7, 9])
+def test_a_skill_that_is_not_on_the_menu_takes_no_place_of_one_that_is(habitus: Habitus, ruled: int) -> None:
+    names = [f"deploy-{place}" for place in ("berlin", "paris", "rome", "oslo", "bonn", "lima", "kyiv", "riga", "graz")]
+    for name in names:
+        keep(habitus, name, description=f"Deploys the server in {name.removeprefix('deploy-')}.")
+    search = partial(habitus.finder.search, "deploy the server")
+    first = [hit.id for hit in search(k=len(names)).hits]
+    on_menu = frozenset(first[ruled:])
+    found = [hit.id for hit in near(search, on_menu)]
+    assert set(found) == {hit.id for hit in search(k=3, among=on_menu).hits}
+    assert len(found) == min(3, len(names) - ruled)
 
 
 async def _yes(question: Question) -> Consent:

@@ -45,17 +45,22 @@ def choose(snapshot: Snapshot, request: Request, gates: GateContext, journal: Jo
     )
 
 
+_RULED = 5  # skills that a rule has brought in stand on no menu, and are found all the same
+
+
 def near(search: Callable[..., Results], on_menu: Collection[str], *, k: int = prompt.FITTING) -> list[Hit]:
     """The skills of the menu that search finds for the request, the nearest first, while one really fits."""
     if not on_menu:
         return []
-    results = search(k=k)  # telling the index which ones to look at costs more than looking twice now and then
-    if any(hit.id not in on_menu for hit in results.hits):
+    results = search(k=k + _RULED)  # telling the index which ones to look at costs more than looking at a few more
+    hits = [hit for hit in results.hits if hit.id in on_menu][:k]
+    if len(hits) < k and len(results.hits) == k + _RULED:
         results = search(k=k, among=on_menu)
-    if not results.fits:
+        hits = list(results.hits)
+    if not hits or hits[0].score < results.least:
         return []
-    least = results.hits[0].score * prompt.NEARLY_AS_FITTING
-    return [hit for hit in results.hits if hit.score >= least]
+    least = hits[0].score * prompt.NEARLY_AS_FITTING
+    return [hit for hit in hits if hit.score >= least]
 
 
 def unseen(

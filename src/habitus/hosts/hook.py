@@ -4,7 +4,7 @@ Every prompt of the person waits for this file, so it imports nothing of Habitus
 wrong, it says nothing and exits with 0: a hook must never stand in the way.
 """
 
-import os
+import posix  # what `os` is made of, which takes as long to import as all the rest
 import sys
 
 SOCKET, LOG, SPOOL = "hooks.socket", "hooks.log", "hooks.spool"
@@ -15,7 +15,7 @@ _SPOOLED = ("Stop", "SessionEnd")
 
 
 def main(event: str, home: str, python: str) -> None:
-    os.chdir(home)  # a socket's address has room for a hundred characters, and a home that is gone ends it here
+    posix.chdir(home)  # a socket's address has room for a hundred characters, and a home that is gone ends it here
     told = sys.stdin.buffer.read(_LONGEST)
     if event in _SPOOLED:
         _note(event, told)
@@ -40,9 +40,9 @@ def _note(event: str, told: bytes) -> None:
 
     given = json.loads(told)
     kept = {"event": event, "session": given.get("session_id"), "transcript": given.get("transcript_path")}
-    spool = os.open(SPOOL, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    os.write(spool, json.dumps({**kept, "cwd": given.get("cwd")}).encode() + b"\n")
-    os.close(spool)
+    spool = posix.open(SPOOL, posix.O_WRONLY | posix.O_APPEND | posix.O_CREAT, 0o600)
+    posix.write(spool, json.dumps({**kept, "cwd": given.get("cwd")}).encode() + b"\n")
+    posix.close(spool)
 
 
 def _connect(event: str, home: str, python: str):  # type: ignore[no-untyped-def]  # a socket, or None
@@ -61,9 +61,9 @@ def _start_resident(line, home: str, python: str):  # type: ignore[no-untyped-de
     import time
 
     command = [python, "-m", "habitus", "--home", home, "hooks"]
-    log = (os.POSIX_SPAWN_OPEN, 1, LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    silent = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), log, (os.POSIX_SPAWN_DUP2, 1, 2)]
-    os.posix_spawn(python, command, os.environ, file_actions=silent, setsid=True)
+    log = (posix.POSIX_SPAWN_OPEN, 1, LOG, posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC, 0o600)
+    silent = [(posix.POSIX_SPAWN_OPEN, 0, "/dev/null", posix.O_RDONLY, 0), log, (posix.POSIX_SPAWN_DUP2, 1, 2)]
+    posix.posix_spawn(python, command, posix.environ, file_actions=silent, setsid=True)
     until = time.monotonic() + _START_S
     while time.monotonic() < until:
         try:
@@ -79,4 +79,4 @@ if __name__ == "__main__":
     try:
         main(*sys.argv[1:4])
     finally:
-        os._exit(0)  # without a word, whatever it was
+        posix._exit(0)  # without a word, whatever it was
