@@ -40,7 +40,10 @@ _EXCLUDES_BELOW = re.compile(
     re.I | re.M,
 )
 
-_EXCLUDING = ("not", "don", "never", "skip", "不")
+_EXCLUDING = (
+    *("do not ", "don't ", "don’t ", "never ", "not to ", "should not "),
+    *("not for", "not intended for", "not suitable for", "not meant for", "skip ", "不"),
+)
 
 Codes = NDArray[np.uint32]
 Vector = NDArray[np.float32]

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import pairwise
+from operator import add
 from typing import Protocol
 
 # What people say around a request rather than in it. Pronouns and politeness are rare in descriptions, so their
@@ -39,7 +40,7 @@ _SHARP = re.compile(r"#(?<=[^A-Za-z0-9][A-Za-z]#)")
 _PLUSES = re.compile(r"\+\+(?<=[^A-Za-z0-9][A-Za-z]\+\+)")
 _MARKS = {"\x01": "#", "\x02": "++"}  # what stands for the end of a name among bytes that are cut at what is no letter
 _APART = bytes(byte if chr(byte).isalnum() or byte in (1, 2) else 32 for byte in range(128)) + b" " * 128
-_ASCII = frozenset(map(chr, range(128)))
+_ASCII = bytes(range(128))
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
 _CJK = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
 _CJK_FUNCTION = re.compile(
@@ -54,15 +55,16 @@ class _Stemmer(Protocol):
 
 def terms(text: str) -> list[str]:
     """Every term of a text in reading order; stop words are dropped."""
-    return [term for chunk in _chunks(text) for term in _terms_of(chunk)]
+    return [term for chunk in _cut(_normalize(text)) for term in _terms_of(chunk)]
 
 
 def codes(text: str) -> bytes:
     """The codes of the terms of a long text, four bytes each. Those of a chunk are remembered, because words repeat."""
     if len(_known_codes) >= _KNOWN_AT_MOST:
         _known_codes.clear()
+    text = _normalize(text)
     plain = _plain(text)
-    chunks = _chunks(text) if plain is None else plain.translate(_APART).split()
+    chunks = _cut(text) if plain is None else plain.translate(_APART).split()
     return b"".join(map(_known_codes.__getitem__, chunks))
 
 
@@ -71,18 +73,20 @@ def forget_codes() -> None:
     _known_codes.clear()
 
 
-def _chunks(text: str) -> list[str]:
+def _normalize(text: str) -> str:
+    return text if text.isascii() else unicodedata.normalize("NFKC", text)
+
+
+def _cut(text: str) -> list[str]:
     """Runs of letters and digits."""
-    if text.isascii():
-        return _ASCII_CHUNK.findall(text)
-    return _CHUNK.findall(unicodedata.normalize("NFKC", text))
+    return (_ASCII_CHUNK if text.isascii() else _CHUNK).findall(text)
 
 
 def _plain(text: str) -> bytes | None:
     """A text that `split` cuts into the same chunks, a fifth of the time; None where letters are not ASCII."""
     if not text.isascii():
-        text = unicodedata.normalize("NFKC", text)
-        if any(map(str.isalnum, set(text) - _ASCII)):
+        beyond_ascii = text.encode("utf-8", "surrogatepass").translate(None, _ASCII)
+        if any(map(str.isalnum, set(beyond_ascii.decode("utf-8", "surrogatepass")))):
             return None
         text = text.replace("’", "'")
     if "\x01" in text or "\x02" in text:
@@ -97,13 +101,13 @@ def _plain(text: str) -> bytes | None:
     return text.encode("ascii", "replace")
 
 
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_CAMEL = re.compile(r"[A-Z](?<=[a-z0-9][A-Z])")
 
 
 def content_words(text: str) -> list[str]:
     """The words of a text as they are written, in lower case, each once: what is compared by meaning."""
-    split = _CAMEL.sub(" ", unicodedata.normalize("NFKC", text)).lower()
-    found = dict.fromkeys(word[:_LONGEST] for word in _CHUNK.findall(split))
+    split = _CAMEL.sub(r" \g<0>", _normalize(text)).lower()
+    found = dict.fromkeys(word[:_LONGEST] for word in _cut(split))
     return [word for word in found if word not in STOP_WORDS]
 
 
@@ -130,7 +134,7 @@ def _stemmer() -> _Stemmer:
 class _KnownCodes(dict[str | bytes, bytes]):
     def __missing__(self, chunk: str | bytes) -> bytes:
         if isinstance(chunk, str):
-            found = self[chunk.encode()] if chunk.isascii() else array("I", map(code, _split(chunk))).tobytes()
+            found = self[chunk.encode()] if chunk.isascii() else b"".join(map(_code_of_term, _split(chunk)))
         elif chunk.isalpha() and chunk[1:].islower() and len(chunk) <= _LONGEST:
             found = _code_of_word(chunk.decode("ascii").lower())
         else:
@@ -139,9 +143,14 @@ class _KnownCodes(dict[str | bytes, bytes]):
         return found
 
 
+@lru_cache(maxsize=50_000)  # pairs of Chinese letters are few, and stand in long runs that never come again
+def _code_of_term(term: str) -> bytes:
+    return code(term).to_bytes(4, sys.byteorder)
+
+
 def _code_of_word(word: str) -> bytes:
     """Of one in lower case, as most are: what `_split` comes to, without the way there."""
-    return b"" if word in STOP_WORDS else code(_stemmer().stemWord(word)).to_bytes(4, sys.byteorder)
+    return b"" if word in STOP_WORDS else _code_of_term(_stemmer().stemWord(word))
 
 
 def _spell(chunk: bytes) -> str:
@@ -178,7 +187,7 @@ def _strip_accents(text: str) -> str:
 def _pairs(run: str) -> list[str]:
     if len(run) == 1:
         return [run]
-    return [piece[i : i + 2] for piece in _CJK_FUNCTION.split(run) for i in range(len(piece) - 1)]
+    return [pair for piece in _CJK_FUNCTION.split(run) for pair in map(add, piece, piece[1:])]
 
 
 def _ascii_terms(chunk: str) -> list[str]:

@@ -208,6 +208,9 @@ class Finder:
             yield self._clean(document_of(summary, bodies.get(name, "")))
 
     def _clean(self, document: Document) -> Document:
+        together = "\n\n".join((document.name, document.cue, document.description, *document.tags, document.body))
+        if self._redacted(together) == together:
+            return document
         return replace(
             document,
             name=self._redacted(document.name),
