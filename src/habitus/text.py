@@ -166,4 +166,4 @@ def shown_seconds(seconds: float) -> str:
 
 def count_of(number: int, thing: str) -> str:
     """`1 skill`, `2 skills`."""
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+    return f"{number:,} {thing if number == 1 else thing + 's'}"

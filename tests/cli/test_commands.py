@@ -264,7 +264,7 @@ def test_pause_resume_and_rollback_of_everything(stocked: Direct) -> None:
 
 @pytest.mark.full
 def test_lint_names_every_problem_with_its_mend_and_fails_on_broken_ones(stocked: Direct) -> None:
-    assert stocked.ok("skills", "lint").endswith("1 skills looked at, 0 with something to say, 0 can't be loaded.\n")
+    assert stocked.ok("skills", "lint").endswith("1 skill looked at, 0 with something to say, 0 can't be loaded.\n")
     stocked.skill_file("csv-summary").write_text("no frontmatter")
     ran = stocked("skills", "lint")
     assert ran.code == 1

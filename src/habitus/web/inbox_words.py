@@ -9,7 +9,8 @@ from habitus.app.library.content import FileChange
 from habitus.app.review.inbox import InboxItem
 from habitus.memory.model import Engram
 from habitus.skills.review import Action, Proposal, ProposalState
-from habitus.web.words import ACTIONS, begun, count_of, power, waits, who
+from habitus.text import count_of
+from habitus.web.words import ACTIONS, begun, power, waits, who
 
 _IMPORT = "import of "
 _FOUND = re.compile(r"(?P<path>\S.*?):(?P<line>\d+): (?P<why>.+?)(?:, and (?P<more>\d+) more places?)? \([\w.]+\)")

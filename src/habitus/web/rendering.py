@@ -27,7 +27,7 @@ from habitus.app.library.content import FileChange
 from habitus.app.operating import job_kinds
 from habitus.skills.editable_fields import EDITABLE
 from habitus.skills.model import Stage
-from habitus.text import encodable
+from habitus.text import count_of, encodable
 from habitus.web import charts, inbox_words, site_map, words
 from habitus.web.homes_by_person import habitus_of
 
@@ -113,7 +113,7 @@ def _templates() -> Environment:
         "ladder": ladder,
         "markdown": markdown,
         "moment": moment,
-        "counted": words.count_of,
+        "counted": count_of,
         "source_word": words.source,
         "twice": lambda text: (text, text),
     }
@@ -168,7 +168,7 @@ def ago(then: datetime | None, now: datetime) -> Markup:
     seconds = max((now - then).total_seconds(), 0)
     for name, length in (("year", 31_536_000), ("month", 2_592_000), ("day", 86_400), ("hour", 3_600), ("minute", 60)):
         if seconds >= length:
-            text = f"{words.count_of(int(seconds // length), name)} ago"
+            text = f"{count_of(int(seconds // length), name)} ago"
             break
     else:
         text = "just now"

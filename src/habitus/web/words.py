@@ -22,6 +22,7 @@ from habitus.skills.model import Actor, Author, Counters, Source, Stage, State
 from habitus.skills.proposals import AGENT_STARTED
 from habitus.skills.review import Action
 from habitus.skills.sources.importing import Verdict as ImportVerdict
+from habitus.text import count_of
 from habitus.tools.model import ToolStatus
 from habitus.web.site_map import without_commands
 
@@ -209,10 +210,6 @@ def schedule_parts(when: str) -> tuple[str, str]:
     if when.startswith("weekly"):
         return (found["day"] if found and found["day"] else DAYS[0]), at
     return when.partition(" ")[0], at
-
-
-def count_of(number: int, thing: str) -> str:
-    return f"{number:,} {thing if number == 1 else thing + 's'}"
 
 
 def check(name: str) -> str:

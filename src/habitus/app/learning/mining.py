@@ -42,7 +42,7 @@ from habitus.skills.layers.layer import USER
 from habitus.skills.model import Actor, Author, Skill, Source, State
 from habitus.skills.review import Action, Change, ProposalState
 from habitus.skills.sources.trust import powers
-from habitus.text import one_line, tokens
+from habitus.text import count_of, one_line, tokens
 
 MOST_TURNS = 10_000  # the latest ones
 SESSIONS_ELSEWHERE = 3  # of another agent, whose turns nobody has judged
@@ -412,9 +412,9 @@ def when(turns: Sequence[Turn]) -> str:
     """How often and when, for a person to judge by."""
     days: list[datetime] = sorted(turn.started_on for turn in turns)
     first, last = (f"{day:%Y-%m-%d}" for day in (days[0], days[-1]))
-    sessions = len({turn.session for turn in turns})
+    sessions = count_of(len({turn.session for turn in turns}), "session")
     span = f"on {first}" if first == last else f"from {first} to {last}"
-    return f"done in {len(turns)} turns of {sessions} sessions, {span}"
+    return f"done in {count_of(len(turns), 'turn')} of {sessions}, {span}"
 
 
 def describe_use(turns: Sequence[Turn]) -> str:

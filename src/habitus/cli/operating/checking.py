@@ -61,7 +61,7 @@ def lint(
             for rule, why in habitus.screening.silence.items():
                 output.say(f"silenced: {rule}: {why}")
             output.say(
-                f"{len(report.skills)} skills looked at, {report.odd} with something to say, "
+                f"{output.count_of(len(report.skills), 'skill')} looked at, {report.odd} with something to say, "
                 f"{report.broken} can't be loaded."
             )
         if report.broken:

@@ -120,7 +120,9 @@ def show(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
             output.print_json(json_shapes.tool(shown))
             return
         counters = shown.counters
-        _print_facts(shown.tool, f"{counters.used} calls, {counters.succeeded} ok, {counters.failed} failed")
+        _print_facts(
+            shown.tool, f"{output.count_of(counters.used, 'call')}, {counters.succeeded} ok, {counters.failed} failed"
+        )
         output.say()
         output.say(shown.code)
 

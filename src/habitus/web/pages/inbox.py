@@ -23,9 +23,9 @@ from habitus.memory.model import Engram
 from habitus.skills import trees
 from habitus.skills.model import Skill
 from habitus.skills.review import Proposal, ProposalState
+from habitus.text import count_of
 from habitus.web.api.requests_and_answers import Opened
 from habitus.web.rendering import Said, fragment, page, side_by_side
-from habitus.web.words import count_of
 
 router = APIRouter(include_in_schema=False)
 

@@ -26,10 +26,10 @@ from habitus.errors import Invalid
 from habitus.jobs.model import Job
 from habitus.settings import DAYS
 from habitus.skills.sources.importing import Verdict
+from habitus.text import count_of
 from habitus.web.api.requests_and_answers import Opened, read_upload
 from habitus.web.rendering import Said, fragment, page, part
 from habitus.web.streams import Happened, Put, stream_events
-from habitus.web.words import count_of
 
 router = APIRouter(include_in_schema=False)
 _SHOWN = 50

@@ -11,10 +11,11 @@ from habitus.app import Habitus
 from habitus.app.operating import checking
 from habitus.app.operating.doctor import Check, CheckState
 from habitus.app.use_cases import writing
+from habitus.text import count_of
 from habitus.web.api.requests_and_answers import Opened
 from habitus.web.rendering import Said, moment, page
 from habitus.web.site_map import without_commands, without_terminal
-from habitus.web.words import CHECK_PAGES, TOOL_STATES, check, count_of, who
+from habitus.web.words import CHECK_PAGES, TOOL_STATES, check, who
 
 router = APIRouter(include_in_schema=False)
 

@@ -30,6 +30,7 @@ from habitus.skills.layers.listing import ShownSkill
 from habitus.skills.model import Skill, Source, Stage
 from habitus.skills.sources.trust import powers
 from habitus.skills.trees import MAIN_FILES
+from habitus.text import count_of
 from habitus.tools.model import ToolStatus, asked_for
 from habitus.web import charts, words
 from habitus.web.api.requests_and_answers import Opened
@@ -279,7 +280,7 @@ def add_task(
 def mine_tasks(request: Request, habitus: Opened, name: str) -> HTMLResponse:
     """Propose tasks of what was asked again and again and came out well."""
     found = tasks.mine(habitus, tasks.TaskMining(skill=name, apply=True)).found
-    waits = f"{words.count_of(len(found), 'task')} found; see the Inbox."
+    waits = f"{count_of(len(found), 'task')} found; see the Inbox."
     nothing = "Nothing yet was asked of it again and again, and came to a result that was accepted."
     return shown_page(request, habitus, name, "improve", said=Said(text=waits if found else nothing))
 

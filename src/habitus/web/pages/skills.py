@@ -25,10 +25,10 @@ from habitus.errors import Invalid
 from habitus.evidence.findings import Verdict
 from habitus.skills.layers.listing import Listed
 from habitus.skills.model import Counters, Source, Stage, State
+from habitus.text import count_of
 from habitus.web import charts
 from habitus.web.api.requests_and_answers import Opened
 from habitus.web.rendering import Said, fragment, page, part
-from habitus.web.words import count_of
 
 if TYPE_CHECKING:
     from habitus.evidence.estimation import Effect
