@@ -5,7 +5,7 @@
 A home with made-up skills, lessons and rules; the resident process, started by the first hook as an agent starts it.
 Per size: milliseconds of the hook of a session's start (the first, which starts the process; a later one), of
 UserPromptSubmit (each another request; half of them fit something), of PostToolUseFailure and of Stop, by turns with
-`python -S -c pass`, rounds a fifth of a second apart; median and 95th percentile of each. Processor time, which other
+`python -IS -c pass`, rounds a fifth of a second apart; median and 95th percentile of each. Processor time, which other
 work on the machine hardly changes: of the command of UserPromptSubmit, and of the resident process for one, with
 journalling the turn afterwards.
 
@@ -82,7 +82,7 @@ def by_turns(home: Path, place: Path, calls: int) -> Metrics:
     later = [timed(home, place, "SessionStart", source="startup") for _ in range(3)]
     for number in range(calls):
         time.sleep(_PAUSE_S)
-        took["python"].append(ran([sys.executable, "-S", "-c", "pass"], b""))
+        took["python"].append(ran([sys.executable, "-IS", "-c", "pass"], b""))
         fits = f"{WORDS[number % len(WORDS)]} the {WORDS[(number * 7) % len(WORDS)]} for a customer, please"
         took[PROMPT].append(timed(home, place, PROMPT, prompt=fits if number % 2 else f"Thank you, {number}."))
         failed: dict[str, Any] = {"tool_name": "Bash", "tool_input": {"command": f"run {number}"}}

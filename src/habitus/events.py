@@ -350,10 +350,13 @@ def _parse_arguments(args: object) -> object:
         return args
 
 
+_IN_ORDER = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
 def _canonical(value: object) -> str:
     """The same text for the same arguments: key order and keys without a value don't count."""
     try:
-        return json.dumps(_without_nulls(value), sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=str)
+        return _IN_ORDER.encode(_without_nulls(value))
     except (TypeError, ValueError, RecursionError):
         return repr(value)
 

@@ -21,7 +21,7 @@ def marker(kind: str) -> str:
 def without_shapes(text: str, counts: Counter[str]) -> str:
     plain = ascii_letters(text)
     words = _long_words(plain)
-    for shape in _SHAPES if any(map(words.__contains__, _FIRST_LETTERS)) else _FEWER_SHAPES:
+    for shape in _SHAPES if words else _LONGER_SHAPES:
         where = words if shape.is_one_word else plain
         for literal in shape.literals:
             if literal in where:
@@ -203,6 +203,4 @@ _SHAPES = (
         "basic", ("curl ",), r"(curl [^\n]{0,200}?-u ?['\"]?[A-Za-z0-9_.@-]{1,64}:)(?![0-9]{1,8}\b)[^\s'\"\[]{4,128}"
     ),
 )
-# Most texts have no key: whether one of sixty beginnings is there is asked at once, but for those of a single letter.
-_FEWER_SHAPES = tuple(shape for shape in _SHAPES if not shape.is_one_word or len(shape.literals[0]) == 1)
-_FIRST_LETTERS = tuple(shape.literals[0] for shape in _SHAPES if shape not in _FEWER_SHAPES)
+_LONGER_SHAPES = tuple(shape for shape in _SHAPES if not shape.is_one_word)

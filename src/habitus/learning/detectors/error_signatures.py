@@ -187,6 +187,7 @@ _CAUSES: tuple[tuple[Cause, re.Pattern[str]], ...] = tuple(
 
 
 @lru_cache(maxsize=4096)
+@lru_cache(maxsize=256)
 def trouble(error: str) -> Trouble:
     text = error.strip()
     for cause, pattern in _CAUSES:
@@ -212,6 +213,6 @@ def _essence(text: str) -> str:
 
 def _is_named(word: str, text: str) -> bool:
     bare = word.strip("'\"")
-    if len(bare.lstrip("-")) < 3 and not bare.startswith("-"):
+    if bare not in text or (len(bare.lstrip("-")) < 3 and not bare.startswith("-")):
         return False
     return re.search(rf"(?<![\w-]){re.escape(bare)}(?![\w-])", text) is not None

@@ -129,11 +129,14 @@ def focus(failed: Call, about: Trouble) -> Command | None:
     """The command of a line that the error is about."""
     found = [each for each in failed.commands if each.program not in ("echo", "sleep", "true")]
     if about.cause is Cause.PROGRAM:
+        program = plain(about.about)
         for each in found:
-            if any(plain(word) == plain(about.about) for word in each.head):
+            if any(plain(word) == program for word in each.head):
                 return each
     for each in found:
-        if re.search(rf"(?m)^(?:\w+: )?{re.escape(each.program)}\b.{{0,20}}:", failed.error):
+        if each.program in failed.error and re.search(
+            rf"(?m)^(?:\w+: )?{re.escape(each.program)}\b.{{0,20}}:", failed.error
+        ):
             return each
     return found[-1] if found else None
 

@@ -325,6 +325,7 @@ def is_flag(word: str) -> bool:
     return word.startswith("-") and len(word) > 1
 
 
+@lru_cache(maxsize=4096)
 def plain(word: str) -> str:
     return _VERSION.sub("", word.rpartition("/")[2]) or word
 

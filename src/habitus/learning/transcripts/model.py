@@ -418,7 +418,7 @@ def _parse_objects(text: str, has_failed: bool | None) -> list[Mapping[str, obje
 
 def _exit_code(fields: Mapping[str, object]) -> int | None:
     inner = fields.get("metadata")
-    for place in (fields, inner if isinstance(inner, Mapping) else {}):
+    for place in (fields, inner) if isinstance(inner, Mapping) else (fields,):
         for key in _EXIT_CODES:
             code = place.get(key)
             if isinstance(code, int) and not isinstance(code, bool):
