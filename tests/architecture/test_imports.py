@@ -115,6 +115,12 @@ def _uses_one_part(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return len(named) == len(parts) and len(set(parts)) == 1
 
 
+@pytest.mark.req("PF-01")
+def test_a_hook_imports_what_is_built_into_python_and_no_more() -> None:
+    """Every prompt of a person waits for it: `os` alone takes as long as all that it does."""
+    assert _imports_of(ROOT / "src" / "habitus" / "hosts" / "hook.py") == {"posix", "sys", "_socket", "json", "time"}
+
+
 def test_no_modules_import_each_other_in_a_circle() -> None:
     """Imports inside functions and for types alone count too."""
     graph = _import_graph(ROOT / "src")

@@ -71,6 +71,7 @@ def codes(text: str) -> bytes:
 def forget_codes() -> None:
     """Let go of what `codes` has remembered, when all that was to be read is read."""
     _known_codes.clear()
+    _code_of_term.cache_clear()
 
 
 def _normalize(text: str) -> str:
