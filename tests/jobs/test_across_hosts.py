@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -28,7 +29,7 @@ from tests.contracts import postgres
 from tests.contracts.lines import line_to
 from tests.homes import furnish
 from tests.jobs.conftest import Nursed
-from tests.jobs.counting import begun, check, counting, queue_at, until
+from tests.jobs.counting import GONE_S, begun, check, counting, queue_at, until
 
 
 @pytest.fixture
@@ -177,15 +178,15 @@ def test_hosts_whose_clocks_are_hours_apart_start_what_is_due_once_by_the_clock_
 
 
 @contextmanager
-def _counter(root: Path, *before: str) -> Iterator[subprocess.Popen[bytes]]:
+def _counter(root: Path, *before: str, gone_s: float = GONE_S) -> Iterator[subprocess.Popen[bytes]]:
     """A worker that counts, as a process of its own; in the end it is killed."""
     code = (
         "import sys, pathlib, threading, time\n"
         "time.sleep = lambda seconds: threading.Event().wait(seconds)\n"  # whose clock faketime leaves alone
-        "from tests.jobs.counting import _work; _work(pathlib.Path(sys.argv[1]))"
+        "from tests.jobs.counting import _work; _work(pathlib.Path(sys.argv[1]), float(sys.argv[2]))"
     )
     environ = {**os.environ, "PYTHONPATH": str(Path.cwd()), "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
-    command = [*before, sys.executable, "-c", code, str(root)]
+    command = [*before, sys.executable, "-c", code, str(root), str(gone_s)]
     with subprocess.Popen(command, env=environ, stderr=subprocess.DEVNULL, start_new_session=True) as process:
         try:
             yield process
@@ -200,7 +201,8 @@ def test_workers_whose_clocks_are_hours_apart_try_again_when_it_is_time(root: Pa
     for number in range(6):
         parts = [{"die": "", "stumbles": number == 0 and part == 2, "takes_s": 0.05} for part in range(5)]
         queue.add("count", {"job": f"job-{number}", "parts": parts}, id=f"job-{number}")
-    with _counter(root, "faketime", "-f", "+1h"), _counter(root, "faketime", "-f", "-1h"):
+    alive = partial(_counter, root, gone_s=600)  # nobody dies here, and who is slow must not lose a job
+    with alive("faketime", "-f", "+1h"), alive("faketime", "-f", "-1h"):
         until(lambda: queue.get("job-0").reason != "")
         (root / "mended").touch()
         until(lambda: not queue.count_left())

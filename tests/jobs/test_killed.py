@@ -26,9 +26,9 @@ def _all_over(queue: JobQueue) -> bool:
     return all(job.state.is_over for job in queue.all())
 
 
-def _add(queue: JobQueue, *deaths: str, plan: str = "") -> str:
+def _add(queue: JobQueue, *deaths: str, plan: str = "", takes_s: float = 0.0) -> str:
     id = f"job-{len(queue.all())}"
-    parts = [{"die": die} for die in deaths]
+    parts = [{"die": die, "takes_s": takes_s} for die in deaths]
     return queue.add("count", {"job": id, "parts": parts, "die": plan}, id=id)
 
 
@@ -68,9 +68,10 @@ def test_workers_killed_at_every_step_lose_nothing_and_repeat_nothing(
 
 @pytest.mark.req("OP-01")
 def test_a_worker_that_leaves_hands_over_what_it_began(root: Path, queue: JobQueue) -> None:
-    ids = [_add(queue, *[""] * 20) for _ in range(2)]
+    ids = [_add(queue, *[""] * 20, takes_s=1.0) for _ in range(2)]
     with counting(root):
         until(lambda: any(job.done for job in queue.all()))
+    (root / "hurry").touch()
     left = [queue.get(id) for id in ids]
     assert {job.state for job in left} == {JobState.WAITING}  # not only when somebody finds out that it is gone
     with counting(root):
