@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.search import Document, Index, NoEmbedder
+from habitus.search import Document, Index, NoEmbedder, ranking
 from habitus.search.texts import words
 
 TRACE = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n    run()\nKeyError: 3\n'
@@ -56,3 +56,21 @@ def test_a_statement_counts_as_the_text_that_it_is_and_a_wish_or_a_topic_does_no
     index.put(_IN_A_BODY)
     first = index.search(asked).hits[0]
     assert (first.id, "as_text" in first.parts) == ("deploy", counts)
+
+
+@pytest.mark.req("SE-10")
+@pytest.mark.parametrize("k", [3, 10])
+def test_the_text_most_like_a_statement_is_among_the_first_five_whatever_else_is_said(
+    engine: sa.Engine, monkeypatch: pytest.MonkeyPatch, k: int
+) -> None:
+    monkeypatch.setattr(ranking, "STATED_WEIGHTS", (0.0, 0.0, 0.0, -40.0))
+    wordy = [
+        Document(id=f"wordy-{number}", name="canary traffic", description="Shift canary traffic.", body="Shift " * 40)
+        for number in range(8)
+    ]
+    index = Index.open(engine, "skills", embedder=NoEmbedder(), clock=lambda: 0.0)
+    index.put([*wordy, Document(id="likest", name="release", description="Rolls out.", body=f"{_STATEMENT}.")])
+    found = [hit.id for hit in index.search(_STATEMENT, k=k).hits]
+    assert found[:4] == [f"wordy-{number}" for number in range(4)][:k]
+    assert found[4:5] == ["likest"][: k - 3]
+    assert len(set(found)) == len(found)

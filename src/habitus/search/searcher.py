@@ -202,7 +202,7 @@ def _sort_hits(hits: list[Hit]) -> tuple[Hit, ...]:
 
 _NONE: Codes = np.zeros(0, dtype=np.uint32)
 log = logging.getLogger(__name__)
-_LIKED = 40
+_LIKED, _FIRST_FEW = 40, 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -214,6 +214,17 @@ class IndexEvidence:
     asked: words.SearchRequest
     signals: signals.Signals
     usage: ranking.UseCounts
+
+
+def _put_likest_forward(order: list[int], found: IndexEvidence) -> None:
+    """The one whose text is most like a statement is among the first few, whatever the rest says against it."""
+    likeness = found.signals.as_text.tolist()
+    if not any(likeness):
+        return
+    likest = min(order, key=lambda row: -round(likeness[row], 4))  # of equal ones the first
+    if order.index(likest) >= _FIRST_FEW:
+        order.remove(likest)
+        order.insert(_FIRST_FEW - 1, likest)
 
 
 class Searcher:
@@ -248,6 +259,7 @@ class Searcher:
             # Machines add up in different orders: what differs by less than this is equal, and comes by its id.
             scores = np.round(ranked.scores, 4).tolist()
             order = sorted(range(len(found.ids)), key=lambda row: (-scores[row], found.ids[row]))
+            _put_likest_forward(order, found)
             fit = ranking.confidence(found.signals, found.usage, self._tier).tolist()
             best = order[: max(k, 0)]
             parts = explain(found.corpus, found.asked, found.signals, ranked, best)

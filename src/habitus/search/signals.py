@@ -49,7 +49,7 @@ _BY_TERMS, _BY_MEANING, _BY_PART, _NEAR = 80, 60, 40, 500
 _WINDOW, _STRIDE = 48, 24
 _MEANING_CAP = 20.0
 _TEXT_SATURATION, _TEXT_NORM, _TEXT_LENGTH = 1.5, 0.75, 340.0  # as BM25 is used to having them
-_SHORTEST_STATEMENT = 5  # terms
+_SHORTEST_STATEMENT = 4  # terms
 _LESS_PRIOR = 0.5  # what a careful author says of a document helps those who wish, not those who quote
 _EXCLUDED = FIELDS.index("excluded")
 _NO_CODES: Codes = np.zeros(0, dtype=np.uint32)
@@ -67,6 +67,11 @@ class Signals:
 
     def column(self, name: str) -> Floats:
         column: Floats = self.values[:, NAMES.index(name)]
+        return column
+
+    @property
+    def as_text(self) -> Floats:
+        column: Floats = self.stated[:, STATED_NAMES.index("as_text")]
         return column
 
 
