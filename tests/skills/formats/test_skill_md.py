@@ -477,6 +477,17 @@ _CHANGED = (
 )
 
 
+@pytest.mark.parametrize("end", ["\x85", "\u2028", "\u2029"])
+def test_an_edit_keeps_what_only_yaml_takes_for_the_end_of_a_line(end: str) -> None:
+    content = b"---\nname: csv-summary\ndescription: D\nname: csv-summary\nmetadata: {a: b}\n---"
+    skill = skill_md.parse("csv-summary", content).skill
+    assert skill is not None
+    wanted = replace(skill, manifest=Manifest(requires_tools=(f"---{end}---",)))
+    found = skill_md.parse("csv-summary", skill_md.update(content, wanted)).skill
+    assert found is not None
+    assert found.manifest == wanted.manifest
+
+
 @pytest.mark.full
 @given(files(), SKILLS, st.sampled_from(_CHANGED))
 def test_an_edit_of_one_field_reads_back_as_asked(content: bytes, other: Skill, field: str) -> None:
