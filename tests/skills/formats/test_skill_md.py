@@ -482,10 +482,10 @@ def test_an_edit_keeps_what_only_yaml_takes_for_the_end_of_a_line(end: str) -> N
     content = b"---\nname: csv-summary\ndescription: D\nname: csv-summary\nmetadata: {a: b}\n---"
     skill = skill_md.parse("csv-summary", content).skill
     assert skill is not None
-    wanted = replace(skill, manifest=Manifest(requires_tools=(f"---{end}---",)))
+    wanted = replace(skill, manifest=Manifest(requires_tools=(f"---{end}---",)), when_to_use=f"x{end}---y")
     found = skill_md.parse("csv-summary", skill_md.update(content, wanted)).skill
     assert found is not None
-    assert found.manifest == wanted.manifest
+    assert (found.manifest, found.when_to_use) == (wanted.manifest, wanted.when_to_use)
 
 
 @pytest.mark.full

@@ -225,7 +225,11 @@ def change(front: str, changes: Changes, file: str) -> str:
             continue
     import yaml  # needed at the very last, and no command should wait for it
 
-    return yaml.safe_dump(wanted, allow_unicode=True, sort_keys=False, width=10_000) if wanted else ""
+    for is_escaped in (False, True):  # what ends a line in YAML alone is folded away unless it is escaped
+        changed = yaml.safe_dump(wanted, allow_unicode=not is_escaped, sort_keys=False, width=10_000) if wanted else ""
+        if _read_again(changed, file) == wanted:
+            break
+    return changed
 
 
 class _Unfit(Exception):

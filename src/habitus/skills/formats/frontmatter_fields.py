@@ -266,11 +266,8 @@ def _as_sentence(cue: str) -> str:
     return f"Use when {cue[0].lower() + cue[1:] if starts_a_word else cue}"
 
 
-_LINE_ENDS = str.maketrans({char: f"\\u{ord(char):04x}" for char in "\x85\u2028\u2029"})  # as YAML reads them, not JSON
-
-
 def as_json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).translate(_LINE_ENDS)
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _json_or(text: str, otherwise: Any) -> Any:
