@@ -148,6 +148,24 @@ def test_copies_come_first_and_putting_one_aside_mends_it(direct: Direct, person
 
 @pytest.mark.full
 @pytest.mark.req("CL-08")
+def test_the_same_is_said_in_the_same_order_every_time(direct: Direct, person: Path) -> None:
+    for way in ("fax", "call", "note", "card"):
+        about = f"Write a {way} to a customer about an unpaid invoice that is overdue."
+        skill(person / ".claude" / "skills", f"invoice-{way}", about)
+
+    def check(seed: int) -> str:
+        environ = direct.cli.environ({"HOME": str(person), "PYTHONHASHSEED": str(seed)})
+        command = [sys.executable, "-m", "habitus", "check", "--verbose"]
+        ran = subprocess.run(command, env=environ, cwd=direct.cli.cwd, capture_output=True, text=True, check=True)
+        return ran.stdout
+
+    first = check(1)
+    assert first.count("are easily taken for each other") > 3
+    assert [check(seed) for seed in (2, 3)] == [first, first]
+
+
+@pytest.mark.full
+@pytest.mark.req("CL-08")
 def test_every_mend_can_be_run_and_does_what_it_says(direct: Direct, person: Path) -> None:
     """As a person would: the line as it stands, in a shell."""
     os.utime(person / ".claude" / "skills" / "invoice-letter" / "SKILL.md", (0, 0))

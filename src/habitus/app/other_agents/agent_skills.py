@@ -134,25 +134,28 @@ def put_aside(each: AgentSkill) -> str:
     return f"mkdir -p {shell_path(off)} && mv {shell_path(each.path)} {shell_path(off)}/"
 
 
-_NEARLY = 0.9  # of the words of two skills
-
-
-def copies(skills: Sequence[AgentSkill]) -> Iterator[tuple[AgentSkill, AgentSkill, bool]]:
-    """Pairs with the same text, or nearly the same words, and whether it is the same."""
-    words = {each.path: Counter(f"{each.cue_text} {each.skill.body}".lower().split()) for each in skills if each.skill}
-    for one, two in itertools.combinations([each for each in skills if each.skill], 2):
-        shared, all_of = (words[one.path] & words[two.path]).total(), (words[one.path] | words[two.path]).total()
-        has_same_body = one.skill and two.skill and one.skill.body.strip() == two.skill.body.strip() != ""
-        is_long = all_of >= _WORDS_ENOUGH
-        if (is_long and shared >= _NEARLY * all_of) or (has_same_body and is_long and shared >= 0.7 * all_of):
-            yield one, two, bool(has_same_body)
-
-
+_NEARLY, _WITH_SAME_BODY = 0.9, 0.7  # of the words of two skills that both have
 _WORDS_ENOUGH = 30  # below, two skills have words in common because they have few
+Copy = tuple[AgentSkill, AgentSkill, bool]  # two with nearly the same words, and whether it is the same text
 
 
-def about_copies(skills: Sequence[AgentSkill]) -> Iterator[Remark]:
-    for one, two, is_same in copies(skills):
+def copies(skills: Sequence[AgentSkill]) -> Iterator[Copy]:
+    words = {each.path: Counter(f"{each.cue_text} {each.skill.body}".lower().split()) for each in skills if each.skill}
+    sizes = {path: found.total() for path, found in words.items()}
+    for one, two in itertools.combinations([each for each in skills if each.skill], 2):
+        fewer, more = sorted((sizes[one.path], sizes[two.path]))
+        if fewer < _WITH_SAME_BODY * more:
+            continue
+        shared = (words[one.path] & words[two.path]).total()
+        all_of = fewer + more - shared
+        has_same_body = bool(one.skill and two.skill and one.skill.body.strip() == two.skill.body.strip() != "")
+        enough = _WITH_SAME_BODY if has_same_body else _NEARLY
+        if all_of >= _WORDS_ENOUGH and shared >= enough * all_of:
+            yield one, two, has_same_body
+
+
+def about_copies(found: Iterable[Copy]) -> Iterator[Remark]:
+    for one, two, is_same in found:
         how = "have the same text" if is_same else "have nearly the same text"
         yield Remark(topic=Topic.COPY, what=f"'{one.name}' and '{two.name}' {how}.", mend=put_aside(two))
 
@@ -163,18 +166,20 @@ def searching(skills: Sequence[AgentSkill]) -> Callable[[str], Results]:
     return lambda request: index.search(request, k=4)
 
 
-def confusable(skills: Sequence[AgentSkill], search: Callable[[str], Results]) -> Iterator[Remark]:
-    """Asked for in its own words, another one comes first, or nearly the same."""
+def confusable(
+    skills: Sequence[AgentSkill], search: Callable[[str], Results], said: Iterable[Copy]
+) -> Iterator[Remark]:
+    """Asked for in its own words, another one comes first, or nearly the same; but those that are `said` already."""
     by_name = {each.skill.name: each for each in skills if each.skill}
     spread = spread_of(each.cue_text for each in skills)
-    seen = {frozenset((one.name, two.name)) for one, two, _ in copies(skills)}  # which is said already
+    seen = {frozenset((one.name, two.name)) for one, two, _ in said}
     for name, each in by_name.items():
         hits = search(each.cue_text).hits
         before = itertools.takewhile(partial(_is_another, name), hits)
         close = [hit for hit in hits if hit.id != name and hit.score >= DUPLICATE]
-        for rival in {hit.id for hit in (*before, *close)} & by_name.keys():
+        for rival in dict.fromkeys(hit.id for hit in (*before, *close)):
             pair = frozenset((name, rival))
-            if pair in seen:
+            if pair in seen or rival not in by_name:
                 continue
             seen.add(pair)
             other = by_name[rival]

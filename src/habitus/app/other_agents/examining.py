@@ -19,6 +19,7 @@ from habitus.app.other_agents.agent_skills import (
     about_copies,
     about_files,
     confusable,
+    copies,
     edit,
     never_fired,
     put_aside,
@@ -116,13 +117,14 @@ class Examiner:
         if past.found:
             yield from _about_failures(past.found, self.now)
         loadable = list({each.name: each for each in reversed(skills) if each.skill}.values())[::-1]
-        yield from about_copies(loadable)
+        same = list(copies(loadable))
+        yield from about_copies(same)
         yield from self._about_listing(agent, skills)
         yield from risky(skills, self.policy)
         yield from about_files(skills)
         if loadable:
             search = searching(loadable)
-            yield from confusable(loadable, search)
+            yield from confusable(loadable, search, same)
             yield from never_fired(loadable, past.uses, past.requests[-MOST_REQUESTS:], search)
         if past.uses:
             yield from self._unused_skills(loadable, past)
