@@ -170,8 +170,11 @@ class CallRecord:
     result_event: Event | None = None
 
     @classmethod
-    def read(cls, events: Iterable[Event]) -> list[Self]:
-        """Calls with their results, by id or else by name, in the order of the calls; results without one between."""
+    def read(cls, events: Iterable[Event], **more: Any) -> list[Self]:
+        """Calls with their results, by id or else by name, in the order of the calls; results without one between.
+
+        `more` are fields of a record that knows more, the same for all.
+        """
         pairs: list[tuple[Event | None, Event | None]] = []
         waiting: dict[str, list[int]] = {}
         for event in events:
@@ -185,10 +188,10 @@ class CallRecord:
                     pairs[position] = pairs[position][0], event
                 else:
                     pairs.append((None, event))
-        return [cls._of(called, returned) for called, returned in pairs]
+        return [cls._of(called, returned, more) for called, returned in pairs]
 
     @classmethod
-    def _of(cls, called: Event | None, returned: Event | None) -> Self:
+    def _of(cls, called: Event | None, returned: Event | None, more: Mapping[str, Any]) -> Self:
         came = returned.detail if returned is not None else {}
         success, error = came.get("success"), came.get("error") or ""
         return cls(
@@ -197,6 +200,7 @@ class CallRecord:
             error=error if isinstance(error, str) else json.dumps(error, default=str),
             call_event=called,
             result_event=returned,
+            **more,
         )
 
     @property
@@ -283,7 +287,7 @@ def tool_returned(
     if result is not None:
         detail["result_digest"] = digest(result)
         detail["result_len"] = len(result)
-        if success and (found := _TROUBLE.search(result, max(0, len(result) - ERROR_CHARS))):
+        if success and (found := _find_trouble(result)):
             line = result[result.rfind("\n", 0, found.start()) + 1 : found.end() + SUMMARY_CHARS].splitlines()[0]
             detail["doubt"] = _redact_and_cut(line, SUMMARY_CHARS, redactor)
     if weak:
@@ -310,6 +314,17 @@ _TROUBLE = re.compile(
     r"|^(?:fatal|error|\w*Error)(?:\[\w+\])?: ",
     re.MULTILINE,
 )
+
+
+# One of them stands in each of those; most outputs have none, and words are looked for much faster than a pattern.
+_TROUBLE_WORDS = ("rror", "not found", "fatal", "Traceback", "No such file", "denied", "ERR!")
+
+
+def _find_trouble(result: str) -> re.Match[str] | None:
+    """The first trouble that the end of an output speaks of."""
+    start = max(0, len(result) - ERROR_CHARS)
+    end = result[start:]
+    return _TROUBLE.search(result, start) if any(word in end for word in _TROUBLE_WORDS) else None
 
 
 def _stated_fields(**fields: str) -> dict[str, object]:
@@ -393,6 +408,8 @@ def _ends(error: str, redactor: Redactor) -> str:
 def _question(value: object, redactor: Redactor) -> dict[str, object] | None:
     """The words of the question that a call asks, in no order, and a digest of what else it was given."""
     asked, rest = _split_question(value)
+    if not asked:
+        return None
     words = sorted(set(re.findall(r"\w+", redactor.redact(asked[:2000]).text.lower())))
     if len(words) < QUESTION_WORDS:
         return None

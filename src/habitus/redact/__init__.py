@@ -7,6 +7,7 @@ away, also inside a URL, base64, hexadecimal digits or escapes (`wrapped`). The 
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import re
 from collections import Counter
@@ -72,7 +73,7 @@ class Redactor:
         if not text:
             return Redacted(text=text)
         clean, counts = self._redact_text(text, 0)
-        return Redacted(text=clean, counts={kind: count for kind, count in counts.items() if count})
+        return Redacted(text=clean, counts=dict(counts))
 
     def _redact_text(self, text: str, depth: int) -> tuple[str, Counter[str]]:
         counts: Counter[str] = Counter()
@@ -82,11 +83,13 @@ class Redactor:
                 text = text.replace(secret, marker("known"))
         text = bare = without_shapes(text, counts)
         if depth < _DEEPEST:
+            inside = functools.partial(self._redact_text, depth=depth + 1)
             for unwrapped in (without_percents, without_escapes, without_hex, without_base64):
-                text = unwrapped(text, counts, lambda inner: self._redact_text(inner, depth + 1))
+                text = unwrapped(text, counts, inside)
         if text is not bare:
             text = without_shapes(text, counts)  # of a key that another was glued to, the end is seen now
-        return named.without_named(text, counts), +counts
+        text = named.without_named(text, counts)
+        return text, +counts if counts else counts
 
     def redact_value(self, value: object) -> object:
         """The same value with every text inside it redacted; values under key-like names go whole."""

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 
 from habitus.redact.shapes import MARKER, ascii_letters, is_sample, marker
 
@@ -79,7 +80,7 @@ def spans(text: str) -> Iterator[tuple[int, int]]:
 
 def _values(text: str) -> Iterator[_Value]:
     """Every value that is given to a key-like name, in their order."""
-    for stem, start in sorted(_stems(text, 0), key=lambda each: each[1]):
+    for stem, start in sorted(_stems(text, 0), key=itemgetter(1)):
         assigned = _ASSIGNED.match(text, start + len(stem))
         if assigned is None:
             continue

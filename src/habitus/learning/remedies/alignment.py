@@ -51,22 +51,23 @@ def align_failure(calls: Sequence[Call], index: int) -> Aligned:
     about = trouble(failed.error)
     end = min(len(calls), index + 1 + WINDOW)
     ending = Ending.NOTHING
+    named: list[Call] = []  # those in between that ran what the error says to run
     for at in range(index + 1, end):
-        later = calls[at]
+        later, between = calls[at], calls[index + 1 : at]
+        named += (each for each in between[-1:] if _is_named_by_error(each, failed, about))
         if not later.has_worked or later.name != failed.name:
             continue
-        between = calls[index + 1 : at]
-        if _is_same(failed, later, about):
-            found = _what_came_first(failed, between, about) if later.turn == failed.turn else Ending.RETRIED
-        elif _calls_named_by_error(failed, [later], about) and any(
-            _is_alike(failed, each, about) for each in calls[at + 1 : end]
-        ):
+        if _is_same(failed, later):
+            found = _what_came_first(failed, between, named, about) if later.turn == failed.turn else Ending.RETRIED
+        elif _is_named_by_error(later, failed, about) and any(_is_alike(failed, each) for each in calls[at + 1 : end]):
             continue  # done so that the failed one may work, which is looked for further on
+        elif named and _is_alike(failed, later):
+            found = _first(failed, named, about)  # the failed one worked after it, with other arguments
         else:
-            found = _named_before(failed, later, between, about) or _instead(failed, later, between, about)
+            found = _instead(failed, later, between, about)
         if found is not None:
             return _judge_remedy(found, about, at)
-        if _is_alike(failed, later, about):
+        if _is_alike(failed, later):
             ending = Ending.LEFT
     return Aligned(remedy=None, ending=ending)
 
@@ -93,20 +94,20 @@ def _is_advised(remedy: Remedy, about: Trouble) -> bool:
             return False
 
 
-def _is_alike(failed: Call, later: Call, about: Trouble) -> bool:
+def _is_alike(failed: Call, later: Call) -> bool:
     """Whether it may be what the failed one was after: the same program with the same first word."""
-    wanted = focus(failed, about) if failed.command else None
+    wanted = failed.focus
     if wanted is None:
         return not failed.command
     return any(_task(each) == _task(wanted) for each in later.commands)
 
 
-def _is_same(failed: Call, later: Call, about: Trouble) -> bool:
+def _is_same(failed: Call, later: Call) -> bool:
     if failed.digest and failed.digest == later.digest and failed.cwd == later.cwd:
         return True
     if not failed.command or not later.command:
         return False
-    wanted = focus(failed, about)
+    wanted = failed.focus
     return wanted is not None and any(_as_run(each, wanted) == _as_run(wanted, wanted) for each in _last(later))
 
 
@@ -125,22 +126,6 @@ def _still_before(command: Command, failed: Command) -> tuple[tuple[str, ...], .
     return failed.before if is_done else command.before
 
 
-def focus(failed: Call, about: Trouble) -> Command | None:
-    """The command of a line that the error is about."""
-    found = [each for each in failed.commands if each.program not in ("echo", "sleep", "true")]
-    if about.cause is Cause.PROGRAM:
-        program = plain(about.about)
-        for each in found:
-            if any(plain(word) == program for word in each.head):
-                return each
-    for each in found:
-        if each.program in failed.error and re.search(
-            rf"(?m)^(?:\w+: )?{re.escape(each.program)}\b.{{0,20}}:", failed.error
-        ):
-            return each
-    return found[-1] if found else None
-
-
 # The same thing in another way
 
 
@@ -148,7 +133,7 @@ def _instead(failed: Call, later: Call, between: Sequence[Call], about: Trouble)
     is_next = failed.turn == later.turn and all(each.only_looks or not each.has_worked for each in between)
     if not failed.command:
         return _other_argument(failed, later, about, is_next=is_next)
-    wanted = focus(failed, about)
+    wanted = failed.focus
     if wanted is None:
         return None
     found = (_other_command(wanted, each, about, is_next=is_next) for each in _last(later))
@@ -303,14 +288,10 @@ def _is_near(one: str, other: str) -> bool:
 # The same thing, after something else
 
 
-def _named_before(failed: Call, later: Call, between: Sequence[Call], about: Trouble) -> Remedy | Ending | None:
-    """The command that the error named, where the failed one worked after it with other arguments."""
-    named = _calls_named_by_error(failed, between, about)
-    return _first(failed, named, about) if named and _is_alike(failed, later, about) else None
-
-
-def _what_came_first(failed: Call, between: Sequence[Call], about: Trouble) -> Remedy | Ending | None:
-    if named := _calls_named_by_error(failed, between, about):
+def _what_came_first(
+    failed: Call, between: Sequence[Call], named: Sequence[Call], about: Trouble
+) -> Remedy | Ending | None:
+    if named:
         return _first(failed, named, about)
     acts = [each for each in between if each.has_worked and not each.only_looks]
     told = [each for each in between if each.has_worked and _is_for(each, failed, about)]
@@ -323,24 +304,17 @@ def _what_came_first(failed: Call, between: Sequence[Call], about: Trouble) -> R
     return Ending.LEFT
 
 
-def _calls_named_by_error(failed: Call, between: Sequence[Call], about: Trouble) -> list[Call]:
-    """The calls in between that ran what the error says to run."""
-    wanted = focus(failed, about) if failed.command else None
-    if wanted is None:
-        return []
-    return [
-        call
-        for call in between
-        if call.has_worked
-        and any(_is_named_command(each, about) and _task(each) != _task(wanted) for each in call.commands)
-    ]
+def _is_named_by_error(call: Call, failed: Call, about: Trouble) -> bool:
+    """Whether it ran what the error says to run."""
+    wanted = failed.focus
+    if wanted is None or not call.has_worked:
+        return False
+    return any(_is_named_command(each, about) and _task(each) != _task(wanted) for each in call.commands)
 
 
 def _is_named_command(command: Command, about: Trouble) -> bool:
-    return bool(command.args) and (
-        about.names([" ".join((*command.head, command.args[0]))])
-        or about.names([f"{command.program} {command.args[0]}"])
-    )
+    first = command.args[:1]
+    return bool(first) and about.names({" ".join((*command.head, *first)), " ".join((command.program, *first))})
 
 
 def _task(command: Command) -> tuple[str, ...]:
@@ -349,7 +323,7 @@ def _task(command: Command) -> tuple[str, ...]:
 
 
 def _first(failed: Call, chosen: Sequence[Call], about: Trouble) -> Remedy | Ending:
-    wanted = focus(failed, about)
+    wanted = failed.focus
     wrong = wanted.base if wanted else ()
     tool = "" if wanted else failed.name
     last = chosen[-1]

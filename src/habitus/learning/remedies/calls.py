@@ -64,7 +64,24 @@ class Call(CallRecord):
         if self.command.endswith(CUT):
             return ()
         found = commands(self.command)
-        return tuple(replace(each, place=_place(self.cwd, each.place)) for each in found)
+        return tuple(replace(each, place=_place(self.cwd, each.place)) for each in found) if self.cwd else found
+
+    @cached_property
+    def focus(self) -> Command | None:
+        """The command of its line that its error is about."""
+        about = trouble(self.error)
+        found = [each for each in self.commands if each.program not in ("echo", "sleep", "true")]
+        if about.cause is Cause.PROGRAM:
+            program = plain(about.about)
+            for each in found:
+                if any(plain(word) == program for word in each.head):
+                    return each
+        for each in found:
+            if each.program in self.error and re.search(
+                rf"(?m)^(?:\w+: )?{re.escape(each.program)}\b.{{0,20}}:", self.error
+            ):
+                return each
+        return found[-1] if found else None
 
     @cached_property
     def only_looks(self) -> bool:
@@ -86,15 +103,7 @@ _LOOKING_TOOLS = (
     *("bashoutput", "skill", "recall", "think", "updateplan", "exitplan", "askuser"),
 )
 _EDITING_TOOLS = (
-    "edit",
-    "write",
-    "multiedit",
-    "notebookedit",
-    "applypatch",
-    "replace",
-    "patch",
-    "strreplace",
-    "create",
+    *("edit", "write", "multiedit", "notebookedit", "applypatch", "replace", "patch", "strreplace", "create"),
 )
 
 
@@ -173,10 +182,10 @@ def calls(events: Iterable[Event], *, turn: str = "", project: str = "") -> Iter
     """Those that came back, in the order in which they did."""
     seen = list(events)
     order = {id(event): number for number, event in enumerate(seen)}
-    done = [call for call in Call.read(seen) if call.call_event and call.result_event]
+    made = Call.read(seen, turn=turn, project=project)
+    done = [call for call in made if call.call_event and call.result_event]
     for call in sorted(done, key=lambda call: order[id(call.result_event)]):
-        made = replace(call, turn=turn, project=project)
-        yield replace(made, success=False, error=made.doubt) if _was_hidden(made) else made
+        yield replace(call, success=False, error=call.doubt) if _was_hidden(call) else call
 
 
 def _was_hidden(call: Call) -> bool:
@@ -190,6 +199,7 @@ def _was_hidden(call: Call) -> bool:
 _WHERE = ("workdir", "cwd", "working_directory", "dir")
 
 
+@lru_cache(maxsize=256)
 def within(project: str, place: str) -> str:
     """A directory as seen from the project, so that two copies of it look the same."""
     if not project or not place.startswith("/"):
@@ -349,7 +359,7 @@ def commands(line: str) -> tuple[Command, ...]:
             env = (*env, *assigned)
             continue
         if words[0] == "cd" and len(words) > 1:
-            place = posixpath.normpath(posixpath.join(place, words[1]))
+            place = _place(place, words[1])
             continue
         if words[0] == "export":
             env = (*env, *(word for word in words[1:] if _ASSIGNMENT.match(word)))

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from habitus import sql
 from habitus.learning.detectors.error_signatures import Cause, Trouble, trouble
-from habitus.learning.remedies.alignment import WINDOW, Aligned, Ending, align_failure, focus
+from habitus.learning.remedies.alignment import WINDOW, Aligned, Ending, align_failure
 from habitus.learning.remedies.calls import Call, Command, Remedy, calls, moment, shell_text
 from habitus.learning.transcripts.model import Said, Stop, TranscriptTurn
 from habitus.memory.model import Kind
@@ -112,8 +112,9 @@ class SessionReader:
 def beginnings(command: Command) -> Iterator[str]:
     """The command as far as it can be a habit: its head, then word by word without flags."""
     place = ("cd", command.place, "&&") if command.place else ()
-    for count in range(min(len(command.targets), 3) + 1):
-        yield shell_text((*place, *command.head, *command.targets[:count]))
+    head, targets = (*place, *command.head), command.targets[:3]
+    for count in range(len(targets) + 1):
+        yield shell_text((*head, *targets[:count]))
 
 
 def _failures(made: Sequence[Call], end: int) -> Iterator[Failure]:
@@ -128,7 +129,7 @@ def _failures(made: Sequence[Call], end: int) -> Iterator[Failure]:
 
 
 def _failure(call: Call, about: Trouble, found: Aligned, lost: Sequence[Call], seconds: float) -> Failure:
-    wanted = focus(call, about) if call.command else None
+    wanted = call.focus
     return Failure(
         tool=call.name,
         cause=about.cause,

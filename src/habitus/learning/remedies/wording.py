@@ -9,7 +9,6 @@ from datetime import datetime
 
 from habitus.events import tool_called, tool_returned
 from habitus.learning.detectors.error_signatures import Cause, Trouble, trouble
-from habitus.learning.remedies.alignment import focus
 from habitus.learning.remedies.calls import Call, Change, Command, Remedy, calls, commands, is_flag, moment, shell_text
 from habitus.learning.remedies.findings import VARIES, Held, ProposedRule
 from habitus.memory.model import HIGH, MEDIUM, Draft, Engram, Evidence, Kind, LessonBody, Producer, Scope
@@ -152,7 +151,7 @@ def _is_about(lesson: Engram, body: LessonBody, failed: Call, about: Trouble) ->
         return False
     if not failed.command:
         return body.domains == (failed.name,)
-    wanted, warned = focus(failed, about), commands(body.anti_pattern)
+    wanted, warned = failed.focus, commands(body.anti_pattern)
     if wanted is None or not warned or body.domains != (_SHELL,):
         return False
     return _is_warned_of(wanted, warned[-1], frozenset(body.correct_pattern.split()))

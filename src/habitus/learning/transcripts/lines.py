@@ -20,6 +20,8 @@ from habitus.redact import Redactor
 LONGEST_LINE = 64 * 1024 * 1024
 LARGEST_DOCUMENT = 128 * 1024 * 1024
 _CHUNK = 1024 * 1024
+_GLANCE = 64 * 1024
+_BEFORE = b"\xef\xbb\xbf \t\r\n"  # what may stand before the first object
 
 
 def objects(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]]:
@@ -53,7 +55,10 @@ def _open_lines(path: Path) -> Iterator[IO[bytes]]:
 
 def _shape(path: Path) -> str:
     with _open_lines(path) as file:
-        head = file.read(_CHUNK).lstrip(b"\xef\xbb\xbf \t\r\n")
+        head = file.read(_GLANCE)
+        if b"\n" not in head.lstrip(_BEFORE):
+            head += file.read(_CHUNK - len(head))
+    head = head.lstrip(_BEFORE)
     if head.startswith(b"["):
         return "array"
     first_line = head.split(b"\n", 1)[0].strip()
@@ -74,7 +79,7 @@ def _lines(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]]:
             if not line.strip():
                 continue
             try:
-                value = json.loads(line.lstrip(b"\xef\xbb\xbf"))
+                value = json.loads(line.lstrip(b"\xef\xbb\xbf").decode("utf-8", "surrogatepass"))
             except (ValueError, RecursionError):
                 unread["not JSON" if is_whole else "cut line"] += 1
                 continue

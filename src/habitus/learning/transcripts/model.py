@@ -232,12 +232,15 @@ _SPOKEN = re.compile(
     re.IGNORECASE,
 )
 _DENIAL_FIELDS = ("toolDenialKind", "tool_denial_kind", "denialKind")
+_TELLING_OF_REFUSAL = frozenset((*_DENIAL_FIELDS, "interrupted", "status"))
 _STATUSES = frozenset({"cancelled", "canceled", "declined", "denied", "rejected", "aborted"})
 
 
 def was_refused(*fields: Mapping[str, object], texts: Iterable[str]) -> bool:
     """Whether a person, a rule or a hook kept the call from running or stopped it; it says nothing about the tool."""
     for given in fields:
+        if _TELLING_OF_REFUSAL.isdisjoint(given):
+            continue
         status = given.get("status")
         is_denied = any(given.get(key) for key in _DENIAL_FIELDS) or given.get("interrupted") is True
         if is_denied or (isinstance(status, str) and status.lower() in _STATUSES):
@@ -311,6 +314,8 @@ def _program(part: str) -> str:
 _LEADING_ERROR = re.compile(r"(?:Traceback \(most recent call last\):|(?:[A-Za-z_][\w.]{0,80})?(?:Error|Exception): )")
 _FAILED_STATUS = frozenset({"error", "failed", "failure"})
 _EXIT_CODES = ("exit_code", "exitCode", "returncode", "return_code")
+_TELLING_OF_CODES = frozenset((*_EXIT_CODES, "metadata"))
+_TELLING = _TELLING_OF_CODES | {"is_error", "isError", "success", "ok", "error", "status"}
 _EXIT_LINE = re.compile(r"(?:error:\s*)?(?:process exited with|exit) code:? (-?\d{1,10})", re.IGNORECASE)
 _LONGEST_HEAD = 10  # lines that an agent puts before what a command printed
 
@@ -369,6 +374,8 @@ def _read(text: str, objects: Sequence[Mapping[str, object]], has_failed: bool |
 
 def _from_fields(fields: Mapping[str, object]) -> Reading | None:
     """The outcome by the fields of a structured result; none when they say nothing about success."""
+    if _TELLING.isdisjoint(fields):
+        return None
     for key in ("is_error", "isError"):
         if fields.get(key) is True:
             return Reading(success=False, error=_error_text(fields))
@@ -417,6 +424,8 @@ def _parse_objects(text: str, has_failed: bool | None) -> list[Mapping[str, obje
 
 
 def _exit_code(fields: Mapping[str, object]) -> int | None:
+    if _TELLING_OF_CODES.isdisjoint(fields):
+        return None
     inner = fields.get("metadata")
     for place in (fields, inner) if isinstance(inner, Mapping) else (fields,):
         for key in _EXIT_CODES:

@@ -31,7 +31,7 @@ from habitus.learning.transcripts.model import Transcript, join_pieces
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 UNKNOWN = "unknown"
-_LINES_TRIED = 50
+_LINES_TRIED, _LINES_ENOUGH = 50, 8  # the second where they all look like one format, and like no other
 
 
 class Reader(Protocol):
@@ -84,4 +84,6 @@ def format_of(path: Path) -> str:
     votes: Counter[str] = Counter()
     for row in islice(objects(path, Counter()), _LINES_TRIED):
         votes.update(name for name, known in FORMATS.items() if known.looks_like(row))
+        if len(votes) == 1 and votes.total() >= _LINES_ENOUGH:
+            break
     return max(FORMATS, key=lambda name: votes[name]) if votes else UNKNOWN
