@@ -163,7 +163,7 @@ def about_copies(found: Iterable[Copy]) -> Iterator[Remark]:
 def searching(skills: Sequence[AgentSkill]) -> Callable[[str], Results]:
     index = Index.open(sql.create_all_in_memory(), "agent")
     index.put(document_of(each.skill, each.skill.body) for each in skills if each.skill)
-    return lambda request: index.search(request, k=4)
+    return lambda request: index.search(request, k=4, look=False)  # nobody else knows it
 
 
 def confusable(
