@@ -164,7 +164,9 @@ def test_a_lesson_is_added_changed_put_away_and_brought_back(page: Page, site: S
 @pytest.mark.req("CL-02")
 def test_a_conversation_is_looked_at_and_judged(page: Page, site: Site) -> None:
     page.goto(f"{site.address}/activity")
+    shown_first = page.locator("#item").element_handle()  # the latest, which is the same here
     page.get_by_role("link", name="Please close March.").click()
+    page.wait_for_function("shown => !shown.isConnected", arg=shown_first)
     expect(page.get_by_text("14 invoices are booked.")).to_be_visible()
     page.get_by_role("button", name="This went wrong").click()
     expect(page.locator(".turn .state", has_text="went wrong")).to_be_visible()
