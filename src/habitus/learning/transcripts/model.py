@@ -315,7 +315,8 @@ _LEADING_ERROR = re.compile(r"(?:Traceback \(most recent call last\):|(?:[A-Za-z
 _FAILED_STATUS = frozenset({"error", "failed", "failure"})
 _EXIT_CODES = ("exit_code", "exitCode", "returncode", "return_code")
 _TELLING_OF_CODES = frozenset((*_EXIT_CODES, "metadata"))
-_TELLING = _TELLING_OF_CODES | {"is_error", "isError", "success", "ok", "error", "status"}
+_FAILED_FLAGS, _WORKED_FLAGS = ("is_error", "isError"), ("success", "ok")
+_TELLING = _TELLING_OF_CODES | {*_FAILED_FLAGS, *_WORKED_FLAGS, "error", "status"}  # most results have none of them
 _EXIT_LINE = re.compile(r"(?:error:\s*)?(?:process exited with|exit) code:? (-?\d{1,10})", re.IGNORECASE)
 _LONGEST_HEAD = 10  # lines that an agent puts before what a command printed
 
@@ -376,10 +377,10 @@ def _from_fields(fields: Mapping[str, object]) -> Reading | None:
     """The outcome by the fields of a structured result; none when they say nothing about success."""
     if _TELLING.isdisjoint(fields):
         return None
-    for key in ("is_error", "isError"):
+    for key in _FAILED_FLAGS:
         if fields.get(key) is True:
             return Reading(success=False, error=_error_text(fields))
-    for key in ("success", "ok"):
+    for key in _WORKED_FLAGS:
         if isinstance(said := fields.get(key), bool):
             return Reading(success=said, error="" if said else _error_text(fields))
     code = _exit_code(fields)
