@@ -11,9 +11,9 @@ from pathlib import Path
 from habitus.app.home import Home
 from habitus.app.library import updating
 from habitus.app.library.updating import Manner, TakenIn
-from habitus.app.operating.people import Role
 from habitus.app.other_agents import connecting
 from habitus.app.other_agents.connecting import AgentFiles, AgentHere, Plan, Wishes
+from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import Nothing, argument, option, use_case
 from habitus.errors import NotFound, Refused
 from habitus.hosts.known_agents import CONNECTED, HOSTS, Host, Scope, host
@@ -41,7 +41,7 @@ class AgentsHere:
     heard: Sequence[HeardAgent]
 
 
-@use_case("", route="GET /agents", who=Role.VIEWER, example=Nothing())
+@use_case("", route="GET /agents", access=Access.VIEWER, example=Nothing())
 def list_agents(home: Home, wanted: Nothing) -> AgentsHere:
     """Agents that can be connected, those of this machine first; and those that are or were heard, with when."""
     agents = connecting.agents_here(home.settings, os.environ)
@@ -75,19 +75,19 @@ class AgentChange:
     leaving: bool = option("What disconnecting would change.", default=False)
 
 
-@use_case("", route="GET /agents/{agent}/changes", who=Role.ADMIN, example=AgentChange(agent="claude-code"))
+@use_case("", route="GET /agents/{agent}/changes", access=Access.ADMIN, example=AgentChange(agent="claude-code"))
 def changes(home: Home, wanted: AgentChange) -> AgentFiles:
     """What connecting an agent, or disconnecting it, would change in its files; nothing is written."""
     return connecting.describe_plan(_plan(home.settings, wanted.agent, leaving=wanted.leaving), home.redact)
 
 
-@use_case("", route="POST /agents/{agent}/connect", who=Role.ADMIN, example=OneAgent(agent="claude-code"))
+@use_case("", route="POST /agents/{agent}/connect", access=Access.ADMIN, example=OneAgent(agent="claude-code"))
 def connect(home: Home, wanted: OneAgent) -> AgentFiles:
     """Give an agent our server, and our hooks where it has any; only for whoever owns this home."""
     return _carry_out(home, _plan(home.settings, wanted.agent, leaving=False))
 
 
-@use_case("", route="POST /agents/{agent}/disconnect", who=Role.ADMIN, example=OneAgent(agent="claude-code"))
+@use_case("", route="POST /agents/{agent}/disconnect", access=Access.ADMIN, example=OneAgent(agent="claude-code"))
 def disconnect(home: Home, wanted: OneAgent) -> AgentFiles:
     """Take everything of ours out of an agent's files; only for whoever owns this home."""
     return _carry_out(home, _plan(home.settings, wanted.agent, leaving=True))
@@ -109,7 +109,7 @@ class AgentFolders:
     folders: Sequence[AgentFolder]
 
 
-@use_case("", route="GET /agents/folders", who=Role.ADMIN, example=Nothing())
+@use_case("", route="GET /agents/folders", access=Access.ADMIN, example=Nothing())
 def list_folders(home: Home, wanted: Nothing) -> AgentFolders:
     """Skills that agents have in folders of their own on this machine."""
     known = {item.name for item in home.skills.snapshot().listing if item.layer == USER}
@@ -123,7 +123,7 @@ def list_folders(home: Home, wanted: Nothing) -> AgentFolders:
     return AgentFolders(folders=list(found.values()))
 
 
-@use_case("", route="POST /agents/{agent}/import", who=Role.ADMIN, example=OneAgent(agent="claude-code"))
+@use_case("", route="POST /agents/{agent}/import", access=Access.ADMIN, example=OneAgent(agent="claude-code"))
 def take_in(home: Home, wanted: OneAgent) -> TakenIn:
     """Take in the skills that an agent has in a folder of its own; only for whoever owns this home."""
     _refuse_guest(home.settings)

@@ -19,7 +19,7 @@ from types import NoneType
 from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 from habitus.app.home import Home
-from habitus.app.operating.people import Role
+from habitus.app.use_cases.access import Access
 from habitus.errors import Invalid, Stale
 
 Wanted = TypeVar("Wanted")
@@ -40,7 +40,7 @@ class UseCase(Generic[Wanted, Done]):
     command: str  # its words behind `habitus`
     method: str
     path: str  # of its route below /api/v1, with {fields} of the input
-    who: Role  # the least role that may
+    access: Access  # the least that a caller has to be
     example: Wanted
     undo: str  # what takes it back, for the reader of its reference
     status: int  # of an answer that went well
@@ -249,7 +249,7 @@ def use_case(
     command: str,
     *,
     route: str = "",
-    who: Role = Role.ADMIN,
+    access: Access,
     example: Wanted,
     undo: str = "",
     status: int = 200,
@@ -267,7 +267,7 @@ def use_case(
             command=command,
             method=method,
             path=path,
-            who=who,
+            access=access,
             example=example,
             undo=undo,
             status=status,

@@ -7,7 +7,7 @@ from dataclasses import MISSING, dataclass, replace
 from habitus.agent.prompts.prompt import NAME, identity_skill
 from habitus.app.home import Home
 from habitus.app.library.undoing import of_version, of_written
-from habitus.app.operating.people import Role
+from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import TEXT, Nothing, option, use_case
 from habitus.errors import Invalid
 from habitus.skills.layers.layer import PROMPT
@@ -22,7 +22,7 @@ class IdentityText:
     undo: tuple[str, ...] = ()
 
 
-@use_case("identity", route="GET /identity", who=Role.VIEWER, example=Nothing())
+@use_case("identity", route="GET /identity", access=Access.OPEN_READING, example=Nothing())
 def show(home: Home, wanted: Nothing) -> IdentityText:
     """Who the assistant is and how it speaks: the first lines of every prompt."""
     now = identity_skill(home.skills)
@@ -34,7 +34,7 @@ class NewIdentity:
     text: str = option("Make this the text; '-' reads standard input.", "--set", default=MISSING, longest=TEXT)
 
 
-@use_case("identity", route="PUT /identity", example=NewIdentity(text="You are brief and kind."))
+@use_case("identity", route="PUT /identity", access=Access.ADMIN, example=NewIdentity(text="You are brief and kind."))
 def change(home: Home, wanted: NewIdentity) -> IdentityText:
     """Make this the text that says who the assistant is."""
     text = wanted.text.strip()

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from habitus.app.home import Home
 from habitus.app.learning.rollouts import Outlook, Wish, open_ledger, outlook
 from habitus.app.operating import job_kinds, jobs
-from habitus.app.operating.people import Role
+from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import TEXT, attempt_id, option, use_case
 from habitus.app.use_cases.skills import skill_name
 from habitus.errors import Misused, Refused
@@ -54,6 +54,7 @@ class Improvement:
 @use_case(
     "",
     route="POST /skills/{name}/improvements",
+    access=Access.ADMIN,
     example=Improvement(name="csv-summary", budget="$5"),
     undo="jobs cancel",
     status=201,
@@ -85,7 +86,7 @@ class Improvements:
 @use_case(
     "skills improvements",
     route="GET /skills/{name}/improvements",
-    who=Role.VIEWER,
+    access=Access.OPEN_READING,
     example=OneSkill(name="csv-summary"),
 )
 def improvements(home: Home, wanted: OneSkill) -> Improvements:

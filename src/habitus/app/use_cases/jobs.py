@@ -10,7 +10,7 @@ from habitus.app.library import uploading
 from habitus.app.operating import jobs
 from habitus.app.operating.job_kinds import KINDS, SCHEDULED
 from habitus.app.operating.jobs import Scheduled, leave, open_queue, read_queue
-from habitus.app.operating.people import Role
+from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import (
     Nothing,
     after_option,
@@ -36,6 +36,7 @@ class NewJob:
 @use_case(
     "jobs add",
     route="POST /jobs",
+    access=Access.ADMIN,
     example=NewJob(kind="learn", words=("~/.claude/projects",)),
     undo="jobs cancel",
     status=201,
@@ -70,7 +71,7 @@ class JobPage:
     total: int
 
 
-@use_case("jobs list", route="GET /jobs", who=Role.VIEWER, example=JobList(done=True))
+@use_case("jobs list", route="GET /jobs", access=Access.VIEWER, example=JobList(done=True))
 def list_jobs(home: Home, wanted: JobList) -> JobPage:
     """The jobs that wait or run, the newest first."""
     queue = read_queue(home)
@@ -84,7 +85,7 @@ class ScheduledJobs:
     schedule: Sequence[Scheduled]
 
 
-@use_case("jobs schedule list", route="GET /jobs/schedule", who=Role.VIEWER, example=Nothing())
+@use_case("jobs schedule list", route="GET /jobs/schedule", access=Access.VIEWER, example=Nothing())
 def list_scheduled(home: Home, wanted: Nothing) -> ScheduledJobs:
     """What starts by itself where a worker or 'habitus up' runs, and when it does so next."""
     return ScheduledJobs(schedule=jobs.list_schedules(home, read_queue(home)))
@@ -105,6 +106,7 @@ class Rescheduled:
 @use_case(
     "jobs schedule set",
     route="PUT /jobs/schedule/{kind}",
+    access=Access.ADMIN,
     example=NewTimes(kind="mine", when="weekly on sunday at 3"),
     undo="config set",
 )
@@ -119,13 +121,15 @@ class OneJob:
     id: str = argument("A job's id.")
 
 
-@use_case("jobs show", route="GET /jobs/{id}", who=Role.VIEWER, example=OneJob(id="53b07abe"))
+@use_case("jobs show", route="GET /jobs/{id}", access=Access.VIEWER, example=OneJob(id="53b07abe"))
 def show(home: Home, wanted: OneJob) -> Job:
     """One job: what it was given, how far it is, and what it came to."""
     return read_queue(home).get(wanted.id)
 
 
-@use_case("jobs cancel", route="POST /jobs/{id}/cancel", example=OneJob(id="53b07abe"), undo="jobs retry")
+@use_case(
+    "jobs cancel", route="POST /jobs/{id}/cancel", access=Access.ADMIN, example=OneJob(id="53b07abe"), undo="jobs retry"
+)
 def cancel(home: Home, wanted: OneJob) -> Job:
     """End a job before its next part; what is done stays done. 'retry' goes on with it, but an upload is sent anew."""
     job = open_queue(home).cancel(wanted.id)
@@ -133,7 +137,9 @@ def cancel(home: Home, wanted: OneJob) -> Job:
     return job
 
 
-@use_case("jobs retry", route="POST /jobs/{id}/retry", example=OneJob(id="53b07abe"), undo="jobs cancel")
+@use_case(
+    "jobs retry", route="POST /jobs/{id}/retry", access=Access.ADMIN, example=OneJob(id="53b07abe"), undo="jobs cancel"
+)
 def retry(home: Home, wanted: OneJob) -> Job:
     """Go on with a job that failed, was cancelled or was parked, from the part it had come to."""
     return open_queue(home).retry(wanted.id)

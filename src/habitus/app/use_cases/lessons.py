@@ -9,7 +9,7 @@ from datetime import datetime
 
 from habitus.app.home import Home, memory_of, whose
 from habitus.app.library.undoing import of_lessons
-from habitus.app.operating.people import Role
+from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import (
     after_option,
     argument,
@@ -54,7 +54,9 @@ class LessonPage:
     total: int
 
 
-@use_case("lessons list", route="GET /lessons", who=Role.VIEWER, example=LessonList(kind=Kind.ALWAYS, limit=20))
+@use_case(
+    "lessons list", route="GET /lessons", access=Access.OPEN_READING, example=LessonList(kind=Kind.ALWAYS, limit=20)
+)
 def list_lessons(home: Home, wanted: LessonList) -> LessonPage:
     """What is remembered, the newest first."""
     found = memory_of(home, wanted.all_users).list_lessons(wanted.since, _ALL, kind=wanted.kind)
@@ -69,7 +71,7 @@ class LessonArchive:
     all_users: bool = _all_users()
 
 
-@use_case("lessons archive", route="GET /lessons/archive", who=Role.VIEWER, example=LessonArchive())
+@use_case("lessons archive", route="GET /lessons/archive", access=Access.OPEN_READING, example=LessonArchive())
 def list_archive(home: Home, wanted: LessonArchive) -> LessonPage:
     """What was removed or had to make room, the last first."""
     found = memory_of(home, wanted.all_users).list_archived()
@@ -97,7 +99,13 @@ class ShownLesson:
     history: Sequence[LessonVersion]
 
 
-@use_case("lessons show", route="GET /lessons/{id}", who=Role.VIEWER, example=OneLesson(id="b1"), version_of=_version)
+@use_case(
+    "lessons show",
+    route="GET /lessons/{id}",
+    access=Access.OPEN_READING,
+    example=OneLesson(id="b1"),
+    version_of=_version,
+)
 def show(home: Home, wanted: OneLesson) -> ShownLesson:
     """One lesson: where it comes from, what it rests on, how it did, and how it came to be as it is."""
     memory = memory_of(home, wanted.all_users)
@@ -134,6 +142,7 @@ def _kept_since(home: Home, wanted: NewLesson, since: datetime) -> KeptLesson | 
 @use_case(
     "lessons add",
     route="POST /lessons",
+    access=Access.ADMIN,
     example=NewLesson(text="Dates are day-first."),
     status=201,
     is_once=True,
@@ -175,6 +184,7 @@ class ChangedLesson:
 @use_case(
     "lessons edit",
     route="PATCH /lessons/{id}",
+    access=Access.ADMIN,
     example=LessonEdit(id="b1", text="Dates are month-first."),
     version_of=_version,
 )
@@ -207,7 +217,13 @@ class MovedLessons:
     undo: tuple[str, ...]
 
 
-@use_case("lessons remove", route="DELETE /lessons/{ids}", example=ManyLessons(ids=("b1",)), undo="lessons restore")
+@use_case(
+    "lessons remove",
+    route="DELETE /lessons/{ids}",
+    access=Access.ADMIN,
+    example=ManyLessons(ids=("b1",)),
+    undo="lessons restore",
+)
 def remove(home: Home, wanted: ManyLessons) -> MovedLessons:
     """Put lessons into the archive; they are not learned again by themselves."""
     memory = memory_of(home, wanted.all_users)
@@ -219,6 +235,7 @@ def remove(home: Home, wanted: ManyLessons) -> MovedLessons:
 @use_case(
     "lessons restore",
     route="POST /lessons/{ids}/restore",
+    access=Access.ADMIN,
     example=ManyLessons(ids=("b1",)),
     undo="lessons remove",
 )
@@ -237,7 +254,9 @@ class Retraction:
     all_users: bool = _all_users()
 
 
-@use_case("lessons retract", route="POST /lessons/retract", example=Retraction(turn="d4342a3ce725"))
+@use_case(
+    "lessons retract", route="POST /lessons/retract", access=Access.ADMIN, example=Retraction(turn="d4342a3ce725")
+)
 def retract(home: Home, wanted: Retraction) -> MovedLessons:
     """Withdraw all that one conversation taught; it goes to the archive and is not learned again by itself."""
     if bool(wanted.turn) is bool(wanted.session):

@@ -16,9 +16,9 @@ from habitus.app.learning import insights
 from habitus.app.learning.insights import Confusion, MenuCost, SkillEffect, TriedCandidate, UnusedSkill
 from habitus.app.library.browsing import DAYS, Cluster, map_skills
 from habitus.app.library.undoing import of_change
-from habitus.app.operating.people import Role
 from habitus.app.review import inbox
 from habitus.app.review.inbox import InboxItem
+from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.agents import HeardAgent, heard_agents
 from habitus.app.use_cases.declaration import Nothing, argument, limit_option, use_case
 from habitus.app.use_cases.skills import SkillList, everything, matching
@@ -90,7 +90,7 @@ class Overview:
     steps: FirstSteps
 
 
-@use_case("", route="GET /overview", who=Role.VIEWER, example=Nothing())
+@use_case("", route="GET /overview", access=Access.VIEWER, example=Nothing())
 def overview(home: Home, wanted: Nothing) -> Overview:
     """The last thirty days: requests and how they went, what waited, what helps and what hurts, and who was heard."""
     now = home.clock()
@@ -188,7 +188,7 @@ class MapOfSkills:
     clusters: Sequence[Cluster]
 
 
-@use_case("", route="GET /map", who=Role.VIEWER, example=Nothing())
+@use_case("", route="GET /map", access=Access.OPEN_READING, example=Nothing())
 def show_map(home: Home, wanted: Nothing) -> MapOfSkills:
     """Where skills lie by their meaning: those used most, and the others in clusters."""
     found = map_skills(home)
@@ -228,7 +228,7 @@ class FoundThings:
     found: Sequence[FoundThing]
 
 
-@use_case("", route="GET /find", who=Role.VIEWER, example=Words(q="close the books"))
+@use_case("", route="GET /find", access=Access.VIEWER, example=Words(q="close the books"))
 def find(home: Home, wanted: Words) -> FoundThings:
     """Skills, lessons and your conversations that fit a few words, at most so many of each."""
     if not (words := wanted.q.lower().split()):
@@ -264,7 +264,7 @@ class Insights:
     improvements: Sequence[TriedCandidate]
 
 
-@use_case("", route="GET /insights", who=Role.VIEWER, example=Nothing())
+@use_case("", route="GET /insights", access=Access.OPEN_READING, example=Nothing())
 def show(home: Home, wanted: Nothing) -> Insights:
     """What helps over time, what the menu costs, what is never used, what is confused, and what was tried."""
     return Insights(

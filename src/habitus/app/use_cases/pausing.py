@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from habitus.app.home import Home, refuse_unless_admin
-from habitus.app.operating.people import Role
+from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import Nothing, use_case
 from habitus.pause import Paused
 
@@ -16,13 +16,13 @@ class PauseState:
     undo: tuple[str, ...] = ()
 
 
-@use_case("", route="GET /pause", who=Role.VIEWER, example=Nothing())
+@use_case("", route="GET /pause", access=Access.OPEN_READING, example=Nothing())
 def show(home: Home, wanted: Nothing) -> PauseState:
     """Whether learning is stopped, since when and by whom."""
     return PauseState(paused=home.pause.state())
 
 
-@use_case("pause", route="PUT /pause", example=Nothing(), undo="resume")
+@use_case("pause", route="PUT /pause", access=Access.ADMIN, example=Nothing(), undo="resume")
 def pause(home: Home, wanted: Nothing) -> PauseState:
     """Stop learning and automatic change at once, in every process on this home."""
     home.refuse_if_read_only()
@@ -31,7 +31,7 @@ def pause(home: Home, wanted: Nothing) -> PauseState:
     return PauseState(paused=home.pause.pause(home.settings.signature), undo=() if was_paused else ("resume",))
 
 
-@use_case("resume", route="DELETE /pause", example=Nothing(), undo="pause")
+@use_case("resume", route="DELETE /pause", access=Access.ADMIN, example=Nothing(), undo="pause")
 def resume(home: Home, wanted: Nothing) -> PauseState:
     """Let learning and automatic change go on."""
     home.refuse_if_read_only()

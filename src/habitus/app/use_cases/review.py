@@ -9,11 +9,11 @@ from habitus.app.home import Home, memory_of
 from habitus.app.library import content, undoing
 from habitus.app.library.tasks import drop_proposed
 from habitus.app.library.undoing import of_lessons
-from habitus.app.operating.people import Role
 from habitus.app.review import inbox
 from habitus.app.review.inbox import InboxItem, number_of, of_lesson, of_proposal
 from habitus.app.review.replaying import Replay, replays_of
 from habitus.app.sharing.approvals import where_it_is
+from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import TEXT, after_option, argument, limit_option, option, page_of, use_case
 from habitus.app.use_cases.writing import editable
 from habitus.errors import Invalid, Refused, UserError
@@ -44,7 +44,7 @@ class WaitingPage:
     total: int
 
 
-@use_case("review list", route="GET /review", who=Role.VIEWER, example=WaitingList(decided=True))
+@use_case("review list", route="GET /review", access=Access.VIEWER, example=WaitingList(decided=True))
 def list_waiting(home: Home, wanted: WaitingList) -> WaitingPage:
     """What waits, and why: changes of skills by number, lessons by id."""
     found = inbox.waiting(home, with_decided=wanted.decided, all_users=wanted.all_users)
@@ -67,7 +67,7 @@ class ShownItem:
     alike: Sequence[str]  # skills that say much the same
 
 
-@use_case("review show", route="GET /review/{id}", who=Role.VIEWER, example=OneItem(id="3"))
+@use_case("review show", route="GET /review/{id}", access=Access.VIEWER, example=OneItem(id="3"))
 def show(home: Home, wanted: OneItem) -> ShownItem:
     """One proposal: who wants what, why it waits, and the text."""
     found = inbox.get(home, wanted.id, all_users=wanted.all_users)
@@ -81,7 +81,7 @@ class ItemDiff:
     diff: str
 
 
-@use_case("review diff", who=Role.VIEWER, example=OneItem(id="3"))
+@use_case("review diff", access=Access.VIEWER, example=OneItem(id="3"))
 def diff(home: Home, wanted: OneItem) -> ItemDiff:
     """What approving it would change."""
     found = inbox.get(home, wanted.id, all_users=wanted.all_users)
@@ -100,7 +100,7 @@ def is_hidden(settings: Settings, proposal: Proposal) -> bool:
     return proposal.change.action is Action.TASKS and not settings.is_admin
 
 
-@use_case("", route="GET /review/effect/{id}", who=Role.VIEWER, example=OneItem(id="3"))
+@use_case("", route="GET /review/effect/{id}", access=Access.VIEWER, example=OneItem(id="3"))
 def effect(home: Home, wanted: OneItem) -> Replay:
     """What approving a change would do to the last requests: which would get the skill, and what loses its place.
 
@@ -143,7 +143,7 @@ class Approved:
 @use_case(
     "review approve",
     route="POST /review/{ids}/approve",
-    who=Role.REVIEWER,
+    access=Access.REVIEWER,
     example=Approval(ids=("3", "4")),
     undo="review reopen",
 )
@@ -198,7 +198,7 @@ class Rejected:
 @use_case(
     "review reject",
     route="POST /review/{ids}/reject",
-    who=Role.REVIEWER,
+    access=Access.REVIEWER,
     example=Rejection(ids=("3",), reason="too long"),
     undo="review reopen",
 )
@@ -231,7 +231,7 @@ class Chosen:
 @use_case(
     "",
     route="POST /review/{id}/choose",
-    who=Role.REVIEWER,
+    access=Access.REVIEWER,
     example=Choice(id="3", others=("4",)),
     is_once=True,
 )
@@ -259,7 +259,7 @@ class Reopened:
     reopened: Sequence[InboxItem]
 
 
-@use_case("review reopen", route="POST /review/{ids}/reopen", who=Role.REVIEWER, example=Reopening(ids=("3",)))
+@use_case("review reopen", route="POST /review/{ids}/reopen", access=Access.REVIEWER, example=Reopening(ids=("3",)))
 def reopen(home: Home, wanted: Reopening) -> Reopened:
     """Let changes wait for you again that were decided; what approving did is taken back."""
     return Reopened(reopened=[_reopen(home, id) for id in wanted.ids])
@@ -316,7 +316,7 @@ class Mended:
     changed: bool
 
 
-@use_case("", route="PUT /review/{id}/text", who=Role.REVIEWER, example=NewText(id="3", text="1. Boil."))
+@use_case("", route="PUT /review/{id}/text", access=Access.REVIEWER, example=NewText(id="3", text="1. Boil."))
 def edit(home: Home, wanted: NewText) -> Mended:
     """Mend the text of a proposal before you approve it."""
     before, _ = text_of(home, wanted.id)

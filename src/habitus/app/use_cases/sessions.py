@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from habitus.app.conversations.past_sessions import past_session
 from habitus.app.home import Home, whose
-from habitus.app.operating.people import Role
+from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import after_option, argument, limit_option, option, page_of, use_case
 from habitus.events import OutcomeKind
 from habitus.journal.model import KeptSession, Turn, TurnFilter
@@ -31,7 +31,7 @@ class SessionPage:
     hidden: int  # of others, as far as an admin asks
 
 
-@use_case("sessions list", route="GET /sessions", who=Role.VIEWER, example=SessionList(limit=5))
+@use_case("sessions list", route="GET /sessions", access=Access.VIEWER, example=SessionList(limit=5))
 def list_sessions(home: Home, wanted: SessionList) -> SessionPage:
     """Your last conversations, the latest first."""
     limit, user = wanted.limit, whose(home.settings, wanted.all_users, wanted.user)
@@ -58,7 +58,7 @@ class SessionTurns:
     total: int
 
 
-@use_case("sessions show", route="GET /sessions/{id}", who=Role.VIEWER, example=OneSession(id="3f2a"))
+@use_case("sessions show", route="GET /sessions/{id}", access=Access.VIEWER, example=OneSession(id="3f2a"))
 def show(home: Home, wanted: OneSession) -> SessionTurns:
     """One conversation: what was asked, done and answered, and how it went."""
     found = past_session(home.settings, home.journal, wanted.id, all_users=wanted.all_users)
@@ -84,7 +84,7 @@ class TurnPage:
     next: str | None
 
 
-@use_case("", route="GET /turns", who=Role.VIEWER, example=TurnList(q="invoice", outcome=OutcomeKind.FAILED))
+@use_case("", route="GET /turns", access=Access.VIEWER, example=TurnList(q="invoice", outcome=OutcomeKind.FAILED))
 def find_turns(home: Home, wanted: TurnList) -> TurnPage:
     """What was asked, the latest first."""
     of = TurnFilter(
@@ -104,7 +104,7 @@ class OneTurn:
     id: str = argument("A turn's id.")
 
 
-@use_case("", route="GET /turns/{id}", who=Role.VIEWER, example=OneTurn(id="d4342a3ce725"))
+@use_case("", route="GET /turns/{id}", access=Access.VIEWER, example=OneTurn(id="d4342a3ce725"))
 def show_turn(home: Home, wanted: OneTurn) -> Turn:
     """One turn."""
     return home.journal.turn(wanted.id, user=home.settings.user)

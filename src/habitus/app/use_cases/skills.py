@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from habitus.app.home import Home
 from habitus.app.library.layers import open_library
 from habitus.app.library.locking import origin_of
-from habitus.app.operating.people import Role
+from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import after_option, argument, limit_option, option, page_of, use_case
 from habitus.errors import NotFound, did_you_mean
 from habitus.evidence.model import ItemKind
@@ -69,7 +69,7 @@ class SkillList:
         )
 
 
-@use_case("skills list", route="GET /skills", who=Role.VIEWER, example=SkillList(state=State.BROKEN))
+@use_case("skills list", route="GET /skills", access=Access.OPEN_READING, example=SkillList(state=State.BROKEN))
 def list_skills(home: Home, wanted: SkillList) -> SkillPage:
     """Every skill with its state, and how often it was used."""
     found, _ = matching(home, wanted, everything(home))
@@ -166,7 +166,7 @@ def _version_of(done: ShownSkill) -> tuple[int, str]:
 @use_case(
     "skills show",
     route="GET /skills/{name}",
-    who=Role.VIEWER,
+    access=Access.OPEN_READING,
     example=OneSkill(name="csv-summary"),
     version_of=_version_of,
 )
@@ -281,7 +281,12 @@ class SkillHistory:
     total: int
 
 
-@use_case("skills history", route="GET /skills/{name}/history", who=Role.VIEWER, example=HistoryOf(name="csv-summary"))
+@use_case(
+    "skills history",
+    route="GET /skills/{name}/history",
+    access=Access.OPEN_READING,
+    example=HistoryOf(name="csv-summary"),
+)
 def history(home: Home, wanted: HistoryOf) -> SkillHistory:
     """Everything that was done to a skill, also to one in the archive: who did it, when and why."""
     item: Listed | Archived
@@ -324,7 +329,7 @@ class Difference:
 @use_case(
     "skills diff",
     route="GET /skills/{name}/diff",
-    who=Role.VIEWER,
+    access=Access.OPEN_READING,
     example=TwoVersions(name="csv-summary", old=1, new=3),
 )
 def diff(home: Home, wanted: TwoVersions) -> Difference:
@@ -364,7 +369,7 @@ class SkillStats:
     trials: Sequence[TrialArms]
 
 
-@use_case("skills stats", route="GET /stats", who=Role.VIEWER, example=StatsOf(name="csv-summary"))
+@use_case("skills stats", route="GET /stats", access=Access.OPEN_READING, example=StatsOf(name="csv-summary"))
 def stats(home: Home, wanted: StatsOf) -> SkillStats:
     """How often skills were recommended and used, and how that went, per stage; of one, or of all that were."""
     item = home.skills.find(wanted.name) if wanted.name is not None else None
@@ -400,7 +405,7 @@ class ArchivePage:
     total: int
 
 
-@use_case("skills restore --list", route="GET /archive", who=Role.VIEWER, example=SkillArchive())
+@use_case("skills restore --list", route="GET /archive", access=Access.OPEN_READING, example=SkillArchive())
 def list_archive(home: Home, wanted: SkillArchive) -> ArchivePage:
     """What was removed and can be brought back, the last first."""
     found = home.skills.list_archived()

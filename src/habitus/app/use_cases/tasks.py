@@ -12,6 +12,7 @@ from typing import Any
 from habitus.app.home import Home
 from habitus.app.learning.tasks import MinedFrom, MinedTask, Soundness, check_task, find_tasks, propose_tasks
 from habitus.app.library.tasks import keep_tasks, kept_tasks, task_named, tasks_of
+from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import after_option, argument, limit_option, option, page_of, use_case
 from habitus.errors import Invalid, NotFound, Refused
 from habitus.settings import Settings
@@ -37,7 +38,7 @@ class TaskPage:
     total: int
 
 
-@use_case("tasks list", route="GET /skills/{name}/tasks", example=TaskList(name="csv-summary"))
+@use_case("tasks list", route="GET /skills/{name}/tasks", access=Access.ADMIN, example=TaskList(name="csv-summary"))
 def list_tasks(home: Home, wanted: TaskList) -> TaskPage:
     """What a skill is examined by: its own tasks, rows of evals/evals.json, and the cases of its tool."""
     found = tasks_of(home, wanted.name)
@@ -68,6 +69,7 @@ class ChangedTask:
 @use_case(
     "tasks add",
     route="POST /skills/{name}/tasks",
+    access=Access.ADMIN,
     example=NewTask(name="csv-summary", request="Sum up sales.csv", expect=("total",)),
     undo="tasks remove",
     status=201,
@@ -100,6 +102,7 @@ class TaskEdit:
 @use_case(
     "tasks edit",
     route="PATCH /skills/{name}/tasks/{id}",
+    access=Access.ADMIN,
     example=TaskEdit(name="csv-summary", id="tea", expect=("mean",)),
 )
 def edit(home: Home, wanted: TaskEdit) -> ChangedTask:
@@ -130,6 +133,7 @@ class OneTask:
 @use_case(
     "tasks remove",
     route="DELETE /skills/{name}/tasks/{id}",
+    access=Access.ADMIN,
     example=OneTask(name="csv-summary", id="tea"),
     undo="tasks add",
 )
@@ -156,7 +160,7 @@ class CheckedTasks:
     is_failed: bool
 
 
-@use_case("tasks check", route="POST /tasks/check", example=TaskCheck(name="csv-summary"))
+@use_case("tasks check", route="POST /tasks/check", access=Access.ADMIN, example=TaskCheck(name="csv-summary"))
 def check(home: Home, wanted: TaskCheck) -> CheckedTasks:
     """Prove that each task can be passed and failed: its reference passes, doing nothing and its wrong result don't."""
     tasks: list[tuple[str, Task]] = []  # read before the event loop, which waits for no database
@@ -183,7 +187,7 @@ class MinedTasks:
     found: Sequence[MinedTask]
 
 
-@use_case("tasks mine", route="POST /tasks/mine", example=TaskMining())
+@use_case("tasks mine", route="POST /tasks/mine", access=Access.ADMIN, example=TaskMining())
 def mine(home: Home, wanted: TaskMining) -> MinedTasks:
     """Find tasks in what was asked again and again and came to a result that was accepted."""
     found = find_tasks(home, wanted.source, skill=home.skills.find(wanted.skill).name if wanted.skill else "")

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from habitus.app.home import Home, refuse_unless_admin
 from habitus.app.operating.people import Role, open_people
+from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import Nothing, argument, option, page_address, use_case
 
 _NAME = "What they are called; every change names them."
@@ -26,7 +27,7 @@ class Members:
     left_in_file: Mapping[str, str]  # name and role of whom this home let in before, and the database doesn't know
 
 
-@use_case("users list", route="GET /users", who=Role.VIEWER, example=Nothing())
+@use_case("users list", route="GET /users", access=Access.VIEWER, example=Nothing())
 def list_users(home: Home, wanted: Nothing) -> Members:
     """Who may sign in."""
     people = open_people(home)
@@ -55,7 +56,7 @@ class InvitedUser:
 @use_case(
     "users add",
     route="POST /users",
-    who=Role.ADMIN,
+    access=Access.ADMIN,
     example=Invitation(name="ben", role=Role.REVIEWER),
     undo="users remove",
     status=201,
@@ -84,7 +85,7 @@ class RemovedUser:
     removed: str
 
 
-@use_case("users remove", route="DELETE /users/{name}", who=Role.ADMIN, example=OneUser(name="ben"))
+@use_case("users remove", route="DELETE /users/{name}", access=Access.ADMIN, example=OneUser(name="ben"))
 def remove(home: Home, wanted: OneUser) -> RemovedUser:
     """Let somebody in no longer, from their next request on; what they did stays, with their name."""
     home.refuse_unless_kept()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from habitus.app.home import Home
 from habitus.app.library.undoing import of_change, of_version, of_written
+from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import (
     TEXT,
     argument,
@@ -141,6 +142,7 @@ _DRAFT: dict[str, Any] = {"name": "tidy-inbox", "description": "Sorts mail", "wh
 @use_case(
     "skills new",
     route="POST /skills",
+    access=Access.ADMIN,
     example=SkillDraft(**_DRAFT),
     status=201,
     location="/skills/{name}",
@@ -203,6 +205,7 @@ class SkillEdit(WithFields):
 @use_case(
     "skills edit",
     route="PATCH /skills/{name}",
+    access=Access.ADMIN,
     example=SkillEdit(name="tidy-inbox", append="4. Archive what is done."),
     version_of=_version_of,
 )
@@ -309,6 +312,7 @@ class SwitchedSkills:
 @use_case(
     "skills enable",
     route="POST /skills/{names}/enable",
+    access=Access.ADMIN,
     example=ManySkills(names=("tidy-inbox",)),
     undo="skills disable",
 )
@@ -320,6 +324,7 @@ def enable(home: Home, wanted: ManySkills) -> SwitchedSkills:
 @use_case(
     "skills disable",
     route="POST /skills/{names}/disable",
+    access=Access.ADMIN,
     example=ManySkills(names=("tidy-inbox",)),
     undo="skills enable",
 )
@@ -369,6 +374,7 @@ class RemovedSkills:
 @use_case(
     "skills remove",
     route="DELETE /skills/{names}",
+    access=Access.ADMIN,
     example=SkillRemoval(names=("tidy-inbox",), reason="two skills said the same"),
     undo="skills restore",
 )
@@ -403,6 +409,7 @@ class RestoredSkill:
 @use_case(
     "skills restore",
     route="POST /archive/{name}/restore",
+    access=Access.ADMIN,
     example=ArchivedName(name="tidy-inbox"),
     undo="skills remove",
 )
@@ -423,6 +430,7 @@ class EarlierVersion:
 @use_case(
     "skills rollback",
     route="POST /skills/{name}/rollback",
+    access=Access.ADMIN,
     example=EarlierVersion(name="csv-summary", to=2),
 )
 def rollback(home: Home, wanted: EarlierVersion) -> ChangedSkill:

@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 from habitus.app import Habitus, json_shapes
 from habitus.app.operating.idempotency import Attempt, once
 from habitus.app.operating.people import Role
+from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import InputField, UseCase, all_declared, tag_of
 from habitus.plain_data import plain
 from habitus.web.api.requests_and_answers import SHAPES, IfMatch, JsonAnswer, OnceKey
@@ -38,7 +39,11 @@ def router() -> APIRouter:
 @cache
 def _roles() -> Sequence[tuple[str, re.Pattern[str], Role]]:
     return [
-        (case.method, re.compile(API + re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(case.path))), case.who)
+        (
+            case.method,
+            re.compile(API + re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(case.path))),
+            Role[max(case.access, Access.VIEWER).name],
+        )
         for case in all_declared()
         if case.method
     ]
