@@ -38,6 +38,7 @@ class Group(_FlagsAsFlags, TyperGroup):
     """Commands under one name; where the first word is none of them, `otherwise` is meant, if there is such a one."""
 
     otherwise = ""
+    example = ""  # the words behind its name
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         is_named = bool(args) and (args[0] in self.commands or args[0] in self.get_help_option_names(ctx))
@@ -55,19 +56,21 @@ class _Command(_FlagsAsFlags, TyperCommand):
 
 
 class LazyCommand(TyperCommand):
-    """`where` is `folder.module:function` below `habitus.cli`. `completes` offers words to the Tab key, which can't
-    wait."""
+    """`where` is `folder.module:function` below `habitus.cli`, `example` the words behind the command in the example of
+    its help. `completes` offers words to the Tab key, which can't wait."""
 
     def __init__(
         self,
         name: str,
         where: str,
+        example: str = "",
         *,
         panel: str | None = None,
         completes: Complete | None = None,
         hidden: bool = False,
     ) -> None:
         self._module, _, self._function = where.partition(":")
+        self.example = example
         params = list(_words(completes).params) if completes else []
         super().__init__(name, rich_help_panel=panel, hidden=hidden, params=params)
 
@@ -137,13 +140,14 @@ def group(
     *,
     panel: str | None = None,
     otherwise: str = "",
+    example: str = "",
 ) -> TyperGroup:
     """Commands under one name, which alone explains them, or does what is meant `otherwise`."""
     made = typer.Typer(help=help, cls=Group, invoke_without_command=True, add_completion=False, rich_markup_mode=None)
     made.callback()(_explain)
     whole = typer.main.get_group(made)
     assert isinstance(whole, Group)
-    whole.name, whole.rich_help_panel, whole.otherwise = name, panel, otherwise
+    whole.name, whole.rich_help_panel, whole.otherwise, whole.example = name, panel, otherwise, example
     for command in commands:
         whole.add_command(command)
     return whole
