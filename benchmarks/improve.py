@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import _report
-from habitus.evidence.gate import MOST_ROUNDS, Gate, Tally
+from habitus.improve.gate import MOST_ROUNDS, Gate, Tally
 
 CANDIDATES = 20
 

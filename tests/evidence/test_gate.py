@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.evidence.bounds import ERROR
-from habitus.evidence.gate import Claim, Gate, GateVerdict, Tally, error_left, exam_interval
+from habitus.improve.exam import exam_interval
+from habitus.improve.gate import Claim, Gate, GateVerdict, Tally, error_left
 
 
 @pytest.mark.req("IM-03")

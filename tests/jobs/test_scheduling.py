@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.app.learning.rollouts import open_ledger
+from habitus.app.learning.improving import open_store
 from habitus.app.operating import jobs
 from habitus.app.operating.jobs import Scheduler
 from habitus.errors import Invalid
@@ -123,7 +123,7 @@ def test_skills_are_improved_at_night_within_the_tokens_of_the_day_and_not_while
         habitus.skills.write_tree(
             "user", "name-a-town", {**skill, TASKS_FILE: file_of(write_tasks(tasks).encode())}, habitus.person()
         )
-        queue, ledger, states = jobs.open_queue(habitus), open_ledger(habitus), list[JobState]()
+        queue, ledger, states = jobs.open_queue(habitus), open_store(habitus), list[JobState]()
         with jobs.at_work(habitus, queue, only=("improve",)):
             for night in ("2026-03-29", "2026-03-30"):
                 clock.now += timedelta(minutes=2)

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.app.learning.rollouts import open_ledger
-from habitus.learning.improve_ledger import LOST, KeptRollout, Side
+from habitus.app.learning.improving import open_store
 from habitus.skills.trees import TASKS_FILE
 from habitus.tasks.checks import Matches
 from habitus.tasks.files import write_tasks
 from habitus.tasks.model import Task
+from habitus.tasks.rollouts import LOST, Rollout, TaskSplit
 from tests.conftest import Cli
 from tests.jobs.counting import until
 
@@ -31,14 +31,14 @@ def furnish(cli: Cli) -> list[str]:
     (folder / TASKS_FILE).write_text(write_tasks([Task(id=id, request=f"Town {id}?", checks=checks) for id in NAMES]))
     (cli.cwd / "better.md").write_text(SKILL + "2. Use capitals.\n")
     with Habitus.open(read_settings(cli.home, cli.environ())) as habitus:
-        open_ledger(habitus).keep_sides("name-a-town", dict.fromkeys(NAMES, Side.GATE))
+        open_store(habitus).add_splits("name-a-town", dict.fromkeys(NAMES, TaskSplit.GATE))
     words = ["skills", "improve", "name-a-town", "--candidate", "better.md", "--rounds", "1", "--yes"]
     return [*words, "-m", f"script:{cli.cwd / 'model.json'}"]
 
 
-def rollouts(cli: Cli) -> list[KeptRollout]:
+def rollouts(cli: Cli) -> list[Rollout]:
     with Habitus.open(read_settings(cli.home, cli.environ())) as habitus:
-        return open_ledger(habitus).rollouts()
+        return open_store(habitus).rollouts()
 
 
 @pytest.mark.req("IM-04")

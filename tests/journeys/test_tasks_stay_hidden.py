@@ -10,13 +10,13 @@ import pytest
 from fastapi.testclient import TestClient
 
 from habitus.app import Habitus, read_settings
-from habitus.app.learning.rollouts import describe_practice, open_ledger
+from habitus.app.learning.improving import describe_practice, open_store
 from habitus.app.learning.solving import solve, throw_away_home
-from habitus.app.learning.tasks import MinedTask, propose_tasks
-from habitus.app.library.tasks import keep_tasks
 from habitus.app.operating.people import Role, open_people
+from habitus.app.tasks.mining import MinedTask, propose_tasks
+from habitus.app.tasks.storing import keep_tasks
 from habitus.files import file_of
-from habitus.learning.improve_ledger import Side
+from habitus.learning.budget import Budget
 from habitus.llm.model import Ask
 from habitus.llm.scripted import ScriptedModel, Step, calls, says
 from habitus.skills.model import Skill
@@ -24,6 +24,7 @@ from habitus.skills.trees import TASKS_FILE, with_skill
 from habitus.tasks.checks import Contains
 from habitus.tasks.files import write_tasks
 from habitus.tasks.model import Task
+from habitus.tasks.rollouts import Rollout, TaskSplit
 from habitus.web.app import make_app
 from habitus.web.homes_by_person import Desks
 from habitus.web.security import keys_of
@@ -61,7 +62,7 @@ def habitus(home: Path, tmp_path: Path) -> Iterator[Habitus]:
         habitus.skills.write_tree("user", "brew-tea", tree, habitus.person())
         keep_tasks(habitus, "write-a-skill", [_task("elsewhere")])  # a read-only one: in the home
         propose_tasks(habitus, [MinedTask(skill="brew-tea", task=_task("mined"), evidence=("asked often",))])
-        open_ledger(habitus).keep_sides("brew-tea", {"beside": Side.GATE, "practice": Side.PRACTICE})
+        open_store(habitus).add_splits("brew-tea", {"beside": TaskSplit.GATE, "practice": TaskSplit.PRACTICE})
         yield habitus
 
 
@@ -92,8 +93,10 @@ async def test_no_rollout_has_a_task_before_it(habitus: Habitus) -> None:
     model = ScriptedModel(lambda ask: _look_once(ask, look))
     tree = habitus.skills.tree("brew-tea")
     async with throw_away_home(habitus, "brew-tea", tree) as apart:
-        solved = await solve(apart, _task("beside"), model, source_type="trial", skill="brew-tea")
-    assert "found []" in solved.record
+        task = _task("beside")
+        planned = Rollout(skill="brew-tea", run="r1", side=TaskSplit.GATE, round=0, task=task.id, is_new=False)
+        done = await solve(apart, task, planned, Budget().model(model), source_type="trial")
+    assert "found []" in done.record
     assert ANSWER not in repr(model.asked)
 
 

@@ -15,7 +15,7 @@ from habitus.events import OK, Outcome, OutcomeKind, failure, infra
 from habitus.tasks.checks import KINDS, Check, Rubric, check_of, row_of
 from habitus.tasks.files import read_tasks, row_of_task, task_of, write_tasks
 from habitus.tasks.judging import Judgement, judge
-from habitus.tasks.model import Call, Origin, OriginKind, Rollout, Solution, Task
+from habitus.tasks.model import Call, Origin, OriginKind, Solution, Submission, Task
 
 SCHEMA = {"type": "object", "required": ["total"]}
 # kind → fields, a reply that passes, one that does not
@@ -53,16 +53,16 @@ def task(*rows: Mapping[str, Any]) -> Task:
     return task_of({"request": "Sum it up.", "check": list(rows)}, "the test")
 
 
-async def judged(row: Mapping[str, Any], rollout: Rollout) -> Judgement:
-    return await judge(task(row), rollout)
+async def judged(row: Mapping[str, Any], submission: Submission) -> Judgement:
+    return await judge(task(row), submission)
 
 
 @pytest.mark.req("IM-01")
 @pytest.mark.parametrize("kind", OF_REPLY)
 async def test_what_is_said_is_judged(kind: str) -> None:
     row, good, bad = OF_REPLY[kind]
-    passed = await judged({"kind": kind, **row}, Rollout(reply=good))
-    missed = await judged({"kind": kind, **row}, Rollout(reply=bad))
+    passed = await judged({"kind": kind, **row}, Submission(reply=good))
+    missed = await judged({"kind": kind, **row}, Submission(reply=bad))
     assert (passed.outcome.kind, passed.score) == (OutcomeKind.OK, 1.0), passed
     assert (missed.outcome.kind, missed.score) == (OutcomeKind.FAILED, 0.0), missed
     assert missed.outcome.reason
@@ -72,15 +72,15 @@ async def test_what_is_said_is_judged(kind: str) -> None:
 @pytest.mark.parametrize("kind", OF_FILE)
 async def test_what_is_left_behind_is_judged(kind: str) -> None:
     row, good, bad = OF_FILE[kind]
-    passed = await judged({"kind": kind, **row}, Rollout(place=Folder(good)))
-    missed = await judged({"kind": kind, **row}, Rollout(place=Folder(bad)))
-    nowhere = await judged({"kind": kind, **row}, Rollout())
+    passed = await judged({"kind": kind, **row}, Submission(workspace=Folder(good)))
+    missed = await judged({"kind": kind, **row}, Submission(workspace=Folder(bad)))
+    nowhere = await judged({"kind": kind, **row}, Submission())
     assert [one.outcome.kind for one in (passed, missed, nowhere)] == ["ok", "failed", "infra"]
 
 
 @pytest.mark.req("IM-01")
 async def test_what_was_called_is_judged() -> None:
-    made = Rollout(calls=(Call(tool="bash", command="cd src && git  rebase main"), Call(tool="sql")))
+    made = Submission(calls=(Call(tool="bash", command="cd src && git  rebase main"), Call(tool="sql")))
     for row, is_met in (
         ({"tool": "sql"}, True),
         ({"tool": "sq"}, False),
@@ -92,28 +92,20 @@ async def test_what_was_called_is_judged() -> None:
 
 @pytest.mark.req("IM-01")
 async def test_a_rubric_weighs_less_and_decides_only_alone() -> None:
-    async def never(task: Task, rubric: Rubric, rollout: Rollout) -> Outcome:
+    async def never(task: Task, rubric: Rubric, submission: Submission) -> Outcome:
         return failure("the model does not like it")
 
-    async def away(task: Task, rubric: Rubric, rollout: Rollout) -> Outcome:
+    async def away(task: Task, rubric: Rubric, submission: Submission) -> Outcome:
         return infra("the provider is away")
 
     rubric = {"kind": "rubric", "text": "It is polite."}
-    both, alone, said = task({"kind": "contains", "text": "12"}, rubric), task(rubric), Rollout(reply="12")
+    both, alone, said = task({"kind": "contains", "text": "12"}, rubric), task(rubric), Submission(reply="12")
     liked = await judge(both, said, ask=never)
     assert (liked.outcome, liked.score, [one.outcome.is_ok for one in liked.results]) == (OK, 0.8, [True, False])
     assert (await judge(both, said)).score == 1.0
     assert (await judge(alone, said, ask=never)).outcome.kind is OutcomeKind.FAILED
     assert (await judge(alone, said, ask=away)).outcome == infra("the provider is away")
     assert (await judge(alone, said)).outcome.kind is OutcomeKind.INFRA
-
-
-@pytest.mark.req("IM-01")
-async def test_a_try_that_did_not_come_to_its_end_is_judged_by_that() -> None:
-    fault = infra("the provider is away")
-    assert await judged({"kind": "contains", "text": "12"}, Rollout(reply="12", outcome=fault)) == Judgement(
-        outcome=fault, score=0.0
-    )
 
 
 @pytest.mark.req("IM-01")

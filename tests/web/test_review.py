@@ -11,11 +11,11 @@ import pytest
 from fastapi.testclient import TestClient
 
 from habitus.app import Habitus
-from habitus.app.learning.tasks import MinedTask, propose_tasks
 from habitus.app.library import explaining
-from habitus.app.library.tasks import tasks_of
 from habitus.app.operating.people import Role, open_people
 from habitus.app.review import inbox, replaying
+from habitus.app.tasks.mining import MinedTask, propose_tasks
+from habitus.app.tasks.storing import tasks_of
 from habitus.app.use_cases import review
 from habitus.files import file_of
 from habitus.journal.model import Turn

@@ -117,7 +117,7 @@ class _Parts:
     def _review(self, home: Home) -> Review:
         def take_tasks(proposal: Proposal) -> None:
             if proposal.change.action is Action.TASKS:
-                from habitus.app.library.tasks import take_proposed  # the checks, for those who approve tasks
+                from habitus.app.tasks.storing import take_proposed  # the checks, for those who approve tasks
 
                 take_proposed(home, proposal)
 

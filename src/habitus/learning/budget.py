@@ -1,5 +1,5 @@
 """Budgets: the tokens, dollars and minutes of a run, asked before every request to a model and told after it; asking a
-model for one value of a shape within one; and whether a rollout is as a sentence (a rubric) wants it.
+model for one value of a shape within one; and whether a submission is as a sentence (a rubric) wants it.
 
 A request counts whatever came back: by the provider's word, and where there is none by an estimate.
 """
@@ -44,7 +44,7 @@ from habitus.llm.prices import price
 from habitus.llm.structured import ask_for
 from habitus.redact import Redactor
 from habitus.tasks.checks import Rubric
-from habitus.tasks.model import Rollout, Task
+from habitus.tasks.model import Submission, Task
 from habitus.text import tokens
 
 spending = sa.Table(
@@ -369,12 +369,12 @@ class RubricAnswer(BaseModel):
 
 
 async def judge_rubric(
-    task: Task, rubric: Rubric, rollout: Rollout, *, model: BudgetedModel, redactor: Redactor
+    task: Task, rubric: Rubric, submission: Submission, *, model: BudgetedModel, redactor: Redactor
 ) -> Outcome:
     """Its outcome is `infra` where the model gave no answer."""
-    calls = [f"{call.tool} {call.command or call.arguments}"[:300] for call in rollout.calls[-20:]]
+    calls = [f"{call.tool} {call.command or call.arguments}"[:300] for call in submission.calls[-20:]]
     record = json.dumps(
-        {"request": task.request, "rubric": rubric.text, "reply": rollout.reply[-_LONGEST:], "calls": calls},
+        {"request": task.request, "rubric": rubric.text, "reply": submission.reply[-_LONGEST:], "calls": calls},
         ensure_ascii=False,
     )
     try:

@@ -18,7 +18,6 @@ from typing import Any, Protocol
 from pydantic import BaseModel, Field
 
 from habitus.errors import Invalid, NotFound
-from habitus.events import Outcome, OutcomeKind
 from habitus.learning.budget import BudgetedModel, ask_within
 from habitus.memory.model import PLAYBOOK, LessonBody
 from habitus.redact import Redactor
@@ -26,6 +25,7 @@ from habitus.skills import names
 from habitus.tasks.checks import Contains, Equals, FileEquals, TableEquals
 from habitus.tasks.files import parse_toml, task_of
 from habitus.tasks.model import Origin, OriginKind, Task
+from habitus.tasks.rollouts import Rollout
 
 _LESSON_ROOM = 800  # tokens of an answer
 _ATTEMPT_CHARS = 3_000
@@ -48,10 +48,16 @@ class Extracted:
     confidence: float
 
 
-async def extract(challenge: Task, attempts: Sequence[str], *, model: BudgetedModel, redactor: Redactor) -> Extracted:
-    """`attempts` say what was done and what came of it. Faults of the model and the cap go through."""
+async def extract(
+    challenge: Task, attempts: Sequence[Rollout], *, model: BudgetedModel, redactor: Redactor
+) -> Extracted:
+    """Have a lesson drawn from the attempts. Faults of the model and the cap go through."""
     record = json.dumps(
-        {"task": challenge.request, "domain": challenge.domain, "attempts": [_short(each) for each in attempts]},
+        {
+            "task": challenge.request,
+            "domain": challenge.domain,
+            "attempts": [_describe_attempt(each) for each in attempts],
+        },
         ensure_ascii=False,
     )
     said = await ask_within(
@@ -76,8 +82,9 @@ def _line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _ATTEMPT_CHARS else f"… {text[-_ATTEMPT_CHARS:]}"
+def _describe_attempt(made: Rollout) -> str:
+    did = made.did if len(made.did) <= _ATTEMPT_CHARS else f"… {made.did[-_ATTEMPT_CHARS:]}"
+    return f"{did}\n\nJudged: {made.reason}"
 
 
 @cache
@@ -88,18 +95,10 @@ def _lesson_prompt() -> str:
 ATTEMPTS = 3
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Attempt:
-    """One try of a solver, judged by the validator. `infra` is nobody's failure."""
-
-    outcome: Outcome
-    record: str = ""  # what was done and what came of it
-
-
 class Solver(Protocol):
     """Somebody who solves. Each call begins in a place that is laid out anew."""
 
-    async def solve(self, challenge: Task, *, playbook: str = "", feedback: str = "") -> Attempt: ...
+    async def solve(self, challenge: Task, *, playbook: str = "", feedback: str = "") -> Rollout: ...
 
 
 class DreamVerdict(StrEnum):
@@ -130,13 +129,13 @@ class Dreamt:
         return self.verdict in (DreamVerdict.VERIFIED, DreamVerdict.CANDIDATE)
 
 
-Extract = Callable[[Task, Sequence[str]], Awaitable[Extracted]]
+Extract = Callable[[Task, Sequence[Rollout]], Awaitable[Extracted]]
 
 
 async def cycle(challenge: Task, solver: Solver, extract: Extract) -> Dreamt:
     """One challenge to its end; what is to be kept is for the caller to keep."""
     tried = await _attempt(challenge, solver)
-    last = tried[-1].outcome
+    last = tried[-1]
     dreamt = Dreamt(
         challenge=challenge.id,
         verdict=DreamVerdict.NOTHING,
@@ -144,23 +143,23 @@ async def cycle(challenge: Task, solver: Solver, extract: Extract) -> Dreamt:
         attempts=len(tried),
         passed=last.is_ok,
     )
-    if last.kind is OutcomeKind.INFRA:
+    if last.is_infra:
         return replace(dreamt, verdict=DreamVerdict.INFRA, reason=last.reason)
     if last.is_ok and len(tried) == 1:
         return dreamt
-    drawn = await extract(challenge, [each.record for each in tried])
+    drawn = await extract(challenge, tried)
     dreamt = replace(dreamt, lesson=drawn.lesson, confidence=drawn.confidence)
     if reason := objection(drawn.lesson, challenge):
         return replace(dreamt, verdict=DreamVerdict.REJECTED, reason=reason)
     return await verify_lesson(challenge, solver, drawn.lesson, dreamt)
 
 
-async def _attempt(challenge: Task, solver: Solver) -> list[Attempt]:
-    tried: list[Attempt] = []
+async def _attempt(challenge: Task, solver: Solver) -> list[Rollout]:
+    tried: list[Rollout] = []
     while len(tried) < ATTEMPTS:
-        feedback = tried[-1].outcome.reason if tried else ""
+        feedback = tried[-1].reason if tried else ""
         tried.append(await solver.solve(challenge, feedback=feedback))
-        if tried[-1].outcome.kind is not OutcomeKind.FAILED:
+        if tried[-1].is_ok or tried[-1].is_infra:
             break
     return tried
 
@@ -169,14 +168,14 @@ async def verify_lesson(challenge: Task, solver: Solver, lesson: LessonBody, dre
     """Once with the lesson, and once without: what passes anyway was luck."""
     with_it = await solver.solve(challenge, playbook=f"{PLAYBOOK}\n- {lesson.text}")
     candidate = replace(dreamt, verdict=DreamVerdict.CANDIDATE)
-    if with_it.outcome.kind is OutcomeKind.INFRA:
-        return replace(candidate, reason=f"it could not be tried: {with_it.outcome.reason}")
-    if not with_it.outcome.is_ok:
+    if with_it.is_infra:
+        return replace(candidate, reason=f"it could not be tried: {with_it.reason}")
+    if not with_it.is_ok:
         return replace(candidate, reason="it went no better with it")
     control = await solver.solve(challenge)
-    if control.outcome.kind is OutcomeKind.INFRA:
-        return replace(candidate, reason=f"there is no control: {control.outcome.reason}")
-    if control.outcome.is_ok:
+    if control.is_infra:
+        return replace(candidate, reason=f"there is no control: {control.reason}")
+    if control.is_ok:
         return replace(candidate, reason="it went as well without it")
     was = f"passed at attempt {dreamt.attempts}" if dreamt.passed else "failed"
     why = f"{was} before, passed at once with it, and failed without it"

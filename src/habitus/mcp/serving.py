@@ -149,7 +149,7 @@ class Serving:
         self._client_of(client, session).level = level
 
     def _practice(self, skill: str) -> str:
-        from habitus.app.learning.rollouts import describe_practice  # its arithmetic, for those who ask
+        from habitus.app.learning.improving import describe_practice  # its arithmetic, for those who ask
 
         return describe_practice(self._habitus, skill)
 

@@ -1,4 +1,4 @@
-"""Judging a rollout: every check of its task asked, and what they come to together; and comparing results: where two
+"""Judging a submission: every check of its task asked, and what they come to together; and comparing results: where two
 differ within a tolerance, and which fields stay the same from run to run.
 """
 
@@ -29,10 +29,10 @@ from habitus.tasks.checks import (
     rows_of,
     weight_of,
 )
-from habitus.tasks.model import Place, Rollout, Task
+from habitus.tasks.model import Submission, Task, Workspace
 from habitus.tasks.schema import Json
 
-AskModel = Callable[[Task, Rubric, Rollout], Awaitable[Outcome]]
+AskModel = Callable[[Task, Rubric, Submission], Awaitable[Outcome]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,7 +43,7 @@ class CheckResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:
-    """How a rollout went. `outcome` is ok when every check passed that no model judges, or, where there is no such
+    """How a submission went. `outcome` is ok when every check passed that no model judges, or, where there is no such
     check, every rubric; `score` is the weighted share of the checks that passed."""
 
     outcome: Outcome
@@ -51,12 +51,10 @@ class Judgement:
     results: tuple[CheckResult, ...] = ()
 
 
-async def judge(task: Task, rollout: Rollout, *, ask: AskModel | None = None) -> Judgement:
-    """The outcome of a rollout; `ask` has rubrics judged by a model, and without it they are left out."""
-    if not rollout.outcome.is_ok:
-        return Judgement(outcome=rollout.outcome, score=0.0)
+async def judge(task: Task, submission: Submission, *, ask: AskModel | None = None) -> Judgement:
+    """Ask every check; `ask` has rubrics judged by a model, and without it they are left out."""
     results = [
-        CheckResult(check=check, outcome=await _judge_check(task, check, rollout, ask))
+        CheckResult(check=check, outcome=await _judge_check(task, check, submission, ask))
         for check in task.checks
         if ask is not None or not isinstance(check, Rubric) or not task.is_deterministic
     ]
@@ -75,26 +73,30 @@ def _together(task: Task, results: tuple[CheckResult, ...]) -> Judgement:
     return Judgement(outcome=outcome, score=score, results=results)
 
 
-async def _judge_check(task: Task, check: Check, rollout: Rollout, ask: AskModel | None) -> Outcome:
+async def _judge_check(task: Task, check: Check, submission: Submission, ask: AskModel | None) -> Outcome:
     match check:
         case Contains() | Matches() | Equals() | Shape() | Called():
-            return _of_reply(check, rollout)
+            return _of_reply(check, submission)
         case FileExists() | FileEquals() | TableEquals():
             return (
                 infra("no folder is left to look into")
-                if rollout.place is None
-                else await _of_file(check, rollout.place)
+                if submission.workspace is None
+                else await _of_file(check, submission.workspace)
             )
         case Validator(code=code):
-            return infra("no folder is left to look into") if rollout.place is None else await rollout.place.run(code)
+            return (
+                infra("no folder is left to look into")
+                if submission.workspace is None
+                else await submission.workspace.run(code)
+            )
         case Rubric():
-            return infra("no model was asked") if ask is None else await ask(task, check, rollout)
+            return infra("no model was asked") if ask is None else await ask(task, check, submission)
         case never:
             assert_never(never)
 
 
-def _of_reply(check: Contains | Matches | Equals | Shape | Called, rollout: Rollout) -> Outcome:
-    reply = rollout.reply
+def _of_reply(check: Contains | Matches | Equals | Shape | Called, submission: Submission) -> Outcome:
+    reply = submission.reply
     match check:
         case Contains(text=text):
             return _claim(_plain(text) in _plain(reply), f"it does not say '{short(text)}'")
@@ -106,12 +108,14 @@ def _of_reply(check: Contains | Matches | Equals | Shape | Called, rollout: Roll
             other = difference(check, reply)
             return _claim(not other, f"it gives another result: {other}")
         case Called(tool=tool, command=command):
-            met = any((tool and one.tool == tool) or (command and _has(command, one.command)) for one in rollout.calls)
+            met = any(
+                (tool and one.tool == tool) or (command and _has(command, one.command)) for one in submission.calls
+            )
             return _claim(met, f"'{tool or command}' was not called")
 
 
-async def _of_file(check: FileExists | FileEquals | TableEquals, place: Place) -> Outcome:
-    content = await place.read(check.path)
+async def _of_file(check: FileExists | FileEquals | TableEquals, workspace: Workspace) -> Outcome:
+    content = await workspace.read(check.path)
     if content is None:
         return failure(f"there is no {check.path}")
     text = content.decode("utf-8", "replace")

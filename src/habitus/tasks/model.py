@@ -1,4 +1,4 @@
-"""The nouns of tasks: the task itself, a solution kept beside it, and a rollout with the place it worked in."""
+"""The nouns of tasks: the task itself, a solution kept beside it, and a submission with its workspace."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 
-from habitus.events import OK, Outcome
+from habitus.events import Outcome
 from habitus.tasks.checks import (
     Called,
     Check,
@@ -123,10 +123,10 @@ class Task:
         return Solution(reply=" ".join(texts), calls=calls)
 
     @property
-    def needs_place(self) -> bool:
+    def needs_workspace(self) -> bool:
         """Whether there is a folder to it."""
-        in_place = FileExists | FileEquals | TableEquals | Validator
-        return bool(self.files or self.setup) or any(isinstance(one, in_place) for one in self.checks)
+        of_files = FileExists | FileEquals | TableEquals | Validator
+        return bool(self.files or self.setup) or any(isinstance(one, of_files) for one in self.checks)
 
     @property
     def is_deterministic(self) -> bool:
@@ -139,8 +139,8 @@ def id_for(request: str, payload: Json, files: Mapping[str, str], setup: str) ->
     return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:_ID_CHARS]
 
 
-class Place(Protocol):
-    """The folder that a rollout worked in, while it is there."""
+class Workspace(Protocol):
+    """The folder in which a task is solved, while it exists."""
 
     async def read(self, path: str) -> bytes | None: ...
 
@@ -169,10 +169,9 @@ def call_of(tool: str, arguments: str) -> Call:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rollout:
-    """One try at a task. An outcome that is not ok says that the try itself did not come to its end."""
+class Submission:
+    """What an attempt hands in to be judged."""
 
     reply: str = ""
     calls: tuple[Call, ...] = ()
-    outcome: Outcome = OK
-    place: Place | None = None
+    workspace: Workspace | None = None

@@ -16,7 +16,7 @@ from habitus.sandbox.model import KIB, Limits, ToolRun
 from habitus.sandbox.venvs import Environments, check_requirement, environment_hash
 from habitus.sandbox.warm import Program, Warm
 from habitus.tasks.judging import expect, judge, lasting, shape_of, short
-from habitus.tasks.model import Rollout, Task
+from habitus.tasks.model import Submission, Task
 from habitus.tasks.schema import Json, checked_payload, checked_schema
 from habitus.tools.code_repair import repair
 from habitus.tools.code_stage import dependencies_of, task_of_call, with_header
@@ -239,7 +239,7 @@ async def _judge_case(run: ToolRun, case: Task) -> Outcome:
         return run.outcome
     if objection := _objection(run):
         return failure(objection)
-    return (await judge(case, Rollout(reply=run.stdout))).outcome
+    return (await judge(case, Submission(reply=run.stdout))).outcome
 
 
 def _as_kept(case: Task, code: str) -> Task:

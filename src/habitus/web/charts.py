@@ -14,8 +14,8 @@ from habitus.app.learning.insights import Confusion, Fared, SkillEffect, Uses
 from habitus.app.library.browsing import Dot, SkillMap
 from habitus.evidence.estimation import Effect
 from habitus.evidence.findings import Finding
+from habitus.improve.report import CandidateReport
 from habitus.journal.facts import Day
-from habitus.learning.improve_report import CandidateReport
 from habitus.search import Hit
 
 _WIDTH, _HEIGHT, _FOOT, _HEAD = 54, 136, 22, 20

@@ -11,7 +11,7 @@ import pytest
 
 from habitus.app import Habitus, read_settings
 from habitus.app.conversations.running_code import open_scratchpads, readable
-from habitus.app.learning.tasks import check_task
+from habitus.app.tasks.validation import validate_task
 from habitus.errors import Invalid
 from habitus.learning.dreaming import DOMAINS, exercise_of, read, starters
 from habitus.tasks.checks import Validator
@@ -109,9 +109,9 @@ async def test_an_exercise_that_can_t_tell_right_from_wrong_is_found_out(home: P
         return replace(good, checks=(Validator(code=code),))
 
     with Habitus.open(read_settings(home)) as habitus:
-        always = await check_task(habitus, judged_by("pass"))
-        never = await check_task(habitus, judged_by("assert False, 'no'"))
-        broken = await check_task(habitus, replace(good, setup="1 / 0"))
+        always = await validate_task(habitus, judged_by("pass"))
+        never = await validate_task(habitus, judged_by("assert False, 'no'"))
+        broken = await validate_task(habitus, replace(good, setup="1 / 0"))
     assert (always.is_sound, always.reason) == (False, "its wrong solution passes")
     assert (never.is_sound, never.reason) == (False, "its reference solution does not pass: AssertionError: no")
     assert (broken.is_sound, broken.reason) == (False, "its setup failed: ZeroDivisionError: division by zero")

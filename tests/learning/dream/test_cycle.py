@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.events import OK, Outcome, OutcomeKind, failure, infra
-from habitus.learning.dreaming import Attempt, Dreamt, DreamVerdict, Extracted, cycle, objection
+from habitus.learning.dreaming import Dreamt, DreamVerdict, Extracted, cycle, objection
 from habitus.memory.model import PLAYBOOK, LessonBody
 from habitus.tasks.checks import Validator
 from habitus.tasks.model import Task
+from habitus.tasks.rollouts import Rollout, TaskSplit
 
 CHALLENGE = Task(
     id="sum-of-prices",
@@ -37,13 +38,14 @@ class Scripted:
     outcomes: list[Outcome]
     playbooks: list[str] = field(default_factory=list)
 
-    async def solve(self, challenge: Task, *, playbook: str = "", feedback: str = "") -> Attempt:
+    async def solve(self, challenge: Task, *, playbook: str = "", feedback: str = "") -> Rollout:
         self.playbooks.append(playbook)
-        return Attempt(outcome=self.outcomes[len(self.playbooks) - 1], record="did")
+        planned = Rollout(run="r1", side=TaskSplit.PRACTICE, round=0, task=challenge.id, is_new=False)
+        return planned.judged(self.outcomes[len(self.playbooks) - 1], "did")
 
 
 async def run(outcomes: Sequence[Outcome], lesson: LessonBody = GOOD) -> tuple[Dreamt, Scripted]:
-    async def extract(challenge: Task, attempts: Sequence[str]) -> Extracted:
+    async def extract(challenge: Task, attempts: Sequence[Rollout]) -> Extracted:
         return Extracted(lesson=lesson, confidence=0.7)
 
     solver = Scripted(list(outcomes))

@@ -9,8 +9,8 @@ import pytest
 
 from habitus.app import Habitus, read_settings
 from habitus.app.learning import dreaming
-from habitus.app.learning.rollouts import open_ledger
-from habitus.app.learning.tasks import PAD
+from habitus.app.learning.improving import open_store
+from habitus.app.tasks.workspaces import PAD
 from habitus.learning.budget import Budget
 from habitus.learning.dreaming import DreamVerdict, exercise_of
 from habitus.llm.model import Ask, Asked, Text
@@ -56,7 +56,7 @@ async def test_a_lesson_that_helped_is_kept_and_stands_in_the_playbook_of_a_late
     with Habitus.open(read_settings(home)) as habitus:
         player = ScriptedModel(_knows_only_with_its_lesson)
         teacher = ScriptedModel([says(json.dumps(LESSON))])
-        solver = dreaming.SessionSolver(habitus, player, run="job/0")
+        solver = dreaming.SessionSolver(habitus, Budget().model(player), run="job/0")
         dreamt = await dreaming.dream_with(habitus, CHALLENGE, solver, Budget().model(teacher), key="job/0")
 
         assert (dreamt.verdict, dreamt.attempts) == (DreamVerdict.VERIFIED, 3), dreamt
@@ -66,13 +66,15 @@ async def test_a_lesson_that_helped_is_kept_and_stands_in_the_playbook_of_a_late
         again = await dreaming.dream(habitus, CHALLENGE, key="job/0")
         assert again.reason == "it was dreamt already"  # nobody is asked a second time
 
-        tries = open_ledger(habitus).rollouts(run="job/0")
+        tries = open_store(habitus).rollouts(run="job/0")
         assert [one.outcome for one in tries] == ["failed", "failed", "failed", "ok", "failed"]
         assert all(one.tokens for one in tries)
-        killed = dreaming.SessionSolver(habitus, ScriptedModel([]), run="job/0")  # nobody to ask: it was tried
+        killed = dreaming.SessionSolver(
+            habitus, Budget().model(ScriptedModel([])), run="job/0"
+        )  # nobody to ask: it was tried
         attempts = [await killed.solve(CHALLENGE) for _ in tries]
-        assert [one.outcome.is_ok for one in attempts] == [False, False, False, True, False]
-        assert "joined.txt" in attempts[0].outcome.reason
+        assert [one.is_ok for one in attempts] == [False, False, False, True, False]
+        assert "joined.txt" in attempts[0].reason
 
         later = ScriptedModel([says("Yes.")])
         async with habitus.session(later) as session:
@@ -88,14 +90,14 @@ async def test_a_candidate_is_verified_when_a_later_try_shows_that_it_helps(home
     with Habitus.open(read_settings(home)) as habitus:
         (home / dreaming.OWN).mkdir()
         (home / dreaming.OWN / f"{CHALLENGE.id}.toml").write_text(write_task(CHALLENGE))
-        clumsy = dreaming.SessionSolver(habitus, ScriptedModel(lambda ask: says("I can't.")))
+        clumsy = dreaming.SessionSolver(habitus, Budget().model(ScriptedModel(lambda ask: says("I can't."))))
         teacher = ScriptedModel([says(json.dumps(LESSON))])
         dreamt = await dreaming.dream_with(habitus, CHALLENGE, clumsy, Budget().model(teacher), key="job/0")
         assert dreamt.verdict is DreamVerdict.CANDIDATE
         (candidate,) = dreaming.candidates(habitus)
         still = await dreaming.verify_with(habitus, candidate, clumsy)
         assert still.verdict is DreamVerdict.CANDIDATE
-        able = dreaming.SessionSolver(habitus, ScriptedModel(_knows_only_with_its_lesson))
+        able = dreaming.SessionSolver(habitus, Budget().model(ScriptedModel(_knows_only_with_its_lesson)))
         shown = await dreaming.verify_with(habitus, candidate, able)
         assert shown.verdict is DreamVerdict.VERIFIED, shown
         assert dreaming.candidates(habitus) == ()
@@ -112,7 +114,7 @@ async def test_an_exercise_that_is_no_good_teaches_nothing_and_is_charged_to_nob
     unsound = exercise_of({"domain": "algo", "task": "Do something.", **passes}, name="anything-goes", where="the test")
     with Habitus.open(read_settings(home)) as habitus:
         nobody = ScriptedModel([])
-        solver = dreaming.SessionSolver(habitus, nobody)
+        solver = dreaming.SessionSolver(habitus, Budget().model(nobody))
         dreamt = await dreaming.dream_with(habitus, unsound, solver, Budget().model(nobody), key="job/1")
         assert (dreamt.verdict, dreamt.reason) == (DreamVerdict.UNSOUND, "its wrong solution passes")
         assert habitus.memory.list_lessons() == ()
@@ -139,7 +141,7 @@ async def test_a_challenge_is_made_of_what_failed_here_and_kept_when_it_tells_ri
 async def test_a_cycle_with_a_real_model_comes_to_its_end_and_keeps_no_nonsense(home: Path) -> None:
     with real_model() as address, Habitus.open(read_settings(home)) as habitus:
         model = open_model("openai:smollm2", {}, base_url=address)
-        solver = dreaming.SessionSolver(habitus, model)
+        solver = dreaming.SessionSolver(habitus, Budget().model(model))
         dreamt = await dreaming.dream_with(habitus, CHALLENGE, solver, Budget().model(model), key="job/2")
         assert not dreamt.passed
         assert dreamt.verdict in (DreamVerdict.REJECTED, DreamVerdict.CANDIDATE, DreamVerdict.INFRA), dreamt

@@ -13,23 +13,25 @@ import pytest
 
 from habitus.app import Habitus, read_settings
 from habitus.app.home_directory import PADS
-from habitus.app.learning.improving import Improved, Improving, OpenSolver, improve
-from habitus.app.learning.rollouts import Wish, open_ledger, open_subject, outlook
-from habitus.app.learning.solving import Solved
-from habitus.app.learning.tasks import PAD
+from habitus.app.learning.improving import improve, open_run, open_store, open_subject, preview_run
+from habitus.app.tasks.workspaces import PAD
 from habitus.app.use_cases.improving import OneSkill, improvements
 from habitus.errors import HabitusError
 from habitus.events import OK, Outcome, failure, infra
-from habitus.evidence.gate import error_left
 from habitus.files import Tree, file_of
+from habitus.improve.candidates import CandidateState
+from habitus.improve.gate import error_left
+from habitus.improve.plan import ImproveRequest
+from habitus.improve.run import ImproveResult, OpenSolver
+from habitus.improve.tasks import split_tasks
 from habitus.learning.budget import Budget, Limits
-from habitus.learning.improve_ledger import LOST, CandidateState, Side, split
 from habitus.llm.model import Ask, Asked, Usage
 from habitus.llm.scripted import ScriptedModel, Step, calls, says
 from habitus.skills.trees import TASKS_FILE
 from habitus.tasks.checks import Matches, Validator
 from habitus.tasks.files import write_tasks
 from habitus.tasks.model import Task
+from habitus.tasks.rollouts import LOST, Rollout, TaskSplit
 
 NAME = "name-a-town"
 SKILL = """---
@@ -62,10 +64,10 @@ class QuickSolver:
         self._text = text
         self._outcomes = outcomes
 
-    async def solve(self, task: Task) -> Solved:
+    async def solve(self, task: Task, rollout: Rollout) -> Rollout:
         outcome = self._outcomes("in capitals" in self._text)
         usage = Usage(input_tokens=len(self._text), output_tokens=10)
-        return Solved(outcome=outcome, usage=usage, steps=1, is_opened="always_include" in self._text)
+        return rollout.judged(outcome, usage=usage, steps=1, is_opened="always_include" in self._text)
 
 
 def passes(is_right: bool) -> Outcome:
@@ -106,14 +108,14 @@ def playing(drafts: list[str], solve: Callable[[Ask], Step] = _solver) -> Script
 
 async def run(
     habitus: Habitus,
-    wish: Wish,
+    request: ImproveRequest,
     drafts: Sequence[str] = (),
     *,
     id: str = "r1",
     outcomes: Callable[[bool], Outcome] = passes,
-) -> Improved:
+) -> ImproveResult:
     model = Budget().model(playing(list(drafts)))
-    return await Improving(habitus, wish, id, model, quick(outcomes)).go()
+    return await open_run(habitus, request, id, model, quick(outcomes)).go()
 
 
 @pytest.mark.req("IM-03", "IM-04")
@@ -121,7 +123,7 @@ async def test_an_edit_that_helps_is_gated_examined_and_proposed_with_its_table(
     with Habitus.open(read_settings(home)) as habitus:
         furnish(habitus, 16)
         done = await run(
-            habitus, Wish(skill=NAME, rounds=3), [_draft("3. Be brief."), _draft("3. Write it in capitals.")]
+            habitus, ImproveRequest(skill=NAME, rounds=3), [_draft("3. Be brief."), _draft("3. Write it in capitals.")]
         )
         first, second = done.reports
         assert (first.candidate.state, second.candidate.state) == (CandidateState.STOPPED, CandidateState.ACCEPTED)
@@ -161,13 +163,13 @@ async def test_our_own_agent_solves_in_a_home_that_knows_nothing_of_this_one(hom
 
     with Habitus.open(read_settings(home)) as habitus:
         furnish(habitus, 1, task)
-        open_ledger(habitus).keep_sides(NAME, {"t0": Side.GATE, "write": Side.GATE})
+        open_store(habitus).add_splits(NAME, {"t0": TaskSplit.GATE, "write": TaskSplit.GATE})
         model = Budget().model(ScriptedModel(solve))
-        done = await Improving(habitus, Wish(skill=NAME, text=BETTER, rounds=1), "r1", model).go()
+        done = await open_run(habitus, ImproveRequest(skill=NAME, text=BETTER, rounds=1), "r1", model).go()
         (report,) = done.reports
         assert report.gate is not None
         assert (report.gate.old, report.gate.new, report.candidate.state) == (0, 1, CandidateState.NOT_SHOWN)
-        kept = open_ledger(habitus).rollouts(run="r1")
+        kept = open_store(habitus).rollouts(run="r1")
         assert all(one.is_opened and one.tokens for one in kept)
         assert {one.steps for one in kept if one.task == "write"} == {1}
         assert not habitus.journal.session_ids()
@@ -188,19 +190,19 @@ async def test_what_was_measured_is_not_measured_again(home: Path) -> None:
                 raise SystemError
             return passes(is_right)
 
-        wish = Wish(skill=NAME, rounds=3, text=BETTER)
+        request = ImproveRequest(skill=NAME, rounds=3, text=BETTER)
         with pytest.raises(SystemError):
-            await run(habitus, wish, outcomes=until_killed)
-        ledger = open_ledger(habitus)
-        before = [one.id for one in ledger.rollouts(run="r1") if one.counts]
+            await run(habitus, request, outcomes=until_killed)
+        store = open_store(habitus)
+        before = [one.id for one in store.rollouts(run="r1") if one.counts]
         assert len(before) == 6
-        done = await run(habitus, wish)
-        kept = ledger.rollouts(run="r1")
+        done = await run(habitus, request)
+        kept = store.rollouts(run="r1")
         assert [one.id for one in kept if one.counts][:6] == before
         assert [one.outcome for one in kept].count(LOST) == done.lost == 1
         assert len({(one.side, one.round, one.task, one.is_new) for one in kept if one.counts}) == len(kept) - 1
         assert done.proposal is not None
-        assert max(one.number for one in ledger.candidates(NAME)) == 1
+        assert max(one.number for one in store.candidates(NAME)) == 1
         assert done.tokens == sum(one.tokens for one in kept if one.outcome == LOST) + sum(
             one.tokens for one in kept if one.id in before
         )
@@ -211,7 +213,7 @@ async def test_what_a_spent_budget_or_a_pause_left_open_the_next_run_goes_on_wit
     """Gate and exam of a candidate are one, whoever's runs they were, and its share of the error is spent once."""
     with Habitus.open(read_settings(home)) as habitus:
         furnish(habitus, 16)
-        ledger, wish, tries = open_ledger(habitus), Wish(skill=NAME, rounds=3), 0
+        store, request, tries = open_store(habitus), ImproveRequest(skill=NAME, rounds=3), 0
 
         def pausing(at: int) -> Callable[[bool], Outcome]:
             def outcome(is_right: bool) -> Outcome:
@@ -225,17 +227,19 @@ async def test_what_a_spent_budget_or_a_pause_left_open_the_next_run_goes_on_wit
 
         for at, draft in ((12, [_draft("3. Write it in capitals.")]), (34, [])):  # in its gate, and in its exam
             with pytest.raises(HabitusError, match="paused"):
-                await run(habitus, wish, draft, id=f"r{at}", outcomes=pausing(at))
+                await run(habitus, request, draft, id=f"r{at}", outcomes=pausing(at))
             assert tries == at
             with pytest.raises(HabitusError, match="paused"):
-                await improve(habitus, wish, run="r0")
+                await improve(habitus, request, run="r0")
             habitus.pause.resume()
-        done = await run(habitus, wish, id="last")
-        kept = ledger.rollouts(skill=NAME)
+        done = await run(habitus, request, id="last")
+        kept = store.rollouts(skill=NAME)
         assert len({(one.side, one.round, one.task, one.is_new) for one in kept}) == len(kept)
-        assert [one.number for one in ledger.candidates(NAME)] == [1]
+        assert [one.number for one in store.candidates(NAME)] == [1]
         assert done.proposal is not None
-        other = await run(habitus, Wish(skill=NAME, rounds=3, candidates=1), [_draft("3. Hurry.")], id="other")
+        other = await run(
+            habitus, ImproveRequest(skill=NAME, rounds=3, candidates=1), [_draft("3. Hurry.")], id="other"
+        )
         assert [one.candidate.number for one in other.reports] == [2]
 
 
@@ -246,7 +250,7 @@ async def test_several_tries_at_a_time_come_to_the_same(home: Path) -> None:
         running, most, together = 0, 0, asyncio.Event()
 
         class Slow:
-            async def solve(self, task: Task) -> Solved:
+            async def solve(self, task: Task, rollout: Rollout) -> Rollout:
                 nonlocal running, most
                 running += 1
                 most = max(most, running)
@@ -254,14 +258,14 @@ async def test_several_tries_at_a_time_come_to_the_same(home: Path) -> None:
                     together.set()
                 await together.wait()
                 running -= 1
-                return Solved(outcome=OK)
+                return rollout.judged(OK)
 
         @asynccontextmanager
         async def opened(tree: Tree) -> AsyncIterator[Slow]:
             yield Slow()
 
-        wish = Wish(skill=NAME, text=BETTER, rounds=2, parallel=4)
-        done = await Improving(habitus, wish, "r1", None, opened).go()
+        request = ImproveRequest(skill=NAME, text=BETTER, rounds=2, parallel=4)
+        done = await open_run(habitus, request, "r1", None, opened).go()
         assert most == 4
         assert (done.rollouts, done.reports[0].candidate.state) == (2 * 8, CandidateState.STOPPED)
 
@@ -271,14 +275,14 @@ async def test_what_is_nobodys_failure_is_tried_again_and_not_counted(home: Path
     with Habitus.open(read_settings(home)) as habitus:
         furnish(habitus, 16)
         chance = random.Random(1)
-        wish = Wish(skill=NAME, text=BETTER, rounds=3)
+        request = ImproveRequest(skill=NAME, text=BETTER, rounds=3)
         done = await run(
-            habitus, wish, outcomes=lambda right: infra("busy") if chance.random() < 0.2 else passes(right)
+            habitus, request, outcomes=lambda right: infra("busy") if chance.random() < 0.2 else passes(right)
         )
-        assert [one.outcome for one in open_ledger(habitus).rollouts(run="r1")].count("infra") > 3
+        assert [one.outcome for one in open_store(habitus).rollouts(run="r1")].count("infra") > 3
         assert done.proposal is not None
         broken = await run(
-            habitus, Wish(skill=NAME, text=SKILL + "4. Hurry.\n"), id="r2", outcomes=lambda _: infra("away")
+            habitus, ImproveRequest(skill=NAME, text=SKILL + "4. Hurry.\n"), id="r2", outcomes=lambda _: infra("away")
         )
         assert broken.stopped.endswith("could not be tried 3 times: away")
 
@@ -288,7 +292,7 @@ async def test_a_budget_that_is_spent_ends_a_run(home: Path) -> None:
     with Habitus.open(read_settings(home)) as habitus:
         furnish(habitus, 16)
         model = Budget(Limits(tokens=15_000)).model(ScriptedModel(_solver))
-        done = await Improving(habitus, Wish(skill=NAME, text=BETTER, rounds=3), "r1", model).go()
+        done = await open_run(habitus, ImproveRequest(skill=NAME, text=BETTER, rounds=3), "r1", model).go()
         assert done.stopped.startswith("its budget is spent")
         assert done.proposal is None
         assert 0 < done.tokens <= 15_000
@@ -300,13 +304,13 @@ async def test_candidates_that_quote_hidden_tasks_or_change_nothing_are_not_trie
         furnish(habitus, 16)
         tasks = open_subject(habitus, NAME).tasks
         drafts = [
-            _draft(f"3. {tasks[Side.GATE][0].request[:-1]} is Altberg."),
+            _draft(f"3. {tasks[TaskSplit.GATE][0].request[:-1]} is Altberg."),
             _draft("\n".join(f"{number}. Think." for number in range(3, 40))),
             json.dumps({"why": "nothing", "edits": []}),
         ]
         drafter = playing(drafts)
-        wish = Wish(skill=NAME, rounds=3)
-        done = await Improving(habitus, wish, "r1", Budget().model(drafter), quick()).go()
+        request = ImproveRequest(skill=NAME, rounds=3)
+        done = await open_run(habitus, request, "r1", Budget().model(drafter), quick()).go()
         reasons = [one.candidate.reason for one in done.reports]
         assert "it quotes a task of the gate or the exam" in reasons[0]
         assert [one.candidate.state for one in done.reports] == [CandidateState.REFUSED] * 3
@@ -314,8 +318,8 @@ async def test_candidates_that_quote_hidden_tasks_or_change_nothing_are_not_trie
         assert improvements(habitus, OneSkill(name=NAME)).outlook.error_left == 1
         first, second, _ = map(_in_view, drafter.asked)
         assert reasons[0] in second  # what was turned down is remembered
-        assert all(task.request in first for task in tasks[Side.PRACTICE])
-        assert not any(task.request in first for task in (*tasks[Side.GATE], *tasks[Side.EXAM]))
+        assert all(task.request in first for task in tasks[TaskSplit.PRACTICE])
+        assert not any(task.request in first for task in (*tasks[TaskSplit.GATE], *tasks[TaskSplit.EXAM]))
 
 
 @pytest.mark.full
@@ -324,11 +328,11 @@ async def test_a_shorter_version_that_is_not_worse_is_accepted(home: Path) -> No
     long = BETTER + "".join(f"{n}. Think once more, and then of something else.\n" for n in range(4, 40))
     with Habitus.open(read_settings(home)) as habitus:
         furnish(habitus, 40, text=long)
-        (report,) = (await run(habitus, Wish(skill=NAME, text=BETTER, shorter=True))).reports
+        (report,) = (await run(habitus, ImproveRequest(skill=NAME, text=BETTER, shorter=True))).reports
         assert report.candidate.state is CandidateState.ACCEPTED
         assert report.gate is not None
         assert report.gate.new_tokens < report.gate.old_tokens
-        longer = await run(habitus, Wish(skill=NAME, text=long + "40. Rest.\n", shorter=True), id="r2")
+        longer = await run(habitus, ImproveRequest(skill=NAME, text=long + "40. Rest.\n", shorter=True), id="r2")
         assert longer.reports[0].candidate.reason == "it is not shorter"
 
 
@@ -336,7 +340,9 @@ async def test_a_shorter_version_that_is_not_worse_is_accepted(home: Path) -> No
 async def test_a_skill_that_is_never_opened_gets_a_new_cue_first(home: Path) -> None:
     with Habitus.open(read_settings(home)) as habitus:
         furnish(habitus, 16, text=SKILL.replace("always_include: true\n", ""))
-        done = await run(habitus, Wish(skill=NAME, rounds=2, candidates=1), [_draft("3. Write it in capitals.")])
+        done = await run(
+            habitus, ImproveRequest(skill=NAME, rounds=2, candidates=1), [_draft("3. Write it in capitals.")]
+        )
         assert done.is_never_opened
         assert done.reports[0].candidate.reason == "the skill was never opened, and its cue is as it was"
 
@@ -346,7 +352,7 @@ async def test_one_that_fails_its_exam_is_not_proposed(home: Path) -> None:
     """Better on the gate, worse on tasks that nobody has used."""
     with Habitus.open(read_settings(home)) as habitus:
         furnish(habitus, 32)
-        exam = {task.id for task in open_subject(habitus, NAME).tasks[Side.EXAM]}
+        exam = {task.id for task in open_subject(habitus, NAME).tasks[TaskSplit.EXAM]}
 
         @asynccontextmanager
         async def opened(tree: Tree) -> AsyncIterator[Contrary]:
@@ -356,10 +362,10 @@ async def test_one_that_fails_its_exam_is_not_proposed(home: Path) -> None:
             def __init__(self, is_new: bool) -> None:
                 self._is_new = is_new
 
-            async def solve(self, task: Task) -> Solved:
-                return Solved(outcome=passes(self._is_new != (task.id in exam)))
+            async def solve(self, task: Task, rollout: Rollout) -> Rollout:
+                return rollout.judged(passes(self._is_new != (task.id in exam)))
 
-        done = await Improving(habitus, Wish(skill=NAME, text=BETTER), "r1", None, opened).go()
+        done = await open_run(habitus, ImproveRequest(skill=NAME, text=BETTER), "r1", None, opened).go()
         assert done.proposal is None
         assert done.reports[0].candidate.state is CandidateState.FAILED_EXAM
 
@@ -368,7 +374,7 @@ async def test_one_that_fails_its_exam_is_not_proposed(home: Path) -> None:
 def test_few_tasks_are_said_to_show_little(home: Path) -> None:
     with Habitus.open(read_settings(home)) as habitus:
         furnish(habitus, 8)
-        seen = outlook(habitus, Wish(skill=NAME))
+        seen = preview_run(habitus, ImproveRequest(skill=NAME))
         assert (seen.practice, seen.gate, seen.exam, seen.missing, seen.tasks_missing) == (2, 4, 2, 6, 12)
         assert any("With 4 gate tasks a run could show a difference of" in line for line in seen.lines)
 
@@ -376,21 +382,21 @@ def test_few_tasks_are_said_to_show_little(home: Path) -> None:
 @pytest.mark.req("IM-03")
 def test_tasks_keep_their_side_and_copies_stay_together() -> None:
     tasks = _tasks(40)
-    sides = split(tasks, {})
-    assert [list(sides.values()).count(side) for side in Side] == [10, 20, 10]
+    sides = split_tasks(tasks, {})
+    assert [list(sides.values()).count(side) for side in TaskSplit] == [10, 20, 10]
     copy = Task(id="copy", request="the number 007 has which town", checks=tasks[7].checks)
-    assert split([*tasks, copy], sides) == {"copy": sides["t7"]}
+    assert split_tasks([*tasks, copy], sides) == {"copy": sides["t7"]}
     more = [Task(id=f"n{n}", request=f"And number {n}, in {'x' * n}?") for n in range(20)]
-    assert split([*tasks, *more], sides).keys() == {task.id for task in more}
+    assert split_tasks([*tasks, *more], sides).keys() == {task.id for task in more}
 
 
 @pytest.mark.req("IM-04")
-async def test_bad_wishes_are_refused_in_one_line(home: Path) -> None:
+async def test_bad_requests_are_refused_in_one_line(home: Path) -> None:
     with Habitus.open(read_settings(home)) as habitus:
         furnish(habitus, 16)
-        for wish, problem in (
-            (Wish(skill=NAME, text="---\nname: [\n---\n"), "The candidate is not a skill"),
-            (Wish(skill=NAME, proposal=99), "99"),
+        for request, problem in (
+            (ImproveRequest(skill=NAME, text="---\nname: [\n---\n"), "The candidate is not a skill"),
+            (ImproveRequest(skill=NAME, proposal=99), "99"),
         ):
             with pytest.raises(HabitusError, match=problem):
-                await run(habitus, wish)
+                await run(habitus, request)

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.app.learning.improving import Improving
-from habitus.app.learning.rollouts import Wish
-from habitus.app.learning.solving import Solved
+from habitus.app.learning.improving import open_run
 from habitus.files import Tree, file_of
-from habitus.learning.improve_ledger import CandidateState
+from habitus.improve.candidates import CandidateState
+from habitus.improve.plan import ImproveRequest
 from habitus.llm.model import Ask, Asked, Model, Text, Usage, answer
 from habitus.llm.providers import open_model
 from habitus.skills import trees
@@ -21,7 +20,8 @@ from habitus.skills.trees import TASKS_FILE
 from habitus.tasks.checks import Equals
 from habitus.tasks.files import write_tasks
 from habitus.tasks.judging import judge
-from habitus.tasks.model import Rollout, Task
+from habitus.tasks.model import Submission, Task
+from habitus.tasks.rollouts import Rollout
 
 NAME = "give-a-label"
 SKILL = f"---\nname: {NAME}\ndescription: Gives a label.\n---\n1. Answer with one label.\n"
@@ -67,10 +67,10 @@ class BoundSolver:
         self._model = model
         self._body = body
 
-    async def solve(self, task: Task) -> Solved:
+    async def solve(self, task: Task, rollout: Rollout) -> Rollout:
         reply, usage = await self._model.said(self._body, task.request)
-        judged = await judge(task, Rollout(reply=reply))
-        return Solved(outcome=judged.outcome, usage=usage, steps=1, is_opened=True)
+        judged = await judge(task, Submission(reply=reply))
+        return rollout.judged(judged.outcome, usage=usage, steps=1, is_opened=True)
 
 
 @pytest.mark.full
@@ -87,8 +87,8 @@ async def test_of_five_edits_the_one_that_helps_is_accepted_and_the_others_are_n
         habitus.skills.write_tree("user", NAME, tree, habitus.person())
         came_to = []
         for number, edit in enumerate(EDITS):
-            wish = Wish(skill=NAME, text=f"{SKILL}2. {edit}\n", rounds=4)
-            done = await Improving(habitus, wish, f"r{number}", None, little.opened).go()
+            request = ImproveRequest(skill=NAME, text=f"{SKILL}2. {edit}\n", rounds=4)
+            done = await open_run(habitus, request, f"r{number}", None, little.opened).go()
             came_to.append(done.reports[0].candidate.state)
     await model.close()
     helps = EDITS.index('Always answer {"label": "warm"}.')

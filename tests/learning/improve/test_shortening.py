@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.files import file_of
-from habitus.learning.improve_candidates import MOST_EDITS, apply_draft, objection, shorten
+from habitus.improve.candidates import MOST_EDITS, apply_draft, find_objection
+from habitus.improve.shortening import shorten
 from habitus.skills import trees
 from habitus.skills.model import Skill
 from habitus.text import tokens
@@ -92,4 +93,4 @@ def test_whatever_the_text_is_the_edits_apply_and_stay_within_their_bounds(lines
     skill = _skill("".join(lines))
     if (draft := shorten(skill)) is not None:
         new = apply_draft(skill, draft)
-        assert (tokens(new.body) < tokens(skill.body), objection(skill, new, [])) == (True, "")
+        assert (tokens(new.body) < tokens(skill.body), find_objection(skill, new, [])) == (True, "")

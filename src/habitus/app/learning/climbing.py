@@ -67,6 +67,10 @@ class Climb:
     proposal: int | None = None
     spent: str = ""  # on a model
 
+    @property
+    def is_failed(self) -> bool:
+        return bool(self.problem)
+
 
 @asynccontextmanager
 async def drafting(home: Home, name: str) -> AsyncIterator[BudgetedModel | None]:

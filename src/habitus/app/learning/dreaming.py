@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,13 +10,12 @@ from pathlib import Path
 from habitus.agent.session import new_id
 from habitus.app.conversations import models
 from habitus.app.home import Home
-from habitus.app.learning.rollouts import open_ledger, record_rollout
-from habitus.app.learning.solving import Solved, solve
-from habitus.app.learning.tasks import Soundness, check_task
-from habitus.events import OK, failure
+from habitus.app.learning.improving import open_store
+from habitus.app.learning.solving import solve
+from habitus.app.tasks.validation import TaskValidation, validate_task
+from habitus.improve.rollouts import make_rollout
 from habitus.learning.budget import Budget, BudgetedModel, Limits
 from habitus.learning.dreaming import (
-    Attempt,
     Dreamt,
     DreamVerdict,
     Solver,
@@ -28,17 +26,15 @@ from habitus.learning.dreaming import (
     starters,
     verify_lesson,
 )
-from habitus.learning.improve_ledger import KeptRollout, Side
-from habitus.llm.model import Model, NoUsableAnswer, ProviderFault
+from habitus.llm.model import NoUsableAnswer, ProviderFault
 from habitus.memory.model import Draft, Evidence, Kind, Producer, Scope, Status
 from habitus.settings import Settings
 from habitus.tasks.files import write_task
 from habitus.tasks.model import Task
-from habitus.text import one_line
+from habitus.tasks.rollouts import Rollout, TaskSplit
 
 _PLAYED = "self-play: "  # what the source of a lesson says before the name of its challenge
 OWN = "challenges"  # a folder of the home with challenges of one's own
-_LONGEST_S = 600.0  # of one attempt
 _MOST_TRIED = 200  # candidates at a time
 
 
@@ -79,7 +75,7 @@ def _with_spent(dreamt: Dreamt, budget: Budget) -> Dreamt:
 async def dream_with(home: Home, challenge: Task, solver: Solver, model: BudgetedModel, *, key: str) -> Dreamt:
     """The same with any solver; `model` draws the lesson."""
     if challenge not in starters():
-        sound = await check_task(home, challenge)
+        sound = await validate_task(home, challenge)
         if not sound.is_sound:
             return Dreamt(challenge=challenge.id, verdict=DreamVerdict.UNSOUND, reason=sound.reason)
     draw = partial(extract, model=model, redactor=home.redactor)
@@ -152,42 +148,31 @@ async def verify_with(home: Home, id: str, solver: Solver) -> Dreamt:
 class SessionSolver:
     """Our own agent, in a session that nobody's memory learns from but by this.
 
-    Attempts of a run stand in the ledger: those that a killed process has made are not made again.
+    Rollouts of a run are stored: those that a killed process has made are not made again.
     """
 
-    def __init__(self, home: Home, model: Model, *, run: str = "") -> None:
+    def __init__(self, home: Home, model: BudgetedModel, *, run: str = "") -> None:
         self._home = home
         self._model = model
         self._run = run or new_id()
-        self._ledger = open_ledger(home)
-        self._made = [one for one in self._ledger.rollouts(run=self._run) if one.counts]
+        self._store = open_store(home)
+        self._made = [one for one in self._store.rollouts(run=self._run) if one.counts]
         self._number = 0
 
-    async def solve(self, challenge: Task, *, playbook: str = "", feedback: str = "") -> Attempt:
+    async def solve(self, challenge: Task, *, playbook: str = "", feedback: str = "") -> Rollout:
         self._number += 1
         if self._number <= len(self._made):
-            made = self._made[self._number - 1]
-            reason, _, record = made.record.partition("\n")
-            return Attempt(outcome=OK if made.is_ok else failure(reason), record=record)
-        begun = KeptRollout(
-            id=secrets.token_hex(8),
-            skill="",
+            return self._made[self._number - 1]
+        planned = Rollout(
             run=self._run,
-            side=Side.PRACTICE,
+            side=TaskSplit.PRACTICE,
             round=self._number,
             task=challenge.id,
             is_new=bool(playbook),
-            version=0,
         )
         request = _request(challenge, playbook, feedback)
-        solved = await record_rollout(self._ledger, begun, partial(self._try, challenge, request))
-        return Attempt(outcome=solved.outcome, record=solved.record.partition("\n")[2])
-
-    async def _try(self, challenge: Task, request: str) -> Solved:
-        solved = await solve(
-            self._home, challenge, self._model, source_type="dream", request=request, longest_s=_LONGEST_S
-        )
-        return replace(solved, record=f"{one_line(solved.outcome.reason)}\n{solved.record}")
+        attempt = partial(solve, self._home, model=self._model, source_type="dream", request=request)
+        return await make_rollout(self._store, planned, attempt, challenge)
 
 
 def _request(challenge: Task, playbook: str, feedback: str) -> str:
@@ -199,7 +184,7 @@ def _request(challenge: Task, playbook: str, feedback: str) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-async def invent(home: Home, *, model: str = "") -> tuple[Task, Soundness]:
+async def invent(home: Home, *, model: str = "") -> tuple[Task, TaskValidation]:
     """A challenge that a model makes up about what failed here; one that tells right from wrong is kept in the home."""
     home.refuse_if_read_only()
     home.pause.refuse_if_paused()
@@ -210,11 +195,11 @@ async def invent(home: Home, *, model: str = "") -> tuple[Task, Soundness]:
         await opened.close()
 
 
-async def invent_with(home: Home, model: BudgetedModel) -> tuple[Task, Soundness]:
+async def invent_with(home: Home, model: BudgetedModel) -> tuple[Task, TaskValidation]:
     """The same with any model."""
     failures = await asyncio.to_thread(_failures, home)
     made = await propose(failures, model=model, redactor=home.redactor)
-    sound = await check_task(home, made)
+    sound = await validate_task(home, made)
     if sound.is_sound:
         folder = home.settings.home / OWN
         folder.mkdir(mode=0o700, exist_ok=True)

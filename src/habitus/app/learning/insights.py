@@ -11,13 +11,13 @@ from statistics import fmean
 
 from habitus.app.home import Home
 from habitus.app.learning.evidence import chosen_items, observations
-from habitus.app.learning.rollouts import open_ledger
+from habitus.app.learning.improving import open_store
 from habitus.app.library.explaining import select
 from habitus.evidence.estimation import Effect, estimates
 from habitus.evidence.findings import Finding, sums_of
 from habitus.evidence.model import ItemKind
+from habitus.improve.report import summary_of
 from habitus.journal.model import KeptExposure, Origin
-from habitus.learning.improve_report import report_on, summary_of
 from habitus.skills.choosing import menu
 from habitus.skills.choosing.selection import Request
 from habitus.skills.layers.layer import address
@@ -180,12 +180,11 @@ def confusion(home: Home) -> Confusion:
 
 def tried_candidates(home: Home) -> tuple[TriedCandidate, ...]:
     """Candidates that were tried for skills, with their results; the last of a skill first."""
-    ledger = open_ledger(home)
+    store = open_store(home)
     return tuple(
-        TriedCandidate(skill=skill, number=one.number, state=one.state.value, summary=summary_of(report_on(one, kept)))
-        for skill in ledger.skills()
-        for kept in [ledger.rollouts(skill=skill)]
-        for one in reversed(ledger.candidates(skill))
+        TriedCandidate(skill=skill, number=one.number, state=one.state.value, summary=summary_of(one))
+        for skill in store.skills()
+        for one in reversed(store.candidates(skill))
     )
 
 

@@ -8,23 +8,23 @@ import os
 import shutil
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from habitus.agent.session import new_id
+from habitus.agent.stream import Done, ToolFinished, ToolStarted, TurnEvent
 from habitus.app.conversations.sessions import open_session
 from habitus.app.home import Clock, Home
 from habitus.app.home_directory import PADS
 from habitus.app.learning import mining
-from habitus.app.learning.tasks import ABOUT_PLACE, follow, laid_out, programs
+from habitus.app.tasks.workspaces import ABOUT_WORKSPACE, lay_out, readable_programs
 from habitus.app.wiring import open_home
 from habitus.errors import Invalid
-from habitus.events import Outcome, failure, infra
+from habitus.events import Outcome, OutcomeKind, failure, infra
 from habitus.evidence.model import Fixed, left_trace
 from habitus.files import Tree, without_examination
-from habitus.journal.model import Place
+from habitus.improve.trials import TRIAL
+from habitus.journal.model import Exposure, Place, Turn
 from habitus.learning.budget import Budget, BudgetedModel, judge_rubric
 from habitus.learning.detectors.monitor import Mode
 from habitus.learning.observer import Learner
@@ -33,52 +33,42 @@ from habitus.learning.transcripts.study import Studied, describe_event, study
 from habitus.llm.agents.program import Call as PreparedCall
 from habitus.llm.agents.program import Question
 from habitus.llm.agents.running import Said, SolverProgram, solver_named, start, throw_away_room
-from habitus.llm.model import Ask, Asked, Model, ProviderFault, Text, Usage
+from habitus.llm.model import Ask, Asked, ProviderFault, Text
 from habitus.sandbox.inside import folders
 from habitus.settings import AccMode, EvidenceSettings, MemoryMode
 from habitus.skills import names
 from habitus.skills.layers.layer import USER
 from habitus.skills.sources.trust import APPROVED
 from habitus.tasks.judging import judge
-from habitus.tasks.model import Call, Rollout, Task
+from habitus.tasks.model import Call, Submission, Task, call_of
+from habitus.tasks.rollouts import Rollout
 
-TRIAL = "trial"  # how a rollout's request comes, and the source of its outcome
-LONGEST_S = 600.0  # of one try
+LONGEST_S = 600.0  # of one rollout
+_RESULT_CHARS = 1_000  # of a tool's result that a record keeps
 _IN_VIEW = (Place.EAGER, Place.STICKY, Place.LOADED)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Solved:
-    """One try at a task, judged. `infra` is nobody's failure."""
-
-    outcome: Outcome
-    record: str = ""  # what was done and what came of it
-    usage: Usage = field(default_factory=Usage)
-    steps: int = 0
-    is_opened: bool = False  # the skill was in view
-    is_followed: bool = False  # and left a trace
-    session: str = ""
-    turn: str = ""
-
-
-class Solver(Protocol):
-    """Somebody who solves tasks with one version of a skill."""
-
-    async def solve(self, task: Task) -> Solved: ...
+_ABOUT_FOLDER = "What the task speaks of lies in this folder, and what you write here counts. Nobody is there to ask."
 
 
 class OwnAgent:
-    """Our own agent in a home that has this version of the skill, see `throw_away_home`, or where it is offered or
-    withheld as `fixed` says."""
+    """Our own agent in a home that has one version of a skill, or where it is offered or withheld as `fixed` says."""
 
-    def __init__(self, home: Home, skill: str, model: BudgetedModel, fixed: Fixed | None = None) -> None:
+    def __init__(self, home: Home, model: BudgetedModel, fixed: Fixed | None = None) -> None:
         self._home = home
-        self._skill = skill
         self._model = model
         self._fixed = fixed
 
-    async def solve(self, task: Task) -> Solved:
-        return await solve(self._home, task, self._model, source_type=TRIAL, skill=self._skill, fixed=self._fixed)
+    async def solve(self, task: Task, rollout: Rollout) -> Rollout:
+        return await solve(self._home, task, rollout, self._model, source_type=TRIAL, fixed=self._fixed)
+
+
+@asynccontextmanager
+async def open_throw_away_agent(
+    home: Home, skill: str, tree: Tree, model: BudgetedModel | None
+) -> AsyncIterator[OwnAgent]:
+    if model is None:
+        raise Invalid("Nobody can solve the tasks.", mend="Name a --model.")
+    async with throw_away_home(home, skill, tree) as apart:
+        yield OwnAgent(apart, model)
 
 
 @asynccontextmanager
@@ -128,54 +118,74 @@ def _approve_as_here(home: Home, apart: Home, name: str) -> None:
 async def solve(
     home: Home,
     task: Task,
-    model: Model,
+    rollout: Rollout,
+    model: BudgetedModel,
     *,
     source_type: str,
     request: str = "",
-    skill: str = "",
     fixed: Fixed | None = None,
-    longest_s: float = LONGEST_S,
-) -> Solved:
-    """One try by our own agent in a session that teaches nobody anything; `request` stands for the task's own words,
-    and where offers are `fixed` the journal has the outcome."""
-    async with AsyncExitStack() as staying:
-        arena = await staying.enter_async_context(laid_out(home, task)) if task.needs_place else None
-        if arena is not None and not arena.laid.is_ok:
-            return Solved(outcome=arena.laid)
+) -> Rollout:
+    """Make a rollout by our own agent, in a session that teaches nobody anything. `request` stands for the task's own
+    words, and where offers are `fixed` the journal has the outcome."""
+    async with AsyncExitStack() as exits:
+        workspace = await exits.enter_async_context(lay_out(home, task)) if task.needs_workspace else None
+        if workspace is not None and not workspace.setup.is_ok:
+            return rollout.judged(workspace.setup)
         session = open_session(
             home,
             model,
-            id=arena.session if arena is not None else None,
+            id=workspace.session if workspace is not None else None,
             source_type=source_type,
             learner=_quiet_learner(home),
-            read=programs(home.settings, task),
+            read=readable_programs(home.settings, task),
             fixed=fixed,
         )
-        asked = "\n\n".join([request or task.request, *([ABOUT_PLACE] if arena is not None else [])])
+        asked = "\n\n".join([request or task.request, *([ABOUT_WORKSPACE] if workspace is not None else [])])
         try:
-            async with asyncio.timeout(longest_s), session:
-                followed = await follow(session.turn_stream(asked))
-        except ProviderFault as fault:
-            return Solved(outcome=infra(str(fault)), usage=session.usage, session=session.id)
-        except TimeoutError:
-            late = failure(f"it was not done after {longest_s:.0f} s")
-            return Solved(outcome=late, usage=session.usage, session=session.id)
-        payer = model if isinstance(model, BudgetedModel) else Budget().model(model)
-        ask = partial(judge_rubric, model=payer, redactor=home.redactor)
-        judged = (await judge(task, replace(followed.rollout, place=arena), ask=ask)).outcome
+            async with asyncio.timeout(LONGEST_S), session:
+                events = [event async for event in session.turn_stream(asked)]
+        except (ProviderFault, TimeoutError) as fault:
+            return rollout.judged(_outcome_of(fault), usage=session.usage)
+        done = next(event for event in reversed(events) if isinstance(event, Done))
+        outcome = done.outcome
+        if outcome.kind is not OutcomeKind.INFRA:  # that a turn went badly is for the checks to say
+            submission = Submission(reply=done.reply, calls=_calls_in(events), workspace=workspace)
+            ask = partial(judge_rubric, model=model, redactor=home.redactor)
+            outcome = (await judge(task, submission, ask=ask)).outcome
         if fixed is not None:
-            session.judge(judged.kind, turn=followed.done.turn, source=source_type)
-        is_opened, is_followed = await asyncio.to_thread(_use_of, home, session.id, skill)
-    return Solved(
-        outcome=judged,
-        record=f"{followed.record}\n\nJudged: {judged.reason or 'passed'}",
+            session.judge(outcome.kind, turn=done.turn, source=source_type)
+        turns = await asyncio.to_thread(home.journal.turns_of, session.id, user=home.settings.user)
+    return rollout.judged(
+        outcome,
+        _describe_turn(events),
         usage=session.usage,
-        steps=followed.done.rounds,
-        is_opened=is_opened,
-        is_followed=is_followed,
-        session=session.id,
-        turn=followed.done.turn,
+        steps=done.rounds,
+        is_opened=any(map(partial(_is_opened, rollout.skill), turns)),
+        is_followed=any(not one.is_ignored for turn in turns for one in _uses(rollout.skill, turn)),
     )
+
+
+def _outcome_of(fault: ProviderFault | TimeoutError) -> Outcome:
+    return (
+        infra(str(fault)) if isinstance(fault, ProviderFault) else failure(f"it was not done after {LONGEST_S:.0f} s")
+    )
+
+
+def _calls_in(events: Sequence[TurnEvent]) -> tuple[Call, ...]:
+    return tuple(call_of(event.tool, event.arguments) for event in events if isinstance(event, ToolStarted))
+
+
+def _describe_turn(events: Sequence[TurnEvent]) -> str:
+    lines: list[str] = []
+    for event in events:
+        match event:
+            case ToolStarted(tool=tool, arguments=arguments):
+                lines.append(f"{tool} {arguments}")
+            case ToolFinished(content=content, outcome=outcome):
+                lines.append(f"came to ({outcome.kind.value}): {content[-_RESULT_CHARS:]}")
+            case Done(reply=reply):
+                lines.append(f"said: {reply[-_RESULT_CHARS:]}")
+    return "\n".join(lines)
 
 
 def _quiet_learner(home: Home) -> Learner:
@@ -183,17 +193,13 @@ def _quiet_learner(home: Home) -> Learner:
     return Learner(home.memory, quiet, mode=Mode.OFF, redactor=home.redactor)
 
 
-def _use_of(home: Home, session: str, skill: str) -> tuple[bool, bool]:
-    """Whether a skill came into view in a session, and whether it left a trace there."""
-    if not skill:
-        return False, False
-    turns = home.journal.turns_of(session, user=home.settings.user)
-    used = [one for turn in turns for one in turn.exposures if one.item == skill and one.is_used]
-    in_view = any(one.name == skill and one.place in _IN_VIEW for turn in turns for one in turn.selected)
-    return in_view or bool(used), any(not one.is_ignored for one in used)
+def _is_opened(skill: str, turn: Turn) -> bool:
+    is_in_view = any(one.name == skill and one.place in _IN_VIEW for one in turn.selected)
+    return is_in_view or bool(_uses(skill, turn))
 
 
-_ABOUT_FOLDER = "What the task speaks of lies in this folder, and what you write here counts. Nobody is there to ask."
+def _uses(skill: str, turn: Turn) -> list[Exposure]:
+    return [one for one in turn.exposures if one.item == skill and one.is_used]
 
 
 def describe_powers(name: str) -> str:
@@ -237,32 +243,28 @@ class ProgramSolver:
         self._budget = budget
         self._judge_model = judge_model
 
-    async def solve(self, task: Task) -> Solved:
-        async with AsyncExitStack() as staying:
-            room = await staying.enter_async_context(throw_away_room())
-            arena = await staying.enter_async_context(laid_out(self._home, task)) if task.needs_place else None
-            if arena is not None and not arena.laid.is_ok:
-                return Solved(outcome=arena.laid)
-            work = arena.folder if arena is not None else room / "work"
+    async def solve(self, task: Task, rollout: Rollout) -> Rollout:
+        async with AsyncExitStack() as exits:
+            room = await exits.enter_async_context(throw_away_room())
+            workspace = await exits.enter_async_context(lay_out(self._home, task)) if task.needs_workspace else None
+            if workspace is not None and not workspace.setup.is_ok:
+                return rollout.judged(workspace.setup)
+            work = workspace.folder if workspace is not None else room / "work"
             try:
                 said = await self._run_program(task, room, work)
-            except ProviderFault as fault:
-                return Solved(outcome=infra(str(fault)))
-            except TimeoutError:
-                return Solved(outcome=failure(f"it was not done after {LONGEST_S:.0f} s"))
+            except (ProviderFault, TimeoutError) as fault:
+                return rollout.judged(_outcome_of(fault))
             turns = await asyncio.to_thread(self._read_back, room)
-            calls = [call for turn in turns for call in _calls(self._home.clock, turn)]
+            calls = tuple(call for turn in turns for call in _calls(self._home.clock, turn))
             payer = self._judge_model
             ask = partial(judge_rubric, model=payer, redactor=self._home.redactor) if payer is not None else None
-            rollout = Rollout(reply=said.text, calls=tuple(calls), place=arena)
-            judged = (await judge(task, rollout, ask=ask)).outcome
-        is_opened = self._is_opened(turns, calls)
+            submission = Submission(reply=said.text, calls=calls, workspace=workspace)
+            outcome = (await judge(task, submission, ask=ask)).outcome
         events = [event for turn in turns for event in turn.turn.events]
-        return Solved(
-            outcome=judged,
-            record="\n".join(
-                [*map(describe_event, events), f"said: {said.text}", f"\nJudged: {judged.reason or 'passed'}"]
-            ),
+        is_opened = self._is_opened(turns, calls)
+        return rollout.judged(
+            outcome,
+            "\n".join([*map(describe_event, events), f"said: {said.text}"]),
             usage=said.usage,
             steps=max((event.round_idx for event in events), default=0),
             is_opened=is_opened,
@@ -271,14 +273,14 @@ class ProgramSolver:
 
     async def _run_program(self, task: Task, room: Path, work: Path) -> Said:
         """One run of the program, paid from the budget: what it takes is known when it is over."""
-        prompt = "\n\n".join([task.request, *([_ABOUT_FOLDER] if task.needs_place else [])])
+        prompt = "\n\n".join([task.request, *([_ABOUT_FOLDER] if task.needs_workspace else [])])
         name = f"{self._solver.program.name}:{self._model}"
         question = Question(system="", prompt=prompt, model=self._model, room=room, environ=os.environ)
         ask = Ask(system="", messages=(Asked(parts=(Text(text=prompt),)),))
         aside = await asyncio.to_thread(self._budget.reserve, ask, name)
         used = aside.most
         try:
-            call = await asyncio.to_thread(self._prepare_call, question, work, task.needs_place)
+            call = await asyncio.to_thread(self._prepare_call, question, work, task.needs_workspace)
             async with asyncio.timeout(LONGEST_S):
                 said = await start(self._solver.program, question, call, work, 2 * LONGEST_S)
             used = said.usage

@@ -19,8 +19,8 @@ from habitus.app.home import Home
 from habitus.app.library import locking
 from habitus.app.library.content import near_duplicates
 from habitus.app.library.locking import Tracked
-from habitus.app.library.tasks import add_new_tasks
 from habitus.app.library.undoing import of_change, of_lessons
+from habitus.app.tasks.storing import add_new_tasks
 from habitus.errors import Invalid, NotFound
 from habitus.files import Tree, content_of, disk_errors, without_examination
 from habitus.memory.memory import Cortex

@@ -17,11 +17,11 @@ from habitus import sql
 from habitus.app.conversations.command_lines import FILES
 from habitus.app.home_directory import BACKUPS, CHAT_HISTORY, DATABASE, PADS, STAND_IN, WAITING
 from habitus.app.learning.studying import TAKEN
-from habitus.app.library.tasks import keep_tasks, kept_tasks
 from habitus.app.operating import tombstones
 from habitus.app.operating.people import open_people
 from habitus.app.operating.personal_data import ROWS, Person, remains
 from habitus.app.operating.tombstones import Tombstone
+from habitus.app.tasks.storing import keep_tasks, kept_tasks
 from habitus.errors import HabitusError, NotFound, Refused
 from habitus.files import Tree, file_of
 from habitus.hosts.hook import LOG, SPOOL

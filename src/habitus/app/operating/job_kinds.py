@@ -17,11 +17,12 @@ from habitus import sql
 from habitus.agent.background import LoopThread
 from habitus.app import home_directory
 from habitus.app.home import Home
-from habitus.app.learning import curating, dreaming, improving, rollouts, studying
+from habitus.app.learning import curating, dreaming, improving, studying
 from habitus.app.learning.mining import Mining
 from habitus.app.library import updating
 from habitus.errors import Invalid, Refused
 from habitus.files import given_path
+from habitus.improve.plan import ImproveRequest
 from habitus.jobs.model import Lanes, Priority, Work
 from habitus.jobs.queue import JobQueue
 from habitus.learning.budget import Limits
@@ -302,15 +303,14 @@ class Improve(_Kind):
         return {"skill": Path(paths[0]).name}
 
     def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
-        names = [given["skill"]] if given.get("skill") else rollouts.skills_with_tasks(self._home)
+        names = [given["skill"]] if given.get("skill") else improving.skills_with_tasks(self._home)
         rest = {key: value for key, value in given.items() if key != "user"}
         return [{**rest, "skill": name} for name in names]
 
     def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
-        wish = {name: value for name, value in part.items() if name != "is_scheduled"}
-        done = improving.improve(
-            self._home, rollouts.Wish(**wish), run=key, is_scheduled=part.get("is_scheduled", False)
-        )
+        request = ImproveRequest(**{name: value for name, value in part.items() if name != "is_scheduled"})
+        is_scheduled = part.get("is_scheduled", False)
+        done = improving.improve(self._home, request, run=key, is_scheduled=is_scheduled)
         result: dict[str, Any] = plain(self._loop.wait(done))
         return result
 

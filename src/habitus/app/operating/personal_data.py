@@ -22,8 +22,8 @@ import sqlalchemy as sa
 
 from habitus import pause, sql
 from habitus.app.operating.idempotency import answered
+from habitus.improve.store import improve_candidates, improve_rollouts
 from habitus.journal.tables import exposures, lasting_outcomes, seen, turns
-from habitus.learning.improve_ledger import improve_candidates, improve_rollouts
 from habitus.learning.remedies.sessions import studied_files
 from habitus.memory.store import engram_versions
 from habitus.sandbox.credentials.calling import calls

@@ -1,22 +1,27 @@
-"""Improving skills: start a run, and see what was tried for a skill and what the gate and the exam said."""
+"""Improving skills: start a run, see what it tried and what gate and exam said; and climb to the next stage."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
 
 from habitus.app.home import Home
-from habitus.app.learning.rollouts import Outlook, Wish, open_ledger, outlook
+from habitus.app.learning.climbing import Climb, Climbing, drafting
+from habitus.app.learning.improving import open_store, preview_run
 from habitus.app.operating import job_kinds, jobs
 from habitus.app.use_cases.access import Access
-from habitus.app.use_cases.declaration import TEXT, attempt_id, option, use_case
+from habitus.app.use_cases.declaration import TEXT, argument, attempt_id, option, use_case
 from habitus.app.use_cases.skills import skill_name
 from habitus.errors import Misused, Refused
-from habitus.evidence.gate import MOST_ROUNDS
+from habitus.improve.gate import MOST_ROUNDS
+from habitus.improve.plan import ImproveRequest, RunPlan
+from habitus.improve.report import CandidateReport, report_on
 from habitus.jobs.model import Job
 from habitus.learning.budget import Limits
-from habitus.learning.improve_report import CandidateReport, report_on
 from habitus.llm.agents.running import solver_named
+from habitus.skills.model import Stage
 
 MOST_CANDIDATES = 20
 
@@ -43,12 +48,12 @@ class Improvement:
     id: str = attempt_id()
 
     @property
-    def wish(self) -> Wish:
+    def request(self) -> ImproveRequest:
         if self.text and self.proposal is not None:
             raise Misused("Give a candidate or a proposal, not both.")
         limits = Limits.parse(self.budget)
         same = ("text", "proposal", "shorter", "candidates", "rounds", "model", "solver", "parallel")
-        return Wish(skill=self.name, **asdict(limits), **{field: getattr(self, field) for field in same})
+        return ImproveRequest(skill=self.name, **asdict(limits), **{field: getattr(self, field) for field in same})
 
 
 @use_case(
@@ -62,14 +67,14 @@ class Improvement:
 )
 def improve(home: Home, wanted: Improvement) -> Job:
     """Leave a run to a worker: small changes of a skill, gated against today's version on its tasks."""
-    wish = wanted.wish
-    if wish.solver:
-        solver_named(wish.solver)
+    request = wanted.request
+    if request.solver:
+        solver_named(request.solver)
         if home.settings.is_guest:
             raise Refused("Only the owner starts programs of this machine.", mend="Leave the solver out.")
-    outlook(home, wish)
+    preview_run(home, request)
     queue = jobs.open_queue(home)
-    return queue.get(job_kinds.add(home.settings, queue, "improve", asdict(wish), id=wanted.id))
+    return queue.get(job_kinds.add(home.settings, queue, "improve", asdict(request), id=wanted.id))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +84,7 @@ class OneSkill:
 
 @dataclass(frozen=True, kw_only=True)
 class Improvements:
-    outlook: Outlook
+    outlook: RunPlan
     candidates: Sequence[CandidateReport]
 
 
@@ -91,6 +96,54 @@ class Improvements:
 )
 def improvements(home: Home, wanted: OneSkill) -> Improvements:
     """Candidates that were tried for a skill, what the gate and the exam said of them, and what a run could show."""
-    ledger, seen = open_ledger(home), outlook(home, Wish(skill=wanted.name))
-    kept = ledger.rollouts(skill=seen.skill)
-    return Improvements(outlook=seen, candidates=[report_on(one, kept) for one in ledger.candidates(seen.skill)])
+    store, plan = open_store(home), preview_run(home, ImproveRequest(skill=wanted.name))
+    rollouts = store.rollouts(skill=plan.skill)
+    return Improvements(outlook=plan, candidates=[report_on(one, rollouts) for one in store.candidates(plan.skill)])
+
+
+class ClimbTarget(StrEnum):
+    RECIPE = "recipe"
+    CODE = "code"
+
+
+_DRAFTER = "Let provider:model draft it."
+_DRY_RUN = "Only say what it would be made of."
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkillClimb:
+    name: str = skill_name()
+    to: ClimbTarget | None = option("Which stage; else the next there is something for.")
+    model: str = option(_DRAFTER, default="")
+    dry_run: bool = option(_DRY_RUN, default=False)
+
+
+@use_case("skills climb", access=Access.ADMIN, example=SkillClimb(name="csv-summary", to=ClimbTarget.CODE, model="openai:gpt-5-mini"))
+def climb(home: Home, wanted: SkillClimb) -> Climb:
+    """Take a skill to its next stage: a recipe from what was done with it, or code that passes its trial."""
+    climbing = Climbing(home)
+    stages = {None: None, ClimbTarget.RECIPE: Stage.CHUNKS, ClimbTarget.CODE: Stage.CODE}
+    return _carry_out(home, climbing, climbing.skill(wanted.name, stages[wanted.to]), wanted)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LessonClimb:
+    id: str = argument("A lesson.", completes="lessons")
+    model: str = option(_DRAFTER, default="")
+    dry_run: bool = option(_DRY_RUN, default=False)
+
+
+@use_case("lessons promote", access=Access.ADMIN, example=LessonClimb(id="k3fa9c1d"))
+def promote(home: Home, wanted: LessonClimb) -> Climb:
+    """Make a lesson a skill: drafted by a model, or without one from the facts."""
+    climbing = Climbing(home)
+    return _carry_out(home, climbing, climbing.lesson(wanted.id), wanted)
+
+
+def _carry_out(home: Home, climbing: Climbing, found: Climb, wanted: SkillClimb | LessonClimb) -> Climb:
+    async def carry_out() -> Climb:
+        async with drafting(home, wanted.model) as drafter:
+            done = await climbing.carry_out(found, drafter)
+        return replace(done, spent=drafter.budget.line) if drafter is not None else done
+
+    return found if wanted.dry_run else asyncio.run(carry_out())

@@ -7,12 +7,12 @@ from dataclasses import MISSING, dataclass, replace
 
 from habitus.app.home import Home, memory_of
 from habitus.app.library import content, undoing
-from habitus.app.library.tasks import drop_proposed
 from habitus.app.library.undoing import of_lessons
 from habitus.app.review import inbox
 from habitus.app.review.inbox import InboxItem, number_of, of_lesson, of_proposal
 from habitus.app.review.replaying import Replay, replays_of
 from habitus.app.sharing.approvals import where_it_is
+from habitus.app.tasks.storing import drop_proposed
 from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import TEXT, after_option, argument, limit_option, option, page_of, use_case
 from habitus.app.use_cases.writing import editable

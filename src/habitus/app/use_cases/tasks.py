@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from habitus.app.home import Home
-from habitus.app.learning.tasks import MinedFrom, MinedTask, Soundness, check_task, find_tasks, propose_tasks
-from habitus.app.library.tasks import keep_tasks, kept_tasks, task_named, tasks_of
+from habitus.app.tasks.mining import MinedFrom, MinedTask, find_tasks, propose_tasks
+from habitus.app.tasks.storing import keep_tasks, kept_tasks, task_named, tasks_of
+from habitus.app.tasks.validation import TaskValidation, validate_task
 from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import after_option, argument, limit_option, option, page_of, use_case
 from habitus.errors import Invalid, NotFound, Refused
@@ -156,7 +157,7 @@ class TaskCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedTasks:
-    tasks: Sequence[Soundness]
+    tasks: Sequence[TaskValidation]
     is_failed: bool
 
 
@@ -168,10 +169,10 @@ def check(home: Home, wanted: TaskCheck) -> CheckedTasks:
         with nullcontext() if wanted.name else suppress(NotFound):  # somebody has just removed it
             tasks += [(name, task) for task in tasks_of(home, name)]
 
-    async def all_of_them() -> list[Soundness]:
-        return [replace(await check_task(home, task), skill=name) for name, task in tasks]
+    async def validate_all() -> list[TaskValidation]:
+        return [await validate_task(home, task, skill=name) for name, task in tasks]
 
-    found = asyncio.run(all_of_them())
+    found = asyncio.run(validate_all())
     return CheckedTasks(tasks=found, is_failed=not all(one.is_sound for one in found))
 
 

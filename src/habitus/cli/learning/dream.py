@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -14,13 +12,14 @@ import typer
 
 from habitus.app import Habitus
 from habitus.app.learning import dreaming
-from habitus.app.learning.tasks import Soundness, check_task
 from habitus.app.operating import jobs
 from habitus.app.operating.job_kinds import add
+from habitus.app.tasks.validation import TaskValidation, validate_task
 from habitus.cli import output
 from habitus.cli.completion import AsJson
+from habitus.cli.foreground_jobs import refuse_if_failed, run_job
 from habitus.cli.opening import open_habitus
-from habitus.errors import Invalid, NotFound
+from habitus.errors import NotFound
 from habitus.jobs.model import JobState
 from habitus.jobs.queue import JobQueue
 from habitus.learning.budget import Limits
@@ -57,7 +56,8 @@ def dream(
         if invent:
             made, sound = asyncio.run(dreaming.invent(habitus, model=model))
             came_to = f"({made.domain}) is kept" if sound.is_sound else f"is no good exercise: {sound.reason}"
-            _print({"challenge": row_of_task(made), "soundness": sound}, f"{made.id} {came_to}.", as_json)
+            found = {"challenge": row_of_task(made), "soundness": sound}
+            output.say_done(context, as_json, found, f"{made.id} {came_to}.")
             return
         if domain and domain not in DOMAINS:
             raise NotFound(f"There is no domain '{domain}'.", mend=f"There are: {', '.join(DOMAINS)}.")
@@ -67,49 +67,38 @@ def dream(
         queue = jobs.open_queue(habitus)
         id = add(habitus.settings, queue, "dream", given)
         if later:
-            _print(queue.get(id), f"{id} waits for a worker.", as_json)
+            output.say_done(context, as_json, queue.get(id), f"{id} waits for a worker.")
             return
-        _dreamt(habitus, queue, id, as_json)
-
-
-def _print(found: object, said: str, as_json: bool) -> None:
-    if as_json:
-        output.print_json(found)
-    else:
-        output.say(said)
+        _run(habitus, queue, id, as_json)
 
 
 def _limits(text: str) -> dict[str, float]:
     return {what: most for what, most in asdict(Limits.parse(text)).items() if most is not None}
 
 
-def _dreamt(habitus: Habitus, queue: JobQueue, id: str, as_json: bool) -> None:
-    """Work until this job is over, saying what each cycle came to."""
-    stopped, told = threading.Event(), 0
-    before = signal.signal(signal.SIGINT, lambda *_: stopped.set())
-    try:
-        with jobs.at_work(habitus, queue, only=("dream",), starts_due=False):
-            while not queue.get(id).state.is_over and not stopped.wait(0.3):
-                told = told if as_json else _tell(queue.results(id), told)
-    finally:
-        signal.signal(signal.SIGINT, before)
-    job, results = queue.get(id), queue.results(id)
+def _run(habitus: Habitus, queue: JobQueue, id: str, as_json: bool) -> None:
+    """Work until this job is over, printing what each cycle came to."""
+    printed = 0
+
+    def show() -> None:
+        nonlocal printed
+        printed = printed if as_json else _print_cycles(queue.results(id), printed)
+
+    job = run_job(habitus, queue, id, show)
+    results = queue.results(id)
     if as_json:
         output.print_json({"job": job, "cycles": results})
-    else:
-        _tell(results, told)
-        if job.state is JobState.DONE:
-            output.say(", ".join(f"{count:,} {what}" for what, count in job.result.items()) + ".")
-        elif not job.state.is_over:
-            output.say(
-                f"Interrupted after {output.count_of(len(results), 'cycle')}; 'habitus worker' goes on with {id}."
-            )
-    if job.state is JobState.FAILED:
-        raise Invalid(f"The job {id} failed: {job.reason}", mend=f"Mend it, then: habitus jobs retry {id}")
+    elif job.state is JobState.DONE:
+        output.say(", ".join(f"{count:,} {what}" for what, count in job.result.items()) + ".")
+    elif not job.state.is_over:
+        cycles = output.count_of(len(results), "cycle")
+        output.say(f"Interrupted after {cycles}; 'habitus worker' goes on with {id}.")
+    refuse_if_failed(job)
 
 
-def _tell(results: Sequence[Mapping[str, Any]], told: int) -> int:
-    for each in results[told:]:
+def _print_cycles(results: Sequence[Mapping[str, Any]], printed: int) -> int:
+    """Print those that are new, and return how many are printed now."""
+    for each in results[printed:]:
         reason = f" ({each['reason']})" if each["reason"] else ""
         output.say(f"{each['challenge']}: {each['verdict']}{reason}")
         if each["lesson"] and each["verdict"] in ("verified", "candidate"):
@@ -119,10 +108,10 @@ def _tell(results: Sequence[Mapping[str, Any]], told: int) -> int:
 
 
 def _check(habitus: Habitus, path: Path | None, as_json: bool) -> None:
-    async def all_of_them() -> list[Soundness]:
-        return [await check_task(habitus, each) for each in dreaming.challenges(habitus.settings, path)]
+    async def validate_all() -> list[TaskValidation]:
+        return [await validate_task(habitus, each) for each in dreaming.challenges(habitus.settings, path)]
 
-    found = asyncio.run(all_of_them())
+    found = asyncio.run(validate_all())
     bad = [each for each in found if not each.is_sound]
     if as_json:
         output.print_json({"challenges": found})

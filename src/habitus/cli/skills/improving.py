@@ -1,43 +1,40 @@
-"""`habitus skills improve`, `trial` and `climb`, and `lessons promote`: the cost said first, progress while it runs,
-and "not shown" said as such; one step up by hand is proposed like any other.
-"""
+"""`habitus skills improve`, `trial` and `climb`, and `lessons promote`: the cost first, then progress and result."""
 
 from __future__ import annotations
 
 import asyncio
-import signal
-import threading
 import time
-from collections.abc import Callable
 from dataclasses import asdict, replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from habitus.app import Habitus, json_shapes
-from habitus.app.learning import rollouts
-from habitus.app.learning.climbing import Climb, Climbing, drafting
-from habitus.app.learning.improving import drafter
-from habitus.app.learning.rollouts import Rollouts, Trial, Wish, open_ledger, outlook
+from habitus.app.learning.climbing import Climb
+from habitus.app.learning.improving import open_drafters, open_store, plan_trial, preview_run, run_trial
 from habitus.app.learning.solving import describe_powers
 from habitus.app.operating import job_kinds, jobs
 from habitus.app.use_cases import improving
-from habitus.app.use_cases.improving import Improvement, Improvements, OneSkill
-from habitus.cli import completion, inputs, output, use_case_commands
+from habitus.app.use_cases.improving import Improvement, Improvements, LessonClimb, OneSkill, SkillClimb
+from habitus.cli import inputs, output, use_case_commands
 from habitus.cli.completion import AsJson, SkillName, Yes
+from habitus.cli.foreground_jobs import refuse_if_failed, run_job
 from habitus.cli.opening import open_habitus
 from habitus.errors import Invalid
-from habitus.evidence.gate import Claim
-from habitus.jobs.model import Job, JobState
+from habitus.improve.candidates import CandidateState
+from habitus.improve.gate import Claim
+from habitus.improve.plan import ImproveRequest
+from habitus.improve.report import CandidateReport, VersionComparison, report_on
+from habitus.improve.rollouts import RolloutRunner
+from habitus.improve.store import ImproveStore
+from habitus.improve.trials import TrialPlan, read_cases
+from habitus.jobs.model import Job
 from habitus.jobs.queue import JobQueue
 from habitus.learning.budget import Budget, BudgetedModel, Limits
-from habitus.learning.improve_ledger import CandidateState, ImproveLedger, Side
-from habitus.learning.improve_report import CandidateReport, Compared, report_on
-from habitus.skills.model import Stage
+from habitus.tasks.rollouts import TaskSplit
 
-_PATIENCE_S = 1.0  # for what is under way when somebody presses Ctrl-C
+_PATIENCE_S = 1.0  # for the rollout under way when Ctrl-C is pressed
 
 
 @use_case_commands.taking(improving.improve)
@@ -54,70 +51,61 @@ def improve(
     What was interrupted, the same command or 'habitus worker' goes on with: nothing measured is measured again.
     """
     text = inputs.read_text(wanted.text) if wanted.text else ""
-    wish = replace(wanted, text=text).wish
-    powers = [describe_powers(wish.solver)] if wish.solver else []
+    request = replace(wanted, text=text).request
+    powers = [describe_powers(request.solver)] if request.solver else []
     with open_habitus(context) as habitus:
-        seen = outlook(habitus, wish)
+        plan = preview_run(habitus, request)
+        cost = f"A run takes {plan.cost}."
         if dry_run:
-            _print(seen, [*seen.lines, *powers, f"A run takes {seen.cost}."], as_json)
+            output.say_done(context, as_json, plan, *plan.lines, *powers, cost)
             return
         queue = jobs.open_queue(habitus)
-        begun = _unfinished_job(queue, wish)
-        say: Callable[[str], None] = output.complain if as_json else output.say
-        for line in [*seen.lines, *powers, *_before_it_starts(wish, begun), f"A run takes {seen.cost}."]:
-            say(line)
-        if not seen.can_run:
-            raise Invalid(f"'{seen.skill}' has no task for a gate.", mend=f"Add some: habitus tasks add {seen.skill}")
-        if (drafts := drafter(habitus, wish)) is not None:
-            _ = drafts.main  # that there is none is said before anything is left to do
-        if not yes and not typer.confirm("Run it?", err=as_json):
-            raise typer.Exit(1)
-        id = begun or job_kinds.add(habitus.settings, queue, "improve", asdict(wish))
+        begun = _unfinished_job(queue, request)
+        for line in [*plan.lines, *powers, *_describe_start(request, begun), cost]:
+            (output.complain if as_json else output.say)(line)
+        if not plan.can_run:
+            raise Invalid(f"'{plan.skill}' has no task for a gate.", mend=f"Add some: habitus tasks add {plan.skill}")
+        if (drafters := open_drafters(habitus, request)) is not None:
+            _ = drafters.main  # a missing model is said before anything is left to do
+        _confirm(yes=yes, as_json=as_json)
+        id = begun or job_kinds.add(habitus.settings, queue, "improve", asdict(request))
         if later:
-            _print(queue.get(id), [f"{id} waits for a worker."], as_json)
+            output.say_done(context, as_json, queue.get(id), f"{id} waits for a worker.")
             return
-        _follow(context, habitus, queue, seen.skill, id, as_json)
+        progress = _Progress(open_store(habitus), plan.skill, queue.get(id), is_quiet=as_json)
+        job = run_job(habitus, queue, id, progress.show, patience_s=_PATIENCE_S)
+        if as_json:
+            output.print_json({"job": job, "runs": queue.results(id)})
+        else:
+            _print_results(context, job, queue.results(id), progress)
+        refuse_if_failed(job)
 
 
-def _before_it_starts(wish: Wish, begun: str) -> list[str]:
-    said = []
-    if begun:
-        said.append(f"Goes on with {begun}, which was interrupted.")
-    limits = [f"{wish.tokens:,} tokens" if wish.tokens else "", f"${wish.dollars:g}" if wish.dollars else ""]
-    limits.append(f"{wish.minutes:g} minutes" if wish.minutes else "")
-    said.append(f"It stops after {', '.join(filter(None, limits))}." if any(limits) else "It has no --budget.")
-    return said
+def _confirm(*, yes: bool, as_json: bool) -> None:
+    if not yes and not typer.confirm("Run it?", err=as_json):
+        raise typer.Exit(1)
 
 
-def _unfinished_job(queue: JobQueue, wish: Wish) -> str:
-    """The job of the same wish that somebody interrupted."""
+def _describe_start(request: ImproveRequest, begun: str) -> list[str]:
+    lines = [f"Goes on with {begun}, which was interrupted."] if begun else []
+    limits = [
+        f"{request.tokens:,} tokens" if request.tokens else "",
+        f"${request.dollars:g}" if request.dollars else "",
+    ]
+    limits.append(f"{request.minutes:g} minutes" if request.minutes else "")
+    return [*lines, f"It stops after {', '.join(filter(None, limits))}." if any(limits) else "It has no --budget."]
+
+
+def _unfinished_job(queue: JobQueue, request: ImproveRequest) -> str:
+    """Return the id of the same request's job that was interrupted; empty if there is none."""
     about = ("skill", "text", "proposal", "shorter", "solver")
-    same = {key: value for key, value in asdict(wish).items() if key in about}
+    same = {key: value for key, value in asdict(request).items() if key in about}
     return next((one.id for one in queue.list_unfinished("improve") if same.items() <= one.given.items()), "")
 
 
-def _follow(context: typer.Context, habitus: Habitus, queue: JobQueue, skill: str, id: str, as_json: bool) -> None:
-    stopped, watch = threading.Event(), _Watch(open_ledger(habitus), skill, queue.get(id), is_quiet=as_json)
-    before = signal.signal(signal.SIGINT, lambda *_: stopped.set())
-    try:
-        with jobs.at_work(habitus, queue, only=("improve",), starts_due=False, patience_s=_PATIENCE_S):
-            while not queue.get(id).state.is_over and not stopped.wait(0.3):
-                watch.look()
-    finally:
-        signal.signal(signal.SIGINT, before)
-    job, results = queue.get(id), queue.results(id)
-    if as_json:
-        output.print_json({"job": job, "runs": results})
-    else:
-        watch.look()
-        _say_result(context, job, results, watch)
-    if job.state is JobState.FAILED:
-        raise Invalid(f"The job {id} failed: {job.reason}", mend=f"Mend it, then: habitus jobs retry {id}")
-
-
-def _say_result(context: typer.Context, job: Job, results: list[Any], watch: _Watch) -> None:
+def _print_results(context: typer.Context, job: Job, results: list[Any], progress: _Progress) -> None:
     if not job.state.is_over:
-        output.say(f"Interrupted; {watch.spent} kept. The same command, or 'habitus worker', goes on with {job.id}.")
+        output.say(f"Interrupted; {progress.spent} kept. The same command, or 'habitus worker', goes on with {job.id}.")
     for run in results:
         if run["is_never_opened"]:
             output.say(
@@ -132,60 +120,50 @@ def _say_result(context: typer.Context, job: Job, results: list[Any], watch: _Wa
         elif not run["stopped"]:
             output.say("Not shown: no change was proved to help. That is the usual answer.")
         lost = f", {run['lost']} of them paid twice" if run["lost"] else ""
-        output.say(
-            f"{run['rollouts']} rollouts{lost}; {run['tokens']:,} tokens{_dollars(run['dollars'])}.", style="dim"
-        )
+        spent = f"{run['tokens']:,} tokens{_dollars(run['dollars'])}"
+        output.say(f"{run['rollouts']} rollouts{lost}; {spent}.", style="dim")
 
 
-class _Watch:
-    """Says what is new in the ledger of a run."""
+class _Progress:
+    """Prints what is new in the store of a run."""
 
-    def __init__(self, ledger: ImproveLedger, skill: str, job: Job, *, is_quiet: bool) -> None:
-        self._ledger = ledger
+    def __init__(self, store: ImproveStore, skill: str, job: Job, *, is_quiet: bool) -> None:
+        self._store = store
         self._skill = skill
-        self._run = job.id
-        self._limits = job.given
+        self._job = job
         self._is_quiet = is_quiet
-        self._said: dict[str, str] = {}
+        self._printed: dict[str, str] = {}
         self._began = time.monotonic()
         self.spent = "nothing"
-        self.left = ""
 
-    def look(self) -> None:
-        kept = self._ledger.rollouts(skill=self._skill, job=self._run)
-        if not kept:
+    def show(self) -> None:
+        rollouts = self._store.rollouts(skill=self._skill, job=self._job.id)
+        if not rollouts or self._is_quiet:
             return
         minutes = (time.monotonic() - self._began) / 60
-        tokens, dollars = sum(one.tokens for one in kept), sum(one.dollars for one in kept)
-        self.spent = f"{len(kept)} rollouts, {tokens:,} tokens{_dollars(dollars)}, {minutes:.1f} minutes"
-        self.left = self._budget_left(tokens, dollars, minutes)
-        practised = sum(one.side is Side.PRACTICE for one in kept)
-        self._say("practice", f"Practised {practised} times." if practised else "", progress=True)
-        for one in self._ledger.candidates(self._skill):
-            if one.run.startswith(self._run):
-                report = report_on(one, kept)
-                self._say(one.id, f"Candidate {one.number or '–'}: {one.why}")
-                self._say(f"{one.id} gate", _gate_line(report), progress=True)
-                self._say(f"{one.id} exam", f"  exam: {report.exam.line}" if report.exam else "", progress=True)
+        tokens, dollars = sum(one.tokens for one in rollouts), sum(one.dollars for one in rollouts)
+        self.spent = f"{len(rollouts)} rollouts, {tokens:,} tokens{_dollars(dollars)}, {minutes:.1f} minutes"
+        so_far = f" [{self.spent}{self._budget_left(tokens=tokens, dollars=dollars, minutes=minutes)}]"
+        practised = sum(one.side is TaskSplit.PRACTICE for one in rollouts)
+        self._print("practice", f"Practised {practised} times." if practised else "", so_far)
+        for one in self._store.candidates(self._skill):
+            if one.run.startswith(self._job.id):
+                report = report_on(one, rollouts)
+                self._print(one.id, f"Candidate {one.number or '–'}: {one.why}")
+                self._print(f"{one.id} gate", _gate_line(report), so_far)
+                self._print(f"{one.id} exam", f"  exam: {report.exam.line}" if report.exam else "", so_far)
 
-    def _budget_left(self, tokens: int, dollars: float, minutes: float) -> str:
-        """The rest of its budget, where it has one."""
-        taken = {
-            "tokens": (tokens, "{:,.0f} tokens"),
-            "dollars": (dollars, "${:.2f}"),
-            "minutes": (minutes, "{:.1f} minutes"),
-        }
-        said = [
-            form.format(max(self._limits[of] - so_far, 0))
-            for of, (so_far, form) in taken.items()
-            if self._limits.get(of)
-        ]
-        return f"; {', '.join(said)} left" if said else ""
+    def _budget_left(self, **spent: float) -> str:
+        """Return the rest of the budget, if the job has one."""
+        forms = {"tokens": "{:,.0f} tokens", "dollars": "${:.2f}", "minutes": "{:.1f} minutes"}
+        limits = {unit: limit for unit in forms if (limit := self._job.given.get(unit))}
+        left = [forms[unit].format(max(limit - spent[unit], 0)) for unit, limit in limits.items()]
+        return f"; {', '.join(left)} left" if left else ""
 
-    def _say(self, about: str, line: str, *, progress: bool = False) -> None:
-        if line and self._said.get(about) != line and not self._is_quiet:
-            self._said[about] = line
-            output.say(f"{line} [{self.spent}{self.left}]" if progress else line, style="dim" if progress else "")
+    def _print(self, key: str, line: str, so_far: str = "") -> None:
+        if line and self._printed.get(key) != line:
+            self._printed[key] = line
+            output.say(f"{line}{so_far}", style="dim" if so_far else "")
 
 
 def _gate_line(report: CandidateReport) -> str:
@@ -206,23 +184,16 @@ def _row(report: CandidateReport) -> list[object]:
     one, gate, exam = report.candidate, report.gate, report.exam
     claim = " (shorter)" if one.claim is Claim.NOT_WORSE else ""
     claim += f" (solved by {one.solver})" if one.solver else ""
+    measured: tuple[object, ...] = ("", "", "", one.reason, "")
+    if gate is not None:
+        rates = (f"{100 * gate.old:.0f}", f"{100 * gate.new:.0f}")
+        measured = (gate.tasks, *rates, _difference(gate), f"{gate.old_tokens} → {gate.new_tokens}")
     came_to = f"{one.state.value}{f', proposal {one.proposal}' if one.proposal else ''}"
-    measured = (
-        (gate.tasks, _of_100(gate.old), _of_100(gate.new), _difference(gate), f"{gate.old_tokens} → {gate.new_tokens}")
-        if gate is not None
-        else ("", "", "", one.reason, "")
-    )
     return [one.number or "–", f"{one.why}{claim}", *measured, _difference(exam) if exam else "", came_to]
 
 
-def _of_100(share: float) -> str:
-    return f"{100 * share:.0f}"
-
-
-def _difference(compared: Compared) -> str:
-    low, value, high = (
-        round(100 * part) for part in (compared.interval.low, compared.difference, compared.interval.high)
-    )
+def _difference(found: VersionComparison) -> str:
+    low, value, high = (round(100 * part) for part in (found.interval.low, found.difference, found.interval.high))
     return f"{value:+d} ({low:+d} to {high:+d})"
 
 
@@ -230,89 +201,20 @@ def _dollars(amount: float) -> str:
     return f", about ${amount:.2f}" if amount else ""
 
 
-def _print(found: object, lines: list[str], as_json: bool) -> None:
-    if as_json:
-        output.print_json(found)
-        return
-    for line in lines:
-        output.say(line)
-
-
-Drafter = Annotated[str, typer.Option("--model", help="Let provider:model draft it.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what it would be made of.")]
-
-
-class Target(StrEnum):
-    RECIPE = "recipe"
-    CODE = "code"
-
-    @property
-    def stage(self) -> Stage:
-        return Stage.CHUNKS if self is Target.RECIPE else Stage.CODE
-
-
-def skill(
-    context: typer.Context,
-    name: SkillName,
-    to: Annotated[
-        Target | None, typer.Option("--to", help="Which stage; else the next there is something for.")
-    ] = None,
-    model: Drafter = "",
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-) -> None:
-    """Take a skill to its next stage: a recipe from what was done with it, or code that passes its trial."""
-    with open_habitus(context) as habitus:
-        climbing = Climbing(habitus)
-        found = climbing.skill(name, to.stage if to else None)
-        _climb(context, habitus, climbing, found, model, is_dry=dry_run, as_json=as_json)
-
-
-def lesson(
-    context: typer.Context,
-    id: Annotated[str, typer.Argument(help="A lesson.", autocompletion=completion.lesson_ids)],
-    model: Drafter = "",
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-) -> None:
-    """Make a lesson a skill: drafted by a model, or without one from the facts."""
-    with open_habitus(context) as habitus:
-        climbing = Climbing(habitus)
-        _climb(context, habitus, climbing, climbing.lesson(id), model, is_dry=dry_run, as_json=as_json)
-
-
-def _climb(
-    context: typer.Context,
-    habitus: Habitus,
-    climbing: Climbing,
-    found: Climb,
-    model: str,
-    *,
-    is_dry: bool,
-    as_json: bool,
-) -> None:
-    done = found if is_dry else asyncio.run(_carried_out(habitus, climbing, found, model))
-    if as_json:
-        output.print_json(done)
+def climb(context: typer.Context, wanted: SkillClimb | LessonClimb, done: Climb) -> None:
+    output.say(f"{done.skill or done.item} to {done.to.value}. {done.why}")
+    output.say("\n".join(f"    {line}".rstrip() for line in done.text.strip().splitlines()), style="green")
+    if wanted.dry_run:
+        output.say("Nothing was drafted, tried or proposed.")
+    elif done.problem:
+        output.say(f"Not proposed: {done.problem}", style="yellow")
     else:
-        output.say(f"{done.skill or done.item} to {done.to.value}. {done.why}")
-        output.say("\n".join(f"    {line}".rstrip() for line in done.text.strip().splitlines()), style="green")
-        if is_dry:
-            output.say("Nothing was drafted, tried or proposed.")
-        elif done.problem:
-            output.say(f"Not proposed: {done.problem}", style="yellow")
-        else:
-            output.say(f"It waits for you: {output.command(context, 'review', 'show', str(done.proposal))}")
-        if done.spent:
-            output.say(f"{done.spent}.", style="dim")
-    if done.problem:
-        raise typer.Exit(1)
+        output.say(f"It waits for you: {output.command(context, 'review', 'show', str(done.proposal))}")
+    if done.spent:
+        output.say(f"{done.spent}.", style="dim")
 
 
-async def _carried_out(habitus: Habitus, climbing: Climbing, found: Climb, model: str) -> Climb:
-    async with drafting(habitus, model) as drafter:
-        done = await climbing.carry_out(found, drafter)
-    return replace(done, spent=drafter.budget.line) if drafter is not None else done
+promote = climb
 
 
 def trial(
@@ -330,54 +232,49 @@ def trial(
     """Ask the same with a skill and without it, and keep how both went as evidence; asks before it spends."""
     limits = Limits.parse(budget)
     with open_habitus(context, model=model) as habitus:
-        read = rollouts.read_cases(inputs.read_text(str(cases)), about=str(cases)) if cases is not None else ()
-        ready = rollouts.prepare(habitus, name, read, runs)
+        given = read_cases(inputs.read_text(str(cases)), about=str(cases)) if cases is not None else ()
+        plan = plan_trial(habitus, name, given, runs)
         paid = Budget(limits).model(habitus.models.main)
         (output.complain if as_json else output.say)(
-            f"{output.count_of(ready.conversations, 'conversation')} with {paid.name}, half of them without "
-            f"'{ready.subject.item.name}': about {ready.likely_tokens:,} tokens."
+            f"{output.count_of(plan.conversations, 'conversation')} with {paid.name}, half of them without "
+            f"'{plan.subject.name}': about {plan.likely_tokens:,} tokens."
         )
-        if not yes and not typer.confirm("Run it?", err=as_json):
-            raise typer.Exit(1)
-        made = asyncio.run(_run(habitus, ready, paid, is_quiet=as_json))
-        _print_trial(habitus, ready, made, as_json)
+        _confirm(yes=yes, as_json=as_json)
+        runner = asyncio.run(_run_trial(habitus, plan, paid, is_quiet=as_json))
+        _print_trial(habitus, plan, runner, as_json)
 
 
-async def _run(habitus: Habitus, ready: Trial, model: BudgetedModel, *, is_quiet: bool) -> Rollouts:
+async def _run_trial(habitus: Habitus, plan: TrialPlan, model: BudgetedModel, *, is_quiet: bool) -> RolloutRunner:
     try:
-        async for made in rollouts.run(habitus, ready, model):
+        async for runner in run_trial(habitus, plan, model):
             if not is_quiet:
-                output.say(f"{len(made.tries)} of {ready.conversations}: {_arms(made)}", style="dim")
-        return made
+                output.say(f"{len(runner.rollouts)} of {plan.conversations}: {_describe_variants(runner)}", style="dim")
+        return runner
     finally:
         await habitus.models.close()
 
 
-def _print_trial(habitus: Habitus, ready: Trial, made: Rollouts, as_json: bool) -> None:
-    subject, spent = ready.subject, made.budget.line
+def _print_trial(habitus: Habitus, plan: TrialPlan, runner: RolloutRunner, as_json: bool) -> None:
+    subject, spent = plan.subject, runner.budget.line
     versions = habitus.evidence.of_skill(subject.item)
     known = next((one for one in versions if one.item.version == subject.version), None)
     if as_json:
-        found = {
-            "skill": subject.item.name,
-            "version": subject.version,
-            "rollouts": made.tries,
-            "stopped": made.stopped,
-        }
-        output.print_json(json_shapes.result({**found, "finding": known, "spent": spent}))
+        found = {"skill": subject.name, "version": subject.version, "rollouts": runner.rollouts}
+        found |= {"stopped": runner.stopped, "finding": known, "spent": spent}
+        output.print_json(json_shapes.result(found))
         return
-    output.say(f"{_arms(made).capitalize()}.")
-    output.say(f"Stopped: {made.stopped}." if made.stopped else f"{spent}.")
+    output.say(f"{_describe_variants(runner).capitalize()}.")
+    output.say(f"Stopped: {runner.stopped}." if runner.stopped else f"{spent}.")
     if known is not None:
         output.say(f"All that is known of version {subject.version}: {known.sentence}")
 
 
-def _arms(made: Rollouts) -> str:
-    """How each went, of what could be judged."""
-    said = []
-    for is_offered, arm in ((True, "with it"), (False, "without it")):
-        went = [one for one in made.tries if one.is_new is is_offered]
-        judged = [one.is_ok for one in went if one.counts]
-        broken = f" ({len(went) - len(judged)} could not be judged)" if len(judged) < len(went) else ""
-        said.append(f"{arm} {sum(judged)} of {len(judged)} went well{broken}")
-    return ", ".join(said)
+def _describe_variants(runner: RolloutRunner) -> str:
+    """Say how each variant went, of the rollouts that could be judged."""
+    parts = []
+    for is_offered, variant in ((True, "with it"), (False, "without it")):
+        made = [one for one in runner.rollouts if one.is_new is is_offered]
+        judged = [one.is_ok for one in made if one.counts]
+        broken = f" ({len(made) - len(judged)} could not be judged)" if len(judged) < len(made) else ""
+        parts.append(f"{variant} {sum(judged)} of {len(judged)} went well{broken}")
+    return ", ".join(parts)

@@ -21,9 +21,9 @@ from habitus.app.conversations.models import models as models_of
 from habitus.app.home import Home
 from habitus.app.library import publishing, updating
 from habitus.app.library import uploading as use_case
-from habitus.app.library.tasks import examination_to_share
 from habitus.app.library.updating import Manner, TakenIn, Updated
 from habitus.app.library.uploading import Looked, LookedAgain
+from habitus.app.tasks.storing import examination_to_share
 from habitus.cli import output
 from habitus.cli.completion import AsJson
 from habitus.cli.opening import open_habitus

@@ -18,6 +18,7 @@ from typing import Any, Self
 import numpy as np
 
 from habitus.evidence.bounds import ERROR, reach
+from habitus.improve.rollouts import RolloutPair
 
 MOST_ROUNDS = 10  # rollouts of a task and side
 FEWEST_TASKS = 10  # with fewer, a run can hardly show anything
@@ -48,9 +49,8 @@ class Tally:
     worse: Any = 0
 
     @classmethod
-    def of(cls, pairs: Iterable[tuple[bool, bool]]) -> Self:
-        """From whether today's version and the candidate passed, one pair for each task and round."""
-        differences = [new - old for old, new in pairs]
+    def of(cls, pairs: Iterable[RolloutPair]) -> Self:
+        differences = [pair.new.is_ok - pair.old.is_ok for pair in pairs]
         return cls(better=differences.count(1), same=differences.count(0), worse=differences.count(-1))
 
     @property
@@ -134,11 +134,6 @@ class Gate:
 def error_left(tried: int) -> float:
     """Of the error that all candidates of a skill share, what so many have not spent, as a share."""
     return 1 - sum(6 / (math.pi * number) ** 2 for number in range(1, tried + 1))
-
-
-def exam_interval(tally: Tally) -> Interval:
-    """Of an exam, which is looked at once: the difference on its tasks at 95 %."""
-    return interval(tally, (best_stake(tally.pairs, ERROR / 2),), error=ERROR / 2)
 
 
 def best_stake(pairs: int, error: float) -> float:

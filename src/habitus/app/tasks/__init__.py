@@ -1,0 +1,1 @@
+"""Tasks of skills: where they are stored, mined from, laid out and validated."""

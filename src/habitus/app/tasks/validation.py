@@ -1,0 +1,55 @@
+"""Validating tasks: whether one can be passed and failed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from habitus.app.home import Home
+from habitus.app.tasks.workspaces import lay_out
+from habitus.events import Outcome, OutcomeKind
+from habitus.tasks.judging import judge
+from habitus.tasks.model import Call, Solution, Submission, Task
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskValidation:
+    """Whether a task tells right from wrong; `reason` says why not."""
+
+    task: str
+    is_sound: bool
+    reason: str = ""
+    skill: str = ""
+
+
+async def validate_task(home: Home, task: Task, *, skill: str = "") -> TaskValidation:
+    problem = await _find_problem(home, task)
+    return TaskValidation(task=task.id, is_sound=not problem, reason=problem, skill=skill)
+
+
+async def _find_problem(home: Home, task: Task) -> str:
+    """Judge the right solution, a wrong one if there is one, and none: only the first may pass."""
+    right = task.implied_reference
+    if right is None:
+        return "nothing shows that it can be passed: it has no reference"
+    solutions = {"its reference solution": right, "its wrong solution": task.wrong, "doing nothing": Solution()}
+    for name, solution in solutions.items():
+        if solution is None:
+            continue
+        outcome = await _judge_solution(home, task, solution)
+        if outcome.kind is OutcomeKind.INFRA:
+            return outcome.reason
+        if outcome.is_ok is not (solution is right):
+            return f"{name} {'passes' if outcome.is_ok else f'does not pass: {outcome.reason}'}"
+    return ""
+
+
+async def _judge_solution(home: Home, task: Task, solution: Solution) -> Outcome:
+    calls = tuple(Call(tool=call.split()[0], command=call) for call in solution.calls)
+    if not task.needs_workspace and not solution.code:
+        return (await judge(task, Submission(reply=solution.reply, calls=calls))).outcome
+    async with lay_out(home, task) as workspace:
+        if not workspace.setup.is_ok:
+            return workspace.setup
+        if solution.code:
+            await workspace.run(solution.code)
+        return (await judge(task, Submission(reply=solution.reply, calls=calls, workspace=workspace))).outcome

@@ -1,0 +1,90 @@
+"""The workspace of a task: a folder in the sandbox with the files of the task, where it is solved and judged."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from habitus.agent.session import new_id
+from habitus.app.conversations.running_code import open_scratchpads, readable
+from habitus.app.home import Home
+from habitus.app.home_directory import PADS
+from habitus.events import OK, Outcome, failure, infra
+from habitus.sandbox.inside import folders
+from habitus.sandbox.model import Cell
+from habitus.settings import Settings
+from habitus.tasks.model import Task
+
+PAD = "challenge"
+ABOUT_WORKSPACE = (
+    f"Work in the scratchpad '{PAD}': what the task speaks of lies in its folder, and what you write there counts. "
+    "Nobody is there to ask; do it, and say so when it is done."
+)
+_MOST_BYTES = 1_000_000  # read of a file
+_LAY_OUT = """
+import json, pathlib
+for path, text in json.loads({files!r}).items():
+    pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+    pathlib.Path(path).write_text(text, "utf-8")
+"""
+_READ = """
+import base64, pathlib
+path = pathlib.Path({path!r})
+print(base64.b64encode(path.read_bytes()[:{most}]).decode() if path.is_file() else "-")
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskWorkspace:
+    """The folder of one attempt; `setup` is the outcome of laying it out."""
+
+    home: Home
+    task: Task
+    session: str  # its scratchpads work in the folder
+    setup: Outcome = OK
+
+    @property
+    def folder(self) -> Path:
+        """Its path, if cells run on this machine."""
+        return self.home.place / PADS / self.session / PAD / "files"
+
+    async def run(self, code: str) -> Outcome:
+        cell = await self._exec(code)
+        return cell.outcome if cell.error is None else failure(cell.error.strip().rpartition("\n")[2].strip()[:500])
+
+    async def read(self, path: str) -> bytes | None:
+        cell = await self._exec(_READ.format(path=path, most=_MOST_BYTES))
+        printed = cell.stdout.strip()
+        return base64.b64decode(printed) if cell.error is None and printed != "-" else None
+
+    async def _exec(self, code: str) -> Cell:
+        """Run code in a process of its own, which has ended before another one uses the folder."""
+        read = readable_programs(self.home.settings, self.task)
+        pads = open_scratchpads(self.home, f"{PADS}/{self.session}", read=read)
+        try:
+            return await pads.exec(PAD, code)
+        finally:
+            await pads.close()
+
+
+@asynccontextmanager
+async def lay_out(home: Home, task: Task) -> AsyncIterator[TaskWorkspace]:
+    """Open the workspace of a task; it is removed at the end."""
+    workspace = TaskWorkspace(home=home, task=task, session=f"task-{new_id()}")
+    files = _LAY_OUT.format(files=json.dumps(dict(task.files))) if task.files else ""
+    try:
+        setup = await workspace.run(f"{files}\n{task.setup}")
+        yield workspace if setup.is_ok else replace(workspace, setup=infra(f"its setup failed: {setup.reason}"))
+    finally:
+        await asyncio.to_thread(folders.remove, str(home.place / PADS / workspace.session))
+
+
+def readable_programs(settings: Settings, task: Task) -> tuple[Path, ...]:
+    """Return where the programs of a shell are, for a task that needs one: the sandbox has none by default."""
+    is_for_shell = task.domain == "bash" and settings.sandbox.runtime == "local"
+    return readable(settings, [Path("/usr")]) if is_for_shell else ()

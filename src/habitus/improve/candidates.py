@@ -1,0 +1,172 @@
+"""Candidates: changed texts of a skill, drafted by a model or given by a person, and reasons to refuse one."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+
+from pydantic import BaseModel, Field
+
+from habitus.errors import Invalid
+from habitus.improve.gate import Claim
+from habitus.learning.budget import PATIENCE_S, BudgetedModel, ask_within
+from habitus.learning.dreaming import copied_from
+from habitus.redact import Redactor
+from habitus.skills import edits
+from habitus.skills.edits import Edit, Operation
+from habitus.skills.model import Skill
+from habitus.tasks.model import Task
+from habitus.tasks.rollouts import Rollout
+
+MOST_EDITS = 4
+MOST_LINES = 30  # that a candidate adds or takes away, together
+_ROOM = 3_000  # tokens of an answer
+_PATIENCE_S = 3 * PATIENCE_S
+_SHOWN = 3  # records of each kind that a drafter reads, of one task
+
+
+class CandidateState(StrEnum):
+    OPEN = "open"
+    REFUSED = "refused"  # before any rollout
+    NOT_SHOWN = "not shown"
+    STOPPED = "stopped early"  # not shown, and no longer likely to be
+    FAILED_EXAM = "failed its exam"
+    ACCEPTED = "accepted"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Candidate:
+    """A changed text of a skill, and what became of it. `base` is the version that it changes."""
+
+    id: str
+    skill: str
+    run: str
+    base: int
+    text: str  # its whole main file
+    why: str  # what it is meant to mend
+    source: str  # model, person, proposal 7, rule
+    claim: Claim = Claim.BETTER
+    number: int = 0  # among those of its skill; 0 until its gate begins
+    tasks: tuple[str, ...] = ()  # of its gate
+    rounds: int = 0  # the most that its gate may take
+    state: CandidateState = CandidateState.OPEN
+    reason: str = ""
+    proposal: int | None = None
+    solver: str = ""  # a program of the person's; else our own agent
+    user: str = ""
+    made_on: datetime | None = None
+
+    @property
+    def description(self) -> str:
+        """What it is meant to mend and what became of it, for the next drafter."""
+        return f"{self.why} ({self.state.value}{f': {self.reason}' if self.reason else ''})"
+
+
+class DraftedEdit(BaseModel):
+    """One edit of the skill's text."""
+
+    operation: Operation = Field(description="find_replace, append, prepend or delete.")
+    find: str = Field(default="", description="For find_replace: the exact text that stands in the skill.")
+    content: str = Field(default="", description="The new text; for delete, the exact text that goes.")
+
+    @property
+    def edit(self) -> Edit:
+        if self.operation is Operation.FIND_REPLACE:
+            return Edit(operation=self.operation, find=self.find, replace=self.content)
+        return Edit(operation=self.operation, content=self.content)
+
+
+class DraftedCandidate(BaseModel):
+    """A small change of the skill that is meant to mend what failed."""
+
+    why: str = Field(description="What goes wrong today and how this mends it, in one sentence.")
+    when_to_use: str = Field(
+        default="", description="A better line on when the skill applies; empty where it is opened when it should be."
+    )
+    edits: list[DraftedEdit] = Field(default_factory=list, description=f"At most {MOST_EDITS} edits of its text.")
+
+
+async def draft_candidate(
+    model: BudgetedModel, material: str, *, is_to_shorten: bool, redactor: Redactor
+) -> DraftedCandidate:
+    return await ask_within(
+        model,
+        DraftedCandidate,
+        system=_prompt("shorten-skill" if is_to_shorten else "improve-skill"),
+        record=redactor.redact(material).text,
+        room=_ROOM,
+        patience_s=_PATIENCE_S,
+    )
+
+
+def describe_practice(skill: Skill, tasks: Sequence[Task], rollouts: Sequence[Rollout], tried: Sequence[str]) -> str:
+    """Return what a drafter reads: the text, practice with it, and candidates that were not accepted, in words."""
+    outcomes = {(one.task, one.is_ok) for one in rollouts}
+    # A task that both failed and passed tells most: the two can be compared.
+    telling_first = sorted(tasks, key=lambda one: ((one.id, False) not in outcomes, (one.id, True) not in outcomes))
+    is_opened = not is_never_opened(rollouts)
+    parts = [f"# The skill '{skill.name}'\n\nWhen to use: {skill.when_to_use}\n\nIts text:\n\n{skill.body}"]
+    for number, task in enumerate(telling_first, 1):
+        made = [one for one in rollouts if one.task == task.id]
+        parts.append(_describe_task(number, task, made, is_opened=is_opened))
+    if tried:
+        parts.append("# Tried before, and not shown to help\n\n" + "\n\n".join(tried))
+    return "\n\n".join(parts)
+
+
+def _describe_task(number: int, task: Task, rollouts: Sequence[Rollout], *, is_opened: bool) -> str:
+    lines = [f"# Task {number}\n\nAsked: {task.request}"]
+    if not is_opened:
+        lines.append("The skill was not opened: nothing in its text can have helped.")
+    for heading, is_ok in (("Passed", True), ("Failed", False)):
+        lines += [f"{heading}:\n{one.record}" for one in rollouts if one.is_ok is is_ok][:_SHOWN]
+    return "\n\n".join(lines)
+
+
+def is_never_opened(practice: Sequence[Rollout]) -> bool:
+    """Whether there was practice, and nobody opened the skill in it: its text can't have helped."""
+    return bool(practice) and not any(one.is_opened or one.is_followed for one in practice)
+
+
+def apply_draft(skill: Skill, draft: DraftedCandidate) -> Skill:
+    """By the library's own edit operations, each on what the one before left."""
+    if len(draft.edits) > MOST_EDITS:
+        raise Invalid(f"It has {len(draft.edits)} edits.", mend=f"{MOST_EDITS} are the most.")
+    body = skill.body
+    for one in draft.edits:
+        if one.operation is Operation.REPLACE:
+            raise Invalid("It replaces the whole text.", mend="Edit a part of it.")
+        body = edits.apply(body, one.edit)
+    cue = " ".join(draft.when_to_use.split())
+    return replace(skill, body=body, when_to_use=cue or skill.when_to_use)
+
+
+def find_objection(old: Skill, new: Skill, hidden: Iterable[Task], *, known: str = "", is_given: bool = False) -> str:
+    """Why a candidate is not tried at all; nothing where it may be. A person's may be as long as they like. `known` is
+    what whoever drafts may read: such words are no quotation."""
+    if (old.body, old.when_to_use, old.description) == (new.body, new.when_to_use, new.description):
+        return "it changes nothing"
+    changed = changed_lines(old, new)
+    if not is_given and len(changed) > MOST_LINES:
+        return f"it changes {len(changed)} lines, and {MOST_LINES} are the most"
+    added = "\n".join(line[2:] for line in changed if line.startswith("+ "))
+    for task in hidden:
+        if quoted := copied_from(added, task, known):
+            return f"it quotes a task of the gate or the exam: '{quoted}'"
+    return ""
+
+
+def changed_lines(old: Skill, new: Skill) -> list[str]:
+    """Lines that went, as `- …`, and that came, as `+ …`."""
+    before, after = (f"{one.when_to_use}\n{one.description}\n{one.body}".splitlines() for one in (old, new))
+    return [line for line in difflib.ndiff(before, after) if line.startswith(("+ ", "- "))]
+
+
+@cache
+def _prompt(name: str) -> str:
+    return files("habitus.improve").joinpath("prompts", f"{name}.md").read_text("utf-8").strip()

@@ -1,0 +1,145 @@
+"""The report on a candidate: both versions side by side on the gate's tasks, and the result of the exam."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from habitus.improve.candidates import Candidate
+from habitus.improve.exam import exam_interval
+from habitus.improve.gate import Claim, Gate, Interval, Tally
+from habitus.improve.rollouts import pair_rollouts
+from habitus.tasks.rollouts import Rollout, TaskSplit
+
+_REGRESSION = 0.3  # a task that passes less often by so much is named
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskComparison:
+    """How often one task passed with each version, of so many rollouts each."""
+
+    task: str
+    tries: int
+    old: int
+    new: int
+
+    @property
+    def is_regression(self) -> bool:
+        return self.new - self.old <= -_REGRESSION * self.tries and self.tries > 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VersionComparison:
+    """Whole rounds of gate or exam: pass rates, their difference with its interval, and the mean cost of a rollout."""
+
+    tasks: int
+    rounds: int
+    old: float
+    new: float
+    difference: float
+    interval: Interval
+    old_tokens: int
+    new_tokens: int
+    old_steps: float
+    new_steps: float
+    rows: tuple[TaskComparison, ...]
+
+    @property
+    def regressions(self) -> tuple[TaskComparison, ...]:
+        return tuple(row for row in self.rows if row.is_regression)
+
+    @property
+    def line(self) -> str:
+        return (
+            f"{100 * self.old:.0f} → {100 * self.new:.0f} of 100 on {self.tasks} task{'s' if self.tasks != 1 else ''}, "
+            f"{self.rounds} tries each: {_points(self.difference)} points "
+            f"({_points(self.interval.low)} to {_points(self.interval.high)})"
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CandidateReport:
+    candidate: Candidate
+    gate: VersionComparison | None = None  # none before the first whole round
+    exam: VersionComparison | None = None
+    opened: float | None = None  # the share of rollouts with the candidate that opened the skill
+    rollouts: int = 0
+    tokens: int = 0
+    dollars: float = 0.0
+
+
+def report_on(candidate: Candidate, rollouts: Sequence[Rollout]) -> CandidateReport:
+    mine = [one for one in rollouts if one.candidate == candidate.id]
+    opened = [one.is_opened for one in mine if one.counts and one.is_new]
+    return CandidateReport(
+        candidate=candidate,
+        gate=_compare_versions(mine, TaskSplit.GATE, candidate),
+        exam=_compare_versions(mine, TaskSplit.EXAM, candidate),
+        opened=fmean(opened) if opened else None,
+        rollouts=len(mine),
+        tokens=sum(one.tokens for one in mine),
+        dollars=sum(one.dollars for one in mine),
+    )
+
+
+def gate_of(candidate: Candidate) -> Gate:
+    return Gate(tasks=len(candidate.tasks), number=candidate.number, claim=candidate.claim, rounds=candidate.rounds)
+
+
+def _compare_versions(rollouts: Sequence[Rollout], side: TaskSplit, candidate: Candidate) -> VersionComparison | None:
+    is_gate = side is TaskSplit.GATE
+    tasks = candidate.tasks if is_gate else tuple(dict.fromkeys(one.task for one in rollouts if one.side is side))
+    pairs = pair_rollouts(rollouts, side, tasks)
+    if not pairs:
+        return None
+    tally, rounds = Tally.of(pairs), len(pairs) // len(tasks)
+    old, new = [pair.old for pair in pairs], [pair.new for pair in pairs]
+    passed_old, passed_new = (fmean(one.is_ok for one in version) for version in (old, new))
+    return VersionComparison(
+        tasks=len(tasks),
+        rounds=rounds,
+        old=passed_old,
+        new=passed_new,
+        difference=passed_new - passed_old,
+        interval=gate_of(candidate).interval(tally) if is_gate else exam_interval(tally),
+        old_tokens=round(fmean(one.tokens for one in old)),
+        new_tokens=round(fmean(one.tokens for one in new)),
+        old_steps=fmean(one.steps for one in old),
+        new_steps=fmean(one.steps for one in new),
+        rows=tuple(
+            TaskComparison(task=task, tries=rounds, old=_count_passed(old, task), new=_count_passed(new, task))
+            for task in tasks
+        ),
+    )
+
+
+def _count_passed(rollouts: Sequence[Rollout], task: str) -> int:
+    return sum(one.is_ok for one in rollouts if one.task == task)
+
+
+def table_of(report: CandidateReport) -> list[str]:
+    """Return the table of a proposal, in lines."""
+    gate, exam, solver = report.gate, report.exam, report.candidate.solver
+    lines = [f"{summary_of(report.candidate)}{f', solved by {solver}' if solver else ''}"]
+    if gate is not None:
+        tokens = f"{gate.old_tokens:,} → {gate.new_tokens:,} tokens"
+        lines.append(f"gate: {gate.line}")
+        lines.append(f"cost: {tokens}, {gate.old_steps:.1f} → {gate.new_steps:.1f} steps a task")
+        lines += [
+            f"task {row.task} passes less often: {row.old} → {row.new} of {row.tries}" for row in gate.regressions
+        ]
+    return [*lines, f"exam: {exam.line}" if exam is not None else "exam: none, there are too few tasks"]
+
+
+def summary_of(candidate: Candidate) -> str:
+    match candidate.claim:
+        case Claim.BETTER:
+            return "better at 95 % on the tasks of its gate"
+        case Claim.NOT_WORSE:
+            return "shorter, and at 95 % not worse by more than 3 points on the tasks of its gate"
+
+
+def _points(share: float) -> str:
+    points = round(100 * share)
+    return f"−{-points}" if points < 0 else f"+{points}" if points else "0"

@@ -1,0 +1,136 @@
+"""Rollouts of a run: round by round, both versions by turns, each stored before anybody is paid for it."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from habitus.improve.tasks import SkillUnderTest
+from habitus.learning.budget import Budget
+from habitus.tasks.model import Task
+from habitus.tasks.rollouts import Rollout, TaskSplit
+
+if TYPE_CHECKING:
+    from habitus.improve.store import ImproveStore
+
+MOST_REPEATED = 3  # attempts at one rollout that ended as infra
+
+
+class Solver(Protocol):
+    """An agent that solves tasks with one version of a skill."""
+
+    async def solve(self, task: Task, rollout: Rollout) -> Rollout:
+        """Return the rollout judged."""
+        ...
+
+
+Solve = Callable[[Task, Rollout], Awaitable[Rollout]]
+SolverOf = Callable[[bool], Awaitable[Solver]]  # of the new version, or of today's
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RolloutPair:
+    """One task in one round, with both versions."""
+
+    old: Rollout
+    new: Rollout
+
+
+def interleave(tasks: Sequence[Task], number: int) -> Iterator[tuple[Task, bool]]:
+    """Yield every task of a round once with each version; the version that was second last time is first."""
+    for place, task in enumerate(tasks):
+        for is_new in (False, True) if (number + place) % 2 else (True, False):
+            yield task, is_new
+
+
+def pair_rollouts(rollouts: Iterable[Rollout], side: TaskSplit, tasks: Sequence[str]) -> list[RolloutPair]:
+    """Return the pairs of all whole rounds, task by task and round by round."""
+    made = {(one.round, one.task, one.is_new): one for one in rollouts if one.side is side and one.counts}
+    pairs: list[RolloutPair] = []
+    number = 0
+    while tasks and all((number, task, is_new) in made for task in tasks for is_new in (False, True)):
+        pairs += [RolloutPair(old=made[number, task, False], new=made[number, task, True]) for task in tasks]
+        number += 1
+    return pairs
+
+
+async def make_rollout(store: ImproveStore, planned: Rollout, solve: Solve, task: Task) -> Rollout:
+    """Make one attempt: stored as begun, solved, and stored as finished."""
+    begun = replace(planned, id=secrets.token_hex(8))
+    await asyncio.to_thread(store.begin, begun)
+    done = await solve(task, begun)
+    await asyncio.to_thread(store.finish, done)
+    return done
+
+
+class RolloutRunner:
+    """Makes the rollouts of one run; `stopped` says why no more begin."""
+
+    def __init__(
+        self,
+        store: ImproveStore,
+        subject: SkillUnderTest,
+        run: str,
+        budget: Budget,
+        *,
+        refuse_if_paused: Callable[[], None],
+        parallel: int = 1,
+    ) -> None:
+        self.store = store
+        self.subject = subject
+        self.run = run
+        self.budget = budget
+        self.stopped = ""
+        self._refuse_if_paused = refuse_if_paused
+        self._at_once = asyncio.Semaphore(max(1, parallel))
+        store.mark_lost(run)
+
+    @property
+    def rollouts(self) -> list[Rollout]:
+        return self.store.rollouts(run=self.run)
+
+    def stop(self, reason: str) -> None:
+        self.stopped = self.stopped or reason
+
+    async def run_round(
+        self, side: TaskSplit, number: int, wanted: Iterable[tuple[Task, bool]], solver_of: SolverOf, *, candidate: str
+    ) -> None:
+        """Solve each task with its version, as many at once as may be."""
+        like = Rollout(
+            skill=self.subject.name,
+            run=self.run,
+            side=side,
+            round=number,
+            task="",
+            is_new=False,
+            version=self.subject.version,
+            candidate=candidate,
+        )
+        try:
+            async with asyncio.TaskGroup() as together:
+                for task, is_new in wanted:
+                    together.create_task(self._attempt(replace(like, task=task.id, is_new=is_new), task, solver_of))
+        except ExceptionGroup as several:
+            raise several.exceptions[0] from None
+
+    async def _attempt(self, planned: Rollout, task: Task, solver_of: SolverOf) -> None:
+        """Repeat until it counts: an infrastructure failure says nothing about either version."""
+        async with self._at_once:
+            for _ in range(MOST_REPEATED):
+                if self.stopped:
+                    return
+                self._refuse_if_paused()
+                solver = await solver_of(planned.is_new)
+                try:
+                    done = await make_rollout(self.store, planned, solver.solve, task)
+                except BaseException:
+                    self.stop("it was cut off")  # nobody else begins meanwhile
+                    raise
+                if not done.is_infra:
+                    return
+                if self.budget.is_reached:
+                    self.stop(f"its budget is spent: {self.budget.line}")
+            self.stop(f"'{task.id}' could not be tried {MOST_REPEATED} times: {done.reason}")

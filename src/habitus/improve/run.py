@@ -1,0 +1,363 @@
+"""One run of `skills improve`: practise, draft a few edits, gate them against today's version, examine, and propose.
+
+Every rollout is stored before the next model is asked, so a run that was killed goes on where it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass, replace
+
+from habitus.errors import HabitusError, Invalid, NotFound, Refused
+from habitus.files import Tree, file_of
+from habitus.improve import exam
+from habitus.improve.candidates import (
+    Candidate,
+    CandidateState,
+    apply_draft,
+    describe_practice,
+    draft_candidate,
+    find_objection,
+    is_never_opened,
+)
+from habitus.improve.gate import GateVerdict, Tally
+from habitus.improve.plan import PRACTICE_ROUNDS, ImproveRequest, practice_rollouts
+from habitus.improve.report import CandidateReport, gate_of, report_on, table_of
+from habitus.improve.rollouts import RolloutRunner, Solver, interleave, pair_rollouts
+from habitus.improve.shortening import shorten
+from habitus.learning.budget import BudgetedModel
+from habitus.redact import Redactor
+from habitus.skills import trees
+from habitus.skills.model import Actor, Author, Skill
+from habitus.skills.proposals import Action, Change, Proposal, ProposalState
+from habitus.skills.review import Review
+from habitus.tasks.model import Task
+from habitus.tasks.rollouts import LOST, Rollout, TaskSplit
+from habitus.text import tokens
+
+BY_RULE = "rule"  # the source of a shorter version that no model drafted
+_MOST_REMEMBERED = 10  # candidates that a drafter is told of
+_STATES = {
+    GateVerdict.ACCEPTED: CandidateState.ACCEPTED,
+    GateVerdict.HOPELESS: CandidateState.STOPPED,
+    GateVerdict.NOT_SHOWN: CandidateState.NOT_SHOWN,
+}
+OpenSolver = Callable[[Tree], AbstractAsyncContextManager[Solver]]  # with one version of the skill
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImproveResult:
+    """The result of a run; `stopped` says why it ended before everything was tried."""
+
+    skill: str
+    run: str
+    reports: tuple[CandidateReport, ...] = ()
+    proposal: int | None = None
+    is_never_opened: bool = False
+    stopped: str = ""
+    rollouts: int = 0
+    lost: int = 0  # rollouts that a killed process had begun: paid, and not counted
+    tokens: int = 0
+    dollars: float = 0.0
+
+
+class ImproveRun:
+    """One run, from its request to a proposal or to "not shown"."""
+
+    def __init__(
+        self,
+        request: ImproveRequest,
+        runner: RolloutRunner,
+        review: Review,
+        open_solver: OpenSolver,
+        *,
+        drafter: BudgetedModel | None,
+        redactor: Redactor,
+        user: str,
+    ) -> None:
+        self.request = request
+        self.runner = runner
+        self.store = runner.store
+        self.subject = runner.subject
+        self.name = runner.subject.name
+        self._review = review
+        self._drafter = drafter
+        self._redactor = redactor
+        self._user = user
+        self._taken_over = {one.id for one in self.store.candidates(self.name) if self._is_left_open(one)}
+        self._open_solver = open_solver
+        self._solvers: dict[str, Solver] = {}
+        self._exits = AsyncExitStack()
+        self._opening = asyncio.Lock()
+        self._paid_before = runner.rollouts
+
+    async def go(self) -> ImproveResult:
+        if not self.subject.tasks[TaskSplit.GATE]:
+            raise Invalid(
+                f"'{self.name}' has no tasks for a gate.",
+                mend=f"Add some with 'habitus tasks add {self.name}' or 'habitus tasks mine'.",
+            )
+        try:
+            async with self._exits:
+                accepted = await (self._try_given() if self.request.is_given else self._try_drafts())
+                proposal = await self._examine(accepted) if accepted is not None else None
+        finally:
+            await asyncio.to_thread(self.store.mark_lost, self.runner.run)
+        return self._result(proposal)
+
+    async def _try_given(self) -> Candidate | None:
+        candidates = self._candidates()
+        return await self._pass_gate(candidates[0] if candidates else await asyncio.to_thread(self._given_candidate))
+
+    def _given_candidate(self) -> Candidate:
+        text, source, why = self.request.text, "person", "a person's"
+        if self.request.proposal is not None:
+            proposal = _pending_proposal(self._review, self.name, self.request.proposal)
+            text, source = _main_text(proposal.change.tree), f"proposal {proposal.id}"
+            why = proposal.author.reason or "; ".join(proposal.reasons)
+            if proposal.author.actor is Actor.AGENT:
+                why += " (by an agent that could have read the tasks on this disk)"
+        parsed = trees.parse(self.name, _with_main_text(self.subject.tree, text))
+        if parsed.skill is None:
+            raise Invalid(f"The candidate is not a skill: {parsed.diagnostics[-1]}", mend="Mend it, and try again.")
+        return self._add_candidate(parsed.skill, text, why=why, source=source)
+
+    async def _try_drafts(self) -> Candidate | None:
+        for candidate in self._candidates():
+            if (accepted := await self._pass_gate(candidate)) is not None:
+                return accepted
+        while not self.runner.stopped and len(self._candidates()) < self.request.candidates:
+            drafted = await self._draft_candidate()
+            if drafted is None:
+                break
+            if (accepted := await self._pass_gate(drafted)) is not None:
+                return accepted
+        return None
+
+    def _candidates(self) -> list[Candidate]:
+        """Return the candidates of this run, and before them those that another has left open."""
+        every = self.store.candidates(self.name)
+        return [one for one in every if one.run == self.runner.run or one.id in self._taken_over]
+
+    def _is_left_open(self, one: Candidate) -> bool:
+        """Whether a run that has ended (its budget was spent, say) left it in its gate or exam."""
+        request = self.request
+        is_alike = (one.base, one.claim, one.solver) == (self.subject.version, request.claim, request.solver)
+        is_meant = one.text == request.text if request.text else one.source == f"proposal {request.proposal}"
+        is_open = one.state in (CandidateState.OPEN, CandidateState.ACCEPTED) and one.proposal is None
+        if not (one.number and is_open and is_alike and (is_meant or not request.is_given)):
+            return False
+        return one.run != self.runner.run and all(made.outcome for made in self.store.rollouts(run=one.run))
+
+    async def _draft_candidate(self) -> Candidate | None:
+        """Draft by rule where that takes something away, else by a model from practice."""
+        if self.request.shorter and (shorter := await asyncio.to_thread(self._shorten)) is not None:
+            return shorter
+        if self._drafter is None:
+            self.runner.stop("nobody drafts a candidate; give one with --candidate FILE, or name a --model")
+            return None
+        for number in range(PRACTICE_ROUNDS):
+            await self._run_round(TaskSplit.PRACTICE, self.subject.tasks[TaskSplit.PRACTICE], number, None)
+        if self.runner.stopped:
+            return None
+        material = await asyncio.to_thread(self._describe_practice)
+        try:
+            draft = await draft_candidate(
+                self._drafter, material, is_to_shorten=self.request.shorter, redactor=self._redactor
+            )
+            skill, why = apply_draft(self.subject.skill, draft), " ".join(draft.why.split())
+        except (HabitusError, TimeoutError) as error:
+            self.runner.stop(f"no candidate could be drafted: {str(error) or 'it took too long'}")
+            return None
+        return await asyncio.to_thread(self._add_candidate, skill, why=why, source=self._drafter.name)
+
+    def _shorten(self) -> Candidate | None:
+        """Draft a shorter version by rule, once for each version of the skill."""
+        tried = [one.base for one in self.store.candidates(self.name) if one.source == BY_RULE]
+        draft = shorten(self.subject.skill) if self.subject.version not in tried else None
+        if draft is None:
+            return None
+        return self._add_candidate(apply_draft(self.subject.skill, draft), why=draft.why, source=BY_RULE)
+
+    def _describe_practice(self) -> str:
+        tried = [one.description for one in self._settled_candidates()]
+        tasks = self.subject.tasks[TaskSplit.PRACTICE]
+        return describe_practice(self.subject.skill, tasks, self._practice_rollouts(), tried)
+
+    def _practice_rollouts(self) -> list[Rollout]:
+        return practice_rollouts(self.store, self.subject, self.request.solver)
+
+    def _settled_candidates(self) -> list[Candidate]:
+        settled = [one for one in self.store.candidates(self.name) if one.state is not CandidateState.OPEN]
+        return settled[-_MOST_REMEMBERED:]
+
+    def _add_candidate(self, new: Skill, text: str = "", *, why: str, source: str) -> Candidate:
+        """Store a candidate. Refused ones are stored, too, so that the next draft is another."""
+        text = text or _main_text(trees.with_skill(self.subject.tree, new))
+        objection = self._find_objection(new, text)
+        return self.store.add_candidate(
+            Candidate(
+                id=secrets.token_hex(6),
+                skill=self.name,
+                run=self.runner.run,
+                base=self.subject.version,
+                text=text,
+                why=why,
+                source=source,
+                claim=self.request.claim,
+                tasks=tuple(task.id for task in self.subject.tasks[TaskSplit.GATE]),
+                rounds=self.request.rounds,
+                solver=self.request.solver,
+                user=self._user,
+                state=CandidateState.REFUSED if objection else CandidateState.OPEN,
+                reason=objection,
+            )
+        )
+
+    def _find_objection(self, new: Skill, text: str) -> str:
+        """Return why a candidate is not tried at all; empty where it is."""
+        old, tasks, is_given = self.subject.skill, self.subject.tasks, self.request.is_given
+        hidden = [*tasks[TaskSplit.GATE], *tasks[TaskSplit.EXAM]]
+        known = "\n".join([old.body, *(task.request for task in tasks[TaskSplit.PRACTICE])])
+        if objection := find_objection(old, new, hidden, known=known, is_given=is_given):
+            return objection
+        if self.request.shorter and tokens(new.body) >= tokens(old.body):
+            return "it is not shorter"
+        base = self.subject.version
+        if any((one.text, one.base) == (text, base) and one.number for one in self._settled_candidates()):
+            return "the same was tried before"
+        is_same_cue = (old.when_to_use, old.description) == (new.when_to_use, new.description)
+        if is_same_cue and not is_given and not self.request.shorter and is_never_opened(self._practice_rollouts()):
+            return "the skill was never opened, and its cue is as it was"
+        return ""
+
+    async def _pass_gate(self, candidate: Candidate) -> Candidate | None:
+        """Return the candidate if it is accepted; the gate looks after every whole round."""
+        if candidate.state is CandidateState.ACCEPTED:
+            return candidate
+        if candidate.state is not CandidateState.OPEN:
+            return None
+        if not candidate.number:
+            candidate = await asyncio.to_thread(self.store.begin_gate, candidate)
+        by_id = {task.id: task for task in self.subject.tasks[TaskSplit.GATE]}
+        if gone := [id for id in candidate.tasks if id not in by_id]:
+            self.runner.stop(f"the gate's task '{gone[0]}' is gone since its candidate began")
+            return None
+        gate, tasks = gate_of(candidate), [by_id[id] for id in candidate.tasks]
+        while True:
+            made = await asyncio.to_thread(self.store.rollouts, candidate=candidate.id)
+            pairs = pair_rollouts(made, TaskSplit.GATE, candidate.tasks)
+            verdict = gate.verdict(Tally.of(pairs)) if pairs else GateVerdict.OPEN
+            if verdict is not GateVerdict.OPEN:
+                return await asyncio.to_thread(self._settle, candidate, verdict)
+            if self.runner.stopped:
+                return None
+            await self._run_round(TaskSplit.GATE, tasks, len(pairs) // len(tasks), candidate)
+
+    def _settle(self, candidate: Candidate, verdict: GateVerdict) -> Candidate | None:
+        state, reason, gate = _STATES[verdict], "", self._report(candidate).gate
+        assert gate is not None, "there was a whole round"
+        if state is CandidateState.ACCEPTED and self.request.shorter and gate.new_tokens >= gate.old_tokens:
+            state, reason = CandidateState.NOT_SHOWN, "it takes no fewer tokens"
+        settled = self.store.update_candidate(replace(candidate, state=state, reason=reason))
+        return settled if state is CandidateState.ACCEPTED else None
+
+    async def _examine(self, candidate: Candidate) -> int | None:
+        """Ask the exam's tasks, and return the number of the proposal, if it comes to one."""
+        for number in range(self.request.rounds):
+            await self._run_round(TaskSplit.EXAM, self.subject.tasks[TaskSplit.EXAM], number, candidate)
+        if self.runner.stopped:
+            return None
+        return await asyncio.to_thread(self._propose, candidate)
+
+    def _propose(self, candidate: Candidate) -> int | None:
+        report = self._report(candidate)
+        if report.exam is not None and exam.is_failed(report.exam.interval):
+            reason = "on tasks that it had never met it does worse"
+            self.store.update_candidate(replace(candidate, state=CandidateState.FAILED_EXAM, reason=reason))
+            return None
+        if candidate.proposal is not None:
+            return candidate.proposal
+        change = Change(
+            action=Action.WRITE,
+            name=self.name,
+            layer=self.subject.layer,
+            tree=self._tree_of(candidate),
+            details={"improve": {"candidate": candidate.id}},
+        )
+        author = Author(actor=Actor.JOB, name="improve", reason=candidate.why)
+        proposal = self._review.propose(change, author, table_of(report))
+        self.store.update_candidate(replace(candidate, proposal=proposal.id))
+        return proposal.id
+
+    def _report(self, candidate: Candidate) -> CandidateReport:
+        return report_on(candidate, self.store.rollouts(candidate=candidate.id))
+
+    def _tree_of(self, candidate: Candidate | None) -> Tree:
+        """Return the skill's files with the candidate's text; without one, as they are today."""
+        if candidate is None:
+            return self.subject.tree
+        if candidate.source.startswith("proposal "):
+            return _pending_proposal(self._review, self.name, int(candidate.source.split()[1])).change.tree
+        return _with_main_text(self.subject.tree, candidate.text)
+
+    async def _run_round(
+        self, side: TaskSplit, tasks: Sequence[Task], number: int, candidate: Candidate | None
+    ) -> None:
+        """Solve every task with each version (in practice: with today's), but for what is stored already."""
+        made = await asyncio.to_thread(self._rollouts_of, candidate)
+        done = {(one.side, one.round, one.task, one.is_new) for one in made if one.counts}
+        both = interleave(tasks, number) if candidate else ((task, False) for task in tasks)
+        wanted = [(task, is_new) for task, is_new in both if (side, number, task.id, is_new) not in done]
+        key = candidate.id if candidate is not None else self.request.solver
+        await self.runner.run_round(
+            side, number, wanted, lambda is_new: self._solver(candidate if is_new else None), candidate=key
+        )
+
+    def _rollouts_of(self, candidate: Candidate | None) -> list[Rollout]:
+        return self.store.rollouts(candidate=candidate.id) if candidate is not None else self._practice_rollouts()
+
+    async def _solver(self, candidate: Candidate | None) -> Solver:
+        """Return the solver with this version; each is set up once."""
+        key = candidate.id if candidate is not None else ""
+        async with self._opening:
+            if key not in self._solvers:
+                tree = await asyncio.to_thread(self._tree_of, candidate)
+                self._solvers[key] = await self._exits.enter_async_context(self._open_solver(tree))
+        return self._solvers[key]
+
+    def _result(self, proposal: int | None) -> ImproveResult:
+        made, budget = self.runner.rollouts, self.runner.budget
+        return ImproveResult(
+            skill=self.name,
+            run=self.runner.run,
+            reports=tuple(report_on(one, made) for one in self._candidates()),
+            proposal=proposal,
+            is_never_opened=is_never_opened(self._practice_rollouts()),
+            stopped=self.runner.stopped,
+            rollouts=len(made),
+            lost=sum(one.outcome == LOST for one in made),
+            tokens=sum(one.tokens for one in self._paid_before) + budget.tokens,
+            dollars=sum(one.dollars for one in self._paid_before) + (budget.usage.cost or 0.0),
+        )
+
+
+def _pending_proposal(review: Review, name: str, number: int) -> Proposal:
+    found = review.get(number)
+    if found.change.name != name or found.change.action is not Action.WRITE:
+        raise NotFound(f"Proposal {number} does not change the text of '{name}'.", mend="See 'habitus review list'.")
+    if found.state is not ProposalState.WAITING:
+        raise Refused(f"Proposal {number} is decided already.", mend="See 'habitus review list'.")
+    return found
+
+
+def _main_text(tree: Tree) -> str:
+    file = tree.get(trees.main_file(tree) or "")
+    return file.content.decode("utf-8", "replace") if file is not None and file.content is not None else ""
+
+
+def _with_main_text(tree: Tree, text: str) -> Tree:
+    return {**tree, trees.main_file(tree) or trees.MAIN_FILES[0]: file_of(text.encode())}

@@ -1,0 +1,171 @@
+"""The store of improvement runs: every candidate, every rollout (of trials and self-play, too), every task's split."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from habitus import sql
+from habitus.improve.candidates import Candidate, CandidateState
+from habitus.improve.gate import Claim
+from habitus.sql import Utc, metadata
+from habitus.tasks.rollouts import LOST, Rollout, TaskSplit
+
+improve_tasks = sa.Table(
+    "improve_tasks",
+    metadata,
+    sa.Column("skill", sa.String, primary_key=True),
+    sa.Column("task", sa.String, primary_key=True),
+    sa.Column("side", sa.String(16), nullable=False),
+)
+improve_candidates = sa.Table(
+    "improve_candidates",
+    metadata,
+    sa.Column("id", sa.String, primary_key=True),
+    sa.Column("skill", sa.String, nullable=False),
+    sa.Column("number", sa.Integer, nullable=False),  # 0 until its gate begins
+    sa.Column("run", sa.String, nullable=False),
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("facts", sa.Text, nullable=False),  # the rest of it as JSON
+    sa.Column("user", sa.String, nullable=False),
+    sa.Column("made_on", Utc, nullable=False),
+)
+improve_rollouts = sa.Table(
+    "improve_rollouts",
+    metadata,
+    sa.Column("id", sa.String, primary_key=True),
+    sa.Column("skill", sa.String, nullable=False),
+    sa.Column("run", sa.String, nullable=False),
+    sa.Column("candidate", sa.String, nullable=False),
+    sa.Column("side", sa.String(16), nullable=False),
+    sa.Column("round", sa.Integer, nullable=False),
+    sa.Column("task", sa.String, nullable=False),
+    sa.Column("is_new", sa.Boolean, nullable=False),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("outcome", sa.String(16), nullable=False),  # empty while it runs
+    sa.Column("is_opened", sa.Boolean, nullable=False),
+    sa.Column("is_followed", sa.Boolean, nullable=False),
+    sa.Column("tokens", sa.BigInteger, nullable=False),
+    sa.Column("steps", sa.Integer, nullable=False),
+    sa.Column("dollars", sa.Float, nullable=False),
+    sa.Column("record", sa.Text, nullable=False),  # of practice alone: what was done, and why it failed
+    sa.Column("at", Utc, nullable=False),
+    sa.Index("improve_rollouts_by_skill", "skill"),
+)
+_RECORD_CHARS = 6_000
+_CANDIDATE_COLUMNS = ("id", "skill", "number", "run", "state", "user", "made_on")
+
+
+class ImproveStore:
+    def __init__(self, engine: sa.Engine, clock: Callable[[], datetime], redact: Callable[[str], str]) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._redact = redact
+
+    def splits(self, skill: str) -> dict[str, TaskSplit]:
+        with sql.reading(self._engine) as connection:
+            rows = connection.execute(sa.select(improve_tasks).where(improve_tasks.c.skill == skill))
+            return {row.task: TaskSplit(row.side) for row in rows}
+
+    def add_splits(self, skill: str, splits: Mapping[str, TaskSplit]) -> None:
+        """Store the splits of new tasks; a task that has one keeps it."""
+        rows = [{"skill": skill, "task": task, "side": split.value} for task, split in splits.items()]
+        with sql.writing(self._engine) as connection:
+            sql.insert_missing(connection, improve_tasks, rows)
+
+    def add_candidate(self, candidate: Candidate) -> Candidate:
+        made = replace(candidate, made_on=self._clock())
+        with sql.writing(self._engine) as connection:
+            connection.execute(improve_candidates.insert().values(_row_of(made)))
+        return made
+
+    def begin_gate(self, candidate: Candidate) -> Candidate:
+        """Give it the next number of its skill, which spends its share of the error for good."""
+        table = improve_candidates
+        with sql.writing(self._engine, lock=table.name) as connection:
+            taken = sa.select(sa.func.max(table.c.number)).where(table.c.skill == candidate.skill)
+            begun = replace(candidate, number=(connection.execute(taken).scalar_one() or 0) + 1)
+            connection.execute(table.update().where(table.c.id == candidate.id).values(_row_of(begun)))
+        return begun
+
+    def update_candidate(self, candidate: Candidate) -> Candidate:
+        table = improve_candidates
+        with sql.writing(self._engine) as connection:
+            connection.execute(table.update().where(table.c.id == candidate.id).values(_row_of(candidate)))
+        return candidate
+
+    def candidates(self, skill: str) -> list[Candidate]:
+        """Return all candidates that were ever made for a skill, the newest last."""
+        table = improve_candidates
+        query = sa.select(table).where(table.c.skill == skill).order_by(table.c.made_on, table.c.id)
+        with sql.reading(self._engine) as connection:
+            return [_candidate_of(row) for row in connection.execute(query)]
+
+    def skills(self) -> list[str]:
+        """Return the skills that have candidates."""
+        with sql.reading(self._engine) as connection:
+            query = sa.select(improve_candidates.c.skill).distinct().order_by(improve_candidates.c.skill)
+            return list(connection.execute(query).scalars())
+
+    def begin(self, rollout: Rollout) -> None:
+        """Store a rollout before a model is asked: if its process is killed, it is known to be paid."""
+        with sql.writing(self._engine) as connection:
+            connection.execute(improve_rollouts.insert().values({**asdict(rollout), "at": self._clock()}))
+
+    def finish(self, rollout: Rollout) -> None:
+        record = self._redact(rollout.record)[:_RECORD_CHARS] if rollout.side is TaskSplit.PRACTICE else ""
+        values = {**asdict(rollout), "record": record, "at": self._clock()}
+        with sql.writing(self._engine) as connection:
+            connection.execute(improve_rollouts.update().where(improve_rollouts.c.id == rollout.id).values(values))
+
+    def mark_lost(self, run: str) -> None:
+        """Mark the rollouts that a killed process had begun as lost, each at the usual cost of one."""
+        done = [one for one in self.rollouts(run=run) if one.outcome]
+        usual = sum(one.tokens for one in done) // max(len(done), 1)
+        cost = sum(one.dollars for one in done) / max(len(done), 1)
+        unfinished = improve_rollouts.update().where(improve_rollouts.c.run == run, improve_rollouts.c.outcome == "")
+        with sql.writing(self._engine) as connection:
+            connection.execute(unfinished.values(outcome=LOST, tokens=usual, dollars=cost))
+
+    def rollouts(
+        self,
+        *,
+        skill: str = "",
+        run: str = "",
+        job: str = "",
+        side: TaskSplit | None = None,
+        candidate: str | None = None,
+    ) -> list[Rollout]:
+        """Return rollouts in the order in which they began; the names of a job's runs begin with `job`."""
+        table = improve_rollouts
+        query = sa.select(table).order_by(table.c.at, table.c.id)
+        for column, value in ((table.c.skill, skill), (table.c.run, run), (table.c.side, side)):
+            query = query.where(column == value) if value else query
+        if job:
+            query = query.where(table.c.run.startswith(job, autoescape=True))
+        if candidate is not None:
+            query = query.where(table.c.candidate == candidate)
+        with sql.reading(self._engine) as connection:
+            return [_rollout_of(row) for row in connection.execute(query)]
+
+
+def _row_of(candidate: Candidate) -> dict[str, Any]:
+    facts = asdict(candidate)
+    row = {name: facts.pop(name) for name in _CANDIDATE_COLUMNS}
+    return {**row, "facts": json.dumps(facts, ensure_ascii=False)}
+
+
+def _candidate_of(row: Any) -> Candidate:
+    columns, facts = {name: row._mapping[name] for name in _CANDIDATE_COLUMNS}, json.loads(row.facts)
+    enums = {"state": CandidateState(row.state), "claim": Claim(facts["claim"])}
+    return Candidate(**{**columns, **facts, **enums, "tasks": tuple(facts["tasks"])})
+
+
+def _rollout_of(row: Any) -> Rollout:
+    columns = {name: value for name, value in row._mapping.items() if name != "at"}
+    return Rollout(**{**columns, "side": TaskSplit(row.side)})

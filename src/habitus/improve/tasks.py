@@ -1,0 +1,61 @@
+"""The tasks of a run: each belongs to practice, gate or exam for good, and near-copies of one task belong together."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from habitus.files import Tree
+from habitus.skills.layers.listing import Listed
+from habitus.skills.model import Skill
+from habitus.tasks.model import Task
+from habitus.tasks.rollouts import TaskSplit
+
+SHARES: Mapping[TaskSplit, float] = {TaskSplit.PRACTICE: 0.25, TaskSplit.GATE: 0.5, TaskSplit.EXAM: 0.25}
+_COPY = 0.85  # of the words of two tasks with the same checks, so many in common
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SkillUnderTest:
+    """A skill as it is today, and its tasks by split."""
+
+    item: Listed
+    layer: str
+    tree: Tree
+    skill: Skill
+    version: int
+    tasks: Mapping[TaskSplit, tuple[Task, ...]] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.item.name
+
+
+def split_tasks(tasks: Sequence[Task], known: Mapping[str, TaskSplit], *, seed: str = "") -> dict[str, TaskSplit]:
+    """Return the splits of the tasks that have none yet, so that all splits come near their shares."""
+    by_id = {task.id: task for task in tasks}
+    splits = {task.id: known[task.id] for task in tasks if task.id in known}
+    counts, total = Counter(splits.values()), len(tasks)
+    added: dict[str, TaskSplit] = {}
+    for task in sorted(tasks, key=lambda one: hashlib.sha256(f"{seed}\0{one.id}".encode()).digest()):
+        if task.id in splits:
+            continue
+        copied = next((other for other in splits if _is_copy(task, by_id[other])), None)
+        chosen = splits[copied] if copied else max(TaskSplit, key=lambda one: SHARES[one] * total - counts[one])
+        splits[task.id] = added[task.id] = chosen
+        counts[chosen] += 1
+    return added
+
+
+def _is_copy(one: Task, other: Task) -> bool:
+    """One task in other words has the same checks; the same words with other values have others, and are no copy."""
+    ours, theirs = _words(one), _words(other)
+    return ours == theirs or (one.checks == other.checks and len(ours & theirs) >= _COPY * len(ours | theirs))
+
+
+def _words(task: Task) -> frozenset[str]:
+    return frozenset(_WORD.findall("\n".join((task.request, task.setup, *task.files.values())).casefold()))

@@ -1,0 +1,50 @@
+"""Trials: the same tasks with a skill and without it; how both went is evidence."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from habitus.errors import Invalid
+from habitus.improve.rollouts import RolloutRunner, SolverOf, interleave
+from habitus.improve.tasks import SkillUnderTest
+from habitus.tasks.files import read_tasks, rows_of_json, task_of
+from habitus.tasks.model import Task
+from habitus.tasks.rollouts import TaskSplit
+
+TRIAL = "trial"  # the origin of a rollout's conversation, the source of its outcome, and the candidate of a trial's
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrialPlan:
+    """The conversations of a trial, and their likely cost."""
+
+    subject: SkillUnderTest
+    tasks: tuple[Task, ...]
+    runs: int
+    likely_tokens: int  # of all conversations together
+
+    @property
+    def conversations(self) -> int:
+        return 2 * len(self.tasks) * self.runs
+
+
+def read_cases(text: str, *, about: str) -> tuple[Task, ...]:
+    """Read tasks from a file: TOML as in `evals/tasks.toml`, or a JSON list of rows such as {request, expect}."""
+    if about.endswith(".toml") or text.lstrip().startswith(("[[", "#")):
+        return read_tasks(text, about=about)
+    rows = rows_of_json(text, about=about)
+    if not rows:
+        raise Invalid(f"{about} has no tasks.", mend="Write some.")
+    return tuple(task_of(row, f"case {number} of {about}") for number, row in enumerate(rows, 1))
+
+
+async def run_trial(plan: TrialPlan, runner: RolloutRunner, solver_of: SolverOf) -> AsyncIterator[RolloutRunner]:
+    """Yield the runner after every pair, while its budget lasts."""
+    for number in range(plan.runs):
+        for place, task in enumerate(plan.tasks):
+            pair = interleave([task], number + place)
+            await runner.run_round(TaskSplit.GATE, number, pair, solver_of, candidate=TRIAL)
+            yield runner
+            if runner.stopped:
+                return
