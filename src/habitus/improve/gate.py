@@ -10,7 +10,7 @@ The k-th candidate of a skill has 6 / (pi² k²) of the error of all: however ma
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Self
@@ -18,7 +18,7 @@ from typing import Any, Self
 import numpy as np
 
 from habitus.evidence.bounds import ERROR, reach
-from habitus.improve.rollouts import RolloutPair
+from habitus.tasks.rollouts import Rollout, TaskSplit
 
 MOST_ROUNDS = 10  # rollouts of a task and side
 FEWEST_TASKS = 10  # with fewer, a run can hardly show anything
@@ -38,6 +38,25 @@ class GateVerdict(StrEnum):
     ACCEPTED = "accepted"
     HOPELESS = "stopped early"  # not shown, and no longer likely to be
     NOT_SHOWN = "not shown"  # at the end of all rounds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RolloutPair:
+    """One task in one round, with both versions."""
+
+    old: Rollout
+    new: Rollout
+
+
+def pair_rollouts(rollouts: Iterable[Rollout], side: TaskSplit, tasks: Sequence[str]) -> list[RolloutPair]:
+    """Return the pairs of all whole rounds, task by task and round by round."""
+    made = {(one.round, one.task, one.is_new): one for one in rollouts if one.side is side and one.counts}
+    pairs: list[RolloutPair] = []
+    number = 0
+    while tasks and all((number, task, is_new) in made for task in tasks for is_new in (False, True)):
+        pairs += [RolloutPair(old=made[number, task, False], new=made[number, task, True]) for task in tasks]
+        number += 1
+    return pairs
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

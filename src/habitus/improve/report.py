@@ -8,8 +8,7 @@ from statistics import fmean
 
 from habitus.improve.candidates import Candidate
 from habitus.improve.exam import exam_interval
-from habitus.improve.gate import Claim, Gate, Interval, Tally
-from habitus.improve.rollouts import pair_rollouts
+from habitus.improve.gate import Claim, Gate, Interval, Tally, pair_rollouts
 from habitus.tasks.rollouts import Rollout, TaskSplit
 
 _REGRESSION = 0.3  # a task that passes less often by so much is named

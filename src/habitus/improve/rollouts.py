@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import replace
+from typing import Protocol
 
+from habitus.improve.store import ImproveStore
 from habitus.improve.tasks import SkillUnderTest
 from habitus.learning.budget import Budget
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import Rollout, TaskSplit
-
-if TYPE_CHECKING:
-    from habitus.improve.store import ImproveStore
 
 MOST_REPEATED = 3  # attempts at one rollout that ended as infra
 
@@ -31,30 +29,11 @@ Solve = Callable[[Task, Rollout], Awaitable[Rollout]]
 SolverOf = Callable[[bool], Awaitable[Solver]]  # of the new version, or of today's
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RolloutPair:
-    """One task in one round, with both versions."""
-
-    old: Rollout
-    new: Rollout
-
-
 def interleave(tasks: Sequence[Task], number: int) -> Iterator[tuple[Task, bool]]:
     """Yield every task of a round once with each version; the version that was second last time is first."""
     for place, task in enumerate(tasks):
         for is_new in (False, True) if (number + place) % 2 else (True, False):
             yield task, is_new
-
-
-def pair_rollouts(rollouts: Iterable[Rollout], side: TaskSplit, tasks: Sequence[str]) -> list[RolloutPair]:
-    """Return the pairs of all whole rounds, task by task and round by round."""
-    made = {(one.round, one.task, one.is_new): one for one in rollouts if one.side is side and one.counts}
-    pairs: list[RolloutPair] = []
-    number = 0
-    while tasks and all((number, task, is_new) in made for task in tasks for is_new in (False, True)):
-        pairs += [RolloutPair(old=made[number, task, False], new=made[number, task, True]) for task in tasks]
-        number += 1
-    return pairs
 
 
 async def make_rollout(store: ImproveStore, planned: Rollout, solve: Solve, task: Task) -> Rollout:

@@ -23,10 +23,10 @@ from habitus.improve.candidates import (
     find_objection,
     is_never_opened,
 )
-from habitus.improve.gate import GateVerdict, Tally
+from habitus.improve.gate import GateVerdict, Tally, pair_rollouts
 from habitus.improve.plan import PRACTICE_ROUNDS, ImproveRequest, practice_rollouts
 from habitus.improve.report import CandidateReport, gate_of, report_on, table_of
-from habitus.improve.rollouts import RolloutRunner, Solver, interleave, pair_rollouts
+from habitus.improve.rollouts import RolloutRunner, Solver, interleave
 from habitus.improve.shortening import shorten
 from habitus.learning.budget import BudgetedModel
 from habitus.redact import Redactor

@@ -118,7 +118,11 @@ class SkillClimb:
     dry_run: bool = option(_DRY_RUN, default=False)
 
 
-@use_case("skills climb", access=Access.ADMIN, example=SkillClimb(name="csv-summary", to=ClimbTarget.CODE, model="openai:gpt-5-mini"))
+@use_case(
+    "skills climb",
+    access=Access.ADMIN,
+    example=SkillClimb(name="csv-summary", to=ClimbTarget.CODE, model="openai:gpt-5-mini"),
+)
 def climb(home: Home, wanted: SkillClimb) -> Climb:
     """Take a skill to its next stage: a recipe from what was done with it, or code that passes its trial."""
     climbing = Climbing(home)
