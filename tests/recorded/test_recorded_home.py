@@ -1,0 +1,54 @@
+"""A home that an earlier release recorded, opened by this one: nothing that it held is lost."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import tarfile
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from habitus import sql
+from tests.recorded.record import ARCHIVE, read_back
+
+STAMPS = {"alembic_version", "schema_compatibility"}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(tmp_path, filter="data")
+    return tmp_path
+
+
+@pytest.mark.req("SC-01")
+def test_all_that_was_recorded_is_read_back(place: Path) -> None:
+    recorded = json.loads((place / "answers.json").read_text())
+    for command, rows in read_back(place).items():
+        assert rows == recorded.pop(command), command
+    assert recorded == {}
+
+
+@pytest.mark.req("SC-01")
+@pytest.mark.parametrize("file", ["home/habitus.db", "work/shared.db"])
+def test_no_row_is_lost_or_changed(place: Path, file: str) -> None:
+    before = _rows(place / file)
+    sql.open_engine(sql.sqlite_url(place / file)).dispose()
+    after = _rows(place / file)
+    for name, rows in before.items():
+        # A migration may add columns.
+        assert [{key: new[key] for key in old} for old, new in zip(rows, after[name], strict=True)] == rows, name
+
+
+def _rows(file: Path) -> dict[str, list[dict[str, Any]]]:
+    with closing(sqlite3.connect(file)) as connection:
+        connection.row_factory = sqlite3.Row
+        names = [row["name"] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        return {
+            name: [dict(row) for row in connection.execute(f"SELECT * FROM {name} ORDER BY rowid")]
+            for name in names
+            if name not in STAMPS
+        }
