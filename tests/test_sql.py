@@ -9,7 +9,6 @@ import re
 import sqlite3
 import subprocess
 import sys
-import tarfile
 from contextlib import closing
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -24,14 +23,11 @@ from hypothesis import strategies as st
 
 import habitus.migrations.versions
 from habitus import app, locks, sql
-from habitus.app import Habitus, read_settings
 from habitus.app.sharing.availability import absence
 from habitus.errors import StorageFailed
 from habitus.llm.model import Ask, answer
 from habitus.llm.scripted import ScriptedModel, says
 from habitus.sandbox.machine import probe
-
-RECORDED = Path(__file__).parent / "recorded" / "home-0018.tar.xz"
 
 
 @pytest.fixture
@@ -76,60 +72,18 @@ def test_head_is_the_newest_migration() -> None:
     assert follows == [[], *([number] for number in numbers[:-1])]
 
 
-@pytest.mark.req("SC-01")
-def test_a_home_that_was_recorded_at_the_baseline_opens_with_all_it_has(tmp_path: Path) -> None:
-    with tarfile.open(RECORDED) as archive:
-        archive.extractall(tmp_path, filter="data")
-    with Habitus.open(read_settings(tmp_path / "home", {"HOME": str(tmp_path), "USER": "ann"})) as habitus:
-        store = habitus.skills.layer("user").store
-        assert [version.number for version in store.history("tidy-inbox")] == [1, 2]
-        assert [item.name for item in store.list_archived()] == ["old-habit"]
-        assert [engram.text for engram in habitus.memory.list_lessons("all", limit=10)] == ["Dates are day-first."]
-        (turn,) = habitus.journal.latest(limit=10)
-        assert turn.request == "Tidy my inbox"
-
-
-@pytest.mark.req("LA-05")
-def test_evidence_from_before_origins_says_where_it_came_from(tmp_path: Path) -> None:
-    with tarfile.open(RECORDED) as archive:
-        archive.extractall(tmp_path, filter="data")
-    database = tmp_path / "home" / app.DATABASE
-    # Of the turns only that of a person is still there.
-    _execute(
-        database,
-        "INSERT INTO turns (id, session, user, source_type, request, usage, started_on) "
-        "VALUES ('t', 'c1', 'ann', 'repl', '', '{}', '2030')",
-    )
-    for unit, judge in (("c1", "user"), ("t1", "trial"), ("dream-7", "user")):
-        _execute(
-            database, f"INSERT INTO exposures VALUES ('{unit}', 0, 'skill', 'tea', 1, 't', '', 1, 1, '', 1, 1, 0, '')"
-        )
-        _execute(
-            database,
-            "INSERT INTO lasting_outcomes (turn, source, unit, user, caller_id, kind, weight, began_on, at) "
-            f"VALUES ('{unit}', '{judge}', '{unit}', '', '', 'ok', 1, '', '')",
-        )
-    engine = sql.open_engine(sql.sqlite_url(database))
-    with sql.reading(engine) as connection:
-        for table in ("exposures", "lasting_outcomes"):
-            units = f"SELECT unit, origin FROM {table} WHERE unit IN ('c1', 't1', 'dream-7') ORDER BY unit"
-            found = connection.execute(sa.text(units)).all()
-            assert [tuple(row) for row in found] == [("c1", "real"), ("dream-7", "practice"), ("t1", "trial")]
-    engine.dispose()
-
-
 @pytest.mark.req("SC-01", "OP-03")
 def test_a_database_from_before_the_baseline_says_what_to_do(database: Path) -> None:
     url = sql.sqlite_url(database)
     engine = sql.create_engine(url)
     with sql.writing(engine) as connection:
-        connection.execute(sa.text("UPDATE alembic_version SET version_num = '0007'"))
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '0027'"))
     for attempt in (lambda: sql.open_engine(url), lambda: sql.migrate(engine)):
         with pytest.raises(
-            StorageFailed, match=r"has schema 0007, from before the first release.*docs/guides/operatio"
+            StorageFailed, match=r"has schema 0027, from before the first release.*docs/guides/operatio"
         ):
             attempt()
-    assert sql.revision(engine) == "0007"
+    assert sql.revision(engine) == "0027"
     engine.dispose()
 
 

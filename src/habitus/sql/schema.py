@@ -13,7 +13,7 @@ from habitus.sql.transactions import writing
 HEAD = "0028"
 
 # The first one: what is older was made before there were releases.
-BASELINE = "0018"
+BASELINE = "0028"
 
 COMPATIBILITY = "schema_compatibility"
 
