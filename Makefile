@@ -6,7 +6,7 @@ BIN := .venv/bin
 # What starts no process, no sandbox and no server.
 FAST := $(wildcard tests/test_*.py) $(addprefix tests/,journal learning memory screening search skills repl)
 
-.PHONY: run test test-full wheel check bench pictures docs clean
+.PHONY: run test test-full mutants fuzz wheel check bench pictures docs clean
 
 run:            ## set up and show Habitus at work, then its web page (no key, no network)
 	@sh scripts/setup.sh run
@@ -19,6 +19,14 @@ test:           ## set up, check format, lint, types and import rows, and run th
 test-full:      ## the checks and all tests, with many examples and at every step
 	@sh scripts/setup.sh test
 	@sh scripts/tests.sh --hypothesis-profile=full
+
+mutants:        ## whether the tests of five modules notice small changes of them: about five minutes on two cores
+	@sh scripts/setup.sh test
+	@$(BIN)/python scripts/mutants.py
+
+fuzz:           ## explore: 1,000 new examples of every generated test; a failure says how to reproduce it
+	@sh scripts/setup.sh test
+	@$(BIN)/pytest -n $$(nproc) --hypothesis-profile=fuzz -m hypothesis --timeout=7200
 
 wheel:          ## build the wheel into dist/, install it into an environment of its own and use it
 	@sh scripts/setup.sh test

@@ -34,9 +34,10 @@ from tests.one_connection import (
 from tests.patient import wait_for_answers
 from tests.real_model import real_model
 
-# The same few examples every time in `make test`; new and many ones in `make test-full`.
+# The same examples every time, few in `make test` and many in `make test-full`; new ones only in `make fuzz`.
 settings.register_profile("quick", deadline=None, print_blob=True, max_examples=8, derandomize=True)
-settings.register_profile("full", deadline=None, print_blob=True, max_examples=250)
+settings.register_profile("full", deadline=None, print_blob=True, max_examples=250, derandomize=True)
+settings.register_profile("fuzz", deadline=None, print_blob=True, max_examples=1_000)
 settings.load_profile("quick")
 
 HABITUS = Path(sys.executable).with_name("habitus")

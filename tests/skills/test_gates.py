@@ -52,6 +52,13 @@ def test_a_switched_off_skill_says_who_switched_it_off() -> None:
     assert lifecycle.disabled_by(Summary(name="other"), context) == ""
 
 
+def test_a_skill_is_barred_when_it_is_switched_off_or_a_gate_is_closed() -> None:
+    guest = GateContext(is_admin=False)
+    assert lifecycle.is_barred(Summary(name="a", enabled=False), guest)
+    assert lifecycle.is_barred(Summary(name="a", manifest=Manifest(admin_only=True)), guest)
+    assert not lifecycle.is_barred(Summary(name="a"), guest)
+
+
 def test_admin_only_is_for_administrators() -> None:
     assert _closed(GateContext(is_admin=False), admin_only=True) == ["for administrators only"]
     assert _closed(GateContext(is_admin=True), admin_only=True) == []
@@ -115,6 +122,8 @@ def test_an_extra_that_requires_itself_comes_to_an_end() -> None:
 def test_packages_of_this_very_environment_are_found_without_importing() -> None:
     assert [_missing(name, Packages()) for name in ("pytest>=8", "typer", "habitus[test]")] == [(), (), ()]
     assert _missing("no-such-distribution-here", Packages()) != ()
+    assert any(line.startswith("pytest") for line in Packages().requires_of("habitus"))
+    assert Packages().requires_of("typing-extensions") == []
 
 
 def test_required_tools_are_checked_where_an_agent_has_tools() -> None:

@@ -147,6 +147,31 @@ def test_without_a_bound_six_uses_of_one_kind_are_enough(succeeded: int, failed:
 
 
 @pytest.mark.req("LA-04")
+@pytest.mark.parametrize(
+    ("worth", "is_verified", "then"),
+    [
+        (Worth(helps=True), False, Transition.CLIMB),
+        (Worth(helps=True, is_useless=True), False, Transition.STAY),
+        (Worth(counters=Counters(succeeded=6)), True, Transition.CLIMB),
+        (Worth(counters=Counters(succeeded=6)), False, Transition.STAY),
+        (Worth(counters=Counters(succeeded=5)), True, Transition.STAY),
+        (Worth(counters=Counters(failed=6)), True, Transition.STAY),
+        (Worth(helps=True, does_harm=True), True, Transition.RETIRE),
+    ],
+)
+def test_a_lesson_climbs_when_it_helps_or_was_verified_and_served(
+    worth: Worth, is_verified: bool, then: Transition
+) -> None:
+    assert lifecycle.lesson_transition(worth, is_verified=is_verified, reliable=0.7) is then
+
+
+@pytest.mark.req("LA-04")
+def test_a_skill_that_is_exactly_as_reliable_as_is_asked_for_serves() -> None:
+    counters = Counters(succeeded=6, failed=1)
+    assert lifecycle.serves(counters, lifecycle.reliability(counters))
+
+
+@pytest.mark.req("LA-04")
 def test_where_nobody_judged_nothing_moves_however_little_is_asked_for() -> None:
     assert lifecycle.transition(Worth(counters=Counters(used=50)), reliable=0.0) is Transition.STAY
 

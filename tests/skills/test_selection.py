@@ -14,7 +14,7 @@ from habitus.skills.choosing import selection
 from habitus.skills.choosing.selection import PriorTurn, Request, Selection, User
 from habitus.skills.layers.listing import Listed
 from habitus.skills.lifecycle import GateContext
-from habitus.skills.model import Manifest, State, Summary
+from habitus.skills.model import Manifest, Source, State, Summary
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 OPEN = GateContext()
@@ -146,6 +146,16 @@ def test_gates_apply_to_every_rule() -> None:
     assert {"admin", "trial"} <= set(eager(select(skills, allowed)))
 
 
+@pytest.mark.req("SE-02", "SK-15")
+def test_gates_apply_to_skills_that_ask_for_nothing() -> None:
+    def plain(name: str, state: State = State.OK, *, enabled: bool = True) -> Listed:
+        return Listed(name=name, layer="user", state=state, summary=Summary(name=name, layer="user", enabled=enabled))
+
+    skills = [plain("ok"), plain("far", State.UNTRUSTED), plain("off", enabled=False), skill("admin", admin_only=True)]
+    found = select(skills, Request(text="", user=User(name="bob", is_admin=False)))
+    assert (menu(found), set(found.left_out)) == (["ok"], {"far", "off", "admin"})
+
+
 def turn(minutes_ago: int, *names: str, succeeded: bool = True, id: str = "t") -> PriorTurn:
     return PriorTurn(id=id, at=NOW - timedelta(minutes=minutes_ago), succeeded=succeeded, skills=names)
 
@@ -208,7 +218,39 @@ def test_triggers_never_select_and_some_skills_are_not_on_the_menu() -> None:
 @pytest.mark.req("SE-02")
 def test_an_eager_skill_may_drop_memory_and_persona() -> None:
     found = select([skill("a", always_include=True, exclude_memory=True), skill("b", exclude_persona=True)])
-    assert (found.drops_memory, found.drops_persona) == (True, False)
+    assert (found.drops_lessons, found.drops_memory, found.drops_persona) == (True, True, False)
+    assert found.eligible() == {"a", "b"}
+
+
+@pytest.mark.req("SE-02")
+@pytest.mark.parametrize(
+    ("layer", "source", "is_own"),
+    [
+        ("user", Source.USER, True),
+        ("operator", Source.USER, True),
+        ("user", Source.IMPORTED, False),
+        ("project", Source.USER, False),
+        ("project", Source.IMPORTED, False),
+    ],
+)
+def test_only_the_persons_own_or_the_operators_skill_drops_rules_and_persona(
+    layer: str, source: Source, is_own: bool
+) -> None:
+    item = skill("a", always_include=True, exclude_memory=True, exclude_persona=True)
+    assert item.summary is not None
+    found = select([replace(item, layer=layer, summary=replace(item.summary, layer=layer, source=source))])
+    assert (found.drops_lessons, found.drops_memory, found.drops_persona) == (True, is_own, is_own)
+
+
+@pytest.mark.req("SE-02")
+def test_a_skill_from_the_menu_brings_the_companions_that_are_known() -> None:
+    summary = Summary(name="a", manifest=Manifest(companion_skills=("Csv_Summary", "unknown", "b")))
+    assert selection.companions_of(summary, {"csv-summary", "b", "c"}) == ("csv-summary", "b")
+
+
+def test_a_bare_request_keeps_who_asks_and_how() -> None:
+    bare = replace(TALK, text="hi", user=User(name="bob", is_admin=False), paths=("a.py",), reply_to="t").bare()
+    assert bare == Request(text="", source_type="talk", user=User(name="bob", is_admin=False), now=NOW)
 
 
 @pytest.mark.req("SE-05")

@@ -131,9 +131,8 @@ def reliability(counters: Counters) -> float:
 
 
 def _beta_cdf(a: float, b: float, x: float) -> float:
-    """The regularised incomplete beta function by its continued fraction, on the side where it converges fast."""
-    if x <= 0.0 or x >= 1.0:
-        return float(x >= 1.0)
+    """The regularised incomplete beta function for 0 < x < 1, by its continued fraction on the side where that
+    converges fast."""
     if x > (a + 1) / (a + b + 2):
         return 1.0 - _beta_cdf(b, a, 1.0 - x)
     front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x))
@@ -141,10 +140,9 @@ def _beta_cdf(a: float, b: float, x: float) -> float:
 
 
 def _continued_fraction(a: float, b: float, x: float) -> float:
+    """By Lentz's algorithm. On this side `(a + b) * x` is less than `a + 1`, so the first divisor is positive."""
     tiny = 1e-300
-    c, d = 1.0, 1.0 / max(abs(1.0 - (a + b) * x / (a + 1.0)), tiny)
-    if 1.0 - (a + b) * x / (a + 1.0) < 0:
-        d = -d
+    c, d = 1.0, 1.0 / (1.0 - (a + b) * x / (a + 1.0))
     total = d
     for m in range(1, 300):
         for term in (

@@ -10,8 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.sandbox.credentials.grants import ComesFrom, EnvSpec, Grant, Granted, GrantKind, Values, read_env, resolve
+from habitus import sql
+from habitus.sandbox.credentials.grants import (
+    EVERYBODY,
+    ComesFrom,
+    EnvSpec,
+    Grant,
+    Granted,
+    GrantKind,
+    Grants,
+    Values,
+    read_env,
+    resolve,
+)
+from tests.homes import migrated
 
+NOW = datetime(2026, 5, 1, tzinfo=UTC)
 VAULT = {"mail.password": "hunter2-of-mail", "db.url": "postgres://me@host"}
 HOST = {"MAIL_TOKEN": "token-of-this-host", "PATH": "/usr/bin", "SHORT": "pin"}
 CONFIG = {"mail": {"host": "mail.example.org", "port": 587, "enabled": True}, "flat.name": "flat"}
@@ -19,9 +33,8 @@ CONFIG = {"mail": {"host": "mail.example.org", "port": 587, "enabled": True}, "f
 
 def granted_names(*names: str, hosts: tuple[str, ...] = ()) -> list[Grant]:
     kinds = [*((GrantKind.SECRET, name) for name in names), *((GrantKind.HOST, host) for host in hosts)]
-    now = datetime(2026, 5, 1, tzinfo=UTC)
     return [
-        Grant(user="", skill="mailer", kind=kind, what=what, content_hash="h", granted_on=now, granted_by="ann")
+        Grant(user="", skill="mailer", kind=kind, what=what, content_hash="h", granted_on=NOW, granted_by="ann")
         for kind, what in kinds
     ]
 
@@ -93,6 +106,53 @@ def test_what_is_missing_is_said_with_the_command_that_mends_it() -> None:
     )
 
 
+@pytest.mark.req("SB-11")
+def test_a_secret_opens_a_variable_only_when_it_is_granted_and_set() -> None:
+    declared = [
+        {"var": "GRANTED_AND_SET", "from": "user", "when": "mail.password"},
+        {"var": "ONLY_SET", "from": "user", "when": "db.url"},
+        {"var": "ONLY_GRANTED", "from": "user", "when": "mail.token"},
+    ]
+    assert resolved(declared, "mail.password", "mail.token").variables == {"GRANTED_AND_SET": "ann"}
+
+
+@pytest.mark.req("SB-11")
+def test_a_variable_of_this_host_is_granted_by_name_and_only_where_it_is_long_enough_to_be_redacted() -> None:
+    declared = [{"var": var, "from": "secret", "name": "no.such", "fallback": var} for var in ("MAIL_TOKEN", "SHORT")]
+    found = resolved(declared, "SHORT", "MAIL_TOKEN")
+    assert (found.variables, found.secrets) == ({"MAIL_TOKEN": "token-of-this-host"}, ("MAIL_TOKEN",))
+    assert resolved(declared, "SHORT").variables == {}
+
+
+@pytest.mark.req("SB-11")
+def test_grants_are_bound_to_a_user_a_skill_and_its_content(tmp_path: Path) -> None:
+    grants = Grants(sql.open_engine(sql.sqlite_url(migrated(tmp_path / "habitus.db"))), lambda: NOW)
+    ann = {"user": "ann", "by": "ann"}
+    grants.add("mailer", "hash-1", **ann, secrets=["mail.password"], hosts=["a.example"])
+    grants.add("other", "hash-2", **ann, secrets=["db.url"], hosts=[])
+    grants.add("mailer", "hash-3", user=EVERYBODY, by="root", secrets=[], hosts=["b.example"])
+    assert [grant.what for grant in grants.of("mailer", "ann")] == ["b.example", "a.example", "mail.password"]
+    assert [grant.what for grant in grants.of("mailer", "bob")] == ["b.example"]
+
+    made = grants.add("mailer", "hash-4", **ann, secrets=["db.url", "mail.password", "db.url"], hosts=[])
+    assert [(grant.kind, grant.what, grant.content_hash) for grant in made] == [
+        (GrantKind.SECRET, "db.url", "hash-4"),
+        (GrantKind.SECRET, "mail.password", "hash-4"),
+    ]
+    assert {(grant.user, grant.skill, grant.what) for grant in grants.list()} == {
+        ("ann", "mailer", "db.url"),
+        ("ann", "mailer", "mail.password"),
+        ("ann", "other", "db.url"),
+        (EVERYBODY, "mailer", "b.example"),
+    }
+
+    removed = grants.remove("mailer", user="ann", secrets=["db.url"], hosts=["b.example"])
+    assert [(grant.user, grant.what) for grant in removed] == [("ann", "db.url")]
+    assert [grant.what for grant in grants.of("mailer", "ann")] == ["b.example", "mail.password"]
+    assert [grant.what for grant in grants.remove("mailer", user="ann", secrets=[], hosts=[])] == ["mail.password"]
+    assert [(grant.user, grant.skill) for grant in grants.list()] == [(EVERYBODY, "mailer"), ("ann", "other")]
+
+
 _names = st.sampled_from([*VAULT, *HOST, "mail.host", "flat.name", "mail", ""])
 _declared = st.fixed_dictionaries(
     {"var": st.sampled_from(["A", "B", "C"]), "from": st.sampled_from([*ComesFrom, "user_id", "resource"])},
@@ -132,3 +192,19 @@ def test_a_source_that_nobody_knows_is_said() -> None:
     declared = read_env([{"var": "A", "from": "resource"}, {"var": "B", "from": "user"}])
     assert declared.specs == (EnvSpec(var="B", source=ComesFrom.USER),)
     assert declared.problems == ("A comes from 'resource'; there are: config, secret, setup, template_file, user.",)
+
+
+def test_a_problem_quotes_at_most_forty_characters() -> None:
+    declared = read_env([{"var": "1" * 99, "from": "user"}, {"var": "A", "from": "x" * 99}])
+    assert declared.problems[0] == f"'{'1' * 40}' is not a name of a variable."
+    assert declared.problems[1].startswith(f"A comes from '{'x' * 40}';")
+
+
+def test_a_secret_is_named_by_service_and_key_or_else_by_name_or_variable() -> None:
+    secret = {"from": "secret"}
+    declared = [
+        {"var": "A", "service": "mail", "key": "password", "name": "unused", **secret},
+        {"var": "B", "service": "mail", "name": "db.url", **secret},
+        {"var": "C", "key": "password", **secret},
+    ]
+    assert [spec.name for spec in read_env(declared).specs] == ["mail.password", "db.url", "C"]

@@ -192,8 +192,8 @@ def _path(summary: Summary, request: Request, endings: set[str]) -> str:
 
 
 def _ending(name: str) -> str:
-    base = name.rsplit("/", 1)[-1]
-    return base.rsplit(".", 1)[-1].lower() if "." in base else ""
+    _, dot, ending = name.rpartition("/")[-1].rpartition(".")
+    return ending.lower() if dot else ""
 
 
 _RULES = (("always_include", _always), ("source_types", _source_type), ("file_types", _file_type), ("paths", _path))
