@@ -75,15 +75,13 @@ def mine(turns: Sequence[ObservedTurn]) -> tuple[Mined, ...]:
     good = [(turn, places) for turn, places in good if len(places) > 1]
     corpus = Corpus([[turn.calls[at] for at in places] for turn, places in good], [turn.session for turn, _ in good])
     found: list[tuple[float, tuple[Label, ...], Group]] = []
-    patterns, tried = _patterns(corpus)
+    patterns, kinds = _patterns(corpus)
     for pattern, where in patterns:
-        made, looked_at = groups(corpus, pattern, where, _GROUPS)
-        tried += looked_at
-        found += [(-float(len(pattern) * len(group.found)), pattern, group) for group in made]
-    least = math.log(_BY_CHANCE / max(tried, 1))
-    likely = sorted(
-        (one for one in found if one[2].log_chance < least), key=lambda one: (*one[:2], one[2].found[0].turn)
-    )
+        made, tried = groups(corpus, pattern, where, _GROUPS)
+        # The search only arrives at patterns that the data favours, so all that it could have arrived at count as tried.
+        least = math.log(_BY_CHANCE / tried) - len(pattern) * math.log(kinds)
+        found += [(-float(len(pattern) * len(one.found)), pattern, one) for one in made if one.log_chance < least]
+    likely = sorted(found, key=lambda one: (*one[:2], one[2].found[0].turn))
     return tuple(_choose(corpus, good, likely))
 
 
@@ -93,7 +91,7 @@ def _places(turn: ObservedTurn) -> list[int]:
 
 
 def _patterns(corpus: Corpus) -> tuple[list[tuple[tuple[Label, ...], list[Found]]], int]:
-    """Steps that follow each other, by their tools alone and with the values that come again; how many were tried."""
+    """Steps that follow each other, by their tools alone and with the values that come again; how many kinds of them."""
     coarse = [[call.label for call in calls] for calls in corpus.turns]
     fine = [[f"{call.label}{corpus.recurring(call, TURNS)}" for call in calls] for calls in corpus.turns]
 
@@ -102,16 +100,15 @@ def _patterns(corpus: Corpus) -> tuple[list[tuple[tuple[Label, ...], list[Found]
         return any(not last.rare_inputs.isdisjoint(call.rare_results) for call in earlier)
 
     patterns: dict[tuple[Label, ...], dict[Found, None]] = {}
-    tried = 0
     for labels in (coarse, fine):
-        sequences = frequent(labels, corpus.sessions, is_linked)
-        tried += sequences.tried
-        for one in sequences.found:
+        for one in frequent(labels, corpus.sessions, is_linked):
             first = one.found[0]
             pattern = tuple(coarse[first.turn][place] for place in first.places)
             patterns.setdefault(pattern, {}).update(dict.fromkeys(one.found))
     ranked = sorted(patterns.items(), key=lambda one: (-len(one[0]) * len(one[1]), one[0]))
-    return [(pattern, list(where)) for pattern, where in ranked[:_MOST_PATTERNS]], tried
+    counts = Counter(label for labels in (coarse, fine) for turn in labels for label in set(turn))
+    kinds = sum(count >= TURNS for count in counts.values())
+    return [(pattern, list(where)) for pattern, where in ranked[:_MOST_PATTERNS]], kinds
 
 
 def _choose(

@@ -47,35 +47,26 @@ class Frequent:
     found: tuple[Found, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sequences:
-    """The sequences found among so many that were tried."""
-
-    found: tuple[Frequent, ...]
-    tried: int
-
-
 def frequent(
     turns: Sequence[Sequence[Label]], sessions: Sequence[str], is_linked: Callable[[Found], bool]
-) -> Sequences:
+) -> list[Frequent]:
     """Patterns of two steps and more. `is_linked` says whether the last step was given what an earlier one had."""
     counts = Counter(label for turn in turns for label in turn)
     total = counts.total() + _UNSEEN
     waiting = _single(turns, sessions)
     labels = {label for one in waiting for label in one.pattern}
     grown: list[Frequent] = []
-    looks = tried = 0
+    looks = 0
     for one in waiting:  # which grows meanwhile
         if looks >= MOST_LOOKS:
             break
         longer, slots = _extend(one, turns, labels)
         looks += slots
-        tried += len(longer)
         for label, found in sorted(longer.items()):
             if kept := _keep_promising(found, sessions, is_linked, slots * counts[label] / total):
                 grown.append(Frequent(pattern=(*one.pattern, label), found=kept))
                 waiting += grown[-1:] if len(one.pattern) + 1 < LONGEST else []
-    return Sequences(found=tuple(grown), tried=tried)
+    return grown
 
 
 def _single(turns: Sequence[Sequence[Label]], sessions: Sequence[str]) -> list[Frequent]:
