@@ -56,6 +56,9 @@ def turn_tools(view: View, finder: Finder) -> list[Tool]:
 
 
 class ReportOutcome(Arguments):
+    """Say at the end of a task whether it worked, so that skills are judged by results. Be honest: a failure that is
+    told improves the skill."""
+
     ok: bool = Field(description="Whether what was asked is done, and checked.")
     reason: str | None = Field(default=None, description="What went wrong, in a sentence; needed when it did not.")
 
@@ -68,22 +71,16 @@ def report_outcome() -> Tool:
         running.report(OK if given.ok else failure(running.redactor.redact(reason).text[:500]))
         return json_result({"recorded": "ok" if given.ok else "failed", "weight": "weak: the model's own word"})
 
-    return Tool(
-        name="report_outcome",
-        description="Say at the end of a task whether it worked, so that skills are judged by results. Be honest: "
-        "a failure that is told improves the skill.",
-        arguments=ReportOutcome,
-        run=run,
-        is_default=True,
-        is_repeatable=True,
-        is_for_reviewers=True,
-    )
+    return Tool(arguments=ReportOutcome, run=run, is_default=True, is_repeatable=True, is_for_reviewers=True)
 
 
 _MOST_NAMED = 20  # of those that were left out
 
 
 class Why(Arguments):
+    """Explain which skills were chosen or left out, and for what reason. Use it when the user asks, or when a skill
+    you expected can't be found."""
+
     name: str | None = Field(default=None, description="One skill; without it, what was chosen in this turn.")
     task: str | None = Field(default=None, description="What is to be done, to see how well the skill fits it.")
 
@@ -95,16 +92,7 @@ def why(view: View, finder: Finder) -> Tool:
         )
         return ToolResult(content="\n".join(lines))
 
-    return Tool(
-        name="why",
-        description="Explain which skills were chosen or left out, and for what reason. Use it when the user asks, or "
-        "when a skill you expected can't be found.",
-        arguments=Why,
-        run=run,
-        is_parallel=True,
-        reach=Reach.NOTHING,
-        is_default=True,
-    )
+    return Tool(arguments=Why, run=run, is_parallel=True, reach=Reach.NOTHING, is_default=True)
 
 
 def _choice_lines(view: View) -> list[str]:

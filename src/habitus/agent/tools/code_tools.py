@@ -13,7 +13,7 @@ from pydantic import Field
 from habitus.agent.background import in_thread
 from habitus.agent.library_view import sandbox_services
 from habitus.agent.stream import Consent, Question
-from habitus.agent.tools.registry import Arguments, Running, Tool, explain_absence, json_result
+from habitus.agent.tools.registry import Arguments, Running, Tool, description_of, explain_absence, json_result
 from habitus.agent.tools.writing_skills import Changes
 from habitus.errors import Refused, ToolFailed
 from habitus.events import OK, Event, EventKind, Outcome, ToolResult, event, failure
@@ -28,6 +28,9 @@ from habitus.tools.tools import Tools
 
 
 class Scratchpad(Arguments):
+    """Run Python in a scratchpad: variables, imports and files stay from cell to cell. Print what you want to see. Say
+    in one_line_description what the cell should do. Report long work with progress('…')."""
+
     action: Literal["exec", "view", "dump", "reset", "remove", "install"] = Field(
         description="exec runs code; view shows the cells so far; dump gives them as one document; reset forgets the "
         "variables; remove forgets everything; install adds packages."
@@ -39,12 +42,6 @@ class Scratchpad(Arguments):
         default=None, ge=0, description="For exec: how long it should take, if more than some seconds."
     )
     packages: list[str] | None = Field(default=None, description="For install: the packages.")
-
-
-DESCRIPTION = (
-    "Run Python in a scratchpad: variables, imports and files stay from cell to cell. Print what you want to see. "
-    "Say in one_line_description what the cell should do. Report long work with progress('…')."
-)
 
 
 def scratchpad(
@@ -84,11 +81,7 @@ def scratchpad(
         else ""
     )
     return Tool(
-        name="scratchpad",
-        description=DESCRIPTION + folders + learned,
-        arguments=Scratchpad,
-        run=run,
-        takes_away=True,
+        description=description_of(Scratchpad) + folders + learned, arguments=Scratchpad, run=run, takes_away=True
     )
 
 
@@ -188,6 +181,9 @@ def making_tools(tools: Tools, changes: Changes) -> list[Tool]:
 
 
 class CreateTool(Arguments):
+    """Make a Python program a tool that you can call by name from now on. It is run in a sandbox with the test payload
+    first and is refused, with the reason, if it fails or prints nothing."""
+
     name: str = Field(description="A short unique name in lowercase with hyphens or underscores.")
     description: str = Field(description="What it does and when to call it.")
     parameters_schema: dict[str, Any] = Field(description="JSON Schema (type object) of its arguments.")
@@ -219,14 +215,7 @@ def create_tool(tools: Tools, changes: Changes) -> Tool:
             told |= {"status": "proposed", "proposal": made.proposal}
         return json_result(told)
 
-    return Tool(
-        name="create_tool",
-        description="Make a Python program a tool that you can call by name from now on. It is run in a sandbox with "
-        "the test payload first and is refused, with the reason, if it fails or prints nothing.",
-        arguments=CreateTool,
-        run=run,
-        keeps=True,
-    )
+    return Tool(arguments=CreateTool, run=run, keeps=True)
 
 
 async def _let_in(changes: Changes, proposal: int, name: str, code: str) -> bool:
@@ -252,6 +241,9 @@ def _turn_down(changes: Changes, proposal: int) -> None:
 
 
 class ManageSkills(Arguments):
+    """Look after the tools that were made from code: list them with their state, test one, retire one that no longer
+    works, restore one."""
+
     action: Literal["list", "test", "retire", "restore"] = Field(
         description="list the tools; test one with its kept cases; retire one to the archive; restore one from there."
     )
@@ -276,14 +268,7 @@ def manage_skills(tools: Tools, changes: Changes) -> Tool:
                 back = await _do_if_confirmed(changes, tools.restore, given.name, f"Restore the tool '{given.name}'?")
                 return json_result({"name": back.name, "status": back.status.value})
 
-    return Tool(
-        name="manage_skills",
-        description="Look after the tools that were made from code: list them with their state, test one, retire one "
-        "that no longer works, restore one.",
-        arguments=ManageSkills,
-        run=run,
-        takes_away=True,
-    )
+    return Tool(arguments=ManageSkills, run=run, takes_away=True)
 
 
 def _line(tool: CodeTool) -> dict[str, object]:

@@ -20,6 +20,9 @@ def memory_tools(memory: SessionMemory, *, conversation: str, ask: AskPerson) ->
 
 
 class Memorize(Arguments):
+    """Remember one sentence beyond this conversation: a fact about the user, a rule they want kept, or a lesson.
+    Procedures go into skills instead."""
+
     text: str = Field(description="One sentence, understandable without this conversation.")
     kind: Annotated[Kind, WithJsonSchema({"type": "string", "enum": [kind.value for kind in Kind]})] = Field(
         description="; ".join(f"{kind.value}: {kind.meaning}" for kind in Kind) + "."
@@ -52,15 +55,7 @@ def memorize(memory: SessionMemory, *, conversation: str, ask: AskPerson) -> Too
         refused = done.status in (Status.REFUSED, Status.OFF, Status.PAUSED)
         return json_result(told, failure(reason) if refused else OK)
 
-    return Tool(
-        name="memorize",
-        description="Remember one sentence beyond this conversation: a fact about the user, a rule they want kept, "
-        "or a lesson. Procedures go into skills instead.",
-        arguments=Memorize,
-        run=run,
-        is_default=True,
-        is_repeatable=True,
-    )
+    return Tool(arguments=Memorize, run=run, is_default=True, is_repeatable=True)
 
 
 async def _ask_decision(cortex: Cortex, waiting: Encoded, user: str, ask: AskPerson) -> Encoded:
@@ -82,6 +77,9 @@ async def _ask_decision(cortex: Cortex, waiting: Encoded, user: str, ask: AskPer
 
 
 class ListLessons(Arguments):
+    """List what is remembered: rules, facts and lessons, the newest first. Use it when the user asks what you have
+    learned."""
+
     scope: Literal["today", "week", "all", "self-play"] | None = Field(
         default=None, description="Since when, or only what self-play taught; all without."
     )
@@ -106,13 +104,4 @@ def list_lessons(cortex: Cortex, *, user: str) -> Tool:
             }
         )
 
-    return Tool(
-        name="list_lessons",
-        description="List what is remembered: rules, facts and lessons, the newest first. Use it when the user asks "
-        "what you have learned.",
-        arguments=ListLessons,
-        run=run,
-        is_parallel=True,
-        reach=Reach.NOTHING,
-        is_default=True,
-    )
+    return Tool(arguments=ListLessons, run=run, is_parallel=True, reach=Reach.NOTHING, is_default=True)

@@ -26,6 +26,9 @@ def reading_tools(view: View, files: OtherFiles, ladder: Ladder, finder: Finder)
 
 
 class RecallSkill(Arguments):
+    """Load the procedure of a skill from the list of available skills, to follow it in this conversation. Do this
+    before starting work that a skill is for."""
+
     name: str = Field(description="The skill's name, as the list of available skills has it.")
 
 
@@ -45,17 +48,7 @@ def recall_skill(view: View, files: OtherFiles, ladder: Ladder) -> Tool:
                 view.note_loaded(other, is_asked=False)
         return ToolResult(content="\n\n".join(parts))
 
-    return Tool(
-        name="recall_skill",
-        description="Load the procedure of a skill from the list of available skills, to follow it in this "
-        "conversation. Do this before starting work that a skill is for.",
-        arguments=RecallSkill,
-        run=run,
-        is_parallel=True,
-        reach=Reach.NOTHING,
-        is_default=True,
-        is_pinned=True,
-    )
+    return Tool(arguments=RecallSkill, run=run, is_parallel=True, reach=Reach.NOTHING, is_default=True, is_pinned=True)
 
 
 def resolve_name(wanted: str, known: Collection[str], view: View) -> tuple[str, str]:
@@ -91,6 +84,9 @@ def _show_skill(view: View, files: OtherFiles, ladder: Ladder, skill: Skill) -> 
 
 
 class SearchSkills(Arguments):
+    """Search all skills by what is to be done. Use it when the list of available skills has nothing that fits, or says
+    that more are not shown."""
+
     query: str = Field(description="What is to be done, in a sentence.")
     limit: int | None = Field(default=None, ge=1, le=20, description="How many at most; 5 without.")
 
@@ -109,17 +105,7 @@ def search_skills(finder: Finder, view: View) -> Tool:
         found = [line(summary) for summary in known if view.may_name(summary) and summary.name not in waiting]
         return ToolResult(content="\n".join([head, *waiting.values(), *found]))
 
-    return Tool(
-        name="search_skills",
-        description="Search all skills by what is to be done. Use it when the list of available skills has nothing "
-        "that fits, or says that more are not shown.",
-        arguments=SearchSkills,
-        run=run,
-        is_parallel=True,
-        reach=Reach.NOTHING,
-        is_default=True,
-        is_pinned=True,
-    )
+    return Tool(arguments=SearchSkills, run=run, is_parallel=True, reach=Reach.NOTHING, is_default=True, is_pinned=True)
 
 
 def _waiting_for(query: str, view: View) -> dict[str, str]:
@@ -133,6 +119,8 @@ def _waiting_for(query: str, view: View) -> dict[str, str]:
 
 
 class ListSkills(Arguments):
+    """List the skills there are, with title, description and tags."""
+
     tag: str | None = Field(default=None, description="Only the skills with this tag.")
     include_disabled: bool | None = Field(default=None, description="Those that are switched off, too.")
 
@@ -158,14 +146,7 @@ def list_skills(view: View) -> Tool:
             }
         )
 
-    return Tool(
-        name="list_skills",
-        description="List the skills there are, with title, description and tags.",
-        arguments=ListSkills,
-        run=run,
-        is_parallel=True,
-        reach=Reach.NOTHING,
-    )
+    return Tool(arguments=ListSkills, run=run, is_parallel=True, reach=Reach.NOTHING)
 
 
 def _facts(view: View, skill: Summary) -> dict[str, object]:
@@ -186,6 +167,9 @@ _LARGEST_PICTURE = 3_500_000  # bytes; encoded it is what providers take
 
 
 class ReadSkill(Arguments):
+    """Read a skill as data: title, description, text, tags, version, other files. Use it before update_skill. With
+    path, read one of its other files instead."""
+
     name: str = Field(description="The skill's name, as the list of available skills has it.")
     path: str | None = Field(
         default=None,
@@ -204,15 +188,7 @@ def read_skill(view: View, files: OtherFiles) -> Tool:
         view.note_loaded(skill)
         return json_result({**_facts(view, skill), "content": skill.body, "files": files.paths(name)})
 
-    return Tool(
-        name="read_skill",
-        description="Read a skill as data: title, description, text, tags, version, other files. Use it before "
-        "update_skill. With path, read one of its other files instead.",
-        arguments=ReadSkill,
-        run=run,
-        is_parallel=True,
-        reach=Reach.NOTHING,
-    )
+    return Tool(arguments=ReadSkill, run=run, is_parallel=True, reach=Reach.NOTHING)
 
 
 def _other_file(view: View, files: OtherFiles, name: str, path: str, offset: int, running: Running) -> ToolResult:

@@ -29,7 +29,10 @@ RESULT_CHARS = 20_000
 
 
 class Arguments(BaseModel):
-    """The arguments of a call as the model writes them; a field it should not have written is an error it reads."""
+    """The arguments of a call as the model writes them; a field it should not have written is an error it reads.
+
+    The class also declares the tool: its name in snake case is the tool's, its docstring what the model is told.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -58,10 +61,11 @@ class Reach(IntEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tool:
-    """`arguments` is the type of what it takes, or the JSON Schema where the tool checks for itself."""
+    """`arguments` is the type of what it takes, which also names and describes it unless told otherwise, or the JSON
+    Schema where the tool checks for itself."""
 
-    name: str
-    description: str
+    name: str = ""
+    description: str = ""
     arguments: type[Arguments] | Mapping[str, object]
     run: Callable[[Any, Running], Awaitable[ToolResult] | ToolResult]  # a plain function runs in a thread
     is_parallel: bool = False  # may run beside other calls of the same answer
@@ -77,6 +81,11 @@ class Tool:
     over_mcp: bool = True  # whether clients of a server have it, whose prompt is not ours
     is_for_reviewers: bool = False  # what those who only review may call beside looking
     returns: Mapping[str, object] | None = None  # JSON Schema of the object it returns, where that is known
+
+    def __post_init__(self) -> None:
+        if isinstance(self.arguments, type):
+            object.__setattr__(self, "name", self.name or _snake_case(self.arguments.__name__))
+            object.__setattr__(self, "description", self.description or description_of(self.arguments))
 
     def is_in(self, profile: str | Collection[str]) -> bool:
         """Whether a profile has it, or a choice of names; the code of skills is in every profile."""
@@ -99,6 +108,15 @@ class Tool:
         if isinstance(self.arguments, Mapping):
             return self.arguments
         return _schema(self.arguments)
+
+
+def description_of(arguments: type[Arguments]) -> str:
+    """What the model is told of the tool that takes these."""
+    return " ".join((inspect.getdoc(arguments) or "").split())
+
+
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower()
 
 
 class Registry:

@@ -42,6 +42,8 @@ def writing_tools(changes: Changes) -> list[Tool]:
 
 
 class CreateSkill(Arguments):
+    """Save a procedure as a skill, so that it can be followed next time without working it out again."""
+
     name: str = Field(description="A short unique name in lowercase with hyphens, like 'monthly-report'.")
     title: str = Field(description="The name as a person would write it.")
     description: str = Field(description="What it does and when it applies: the line by which it is found again.")
@@ -61,14 +63,7 @@ def create_skill(changes: Changes) -> Tool:
         done = await changes.write(USER, name, tree, "the agent worked it out", f"Save the skill '{name}'?")
         return json_result({"name": name, "version": done.version or 1, **done.as_result()})
 
-    return Tool(
-        name="create_skill",
-        description="Save a procedure as a skill, so that it can be followed next time without working it out again.",
-        arguments=_with_other_fields(CreateSkill),
-        run=run,
-        keeps=True,
-        is_default=True,
-    )
+    return Tool(arguments=_with_other_fields(CreateSkill), run=run, keeps=True, is_default=True)
 
 
 def _with_other_fields(arguments: type[Arguments]) -> type[Arguments]:
@@ -105,6 +100,9 @@ class EditArguments(Arguments):
 
 
 class UpdateSkill(EditArguments):
+    """Change a skill: its text by one operation (replace, find_replace, append, prepend, delete), its title,
+    description, tags or when to use it. Use it when a procedure turned out wrong or the user corrects it."""
+
     name: str = Field(description="The skill to change.")
     title: str | None = Field(default=None, description="A new title.")
     description: str | None = Field(default=None, description="A new description.")
@@ -123,15 +121,7 @@ def update_skill(changes: Changes) -> Tool:
         )
         return json_result({"name": name, "version": done.version or skill.version, **done.as_result()})
 
-    return Tool(
-        name="update_skill",
-        description="Change a skill: its text by one operation (replace, find_replace, append, prepend, delete), its "
-        "title, description, tags or when to use it. Use it when a procedure turned out wrong or the user corrects it.",
-        arguments=_with_other_fields(UpdateSkill),
-        run=run,
-        keeps=True,
-        is_default=True,
-    )
+    return Tool(arguments=_with_other_fields(UpdateSkill), run=run, keeps=True, is_default=True)
 
 
 def _edit_files(changes: Changes, wanted: str, edit: Edit, fields: Fields) -> tuple[str, Tree, Skill, Skill]:
@@ -151,6 +141,8 @@ def _edit_files(changes: Changes, wanted: str, edit: Edit, fields: Fields) -> tu
 
 
 class DeleteSkill(Arguments):
+    """Delete a skill that is wrong or no longer needed. It goes to an archive and can be restored."""
+
     name: str = Field(description="The skill to delete.")
 
 
@@ -169,13 +161,7 @@ def delete_skill(changes: Changes) -> Tool:
         done = await changes.submit(change, "the agent wants it gone", question)
         return json_result({"deleted": done.proposal is None, **done.as_result()})
 
-    return Tool(
-        name="delete_skill",
-        description="Delete a skill that is wrong or no longer needed. It goes to an archive and can be restored.",
-        arguments=DeleteSkill,
-        run=run,
-        takes_away=True,
-    )
+    return Tool(arguments=DeleteSkill, run=run, takes_away=True)
 
 
 class SwitchSkill(Arguments):
@@ -196,18 +182,19 @@ def _switch(changes: Changes, action: Action, description: str) -> Tool:
         done = await changes.submit(change, f"the agent wants to {action.value} it", question)
         return json_result({"name": item.name, "enabled": is_enabled if done.proposal else wanted, **done.as_result()})
 
+    name = f"{action.value}_skill"
     return Tool(
-        name=f"{action.value}_skill",
-        description=description,
-        arguments=SwitchSkill,
-        run=run,
-        takes_away=not wanted,
-        is_repeatable=True,
+        name=name, description=description, arguments=SwitchSkill, run=run, takes_away=not wanted, is_repeatable=True
     )
 
 
+class EditSystemPrompt(EditArguments):
+    """Propose a change to the text that says who you are and how you speak. A person decides about it. Facts about
+    the user go to memorize, procedures into skills."""
+
+
 def edit_system_prompt(changes: Changes) -> Tool:
-    async def run(given: EditArguments, running: Running) -> ToolResult:
+    async def run(given: EditSystemPrompt, running: Running) -> ToolResult:
         if given.operation is None:
             raise ToolFailed("Say in 'operation' what to do with the text.")
 
@@ -221,15 +208,7 @@ def edit_system_prompt(changes: Changes) -> Tool:
 
         return await in_thread(propose)
 
-    return Tool(
-        name="edit_system_prompt",
-        description="Propose a change to the text that says who you are and how you speak. A person decides about it. "
-        "Facts about the user go to memorize, procedures into skills.",
-        arguments=EditArguments,
-        run=run,
-        keeps=True,
-        over_mcp=False,
-    )
+    return Tool(arguments=EditSystemPrompt, run=run, keeps=True, over_mcp=False)
 
 
 T = TypeVar("T")
