@@ -7,6 +7,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 BLOCK = "habitus-context"
@@ -19,6 +21,12 @@ HEADINGS = (
 BRACKETS = ("The user calls", "End of", "Attached")
 _HALVES = re.compile("[\ud800-\udfff]")
 _REPLACED = "\N{REPLACEMENT CHARACTER}"
+
+
+@cache
+def prompt_text(package: str, name: str) -> str:
+    """A prompt that lies as Markdown in the folder `prompts` of one of our packages."""
+    return files(f"habitus.{package}").joinpath("prompts", f"{name}.md").read_text("utf-8").strip()
 
 
 def encodable(text: str) -> str:

@@ -13,11 +13,9 @@ import pytest
 from habitus.events import OK, Event, EventKind, TurnEnded, event, tool_called, tool_returned
 from habitus.learning.detectors.rules import RULES
 from habitus.learning.observer import Learner
-from habitus.learning.post_mortem import Cerebellum
 from habitus.llm.model import ProviderFault
 from habitus.llm.scripted import Script, ScriptedModel, hangs, says
 from habitus.memory.model import HIGH, Draft, Evidence, Producer
-from habitus.redact import PATTERNS_ONLY
 from habitus.sandbox.model import Cell
 from tests.learning.keeper import RecordingKeeper, spending
 
@@ -35,8 +33,7 @@ def learner(
 ) -> tuple[Learner, ScriptedModel, RecordingKeeper]:
     keeper = keeper or RecordingKeeper()
     model = ScriptedModel(script)
-    cells = Cerebellum(model, keeper.encode, spending=spending(), redactor=PATTERNS_ONLY, **more)
-    return Learner(keeper, cells, mode=mode), model, keeper
+    return Learner(keeper, model, spending=spending(), mode=mode, **more), model, keeper
 
 
 def failing_twice() -> list[Event]:

@@ -11,14 +11,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from habitus.agent.prompts import prompt
-from habitus.agent.prompts.prompt import CUE, Note, Remembered
+from habitus.agent.prompts.prompt import CUE
 from habitus.events import OutcomeKind
 from habitus.evidence.model import Assignment, Item, ItemKind, Lots, edge
 from habitus.journal.journal import Journal, effective, loaded_or_ruled
 from habitus.journal.model import Exposure, Place, Turn
 from habitus.memory.memory import Cortex
-from habitus.memory.model import TrustLevel
-from habitus.memory.recall import MOST_LESSONS, Recalled, worth
+from habitus.memory.recall import MOST_LESSONS, Recall, Recalled, worth
 from habitus.search.model import Hit, Results
 from habitus.skills.choosing import menu
 from habitus.skills.choosing.menu import Menu, News, line
@@ -224,7 +223,7 @@ class Offers:
         """A skill in full; whether it is used shows in the trace it leaves."""
         return self.takes(of_skill(skill), tokens=tokens(skill.body), is_sure=skill.manifest.always_include)
 
-    def takes_note(self, note: Note, *, is_steady: bool = False, at_edge: bool | None = None) -> bool:
+    def takes_note(self, note: Recalled, *, is_steady: bool = False, at_edge: bool | None = None) -> bool:
         return self.takes(
             of_note(note),
             tokens=tokens(note.line),
@@ -234,7 +233,7 @@ class Offers:
             at_edge=at_edge,
         )
 
-    def lessons(self, remembered: Remembered) -> tuple[Note, ...]:
+    def lessons(self, remembered: Recall) -> tuple[Recalled, ...]:
         """Those that fit and may be shown."""
         last, left = remembered.tied or (None, None)
         if left is not None:
@@ -307,8 +306,8 @@ def of_skill(skill: Summary) -> Item:
     return Item(kind=ItemKind.SKILL, name=address(skill.name, skill.layer), version=skill.version)
 
 
-def of_note(note: Note) -> Item:
-    return Item(kind=ItemKind.LESSON, name=note.id, version=note.version)
+def of_note(note: Recalled) -> Item:
+    return Item(kind=ItemKind.LESSON, name=note.id, version=note.engram.version)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -319,33 +318,21 @@ class SessionMemory:
     outage: Outage = field(default_factory=Outage)
     offers: Offers = field(default_factory=Offers)
 
-    def standing(self, *, is_away: bool = False) -> Remembered:
+    def standing(self, *, is_away: bool = False) -> Recall:
         """Profile and rules, for the system prompt: what holds whatever is asked.
 
         While the database is away, they are what was read last.
         """
-        found = self.cortex.recall("", user=self.user, project=self.project, as_read_last=is_away)
-        return Remembered(profile=_notes(found.profile), rules=_notes(found.rules), cut=found.cut)
+        return self.cortex.recall("", user=self.user, project=self.project, as_read_last=is_away)
 
-    def recall(self, request: str) -> Remembered:
+    def recall(self, request: str) -> Recall:
         """The lessons that fit a request; where chance has a say, it has it between two lessons that fit nearly as
         well."""
         most = MOST_LESSONS + self.offers.lots.are_drawn
         found = self.cortex.recall(request, user=self.user, project=self.project, most=most)
-        drawn = edge(self.offers.lots, found.lessons, MOST_LESSONS, item=lambda one: of_note(_note(one)), worth=worth)
-        tied = (_note(drawn.last), _note(drawn.left)) if drawn.last and drawn.left else None
-        return Remembered(rules=_notes(found.rules), lessons=_notes(drawn.taken), cut=found.cut, tied=tied)
-
-    def note_shown(self, notes: Sequence[str], cut: Sequence[str] = ()) -> None:
-        """These stood in a prompt; for those in `cut` there was no room."""
-        self.cortex.record_retrieval(notes, cut=cut)
-
-    def turned_down(self) -> tuple[Note, ...]:
-        """Lessons of this user's agent that were turned down and it has not heard so yet: a sentence each."""
-        return tuple(Note(id=one.id, text=one.refusal) for one in self.cortex.turned_down(self.user))
-
-    def note_told(self, notes: Sequence[Note]) -> None:
-        self.cortex.note_told(note.id for note in notes)
+        drawn = edge(self.offers.lots, found.lessons, MOST_LESSONS, item=of_note, worth=worth)
+        tied = (drawn.last, drawn.left) if drawn.last and drawn.left else None
+        return replace(found, lessons=drawn.taken, tied=tied)
 
     def credit_lessons(self, request: str) -> None:
         """A request went well: lessons shown for it a moment ago get the credit."""
@@ -356,36 +343,20 @@ class SessionMemory:
         return len(self.cortex.waiting(user=self.user))
 
     @property
-    def in_scratchpad(self) -> tuple[Note, ...]:
+    def in_scratchpad(self) -> tuple[Recalled, ...]:
         """The lessons in the scratchpad tool's description, the same for the whole session."""
         return tuple(note for note in self._for_scratchpad if not self._is_withheld(note))
 
     @property
-    def kept_from_scratchpad(self) -> tuple[Note, ...]:
+    def kept_from_scratchpad(self) -> tuple[Recalled, ...]:
         """The lessons that are withheld from that description."""
         return tuple(note for note in self._for_scratchpad if self._is_withheld(note))
 
-    def _is_withheld(self, note: Note) -> bool:
+    def _is_withheld(self, note: Recalled) -> bool:
         return self.offers.is_withheld(of_note(note), is_sure=note.is_sure)
 
     @cached_property
-    def _for_scratchpad(self) -> tuple[Note, ...]:
+    def _for_scratchpad(self) -> tuple[Recalled, ...]:
         none: tuple[Recalled, ...] = ()
         lessons = partial(self.cortex.scratchpad_lessons, user=self.user, project=self.project)
-        return _notes(self.outage.unless_away(lessons, none))
-
-
-def _notes(found: Sequence[Recalled]) -> tuple[Note, ...]:
-    return tuple(map(_note, found))
-
-
-def _note(one: Recalled) -> Note:
-    is_sure = one.engram.trust is TrustLevel.USER
-    return Note(
-        id=one.id,
-        text=one.text,
-        version=one.engram.version,
-        label=one.kind.heading,
-        is_sure=is_sure,
-        is_played=one.engram.body is not None,
-    )
+        return self.outage.unless_away(lessons, none)

@@ -7,7 +7,7 @@ import logging
 import mimetypes
 import posixpath
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -34,51 +34,39 @@ SHOWN_WHOLE = 14_000  # characters of a skill that no result cuts
 LOOKED_AT_ONCE = 1_000  # skills; the directories of more are looked at beside the turn
 
 
+@dataclass(kw_only=True, eq=False)
 class View:
     """One snapshot serves a whole turn, unless the turn itself changes something and looks again.
 
     Without a history, what was shown once counts as being there still; where the reader `forgets`, nothing does.
     """
 
-    def __init__(
-        self,
-        library: Library,
-        review: Review,
-        outage: Outage,
-        redactor: Redactor,
-        *,
-        conversation: str,
-        history: History | None = None,
-        forgets: bool = False,
-        user: User = User(),  # noqa: B008  # frozen
-        offers: Offers | None = None,
-    ) -> None:
-        self.library = library
-        self.conversation = conversation
-        self.request = ""  # what was asked last
-        self.selection = Selection()  # the last one, also for when the database is away
-        self.menu = Menu(text="", tokens=0, budget=0, shown=())  # of the prompt, where there is one
-        self.loaded: dict[str, Skill] = {}  # brought up in this turn
-        self.asked: set[str] = set()  # of those, the ones that the model itself asked for
-        self.offers = offers or Offers()
-        self.looks = 0  # how often it was looked at; whoever keeps something beside the snapshot looks again, too
-        self._review = review
-        self._outage = outage
-        self._redactor = redactor
-        self._history = history
-        self._forgets = forgets
-        self._user = user
-        self._snapshot: Snapshot | None = None
-        self._waiting: tuple[int, Mapping[str, Skill]] | None = None  # with the look it belongs to
-        self._may_load: tuple[Snapshot, Selection, frozenset[str]] | None = None
-        self._shown: dict[str, Skill] = {}  # those whose text was put into this conversation
+    library: Library
+    review: Review
+    outage: Outage
+    redactor: Redactor
+    conversation: str = ""
+    history: History | None = None
+    forgets: bool = False
+    user: User = field(default_factory=User)
+    offers: Offers = field(default_factory=Offers)
+    request: str = ""  # what was asked last
+    selection: Selection = field(default_factory=Selection)  # the last one, also for when the database is away
+    menu: Menu = field(default_factory=lambda: Menu(text="", tokens=0, budget=0, shown=()))  # of the prompt, if any
+    loaded: dict[str, Skill] = field(default_factory=dict)  # brought up in this turn
+    asked: set[str] = field(default_factory=set)  # of those, the ones that the model itself asked for
+    looks: int = 0  # how often it was looked at; whoever keeps something beside the snapshot looks again, too
+    _snapshot: Snapshot | None = None
+    _waiting: tuple[int, Mapping[str, Skill]] | None = None  # with the look it belongs to
+    _may_load: tuple[Snapshot, Selection, frozenset[str]] | None = None
+    _shown: dict[str, Skill] = field(default_factory=dict)  # those whose text was put into this conversation
 
     @property
     def snapshot(self) -> Snapshot:
         """Taken when it is first needed: of a large library it takes time and room."""
         if self._snapshot is None:
-            now = partial(self.library.snapshot, user=self._user.name)
-            self._snapshot = self._outage.unless_away(now, self.library.last.for_reader(self._user.name))
+            now = partial(self.library.snapshot, user=self.user.name)
+            self._snapshot = self.outage.unless_away(now, self.library.last.for_reader(self.user.name))
         return self._snapshot
 
     @property
@@ -97,8 +85,8 @@ class View:
 
     def look(self, *, at_directories: bool = False) -> None:
         """See what has changed; what somebody changed by hand only with a look at the directories."""
-        now = partial(self.library.snapshot, look=at_directories, user=self._user.name)
-        self._snapshot = self._outage.unless_away(now, self.snapshot)
+        now = partial(self.library.snapshot, look=at_directories, user=self.user.name)
+        self._snapshot = self.outage.unless_away(now, self.snapshot)
         self.looks += 1
 
     def refresh(self) -> None:
@@ -110,7 +98,7 @@ class View:
 
     def look_ahead(self) -> None:
         """Notice what was changed by hand in a large library; the next turn sees it."""
-        self._outage.safely(self.library.snapshot, "look at the skill directories")
+        self.outage.safely(self.library.snapshot, "look at the skill directories")
 
     def may_load(self) -> frozenset[str]:
         """The skills the model may have in this turn: what selection let through, and what has come since."""
@@ -124,7 +112,7 @@ class View:
     def may_name(self, summary: Summary) -> bool:
         """Whether a skill that the model looks for may be named. To a reader without our prompt that is the offer; to
         one that has it, what it looks for depends on what it was offered, so it is none."""
-        if self._forgets:
+        if self.forgets:
             return self.offers.takes_line(summary)
         return not self.offers.is_withheld(of_skill(summary), is_sure=summary.manifest.always_include)
 
@@ -138,7 +126,7 @@ class View:
         item = self.snapshot.by_name.get(name)
         if item is None or item.summary is None or item.summary.manifest.disable_model_invocation:
             return ""
-        if item.summary.manifest.admin_only and not self._user.is_admin:
+        if item.summary.manifest.admin_only and not self.user.is_admin:
             return ""
         return self.selection.left_out.get(name, "")
 
@@ -146,7 +134,7 @@ class View:
         """The skills that were written in this conversation and wait for a person."""
         if self._waiting is None or self._waiting[0] != self.looks:
             nothing: Mapping[str, Skill] = {}
-            found = self._outage.unless_away(lambda: self._review.in_conversation(self.conversation), nothing)
+            found = self.outage.unless_away(lambda: self.review.in_conversation(self.conversation), nothing)
             self._waiting = (self.looks, found)
         return self._waiting[1]
 
@@ -155,7 +143,7 @@ class View:
         return name in self.waiting() and name not in self.snapshot.by_name
 
     def load(self, name: str) -> Skill:
-        return self.library.load(name, at=self.snapshot, user=self._user.name)
+        return self.library.load(name, at=self.snapshot, user=self.user.name)
 
     def is_in_use(self, name: str) -> bool:
         item = self.snapshot.by_name.get(name)
@@ -165,7 +153,7 @@ class View:
         """All files of a skill that is in use, as they are now; none while they can't be read."""
         if not self.is_in_use(name):
             return None
-        return self._outage.unless_away(lambda: self.library.files(self.snapshot.by_name[name]), None)
+        return self.outage.unless_away(lambda: self.library.files(self.snapshot.by_name[name]), None)
 
     def unreviewed_origin(self, name: str) -> str:
         """Where a skill comes from that nobody has looked at, in words; nothing for the others."""
@@ -174,14 +162,14 @@ class View:
         item = self.snapshot.by_name.get(name)
         if item is None:
             return ""
-        return self._outage.unless_away(
+        return self.outage.unless_away(
             lambda: self.library.unreviewed_origin(item), "who wrote it can't be looked up now"
         )
 
     def is_in_view(self, name: str) -> bool:
         """Whether a skill's text, as it is now, stands in the conversation or is on its way into it."""
         shown = self._shown.get(name)
-        if shown is None or self._forgets:
+        if shown is None or self.forgets:
             return False
         item = self.snapshot.by_name.get(name)
         version = shown.version if item is None or item.summary is None else item.summary.version
@@ -189,13 +177,13 @@ class View:
 
     def _is_there(self, skill: Skill) -> bool:
         """Its turn may have left the conversation since, or was cancelled before the text came in."""
-        if self._history is None:
+        if self.history is None:
             return True
-        return self._history.contains(self._redactor.redact(block(skill.body.strip())).text[:SHOWN_WHOLE])
+        return self.history.contains(self.redactor.redact(block(skill.body.strip())).text[:SHOWN_WHOLE])
 
     def has_said(self, line: str) -> bool:
         """Whether a line stands in the conversation."""
-        return self._history is not None and self._history.contains(line)
+        return self.history is not None and self.history.contains(line)
 
     def saw(self, skill: Skill) -> None:
         """Its text was put into the conversation."""

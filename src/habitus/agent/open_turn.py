@@ -12,13 +12,14 @@ from datetime import datetime
 from habitus import tracing
 from habitus.agent.background import in_thread
 from habitus.agent.prompts.composer import Composer, Parts
-from habitus.agent.prompts.prompt import Composed, Remembered
+from habitus.agent.prompts.prompt import Composed
 from habitus.agent.recorder import MODEL, TurnRecorder, TurnState
 from habitus.agent.stream import Emit, Noticed, Nudged, ToolFinished, ToolProgress, ToolStarted
 from habitus.agent.tools.registry import Registry, Running
 from habitus.agent.user_input import UserInput
 from habitus.events import Event, Outcome, ToolCall, ToolResult, TurnObserver, call_returned, failure, tool_called
 from habitus.llm.model import Asked, Text
+from habitus.memory.recall import Recall
 from habitus.redact import Redactor
 from habitus.text import block
 
@@ -46,7 +47,7 @@ class OpenTurn(TurnState):
         self.system = ""  # as it is sent, without secrets
         self.context = ""  # the marked block beside the request
         self.last_results: list[Outcome] = []
-        self._remembered = Remembered()
+        self._remembered = Recall()
         self._parts = parts
         self._composer = composer
         self._recorder = recorder

@@ -154,10 +154,10 @@ class TurnRecorder:
             # Lessons about cells had their chance only where a cell was run.
             has_seen = turn.shows_pad and ran_cells
             notes = [*turn.composed.rules, *turn.composed.notes, *(turn.composed.in_tools if has_seen else ())]
-            parts.memory.note_shown([note.id for note in notes], cut=turn.composed.cut)
+            parts.memory.cortex.record_retrieval([note.id for note in notes], cut=turn.composed.cut)
             if turn.outcome.kind is not OutcomeKind.INFRA:
                 parts.review.note_told(one.id for one in turn.composed.turned_down)
-                parts.memory.note_told(turn.composed.unlearned)
+                parts.memory.cortex.note_told(one.id for one in turn.composed.unlearned)
         if turn.outcome.is_ok and has_news and request.source_type in INTERACTIVE:
             parts.journal.mark_seen(parts.user.name, menu.visible(view.snapshot, parts.gates))
 

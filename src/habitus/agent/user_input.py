@@ -69,7 +69,7 @@ async def read_input(parts: Parts, asking: Asking, *, conversation: str) -> User
         text = content.decode("utf-8", "surrogateescape")
         return redactor.redact(text).text.encode("utf-8", "surrogateescape")
 
-    attached = await read(
+    attached = await read_attachments(
         asking.attach,
         given=parts.given,
         sees_images=asking.sees_images,
@@ -86,7 +86,7 @@ async def read_input(parts: Parts, asking: Asking, *, conversation: str) -> User
         text=text,
         source_type=parts.source_type,
         user=parts.user,
-        attachments=attached.names,
+        attachments=tuple(one_line(sound(path.name)) for path in asking.attach),
         conversation=conversation,
         reply_to=asking.reply_to if is_kept else "",
         paths=tuple(encodable(inside(path, parts.project)) for path in asking.paths),
@@ -140,34 +140,24 @@ _MENDS = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Attached:
-    names: tuple[str, ...] = ()
-    parts: tuple[Text | Image, ...] = ()
-    heard: tuple[str, ...] = ()  # joins the request before anything is selected
-    notices: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class _File:
-    """One attached file: as a prompt calls it, where code finds it, and what we read of it."""
+    """One attached file: as a prompt calls it, and where it was laid."""
 
     name: str
-    where: str
-    copy: Path
-    size: int
+    laid: GivenFile
 
     def __str__(self) -> str:
-        return f"{self.name}, {shown_size(self.size)}{_AT}{self.where}"
+        return f"{self.name}, {shown_size(self.laid.size)}{_AT}{self.laid.path}"
 
 
 @dataclass(kw_only=True, slots=True)
-class _Found:
+class Attached:
     parts: list[Text | Image] = field(default_factory=list)
-    heard: list[str] = field(default_factory=list)
+    heard: list[str] = field(default_factory=list)  # joins the request before anything is selected
     notices: list[str] = field(default_factory=list)
 
 
-async def read(
+async def read_attachments(
     paths: Sequence[Path],
     *,
     given: Given,
@@ -182,7 +172,7 @@ async def read(
     `sound` makes a text fit to be sent, before it is shortened: of a key that was cut in two, no half would be known.
     `clean` takes keys out of what is laid where code reads it.
     """
-    found = _Found()
+    found = Attached()
     for path in paths:
         file = await in_thread(partial(_lay_file, path, one_line(sound(path.name)), given, clean))
         kind = mimetypes.guess_type(path.name)[0] or ""
@@ -192,25 +182,19 @@ async def read(
             await _image(file, kind, sees_images, found)
         else:
             await _preview_file(path, file, budget // len(paths), sound, found)
-    return Attached(
-        names=tuple(one_line(sound(path.name)) for path in paths),
-        parts=tuple(found.parts),
-        heard=tuple(found.heard),
-        notices=tuple(found.notices),
-    )
+    return found
 
 
 def _lay_file(path: Path, name: str, given: Given, clean: Callable[[bytes], bytes]) -> _File:
     try:
-        laid: GivenFile = given.put_file(path, clean, name=name)
-        return _File(name=name, where=laid.path, copy=laid.copy, size=laid.size)
+        return _File(name=name, laid=given.put_file(path, clean, name=name))
     except OSError as error:
         mend = _MENDS.get(error.errno or 0, "Check the path.")
         raise Invalid(f"Can't attach {path}: {error.strerror}.", mend=mend) from None
 
 
 async def _recording(
-    path: Path, file: _File, transcribe: Transcriber, sound: Callable[[str], str], found: _Found
+    path: Path, file: _File, transcribe: Transcriber, sound: Callable[[str], str], found: Attached
 ) -> None:
     heard = await transcribe(path)
     if heard.text is None:
@@ -221,22 +205,22 @@ async def _recording(
     found.parts.append(Text(text=f"[Attached recording {file}; it says: {one_line(sound(heard.text))}]"))
 
 
-async def _image(file: _File, kind: str, sees_images: bool, found: _Found) -> None:
+async def _image(file: _File, kind: str, sees_images: bool, found: Attached) -> None:
     if not sees_images:
         found.notices.append(f"The model can't see images; it is only told that {file.name} is attached.")
         found.parts.append(Text(text=f"[Attached image {file}, which you can't see.]"))
-    elif file.size > _LARGEST_IMAGE:
-        found.notices.append(f"{file.name} is too large to be shown to the model: {shown_size(file.size)}.")
+    elif file.laid.size > _LARGEST_IMAGE:
+        found.notices.append(f"{file.name} is too large to be shown to the model: {shown_size(file.laid.size)}.")
         found.parts.append(Text(text=f"[Attached image {file}, too large to be shown.]"))
     else:
-        data = await in_thread(file.copy.read_bytes)
+        data = await in_thread(file.laid.copy.read_bytes)
         found.parts += [Text(text=f"[Attached image {file}]"), Image(data=data, media_type=kind)]
 
 
-async def _preview_file(path: Path, file: _File, budget: int, sound: Callable[[str], str], found: _Found) -> None:
+async def _preview_file(path: Path, file: _File, budget: int, sound: Callable[[str], str], found: Attached) -> None:
     room = min(budget, _WHOLE) * 4
     try:
-        seen: Preview = await in_thread(lambda: preview(file.copy, ending=path.suffix.lower(), room=room))
+        seen: Preview = await in_thread(lambda: preview(file.laid.copy, ending=path.suffix.lower(), room=room))
     except OSError as error:
         raise Invalid(f"Can't attach {path}: {error.strerror}.", mend="Check the path.") from None
     lines = sound("\n".join(seen.lines))

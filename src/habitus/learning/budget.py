@@ -15,8 +15,6 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cache
-from importlib.resources import files
 from typing import Self, TypeVar
 
 import sqlalchemy as sa
@@ -45,7 +43,7 @@ from habitus.llm.structured import ask_for
 from habitus.redact import Redactor
 from habitus.tasks.checks import Rubric
 from habitus.tasks.model import Submission, Task
-from habitus.text import tokens
+from habitus.text import count_of, prompt_text, tokens
 
 spending = sa.Table(
     "learning_spending",
@@ -72,9 +70,7 @@ class Spent:
 
     @property
     def line(self) -> str:
-        return (
-            f"{self.tokens:,} of {self.cap:,} tokens spent today in {self.calls} call{'s' if self.calls != 1 else ''}"
-        )
+        return f"{self.tokens:,} of {self.cap:,} tokens spent today in {count_of(self.calls, 'call')}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -203,9 +199,8 @@ class Budget:
 
     @property
     def line(self) -> str:
-        requests = f"{self.requests} request{'s' if self.requests != 1 else ''}"
         cost = f", about ${self.usage.cost:.2f}" if self.usage.cost else ""
-        return f"{self.tokens:,} tokens spent in {requests}{cost}"
+        return f"{self.tokens:,} tokens spent in {count_of(self.requests, 'request')}{cost}"
 
     def reserve(self, ask: Ask, model: str) -> _Aside:
         """Put aside what a request can take; its answer gets no more room than is left. `CapReached` if none is."""
@@ -256,16 +251,10 @@ class BudgetedModel:
     """A model that asks a budget before each request, and tells it what the request took."""
 
     def __init__(self, model: Model, budget: Budget) -> None:
-        self._model = model
+        self.name = model.name
+        self.sees_images = model.sees_images
         self.budget = budget
-
-    @property
-    def name(self) -> str:
-        return self._model.name
-
-    @property
-    def sees_images(self) -> bool:
-        return self._model.sees_images
+        self._model = model
 
     @property
     def context_tokens(self) -> int | None:
@@ -379,14 +368,13 @@ async def judge_rubric(
     )
     try:
         said = await ask_within(
-            model, RubricAnswer, system=_prompt(), record=redactor.redact(record).text, room=_RUBRIC_ROOM
+            model,
+            RubricAnswer,
+            system=prompt_text("learning", "judge-rubric"),
+            record=redactor.redact(record).text,
+            room=_RUBRIC_ROOM,
         )
     except (CapReached, ProviderFault, NoUsableAnswer, TimeoutError) as fault:
         return infra(str(fault) or "the model took too long")
     reason = " ".join(said.reason.split())[:300]
     return OK if said.is_met else failure(f"{model.name} says: {reason or 'it is not as the rubric wants it'}")
-
-
-@cache
-def _prompt() -> str:
-    return files("habitus.learning").joinpath("prompts", "judge-rubric.md").read_text("utf-8")

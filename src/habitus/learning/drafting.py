@@ -5,8 +5,6 @@ material in, one skill or one program out that a trial decides about.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from pydantic import BaseModel, Field
@@ -18,6 +16,7 @@ from habitus.redact import PATTERNS_ONLY, Redactor
 from habitus.sandbox.model import Cell
 from habitus.skills import names
 from habitus.skills.model import Skill
+from habitus.text import prompt_text
 
 CELLS, MESSAGES = 20, 30  # the last ones are looked at
 _CELL_CHARS, _MESSAGE_CHARS = 24_000, 24_000
@@ -58,7 +57,12 @@ async def draft_skill(
     if hint.strip():
         material += f"\n\n# What the person wants kept\n\n{redactor.redact(hint.strip()).text}"
     draft = await ask_within(
-        model, SkillDraft, system=_skill_prompt(), record=material, room=_ROOM, patience_s=patience_s
+        model,
+        SkillDraft,
+        system=prompt_text("learning", "draft-skill"),
+        record=material,
+        room=_ROOM,
+        patience_s=patience_s,
     )
     return _skill(draft, is_taken, redactor)
 
@@ -131,11 +135,6 @@ def _shorten(text: str) -> str:
     return f"{text[:half]}\n[… {len(text) - 2 * half:,} characters left out …]\n{text[-half:]}"
 
 
-@cache
-def _skill_prompt() -> str:
-    return files("habitus.learning").joinpath("prompts", "draft-skill.md").read_text("utf-8").strip()
-
-
 class CodeDraft(BaseModel):
     """The answer a model is asked for; the descriptions are its instructions."""
 
@@ -156,9 +155,4 @@ async def draft_code(model: BudgetedModel, material: str, *, refused: str = "", 
     """`refused` says why an earlier draft did not pass its trial. Faults of the model and the cap go through."""
     again = f"\n\n# An earlier draft was not accepted\n\n{refused}" if refused else ""
     record = redactor.redact(f"{material}{again}").text
-    return await ask_within(model, CodeDraft, system=_code_prompt(), record=record, room=_ROOM)
-
-
-@cache
-def _code_prompt() -> str:
-    return files("habitus.learning").joinpath("prompts", "draft-code.md").read_text("utf-8").strip()
+    return await ask_within(model, CodeDraft, system=prompt_text("learning", "draft-code"), record=record, room=_ROOM)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from habitus.events import Event, EventKind, TurnEnded
+from habitus.learning.budget import PATIENCE_S, Spending
 from habitus.learning.detectors.error_signatures import signature
-from habitus.learning.detectors.monitor import ACC, Mode
+from habitus.learning.detectors.monitor import ACC, Mode, knows_nothing
 from habitus.learning.detectors.rules import Lesson, collapse, detect
 from habitus.learning.post_mortem import CONSOLIDATION, Cerebellum, Waiting
 from habitus.learning.remedies.calls import Call, calls
+from habitus.llm.model import Model
 from habitus.memory.model import HIGH, Draft, Encoded, Evidence, Producer, Scope, Status
 from habitus.redact import PATTERNS_ONLY, Redactor
 from habitus.sandbox.model import Cell
@@ -32,50 +35,6 @@ class LessonKeeper(Protocol):
     def count_ignored(self, rules: Sequence[str]) -> object:
         """These rules stood in the prompt, and what they warn of happened all the same."""
         ...
-
-
-class NotingKeeper:
-    """Memory that also notes what it was taught, so that a person can be told."""
-
-    def __init__(self, memory: LessonKeeper) -> None:
-        self._memory = memory
-        self._taught: list[Encoded] = []
-
-    def encode(self, draft: Draft) -> Encoded:
-        encoded = self._memory.encode(draft)
-        if encoded.status in (Status.STORED, Status.WAITING):
-            self._taught.append(encoded)
-        return encoded
-
-    def take(self) -> tuple[Encoded, ...]:
-        """The lessons that are new since the last call."""
-        taken, self._taught = tuple(self._taught), []
-        return taken
-
-    def is_taking(self) -> bool:
-        return self._memory.is_taking()
-
-    def has_similar(self, text: str) -> bool:
-        return self._memory.has_similar(text)
-
-    def count_ignored(self, rules: Sequence[str]) -> object:
-        return self._memory.count_ignored(rules)
-
-
-class TakesNothing:
-    """Memory for those who only advise."""
-
-    def is_taking(self) -> bool:
-        return False
-
-    def encode(self, draft: Draft) -> Encoded:
-        return Encoded(status=Status.REFUSED, reason="nothing is learned here")
-
-    def has_similar(self, text: str) -> bool:
-        return False
-
-    def count_ignored(self, rules: Sequence[str]) -> object:
-        return ()
 
 
 class _Failing:
@@ -100,23 +59,27 @@ class _Failing:
 
 
 class Learner:
-    """The ACC and the Cerebellum of one session, and the memory they teach. Off, it does nothing at all."""
+    """The ACC and the Cerebellum of one session, and the memory they teach. Off, it does nothing at all; without a
+    memory it only advises, and without a model only the ACC teaches."""
 
     def __init__(
         self,
-        keeper: LessonKeeper,
-        cerebellum: Cerebellum,
+        keeper: LessonKeeper | None,
+        model: Model | None = None,
         *,
+        spending: Spending,
         mode: Mode | str = Mode.PASSIVE,
         redactor: Redactor = PATTERNS_ONLY,
         remedy: Callable[[Call], str] = lambda call: "",
+        patience_s: float = PATIENCE_S,
     ) -> None:
         self._remedy = remedy  # what is known to help against a failed call
         self._failing = _Failing()
         self._keeper = keeper
         self._redactor = redactor
-        self._cerebellum = cerebellum
-        self._acc = ACC(mode, keeper.has_similar)
+        self._cerebellum = Cerebellum(model, self._encode, spending=spending, redactor=redactor, patience_s=patience_s)
+        self._acc = ACC(mode, keeper.has_similar if keeper is not None else knows_nothing)
+        self._learned: list[Encoded] = []
 
     @property
     def mode(self) -> Mode:
@@ -142,6 +105,18 @@ class Learner:
         told = [f"[Habitus remedy] {remedy}" for remedy in remedies if remedy and failing.is_first(remedy)]
         return [*told, *(nudge.text for nudge in self._acc.at_round())]
 
+    def take_learned(self) -> tuple[Encoded, ...]:
+        """The lessons that are new in memory since the last call, so that a person can be told."""
+        taken, self._learned = tuple(self._learned), []
+        return taken
+
+    def _encode(self, draft: Draft) -> Encoded:
+        assert self._keeper is not None  # whoever only advises never learns
+        encoded = self._keeper.encode(draft)
+        if encoded.status in (Status.STORED, Status.WAITING):
+            self._learned.append(encoded)
+        return encoded
+
     def cancelled(self) -> None:
         self._failing = _Failing()
         self._acc.reset()
@@ -156,7 +131,7 @@ class Learner:
         return self._learn(ended, events, cells)
 
     async def _learn(self, ended: TurnEnded, events: tuple[Event, ...], cells: tuple[Waiting, ...]) -> None:
-        if self.mode is Mode.OFF or not (events or cells):
+        if self._keeper is None or self.mode is Mode.OFF or not (events or cells):
             return
         # Memory works in a thread: the reply may be on its way to the person meanwhile.
         try:
@@ -168,31 +143,23 @@ class Learner:
             )
             return
         try:
-            await asyncio.to_thread(self._from_events, ended, events)
+            await asyncio.to_thread(self._from_events, self._keeper, ended, events)
         except Exception:
             log.warning("Learning from the events of turn %s failed.", ended.turn, exc_info=True)
         try:
-            await self._cerebellum.study(
-                cells, trace=ended.turn, session=ended.session, user=ended.user, project=ended.project
-            )
+            await self._cerebellum.study(cells, ended)
         except Exception:
             log.warning("Learning from the cells of turn %s failed.", ended.turn, exc_info=True)
 
-    def _from_events(self, ended: TurnEnded, events: tuple[Event, ...]) -> None:
+    def _from_events(self, keeper: LessonKeeper, ended: TurnEnded, events: tuple[Event, ...]) -> None:
         fired = detect(events)
         if broken := broken_rules(fired, ended.rules):
-            self._keeper.count_ignored(broken)
+            keeper.count_ignored(broken)
         for lesson in self._acc.not_known(collapse(fired)):
-            draft = draft_lesson(
-                lesson,
-                redactor=self._redactor,
-                trace=ended.turn,
-                session=ended.session,
-                user=ended.user,
-                project=ended.project,
-            )
+            evidence = Evidence(trace=ended.turn, session=ended.session)
+            draft = draft_lesson(lesson, evidence, redactor=self._redactor, user=ended.user, project=ended.project)
             try:
-                self._keeper.encode(draft)
+                self._encode(draft)
             except Exception:  # the others are no worse for it
                 log.warning("The lesson of %s could not be stored.", lesson.detector, exc_info=True)
 
@@ -207,10 +174,8 @@ def _plain(text: str) -> str:
     return " ".join(text.split())
 
 
-def draft_lesson(
-    lesson: Lesson, *, redactor: Redactor, trace: str = "", session: str = "", user: str = "", project: str = ""
-) -> Draft:
-    """A detector's lesson as memory takes it."""
+def draft_lesson(lesson: Lesson, evidence: Evidence, *, redactor: Redactor, user: str, project: str) -> Draft:
+    """A detector's lesson as memory takes it; `evidence` says where it was learned."""
     error = redactor.redact(_signature(lesson.evidence)).text
     return Draft(
         text=lesson.rule,
@@ -219,7 +184,7 @@ def draft_lesson(
         confidence=HIGH,
         produced_by=Producer.DETECTOR,
         source=CONSOLIDATION,
-        evidence=Evidence(detector=lesson.detector, error_signature=error, trace=trace, session=session),
+        evidence=replace(evidence, detector=lesson.detector, error_signature=error),
         user=user,
         project=project,
     )

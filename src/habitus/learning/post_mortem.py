@@ -11,19 +11,17 @@ import re
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from importlib.resources import files
 
 from pydantic import BaseModel, Field
 
-from habitus.events import Event, EventKind
+from habitus.events import OK, Event, EventKind, TurnEnded
 from habitus.learning.budget import PATIENCE_S, Budget, BudgetedModel, CapReached, Spending, ask_within
 from habitus.learning.detectors.error_signatures import signature
 from habitus.llm.model import Model, NoUsableAnswer, ProviderFault
 from habitus.memory.model import SCRATCHPAD, Draft, Encoded, Evidence, Kind, Producer, Scope
 from habitus.redact import MARKER, Redactor
 from habitus.sandbox.model import Cell, Stop
-from habitus.text import tokens
+from habitus.text import prompt_text, tokens
 
 log = logging.getLogger(__name__)
 MOST_LESSONS = 3
@@ -61,7 +59,12 @@ async def post_mortem(
     """One call about all the cells; `CapReached`, `ProviderFault`, `NoUsableAnswer` and `TimeoutError` go through."""
     record = cells_as_json(cells, redactor)
     answer = await ask_within(
-        model, PostMortemAnswer, system=_prompt(), record=record, room=ROOM, patience_s=patience_s
+        model,
+        PostMortemAnswer,
+        system=prompt_text("learning", "post-mortem"),
+        record=record,
+        room=ROOM,
+        patience_s=patience_s,
     )
     lessons, refused = check_lessons(answer.lessons, cells, redactor)
     return PostMortem(lessons=lessons, refused=refused)
@@ -69,7 +72,7 @@ async def post_mortem(
 
 def estimate(record: str) -> int:
     """About the tokens that one call takes."""
-    return tokens(_prompt() + record) + ROOM // 4
+    return tokens(prompt_text("learning", "post-mortem") + record) + ROOM // 4
 
 
 # What the model is given
@@ -102,11 +105,6 @@ def _start(text: str, limit: int, redactor: Redactor) -> str:
 def _end(text: str, limit: int, redactor: Redactor) -> str:
     safe = redactor.redact(text[-limit * 20 :]).text.strip()
     return safe if len(safe) <= limit else "… " + safe[-limit:]
-
-
-@cache
-def _prompt() -> str:
-    return files("habitus.learning").joinpath("prompts", "post-mortem.md").read_text("utf-8")
 
 
 # What is taken of its answer
@@ -238,24 +236,19 @@ class Cerebellum:
 
     async def flush(self) -> tuple[Draft, ...]:
         """Look at everything that waits, in one call, and encode what it teaches."""
-        return await self.study(self.take())
+        return await self.study(self.take(), TurnEnded(turn="", request="", outcome=OK, user=""))
 
-    async def study(
-        self, taken: Sequence[Waiting], *, trace: str = "", session: str = "", user: str = "", project: str = ""
-    ) -> tuple[Draft, ...]:
+    async def study(self, taken: Sequence[Waiting], ended: TurnEnded) -> tuple[Draft, ...]:
         """The post-mortem of what was taken, a call to the model for each tool. When it fails, the cells wait."""
         if self._model is None or not taken:
             return ()
         about: dict[str, list[Waiting]] = {}
         for waiting in taken[-MOST_CELLS:]:
             about.setdefault(waiting.topic, []).append(waiting)
-        evidence = Evidence(trace=trace, session=session)
-        found = [await self._study(each, evidence, topic, user, project) for topic, each in about.items()]
+        found = [await self._study(each, topic, ended) for topic, each in about.items()]
         return tuple(draft for drafts in found for draft in drafts)
 
-    async def _study(
-        self, taken: Sequence[Waiting], evidence: Evidence, topic: str, user: str, project: str
-    ) -> tuple[Draft, ...]:
+    async def _study(self, taken: Sequence[Waiting], topic: str, ended: TurnEnded) -> tuple[Draft, ...]:
         assert self._model is not None
         cells = [waiting.cell for waiting in taken]
         try:
@@ -278,9 +271,10 @@ class Cerebellum:
             self._put_back(taken)
             raise
         error = self._redactor.redact(main_signature(cells)).text
-        evidence = replace(evidence, error_signature=error)
+        evidence = Evidence(trace=ended.turn, session=ended.session, error_signature=error)
         drafts = tuple(
-            draft_lesson(text, evidence=evidence, topic=topic, user=user, project=project) for text in found.lessons
+            draft_lesson(text, evidence=evidence, topic=topic, user=ended.user, project=ended.project)
+            for text in found.lessons
         )
         await asyncio.to_thread(self._store, drafts)
         return drafts

@@ -24,36 +24,26 @@ from habitus.llm.model import (
     Answer,
     Answered,
     Ask,
-    Asked,
     CallStarted,
-    Image,
-    Message,
     ProviderFault,
-    Returned,
     StopReason,
     Streamed,
     TextDelta,
     Usage,
+    message_tokens,
 )
 from habitus.text import tokens
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Breaks:
-    """Says something, then raises."""
+class FailingReply:
+    """Says something, then raises; without an error, it says nothing more until it is cancelled."""
 
-    error: BaseException
+    error: BaseException | None
     after: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Hangs:
-    """Says something, then nothing more until it is cancelled."""
-
-    after: str = ""
-
-
-Step = Answered | Answer | Breaks | Hangs | BaseException
+Step = Answered | Answer | FailingReply | BaseException
 Script = Iterable[Step | Callable[[Ask], Step]] | Callable[[Ask], Step]
 
 
@@ -76,12 +66,12 @@ def cut_off(text: str) -> Answer:
     return Answer(message=Answered(text=text), stop=StopReason.LENGTH)
 
 
-def breaks(error: BaseException, *, after: str = "") -> Breaks:
-    return Breaks(error=error, after=after)
+def breaks(error: BaseException, *, after: str = "") -> FailingReply:
+    return FailingReply(error=error, after=after)
 
 
-def hangs(*, after: str = "") -> Hangs:
-    return Hangs(after=after)
+def hangs(*, after: str = "") -> FailingReply:
+    return FailingReply(error=None, after=after)
 
 
 class ScriptedModel:
@@ -98,9 +88,9 @@ class ScriptedModel:
     ) -> None:
         self.follow(script)
         self._ids = itertools.count(1)
-        self._name = name
-        self._sees_images = sees_images
-        self._context_tokens = context_tokens
+        self.name = name
+        self.sees_images = sees_images
+        self.context_tokens = context_tokens
         self._pause = pause
         self.asked: list[Ask] = []
 
@@ -108,35 +98,19 @@ class ScriptedModel:
         """Go on with another script."""
         self._steps = itertools.repeat(script) if callable(script) else iter(script)
 
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def sees_images(self) -> bool:
-        return self._sees_images
-
-    @property
-    def context_tokens(self) -> int | None:
-        return self._context_tokens
-
     async def stream(self, ask: Ask) -> AsyncIterator[Streamed]:
         self.asked.append(ask)
         match self._next(ask):
-            case Answered() as said:
-                async for piece in self._stream_answer(ask, _ended_by(said)):
+            case Answered() | Answer() as said:
+                async for piece in self._stream_answer(ask, _ended(said)):
                     yield piece
-            case Answer() as answer:
-                async for piece in self._stream_answer(ask, answer):
-                    yield piece
-            case Breaks(error=error, after=after):
+            case FailingReply(error=error, after=after):
                 async for piece in self._spoken(after):
                     yield piece
-                raise error
-            case Hangs(after=after):
-                async for piece in self._spoken(after):
-                    yield piece
-                await asyncio.Event().wait()
+                if error is None:
+                    await asyncio.Event().wait()
+                else:
+                    raise error
             case error:
                 raise error
 
@@ -163,34 +137,23 @@ class ScriptedModel:
     def _fail_at_end(self) -> NoReturn:
         last = self.asked[-1].messages[-1] if self.asked[-1].messages else None
         raise HabitusError(
-            f"{self._name} was asked once more after the {len(self.asked) - 1} steps of its script, with {last!r}"
+            f"{self.name} was asked once more after the {len(self.asked) - 1} steps of its script, with {last!r}"
         )
 
     def _with_id(self, asked: ToolCall) -> ToolCall:
         return asked if asked.id else replace(asked, id=f"call-{next(self._ids)}")
 
 
-def _ended_by(said: Answered) -> Answer:
+def _ended(said: Answered | Answer) -> Answer:
+    if isinstance(said, Answer):
+        return said
     return Answer(message=said, stop=StopReason.CALLS if said.calls else StopReason.END)
-
-
-IMAGE_TOKENS = 1000
 
 
 def _usage(ask: Ask, message: Answered) -> Usage:
     """Usage as a provider would count it, near enough."""
-    read = tokens(ask.system) + sum(map(_size, ask.messages)) + sum(tool.tokens for tool in ask.tools)
-    return Usage(input_tokens=read, output_tokens=_size(message))
-
-
-def _size(message: Message) -> int:
-    match message:
-        case Asked(parts=parts):
-            return sum(IMAGE_TOKENS if isinstance(part, Image) else tokens(part.text) for part in parts)
-        case Answered(text=text, calls=asked):
-            return tokens(text) + sum(tokens(each.name + each.arguments) for each in asked)
-        case Returned(content=content):
-            return tokens(content)
+    read = tokens(ask.system) + sum(map(message_tokens, ask.messages)) + sum(tool.tokens for tool in ask.tools)
+    return Usage(input_tokens=read, output_tokens=message_tokens(message))
 
 
 PREFIX = "script:"

@@ -6,8 +6,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 from typing import Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -25,6 +23,7 @@ from habitus.llm.model import (
     Usage,
     answer,
 )
+from habitus.text import prompt_text
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -74,12 +73,7 @@ async def ask_for(
 def _correction(got: Answer, problem: str) -> tuple[Message, ...]:
     """The answer and what is wrong with it; only the last one, so that the request doesn't grow."""
     said = (Answered(text=got.message.text),) if got.message.text.strip() else ()
-    return (*said, Asked(parts=(Text(text=_prompt("answer-again").format(problems=problem)),)))
-
-
-@cache
-def _prompt(name: str) -> str:
-    return files("habitus.llm").joinpath("prompts", f"{name}.md").read_text("utf-8")
+    return (*said, Asked(parts=(Text(text=prompt_text("llm", "answer-again").format(problems=problem)),)))
 
 
 _FENCED = re.compile(r"```[A-Za-z]*\s*\n(.*?)\n?\s*```", re.DOTALL)

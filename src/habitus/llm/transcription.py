@@ -6,9 +6,9 @@ import asyncio
 import io
 import sys
 import wave
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from habitus import optional_packages
 
@@ -25,40 +25,29 @@ class Heard:
     reason: str = ""
 
 
-class Transcriber(Protocol):
-    async def __call__(self, path: Path) -> Heard: ...
-
-
-class Deaf:
-    """Stands in where nothing can listen."""
-
-    def __init__(self, reason: str) -> None:
-        self._reason = reason
-
-    async def __call__(self, path: Path) -> Heard:
-        return Heard(text=None, reason=self._reason)
-
-
-class PocketSphinx:
-    """English, offline, and rough: enough to find the skill that is meant."""
-
-    async def __call__(self, path: Path) -> Heard:
-        try:
-            sound = _resample(await _wav(path))
-            # In a process of its own: it holds the interpreter while it listens, and is native code fed by strangers.
-            text = (await _output(sys.executable, "-P", "-m", __name__, given=sound)).decode().strip()
-        except _NoProgram as error:
-            return Heard(text=None, reason=f"{path.suffix or 'this format'} needs {error}; install it, or send a .wav")
-        except (OSError, wave.Error, EOFError, ValueError) as error:
-            return Heard(text=None, reason=f"it could not be read ({getattr(error, 'strerror', None) or error})")
-        return Heard(text=text) if text else Heard(text=None, reason="no words were recognised in it")
+Transcriber = Callable[[Path], Awaitable[Heard]]
 
 
 def local_transcriber() -> Transcriber:
     """The transcriber of this installation; without one, a stand-in that says how to get it."""
-    if not optional_packages.has("pocketsphinx"):
-        return Deaf(f"no transcriber is installed. {optional_packages.how('pocketsphinx')}")
-    return PocketSphinx()
+    return transcribe if optional_packages.has("pocketsphinx") else _explain_absence
+
+
+async def _explain_absence(path: Path) -> Heard:
+    return Heard(text=None, reason=f"no transcriber is installed. {optional_packages.how('pocketsphinx')}")
+
+
+async def transcribe(path: Path) -> Heard:
+    """By PocketSphinx: English, offline, and rough; enough to find the skill that is meant."""
+    try:
+        sound = _resample(await _wav(path))
+        # In a process of its own: it holds the interpreter while it listens, and is native code fed by strangers.
+        text = (await _output(sys.executable, "-P", "-m", __name__, given=sound)).decode().strip()
+    except _NoProgram as error:
+        return Heard(text=None, reason=f"{path.suffix or 'this format'} needs {error}; install it, or send a .wav")
+    except (OSError, wave.Error, EOFError, ValueError) as error:
+        return Heard(text=None, reason=f"it could not be read ({getattr(error, 'strerror', None) or error})")
+    return Heard(text=text) if text else Heard(text=None, reason="no words were recognised in it")
 
 
 class _NoProgram(Exception):

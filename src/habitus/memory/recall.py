@@ -48,6 +48,22 @@ class Recalled:
     def tokens(self) -> int:
         return tokens(self.engram.text)
 
+    @property
+    def line(self) -> str:
+        """As the prompt says it: a rule begins with its kind."""
+        label = self.kind.heading
+        return self.text if self.text.casefold().startswith(label.casefold()) else f"{label}: {self.text}"
+
+    @property
+    def is_played(self) -> bool:
+        """A lesson of self-play, which stands in the playbook."""
+        return self.engram.body is not None
+
+    @property
+    def is_sure(self) -> bool:
+        """A person said it, so it is never withheld."""
+        return self.engram.trust is TrustLevel.USER
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeftOut:
@@ -64,6 +80,7 @@ class Recall:
     lessons: tuple[Recalled, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     confidence: float = 0.0
+    tied: tuple[Recalled, Recalled] | None = None  # lessons: one got the last place by lot, the other did not
 
     @property
     def ids(self) -> tuple[str, ...]:

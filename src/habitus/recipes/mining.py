@@ -78,7 +78,7 @@ def mine(turns: Sequence[ObservedTurn]) -> tuple[Mined, ...]:
     patterns, kinds = _patterns(corpus)
     for pattern, where in patterns:
         made, tried = groups(corpus, pattern, where, _GROUPS)
-        # The search only arrives at patterns that the data favours, so all that it could have arrived at count as tried.
+        # The search only arrives at patterns that the data favours, so all that it could have reached count as tried.
         least = math.log(_BY_CHANCE / tried) - len(pattern) * math.log(kinds)
         found += [(-float(len(pattern) * len(one.found)), pattern, one) for one in made if one.log_chance < least]
     likely = sorted(found, key=lambda one: (*one[:2], one[2].found[0].turn))
@@ -91,7 +91,7 @@ def _places(turn: ObservedTurn) -> list[int]:
 
 
 def _patterns(corpus: Corpus) -> tuple[list[tuple[tuple[Label, ...], list[Found]]], int]:
-    """Steps that follow each other, by their tools alone and with the values that come again; how many kinds of them."""
+    """Steps that follow each other, by their tools alone and with the values that come again; and how many kinds."""
     coarse = [[call.label for call in calls] for calls in corpus.turns]
     fine = [[f"{call.label}{corpus.recurring(call, TURNS)}" for call in calls] for calls in corpus.turns]
 

@@ -14,7 +14,7 @@ from habitus.agent.background import Background
 from habitus.agent.choosing import SessionMemory, choose, near, of_skill, unseen
 from habitus.agent.library_view import OtherFiles, View
 from habitus.agent.prompts import prompt
-from habitus.agent.prompts.prompt import Composed, Identity, Note, Prompt, Remembered, Section
+from habitus.agent.prompts.prompt import Composed, Identity, Prompt, Section
 from habitus.agent.stream import TimedPerson, nobody
 from habitus.agent.tools.stage_tools import OfferedTools
 from habitus.errors import HabitusError
@@ -24,6 +24,7 @@ from habitus.journal.journal import Journal
 from habitus.journal.spool import Spool
 from habitus.llm.transcription import Transcriber
 from habitus.memory.model import Encoded
+from habitus.memory.recall import Recall, Recalled
 from habitus.redact import Redactor
 from habitus.sandbox.files import Given
 from habitus.skills.choosing import menu
@@ -44,7 +45,7 @@ class _Steady:
     """The parts of a prompt that stay the same while nobody changes anything."""
 
     identity: str
-    standing: Remembered
+    standing: Recall
     selection: Selection  # of a request that says nothing
     menu: menu.Menu
     seen: Snapshot
@@ -60,8 +61,8 @@ class Composer:
         self._told: Snapshot | None = None  # of this one the user knows everything
         self._settled: _Steady | None = None
 
-    def recall(self, request: Request) -> Remembered:
-        return self._away(lambda: self._parts.memory.recall(request.text), Remembered())
+    def recall(self, request: Request) -> Recall:
+        return self._away(lambda: self._parts.memory.recall(request.text), Recall())
 
     def select(self, request: Request) -> Selection:
         parts, view = self._parts, self._parts.view
@@ -70,12 +71,12 @@ class Composer:
         log.info("%s", view.selection)
         return view.selection
 
-    def compose(self, request: Request, selection: Selection, remembered: Remembered) -> Composed:
+    def compose(self, request: Request, selection: Selection, remembered: Recall) -> Composed:
         """The prompt of one turn: the steady part, and a block of what was chosen for this request."""
         offers = self._parts.view.offers
         selection = offers.without_withheld(selection)
         if selection.drops_memory:
-            remembered = Remembered()
+            remembered = Recall()
         elif selection.drops_lessons:
             remembered = replace(remembered, lessons=(), tied=None)
         eager, skills = self._eager(selection)
@@ -85,7 +86,7 @@ class Composer:
         news = self._news(request)
         nothing: tuple[Proposal, ...] = ()
         turned_down = self._away(self._turned_down, nothing)
-        unlearned = self._parts.memory.turned_down()
+        unlearned = self._parts.memory.cortex.turned_down(self._parts.user.name)
         opened = [summary for summary in self._opened_skills(selection) if offers.takes_line(summary)]
         none: list[Summary] = []
         found = self._away(lambda: self._fitting(request, selection), none)
@@ -102,7 +103,7 @@ class Composer:
             prompt.bullets(
                 "turned down",
                 "Turned down by the person",
-                [*(one.refusal for one in turned_down), *(note.text for note in unlearned)],
+                [*(one.refusal for one in turned_down), *(one.refusal for one in unlearned)],
             ),
         )
         standing = () if selection.drops_memory else self._steady.standing.rules
@@ -123,7 +124,7 @@ class Composer:
         """The steady sections, without what a selected skill drops for its turn."""
         steady = self._steady
         drops_memory = selection is not None and selection.drops_memory
-        standing = Remembered() if drops_memory else steady.standing
+        standing = Recall() if drops_memory else steady.standing
         return prompt.system(
             identity="" if selection is not None and selection.drops_persona else steady.identity,
             profile=[note.text for note in standing.profile],
@@ -164,11 +165,11 @@ class Composer:
         except HabitusError:
             return None  # somebody removed it a moment ago
 
-    def _unsaid(self, notes: Sequence[Note]) -> list[str]:
+    def _unsaid(self, notes: Sequence[Recalled]) -> list[str]:
         """The lines that do not stand in the conversation already."""
         return [note.line for note in notes if not self._parts.view.has_said(f"- {one_line(note.line)}")]
 
-    def _cut(self, remembered: Remembered, rules: Sequence[Note]) -> tuple[str, ...]:
+    def _cut(self, remembered: Recall, rules: Sequence[Recalled]) -> tuple[str, ...]:
         """The rules that found room neither in the system prompt nor beside the request."""
         shown = {note.id for note in (*self._steady.standing.rules, *rules)}
         return tuple(id for id in remembered.cut if id not in shown)
@@ -251,7 +252,7 @@ class Composer:
         return replace(self._make_steady(identity, self._parts.memory.standing(is_away=True), {}), is_makeshift=True)
 
     def _make_steady(
-        self, identity: str, standing: Remembered, counters: Mapping[tuple[str, str], Mapping[Stage, Counters]]
+        self, identity: str, standing: Recall, counters: Mapping[tuple[str, str], Mapping[Stage, Counters]]
     ) -> _Steady:
         parts = self._parts
         bare = Request(text="", source_type=parts.source_type, user=parts.user, now=parts.clock())

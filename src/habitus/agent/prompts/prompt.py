@@ -4,28 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
 
 from habitus.llm.model import Text
-from habitus.memory.model import PLAYBOOK
+from habitus.memory.model import PLAYBOOK, Engram
+from habitus.memory.recall import Recalled
 from habitus.skills import trees
 from habitus.skills.choosing.menu import Menu, News, line
 from habitus.skills.layers.layer import PROMPT
 from habitus.skills.library import Library
 from habitus.skills.model import Skill, Summary
 from habitus.skills.review import Proposal
-from habitus.text import BLOCK, block, byte_length, escape_marks, one_line, tokens
+from habitus.text import BLOCK, block, byte_length, escape_marks, one_line, prompt_text, tokens
 
 _NEWS_TOKENS = 300
 _MOST_OPENED = 20  # lines
 CUE = 160  # characters of a skill's cue beside a request
 
 
-@cache
 def text(name: str) -> str:
     """One of the prompts that stand beside this file as Markdown."""
-    return resources.files("habitus.agent.prompts").joinpath(f"{name}.md").read_text(encoding="utf-8").strip()
+    return prompt_text("agent", name)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,49 +47,19 @@ class Prompt:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Note:
-    """One sentence of memory."""
-
-    id: str
-    text: str
-    version: int = 0
-    label: str = ""  # Always, Never or When, for a rule
-    is_played: bool = False  # a lesson of self-play, which stands in the playbook
-    is_sure: bool = False  # a person said it, so it is never withheld
-
-    @property
-    def line(self) -> str:
-        """As the prompt says it: a rule begins with its kind."""
-        if not self.label or self.text.casefold().startswith(self.label.casefold()):
-            return self.text
-        return f"{self.label}: {self.text}"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Remembered:
-    """Memory for a request: rules and lessons, and the ids of the rules there was no room for."""
-
-    profile: tuple[Note, ...] = ()
-    rules: tuple[Note, ...] = ()
-    lessons: tuple[Note, ...] = ()
-    cut: tuple[str, ...] = ()
-    tied: tuple[Note, Note] | None = None  # lessons: one got the last place by lot, the other did not
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Composed:
     """The prompt of a turn, and what exactly stands in it."""
 
     prompt: Prompt
     skills: tuple[Skill, ...] = ()
-    notes: tuple[Note, ...] = ()
-    rules: tuple[Note, ...] = ()
-    in_tools: tuple[Note, ...] = ()  # lessons in the description of a tool
+    notes: tuple[Recalled, ...] = ()
+    rules: tuple[Recalled, ...] = ()
+    in_tools: tuple[Recalled, ...] = ()  # lessons in the description of a tool
     cut: tuple[str, ...] = ()  # rules, by id, that there was no room for
     menu: Menu | None = None
     news: News | None = None
     turned_down: tuple[Proposal, ...] = ()  # of what the agent proposed
-    unlearned: tuple[Note, ...] = ()  # of what it wanted remembered, and was turned down
+    unlearned: tuple[Engram, ...] = ()  # of what it wanted remembered, and was turned down
 
 
 def system(*, identity: str, profile: Sequence[str], rules: Section | None, menu: Menu) -> tuple[Section, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -168,57 +168,45 @@ def last_said(told: str) -> str:
 CODE_TOOLS = 25  # with more than that, only those that fit a request are offered
 
 
+@dataclass(kw_only=True, eq=False)
 class OfferedTools:
     """A `steady` list only grows at its end within a session, so that a provider can go on caching it.
 
     The code of skills is looked at once a turn, and again when the turn itself has changed the library.
     """
 
-    def __init__(
-        self,
-        built_in: Sequence[Tool],
-        tools: Tools,
-        finder: Finder,
-        view: View,
-        outage: Outage,
-        gates: GateContext,
-        recipes: RecipeCatalogue,
-        ladder: Ladder,
-        given: Given | None = None,
-        *,
-        services: Services = NO_SERVICES,
-        steady: bool = True,
-        may_have_tools: Callable[[], bool] = lambda: True,
-        counts: bool = True,
-    ) -> None:
-        self._counts = counts  # a real conversation; what is tried out in others is no use of anything
-        self._given = given
-        self._services = services  # what their code may ask
-        self.theirs: frozenset[str] = frozenset()  # names of tools that whoever runs the loop has besides these
-        self._built_in = tuple(built_in)
-        self.looking = {tool.name for tool in built_in if tool.reach is Reach.NOTHING}  # no trace of following a skill
-        self._tools = tools
-        self._finder = finder
-        self._view = view
-        self._outage = outage
-        self._gates = gates
-        self._recipes = recipes
-        self._below = ladder.below
-        self._looks = -1
-        self._degraded: Sequence[Tool] = ()
-        self._steps: Sequence[Tool] = ()  # the code that steps of recipes may call
-        self._steady = steady
-        self._may_have_tools = may_have_tools  # asked before a look at the library
-        self._code: list[Tool] | None = None
-        self._listed: Sequence[Tool] = ()
-        self._first: frozenset[str] | None = None  # those that were there when the session opened
+    built_in: Sequence[Tool]
+    tools: Tools
+    finder: Finder
+    view: View
+    outage: Outage
+    user_gates: GateContext
+    recipes: RecipeCatalogue
+    ladder: Ladder
+    given: Given | None = None
+    services: Services = field(default_factory=lambda: NO_SERVICES)  # what their code may ask
+    steady: bool = True
+    may_have_tools: Callable[[], bool] = lambda: True  # asked before a look at the library
+    counts: bool = True  # a real conversation; what is tried out in others is no use of anything
+    theirs: frozenset[str] = frozenset()  # names of tools that whoever runs the loop has besides these
+    _looks: int = -1
+    _degraded: Sequence[Tool] = ()
+    _steps: Sequence[Tool] = ()  # the code that steps of recipes may call
+    _code: list[Tool] | None = None
+    _listed: Sequence[Tool] = ()
+    _first: frozenset[str] | None = None  # those that were there when the session opened
+
+    @property
+    def looking(self) -> set[str]:
+        """The built-in tools that change nothing: calling one is no trace of following a skill."""
+        return {tool.name for tool in self.built_in if tool.reach is Reach.NOTHING}
 
     @property
     def code(self) -> list[Tool]:
         """The code of skills, looked at when it is first asked for."""
         if self._code is None:
             none: Sequence[Tool] = ()
-            self._code = sorted(self._outage.unless_away(self._current, none), key=lambda tool: tool.name)
+            self._code = sorted(self.outage.unless_away(self._current, none), key=lambda tool: tool.name)
         return self._code
 
     @property
@@ -227,20 +215,20 @@ class OfferedTools:
         return self._with_tools(tool.name for tool in self.code)
 
     def _with_tools(self, code: Iterable[str]) -> GateContext:
-        ours = (tool.name for tool in self._built_in)
-        return replace(self._gates, tools=frozenset((*ours, *code, *self.theirs)))
+        ours = (tool.name for tool in self.built_in)
+        return replace(self.user_gates, tools=frozenset((*ours, *code, *self.theirs)))
 
     def registry(self, request: Request) -> Registry:
-        if self._looks != self._view.looks:
+        if self._looks != self.view.looks:
             self._look()
-            self._looks = self._view.looks
+            self._looks = self.view.looks
         few = len(self.code) <= CODE_TOOLS
         self._listed = self.code if few else self._most_fitting(request)
         if self._first is None:
             self._first = frozenset(tool.name for tool in self.code)
         offered = [tool for tool in self._listed if not self._is_withheld(tool)]
         withheld = [tool for tool in self._listed if self._is_withheld(tool)]  # who knows its name may call it
-        mine = [tool for tool in (*self._built_in, *offered) if tool.name not in self.theirs]
+        mine = [tool for tool in (*self.built_in, *offered) if tool.name not in self.theirs]
         return Registry(mine, unlisted=(*self._degraded, *withheld))
 
     def note_offers(self, shown: Collection[str] | None = None) -> None:
@@ -248,7 +236,7 @@ class OfferedTools:
         for tool in self._listed:
             if tool.item is not None and (shown is None or tool.name in shown or (shown and self._is_withheld(tool))):
                 is_steady = len(self.code) <= CODE_TOOLS
-                self._view.offers.takes(
+                self.view.offers.takes(
                     tool.item, tokens=tool.spec.tokens, is_steady=is_steady, is_sure=self._is_sure(tool)
                 )
 
@@ -261,7 +249,7 @@ class OfferedTools:
         return {tool.name for tool in (*self.code, *self._degraded) if tool.skill == skill}
 
     def _is_withheld(self, tool: Tool) -> bool:
-        return tool.item is not None and self._view.offers.is_withheld(tool.item, is_sure=self._is_sure(tool))
+        return tool.item is not None and self.view.offers.is_withheld(tool.item, is_sure=self._is_sure(tool))
 
     def _is_sure(self, tool: Tool) -> bool:
         """The list is assigned when the session opens: what came since was made for it."""
@@ -269,31 +257,33 @@ class OfferedTools:
 
     def _look(self) -> None:
         known: Sequence[Tool] = self.code
-        now = {tool.name: tool for tool in self._outage.unless_away(self._current, known)}
-        stays = known if self._steady else [tool for tool in known if tool.name in now]
+        now = {tool.name: tool for tool in self.outage.unless_away(self._current, known)}
+        stays = known if self.steady else [tool for tool in known if tool.name in now]
         kept = [now.get(tool.name, tool) for tool in stays]  # what left since says so itself when it is called
         names = {tool.name for tool in kept}
         self._code = [*kept, *(tool for name, tool in now.items() if name not in names)]
 
     def _current(self) -> Sequence[Tool]:
         """Tools and recipes that may run for this user, and waiting ones that were written in this conversation."""
-        conversation = self._view.conversation
-        is_worth_a_look = self._view.is_taken or self._may_have_tools()
-        there = self._tools.all(at=self._view.snapshot) if is_worth_a_look else ()
+        conversation = self.view.conversation
+        is_worth_a_look = self.view.is_taken or self.may_have_tools()
+        there = self.tools.all(at=self.view.snapshot) if is_worth_a_look else ()
         runnable = [tool for tool in there if tool.can_run]
         gates = self._with_tools(tool.name for tool in runnable if tool.status is ToolStatus.ACTIVE)
         usable = [tool for tool in runnable if not self._is_barred(tool.name, gates)]
         active = {tool.name: tool for tool in usable if tool.status is ToolStatus.ACTIVE}
-        run = partial(self._tools.run, services=self._services, given=self._given, counts=self._counts)
-        self._degraded = code_tools([tool for tool in usable if tool.status is ToolStatus.DEGRADED], run, self._below)
-        waiting = [tool for tool in self._tools.waiting(conversation) if tool.name not in active]
+        run = partial(self.tools.run, services=self.services, given=self.given, counts=self.counts)
+        self._degraded = code_tools(
+            [tool for tool in usable if tool.status is ToolStatus.DEGRADED], run, self.ladder.below
+        )
+        waiting = [tool for tool in self.tools.waiting(conversation) if tool.name not in active]
 
         async def run_waiting(name: str, payload: object) -> ToolRun:
-            run = self._tools.run_waiting
-            return await run(conversation, name, payload, services=self._services, given=self._given)
+            run = self.tools.run_waiting
+            return await run(conversation, name, payload, services=self.services, given=self.given)
 
-        self._steps = code_tools(active.values(), run, self._below)
-        waiting_tools = code_tools(waiting, run_waiting, self._below)
+        self._steps = code_tools(active.values(), run, self.ladder.below)
+        waiting_tools = code_tools(waiting, run_waiting, self.ladder.below)
         recipes = self._offered_recipes({tool.name for tool in self._steps}, gates) if is_worth_a_look else ()
         return [*self._steps, *recipes, *waiting_tools]
 
@@ -301,16 +291,16 @@ class OfferedTools:
         """The recipes that may run for this user; one that goes by the name of a tool does not."""
         usable = [
             recipe
-            for recipe in self._recipes.all(at=self._view.snapshot)
+            for recipe in self.recipes.all(at=self.view.snapshot)
             if recipe.status is RecipeStatus.ACTIVE
             and recipe.name not in taken
             and not self._is_barred(recipe.skill, gates)
         ]
-        count = self._recipes.ran if self._counts else lambda recipe, outcome: None
-        return recipe_tools(usable, count, lambda: Registry([*self._built_in, *self._steps]), self._below)
+        count = self.recipes.ran if self.counts else lambda recipe, outcome: None
+        return recipe_tools(usable, count, lambda: Registry([*self.built_in, *self._steps]), self.ladder.below)
 
     def _is_barred(self, name: str, gates: GateContext) -> bool:
-        item = self._view.snapshot.by_name.get(name)
+        item = self.view.snapshot.by_name.get(name)
         return item is None or item.summary is None or is_barred(item.summary, gates)
 
     def _most_fitting(self, request: Request) -> list[Tool]:
@@ -319,12 +309,12 @@ class OfferedTools:
             by_skill.setdefault(tool.skill or tool.name.replace("_", "-"), []).append(tool)
 
         def search() -> list[Tool]:
-            at = self._view.snapshot
-            found = self._finder.search(request.text, k=CODE_TOOLS, among=set(by_skill), at=at)
+            at = self.view.snapshot
+            found = self.finder.search(request.text, k=CODE_TOOLS, among=set(by_skill), at=at)
             return [tool for hit in found.hits for tool in by_skill[hit.id]]
 
         nothing: list[Tool] = []
-        ranked = self._outage.unless_away(search, nothing)
+        ranked = self.outage.unless_away(search, nothing)
         rest = [tool for tool in self.code if tool not in ranked]
         return sorted((ranked + rest)[:CODE_TOOLS], key=lambda tool: tool.name)
 

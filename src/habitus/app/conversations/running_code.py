@@ -99,7 +99,7 @@ async def _with_tools(home: Home, work: Callable[[Tools], Awaitable[Done]]) -> D
 
 def _view(home: Home) -> View:
     """The library as code sees it that no conversation has called."""
-    return View(home.skills, home.review, Outage(), home.redactor, conversation="")
+    return View(library=home.skills, review=home.review, outage=Outage(), redactor=home.redactor)
 
 
 def open_given(home: Home, folder: str) -> Given:

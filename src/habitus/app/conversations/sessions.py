@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from habitus.agent.prompts.prompt import Identity
 from habitus.agent.session import Conversation, Session, new_id
 from habitus.agent.stream import AskPerson, TimedPerson, nobody
 from habitus.agent.tools.builtin_tools import standard_tools
-from habitus.agent.tools.registry import Tool
 from habitus.agent.tools.stage_tools import Ladder, OfferedTools
 from habitus.agent.tools.writing_skills import Changes
 from habitus.app.conversations.command_lines import SessionCalls
@@ -37,10 +35,9 @@ from habitus.evidence.model import Fixed, Lots
 from habitus.journal.journal import Journal
 from habitus.journal.model import Origin, Turn, origin_of
 from habitus.journal.spool import Spool
-from habitus.learning.observer import Learner, NotingKeeper
+from habitus.learning.observer import Learner
 from habitus.llm.model import Model
 from habitus.llm.transcription import local_transcriber
-from habitus.memory.model import Encoded
 from habitus.sandbox import venvs
 from habitus.sandbox.child import Services
 from habitus.sandbox.files import Given
@@ -79,7 +76,6 @@ def open_session(
     cheap = cheap or (home.models.cheap if model is None else None)
     history = resume_history(past)
     memory = home.open_memory(user=user.name)  # a view for the learner's own thread
-    noting = NotingKeeper(memory)
     conversation = open_conversation(
         home,
         tools or home.tools,
@@ -90,8 +86,7 @@ def open_session(
         source_type=source_type,
         ask=ask,
         observers=observers,
-        learner=learner or open_learner(home, noting, cheap, memory),
-        learned=noting.take,
+        learner=learner or open_learner(home, memory, cheap, memory),
         read=read,
         fixed=fixed,
     )
@@ -118,7 +113,6 @@ def open_conversation(
     learner: Learner,
     is_hosted: bool = False,
     shows_prompt: bool = True,
-    learned: Callable[[], tuple[Encoded, ...]] = tuple,
     read: Sequence[Path] = (),
     fixed: Fixed | None = None,
     offers: Offers | None = None,
@@ -129,10 +123,10 @@ def open_conversation(
     outage, person = open_outage(home), TimedPerson(ask)
     offers = offers or Offers(lots(home.settings, home.journal, id, outage, fixed))
     view = View(
-        home.skills,
-        home.review,
-        outage,
-        home.redactor,
+        library=home.skills,
+        review=home.review,
+        outage=outage,
+        redactor=home.redactor,
         conversation=id,
         history=history,
         forgets=not shows_prompt,
@@ -142,14 +136,15 @@ def open_conversation(
     given = open_given(home, f"{PADS}/{id}")
     calls = SessionCalls(home, view, given, outage, user=user, source_type=source_type)
     services = {**sandbox_services(view), **calls.services}
-    shared = _Shared(home=home, tools=tools, user=user, view=view, given=given, outage=outage, person=person)
     files = OtherFiles(view, given, calls.how_to_call)
     can_read = readable(home.settings, read)
     pads = _scratchpads(home, person, view.conversation, services, given, can_read)
-    memory = _open_memory(shared, offers)
+    cortex = home.memory if user.name == home.settings.user else home.open_memory(user=user.name)
+    memory = SessionMemory(cortex=cortex, user=user.name, project=home.project, outage=outage, offers=offers)
     ladder = Ladder(view=view, tools=tools, recipes=home.recipes, reliable=home.settings.reliable, outage=outage)
+    gates, author = home.gates(user), home.person(user=user.name)
     built_in = standard_tools(
-        _open_changes(shared),
+        Changes(view=view, review=home.review, scan=home.scan, person=author, gates=gates, ask=person),
         files=files,
         ladder=ladder,
         finder=home.finder,
@@ -160,7 +155,21 @@ def open_conversation(
         readable=can_read,
         is_hosted=is_hosted,
     )
-    counts = origin_of(source_type) is Origin.REAL
+    offered = OfferedTools(
+        built_in=built_in,
+        tools=tools,
+        finder=home.finder,
+        view=view,
+        outage=outage,
+        user_gates=gates,
+        recipes=home.recipes,
+        ladder=ladder,
+        given=given,
+        services=services,
+        steady=shows_prompt,
+        may_have_tools=partial(may_have_tools, home.shared, home.local),
+        counts=origin_of(source_type) is Origin.REAL,
+    )
     parts = Parts(
         view=view,
         files=files,
@@ -170,7 +179,7 @@ def open_conversation(
         spool=Spool(home.place / WAITING, home.redactor),
         memory=memory,
         identity=Identity(library=home.skills, fill={**home.fill, "USER": user.name}),
-        tools=_open_offered(shared, built_in, ladder, services=services, steady=shows_prompt, counts=counts),
+        tools=offered,
         observers=(learner, *observers),
         transcribe=local_transcriber(),
         outage=outage,
@@ -179,7 +188,7 @@ def open_conversation(
         context_tokens=home.settings.context_tokens,
         user=user,
         person=person,
-        learned=learned,
+        learned=learner.take_learned,
         given=given,
         project=home.project,
         source_type=source_type,
@@ -192,58 +201,6 @@ def open_conversation(
     if shows_prompt:
         conversation.settle()
     return conversation
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Shared:
-    """Parts that several others of one conversation are made of."""
-
-    home: Home
-    tools: Tools
-    user: User
-    view: View
-    given: Given
-    outage: Outage
-    person: TimedPerson
-
-
-def _open_memory(shared: _Shared, offers: Offers) -> SessionMemory:
-    home, user = shared.home, shared.user.name
-    cortex = home.memory if user == home.settings.user else home.open_memory(user=user)
-    return SessionMemory(cortex=cortex, user=user, project=home.project, outage=shared.outage, offers=offers)
-
-
-def _open_changes(shared: _Shared) -> Changes:
-    home = shared.home
-    return Changes(
-        view=shared.view,
-        review=home.review,
-        scan=home.scan,
-        person=home.person(user=shared.user.name),
-        gates=home.gates(shared.user),
-        ask=shared.person,
-    )
-
-
-def _open_offered(
-    shared: _Shared, built_in: Sequence[Tool], ladder: Ladder, *, services: Services, steady: bool, counts: bool
-) -> OfferedTools:
-    home = shared.home
-    return OfferedTools(
-        built_in,
-        shared.tools,
-        home.finder,
-        shared.view,
-        shared.outage,
-        home.gates(shared.user),
-        home.recipes,
-        ladder,
-        shared.given,
-        services=services,
-        steady=steady,
-        may_have_tools=partial(may_have_tools, home.shared, home.local),
-        counts=counts,
-    )
 
 
 def open_outage(home: Home) -> Outage:

@@ -18,8 +18,7 @@ from habitus.errors import NotFound
 from habitus.events import OutcomeKind
 from habitus.journal.model import TurnOutcome
 from habitus.learning.detectors.monitor import Mode
-from habitus.learning.observer import Learner, LessonKeeper, TakesNothing
-from habitus.learning.post_mortem import Cerebellum
+from habitus.learning.observer import Learner, LessonKeeper
 from habitus.learning.remedies import wording
 from habitus.learning.remedies.calls import Call, shell_text
 from habitus.learning.remedies.findings import ENOUGH, Coverage, Findings, Held, ProposedRule, Recurring, findings
@@ -45,20 +44,19 @@ def open_learner(home: Home, keeper: LessonKeeper, model: Model | None, lessons:
     """
     settings = home.settings
     mode = Mode.OFF if settings.memory is MemoryMode.OFF else Mode(settings.acc_mode.value)
-    cells = Cerebellum(model, keeper.encode, spending=home.spending, redactor=home.redactor)
 
     def remedy(call: Call) -> str:
-        return remedy_of(lessons, call, home.project) if lessons else ""
+        return wording.remedy_of(_in_sight(lessons, home.project), call) if lessons else ""
 
-    return Learner(keeper, cells, mode=mode, redactor=home.redactor, remedy=remedy)
+    return Learner(keeper, model, spending=home.spending, mode=mode, redactor=home.redactor, remedy=remedy)
 
 
 def open_adviser(home: Home) -> Learner:
     """An adviser, who says beside a failure what it shows and learns nothing: it sees only a part of what happens."""
     settings = home.settings
     is_off = settings.memory is MemoryMode.OFF or settings.acc_mode is AccMode.OFF
-    cells = Cerebellum(None, TakesNothing().encode, spending=home.spending, redactor=home.redactor)
-    return Learner(TakesNothing(), cells, mode=Mode.OFF if is_off else Mode.ACTIVE, redactor=home.redactor)
+    mode = Mode.OFF if is_off else Mode.ACTIVE
+    return Learner(None, spending=home.spending, mode=mode, redactor=home.redactor)
 
 
 def open_applier(home: Home, keeper: LessonKeeper, redactor: Redactor) -> Applier:
@@ -248,11 +246,6 @@ def remedy_for(home: Home, tool: str, arguments: object, error: str, project: st
     """
     where = project_of(project) if project else home.project
     return wording.remedy_for(_in_sight(home.memory, where), tool, arguments, error)
-
-
-def remedy_of(memory: Cortex, call: Call, project: str) -> str:
-    """The same for a call of a session that is going on."""
-    return wording.remedy_of(_in_sight(memory, project), call)
 
 
 def _in_sight(memory: Cortex, project: str) -> Iterable[Engram]:

@@ -28,7 +28,6 @@ from habitus.journal.model import Exposure, Place, Turn
 from habitus.learning.budget import Budget, BudgetedModel, judge_rubric
 from habitus.learning.detectors.monitor import Mode
 from habitus.learning.observer import Learner
-from habitus.learning.post_mortem import Cerebellum
 from habitus.learning.transcripts.study import Studied, describe_event, study
 from habitus.llm.agents.program import Call as PreparedCall
 from habitus.llm.agents.program import Question
@@ -189,8 +188,7 @@ def _describe_turn(events: Sequence[TurnEvent]) -> str:
 
 
 def _quiet_learner(home: Home) -> Learner:
-    quiet = Cerebellum(None, home.memory.encode, spending=home.spending, redactor=home.redactor)
-    return Learner(home.memory, quiet, mode=Mode.OFF, redactor=home.redactor)
+    return Learner(None, spending=home.spending, mode=Mode.OFF, redactor=home.redactor)
 
 
 def _is_opened(skill: str, turn: Turn) -> bool:

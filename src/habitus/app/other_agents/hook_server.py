@@ -17,7 +17,7 @@ from habitus.agent.background import Background, in_thread
 from habitus.agent.choosing import Offers, SessionMemory, choose, near, unseen
 from habitus.agent.hosted_turn import AsyncHostTurn
 from habitus.agent.prompts import prompt
-from habitus.agent.prompts.prompt import Composed, Note, Prompt
+from habitus.agent.prompts.prompt import Composed, Prompt
 from habitus.agent.user_input import Asking
 from habitus.app.conversations.hosting import Hosting, HostRequest, Keeper
 from habitus.app.conversations.sessions import lots
@@ -26,6 +26,7 @@ from habitus.app.learning import studying
 from habitus.app.learning.learning import remedy_for
 from habitus.app.wiring import open_home
 from habitus.hosts.known_agents import RESIDENT
+from habitus.memory.recall import Recalled
 from habitus.resident_process import listen
 from habitus.settings import Settings
 from habitus.skills import names
@@ -287,7 +288,7 @@ class Prompter:
         return replace(self._home.gates(self._user), tools=names.BUILT_IN_TOOLS)
 
 
-def _within(room: int, lessons: Sequence[Note], skills: Sequence[Summary], offers: Offers) -> Composed:
+def _within(room: int, lessons: Sequence[Recalled], skills: Sequence[Summary], offers: Offers) -> Composed:
     """As much as there is room for, of each kind the first longest; then without what chance withholds."""
     while tokens(_compose(lessons, skills).prompt.context_text) > room:
         if len(lessons) > 1 or not skills:
@@ -298,7 +299,7 @@ def _within(room: int, lessons: Sequence[Note], skills: Sequence[Summary], offer
     return _compose(told, [summary for summary in skills if offers.takes_line(summary)])
 
 
-def _compose(lessons: Sequence[Note], skills: Sequence[Summary]) -> Composed:
+def _compose(lessons: Sequence[Recalled], skills: Sequence[Summary]) -> Composed:
     heading = "Lessons from earlier work"
     sections = (prompt.bullets("lessons", heading, [note.line for note in lessons]), prompt.fitting(skills))
     said = Prompt(system=(), context=tuple(section for section in sections if section.text))

@@ -256,8 +256,8 @@ class Applier:
         told = [
             observer.draft_lesson(
                 each,
+                Evidence(trace=studied.trace),
                 redactor=self._redactor,
-                trace=studied.trace,
                 user=self._user,
                 project=studied.project or self._project,
             )

@@ -57,22 +57,12 @@ class AgentModel:
     """A `Model` that starts a program for every request. Calls of our tools travel as one JSON answer a round."""
 
     def __init__(self, program: Program, name: str, environ: Mapping[str, str], patience_s: float) -> None:
+        self.name = name
+        self.sees_images = False
+        self.context_tokens: int | None = None  # only the program knows which model it asks
         self._program = program
-        self._name = name
         self._environ = environ
         self._patience_s = patience_s
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def sees_images(self) -> bool:
-        return False
-
-    @property
-    def context_tokens(self) -> int | None:
-        return None  # only the program knows which model it asks
 
     async def stream(self, ask: Ask) -> AsyncGenerator[Streamed, None]:
         message, usage = await (self._round(ask) if ask.tools else self._ask_program(ask))
@@ -84,7 +74,7 @@ class AgentModel:
 
     async def _ask_program(self, ask: Ask) -> tuple[Answered, Usage]:
         system, prompt = running.system_of(ask), running.prompt_of(ask)
-        model = self._name.partition(":")[2]
+        model = self.name.partition(":")[2]
         said = await run(self._program, model, system, prompt, self._environ, self._patience_s)
         return Answered(text=said.text), said.usage
 

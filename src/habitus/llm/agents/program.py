@@ -98,6 +98,15 @@ def as_count(used: Mapping[str, Any], key: str) -> int:
     return value if isinstance(value, int) else 0
 
 
+def usage_of(used: Mapping[str, Any], *, read: Sequence[str], wrote: Sequence[str], cached: str) -> Usage:
+    """Usage by the keys under which a program tells its tokens."""
+    return Usage(
+        input_tokens=sum(as_count(used, key) for key in read),
+        output_tokens=sum(as_count(used, key) for key in wrote),
+        cached_tokens=as_count(used, cached),
+    )
+
+
 def as_dollars(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 

@@ -16,7 +16,6 @@ from habitus.llm.agents.program import (
     Output,
     Program,
     Question,
-    as_count,
     as_dollars,
     as_table,
     link,
@@ -24,6 +23,7 @@ from habitus.llm.agents.program import (
     read_objects,
     read_toml,
     toml_value,
+    usage_of,
     write_text,
 )
 from habitus.llm.model import Usage
@@ -54,14 +54,10 @@ def _read_claude(written: str, question: Question) -> Output:
         text, used = str(said.get("result") or ""), as_table(said.get("usage"))
         if said.get("is_error"):
             return Output(problem=text or str(said.get("subtype")))
-        read = ("cache_creation_input_tokens", "cache_read_input_tokens", "input_tokens")
-        usage = Usage(
-            input_tokens=sum(as_count(used, each) for each in read),
-            output_tokens=as_count(used, "output_tokens"),
-            cached_tokens=as_count(used, "cache_read_input_tokens"),
-            cost=as_dollars(said.get("total_cost_usd")),
-        )
-        return Output(text=text, usage=usage)
+        cached = "cache_read_input_tokens"
+        read = ("cache_creation_input_tokens", cached, "input_tokens")
+        usage = usage_of(used, read=read, wrote=("output_tokens",), cached=cached)
+        return Output(text=text, usage=replace(usage, cost=as_dollars(said.get("total_cost_usd"))))
     return Output()
 
 
@@ -115,11 +111,7 @@ def _read_codex(written: str, question: Question) -> Output:
             case {"type": "item.completed", "item": {"type": "agent_message", "text": str(message)}}:
                 text = message
             case {"type": "turn.completed", "usage": dict(used)}:
-                usage = Usage(
-                    input_tokens=as_count(used, "input_tokens"),
-                    output_tokens=as_count(used, "output_tokens"),
-                    cached_tokens=as_count(used, "cached_input_tokens"),
-                )
+                usage = usage_of(used, read=("input_tokens",), wrote=("output_tokens",), cached="cached_input_tokens")
             case {"type": "turn.failed", "error": {"message": message}} | {"type": "error", "message": message}:
                 problem = str(message)
     model = str(read_toml(question.room / "codex" / "config.toml").get("model", ""))
@@ -161,12 +153,9 @@ def _read_gemini(written: str, question: Question) -> Output:
         return Output(problem=f"{problem.get('message')} ({problem.get('code')})")
     models = as_table(as_table(said.get("stats")).get("models"))
     used = [as_table(as_table(each).get("tokens")) for each in models.values()]
-    usage = Usage(
-        input_tokens=sum(as_count(each, "prompt") for each in used),
-        output_tokens=sum(as_count(each, "candidates") + as_count(each, "thoughts") for each in used),
-        cached_tokens=sum(as_count(each, "cached") for each in used),
-    )
-    return Output(text=str(said.get("response") or ""), usage=usage if used else None, model=next(iter(models), ""))
+    usages = [usage_of(each, read=("prompt",), wrote=("candidates", "thoughts"), cached="cached") for each in used]
+    usage = sum(usages, Usage()) if usages else None
+    return Output(text=str(said.get("response") or ""), usage=usage, model=next(iter(models), ""))
 
 
 _OPENCODE_AGENT = "answer"
@@ -215,24 +204,19 @@ def _read_opencode(written: str, question: Question) -> Output:
             case {"type": "text", "part": {"text": str(text)}}:
                 texts.append(text)
             case {"type": "step_finish", "part": {"tokens": dict(used)} as part}:
-                cache = as_table(used.get("cache"))
-                usage = (usage or Usage()) + Usage(
-                    input_tokens=as_count(used, "input") + as_count(cache, "read") + as_count(cache, "write"),
-                    output_tokens=as_count(used, "output") + as_count(used, "reasoning"),
-                    cached_tokens=as_count(cache, "read"),
-                    cost=as_dollars(part.get("cost")) or None,  # 0 where it does not know the price
-                )
+                used |= as_table(used.get("cache"))
+                step = usage_of(used, read=("input", "read", "write"), wrote=("output", "reasoning"), cached="read")
+                cost = as_dollars(part.get("cost")) or None  # 0 where it does not know the price
+                usage = (usage or Usage()) + replace(step, cost=cost)
             case {"type": "error", "error": dict(error)}:
                 problem = str(as_table(error.get("data")).get("message") or error.get("name"))
     return Output(text="".join(texts), usage=usage, problem=problem)
 
 
-def _ask_copilot(question: Question) -> Call:
-    return copilot_call(question, "--available-tools", "none")
-
-
 def copilot_call(question: Question, *tools: str) -> Call:
-    """One run in a home of its own, which has the person's sign-in and nothing else of theirs."""
+    """One run in a home of its own, which has the person's sign-in and nothing else of theirs; without tools of its own
+    unless it is told which."""
+    tools = tools or ("--available-tools", "none")
     own = question.room / "copilot"
     theirs = read_json(question.folder("COPILOT_HOME", ".copilot") / "config.json")
     kept = {key: value for key, value in theirs.items() if "logged" in key.lower() or "token" in key.lower()}
@@ -257,17 +241,9 @@ def _read_copilot(written: str, question: Question) -> Output:
                 problem = str(message)
     metrics = as_table(read_json(question.room / "usage.json").get("modelMetrics"))
     used = [as_table(as_table(each).get("usage")) for each in metrics.values()]
-    usage = Usage(
-        input_tokens=sum(as_count(each, "inputTokens") for each in used),
-        output_tokens=sum(as_count(each, "outputTokens") for each in used),
-        cached_tokens=sum(as_count(each, "cacheReadTokens") for each in used),
-    )
-    return Output(
-        text="".join(texts),
-        usage=usage if used else None,
-        model=next(iter(metrics), ""),
-        problem="" if texts else problem,
-    )
+    usages = [usage_of(each, read=("inputTokens",), wrote=("outputTokens",), cached="cacheReadTokens") for each in used]
+    usage, model = sum(usages, Usage()) if usages else None, next(iter(metrics), "")
+    return Output(text="".join(texts), usage=usage, model=model, problem="" if texts else problem)
 
 
 def _ask_pi(question: Question) -> Call:
@@ -290,14 +266,8 @@ def _read_pi(written: str, question: Question) -> Output:
         if said.get("type") != "message_end" or message.get("role") != "assistant":
             continue
         used = as_table(message.get("usage"))
-        cost = as_dollars(as_table(used.get("cost")).get("total"))
-        usage = Usage(
-            input_tokens=sum(as_count(used, each) for each in ("input", "cacheRead", "cacheWrite")),
-            output_tokens=as_count(used, "output"),
-            cached_tokens=as_count(used, "cacheRead"),
-            cost=cost,
-        )
-        spent += usage
+        usage = usage_of(used, read=("input", "cacheRead", "cacheWrite"), wrote=("output",), cached="cacheRead")
+        spent += replace(usage, cost=as_dollars(as_table(used.get("cost")).get("total")))
         parts = [str(as_table(part).get("text") or "") for part in message.get("content") or ()]
         problem = str(message.get("errorMessage") or "") if message.get("stopReason") == "error" else ""
         output = Output(text="".join(parts), usage=spent, problem=problem)
@@ -385,7 +355,7 @@ PROGRAMS: Mapping[str, Program] = {
                 *("COPILOT_GITHUB_TOKEN", "COPILOT_MODEL", "COPILOT_PROVIDER_", "COPILOT_OFFLINE"),
                 *("GH_TOKEN", "GITHUB_TOKEN", "GH_HOST", "COPILOT_GH_HOST"),
             ),
-            ask=_ask_copilot,
+            ask=copilot_call,
             read=_read_copilot,
         ),
         Program(

@@ -15,8 +15,6 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import assert_never
 
@@ -37,7 +35,7 @@ from habitus.llm.model import (
 )
 from habitus.llm.prices import price
 from habitus.redact import Redactor
-from habitus.text import tokens
+from habitus.text import prompt_text, tokens
 
 _KEPT = (
     *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_", "TZ", "TMPDIR", "XDG_", "DBUS_SESSION_BUS_ADDRESS"),
@@ -181,20 +179,22 @@ _NO_IMAGE = "[An image, which can't be shown here.]"
 def system_of(ask: Ask) -> str:
     if ask.schema is None:
         return ask.system
-    return f"{ask.system}\n\n{_text('one-json').format(schema=as_json(dict(ask.schema)))}".strip()
+    return f"{ask.system}\n\n{prompt_text('llm', 'agent-one-json').format(schema=as_json(dict(ask.schema)))}".strip()
 
 
 def with_tools(system: str, tools: tuple[ToolSpec, ...]) -> str:
     """The system prompt, and the tools that are run for whoever asks for them in its answer."""
     listed = [{"tool": one.name, "description": one.description, "arguments": dict(one.parameters)} for one in tools]
-    return f"{system}\n\n{_text('calls').format(tools=chr(10).join(map(as_json, listed)))}".strip()
+    return f"{system}\n\n{prompt_text('llm', 'agent-calls').format(tools=chr(10).join(map(as_json, listed)))}".strip()
 
 
 def prompt_of(ask: Ask) -> str:
     """A single question as it is; a longer talk with who said what."""
     if len(ask.messages) == 1 and isinstance(ask.messages[0], Asked):
         return _words(ask.messages[0])
-    return "\n\n".join([*(f"<{_who(one)}>\n{_words(one)}\n</{_who(one)}>" for one in ask.messages), _text("go-on")])
+    return "\n\n".join(
+        [*(f"<{_who(one)}>\n{_words(one)}\n</{_who(one)}>" for one in ask.messages), prompt_text("llm", "agent-go-on")]
+    )
 
 
 def _who(message: Message) -> str:
@@ -236,11 +236,6 @@ def _parse_arguments(arguments: str) -> object:
 
 def as_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
-
-
-@cache
-def _text(name: str) -> str:
-    return files("habitus.llm").joinpath("prompts", f"agent-{name}.md").read_text("utf-8").strip()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -57,6 +57,8 @@ class ProviderModel:
         sleep: Callable[[float], Awaitable[object]],
         transport: Any,
     ) -> None:
+        self.name = choice.name
+        self.sees_images = sees_images(choice)
         self._choice = choice
         self._patience = patience
         self._sleep = sleep
@@ -64,19 +66,13 @@ class ProviderModel:
         self._wire: Wire | None = None
 
     @property
-    def name(self) -> str:
-        return self._choice.name
-
-    @property
-    def sees_images(self) -> bool:
-        return sees_images(self._choice)
-
-    @property
     def context_tokens(self) -> int | None:
         return self._open_wire().context_tokens
 
     async def stream(self, ask: Ask) -> AsyncGenerator[Streamed, None]:
-        wire = await self._connect()
+        if self._wire is None:  # a spinner turns and Ctrl-C works while the libraries are imported
+            await asyncio.to_thread(importlib.import_module, "habitus.llm.providers.wire")
+        wire = self._open_wire(asyncio.get_running_loop())
         watch = Watch(self._patience)
         for attempt in itertools.count(1):
             has_spoken = False
@@ -100,24 +96,11 @@ class ProviderModel:
         if wire is not None:
             await wire.close()
 
-    async def _connect(self) -> Wire:
-        """A connection belongs to the event loop it was made in."""
-        loop = asyncio.get_running_loop()
-        if self._wire is None:  # a spinner turns and Ctrl-C works while the libraries are imported
-            await asyncio.to_thread(importlib.import_module, "habitus.llm.providers.wire")
-        wire = self._open_wire()
-        if wire.loop is not None and wire.loop is not loop:
-            self._wire, wire = None, self._opened_anew()
-        wire.loop = loop
-        return wire
-
-    def _open_wire(self) -> Wire:
-        if self._wire is None:
-            self._wire = self._opened_anew()
-        return self._wire
-
-    def _opened_anew(self) -> Wire:
+    def _open_wire(self, loop: asyncio.AbstractEventLoop | None = None) -> Wire:
+        """A connection belongs to the event loop that first used it; in another one it is made anew."""
         from habitus.llm.providers.wire import Wire  # the providers' libraries take a second or two to import
 
-        self._wire = Wire(self._choice, transport=self._transport)
+        if self._wire is None or (loop and self._wire.loop not in (None, loop)):
+            self._wire = Wire(self._choice, transport=self._transport)
+        self._wire.loop = loop or self._wire.loop
         return self._wire

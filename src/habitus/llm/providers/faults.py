@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 
 import httpx2
 from pydantic_ai import exceptions as theirs
@@ -36,7 +36,7 @@ TROUBLES: tuple[type[Exception], ...] = (
 )
 
 
-async def fault_of(trouble: Exception, choice: ModelChoice, known: Callable[[], Awaitable[Iterable[str]]]) -> Fault:
+async def fault_of(trouble: Exception, choice: ModelChoice, client: httpx2.AsyncClient) -> Fault:
     said = _quote_provider(trouble, choice)
     match trouble:
         case ProviderFault():
@@ -45,7 +45,7 @@ async def fault_of(trouble: Exception, choice: ModelChoice, known: Callable[[], 
             error = f"{choice.name} did not finish in {seconds:g} seconds." if is_final else ""
             return _passing(error or f"{choice.name} said nothing for {seconds:g} seconds.", is_passing=not is_final)
         case theirs.ModelNotFoundError():
-            return Fault(error=await _no_such_model(trouble, choice, known))
+            return Fault(error=await _no_such_model(trouble, choice, client))
         case theirs.ModelAuthenticationError():
             return Fault(error=_refusal(choice, said))
         case theirs.ModelQuotaExceededError():
@@ -111,11 +111,9 @@ def _causes(error: BaseException | None) -> Iterable[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-async def _no_such_model(
-    trouble: Exception, choice: ModelChoice, known: Callable[[], Awaitable[Iterable[str]]]
-) -> HabitusError:
+async def _no_such_model(trouble: Exception, choice: ModelChoice, client: httpx2.AsyncClient) -> HabitusError:
     provider = choice.name.partition(":")[0]
-    names = sorted(await known())
+    names = sorted(await _names_at(choice, client))
     suggested = getattr(trouble, "suggested_model_id", None)
     mend = did_you_mean(choice.model, names) or (f"Did you mean '{suggested}'?" if suggested else "")
     if not mend and names:
@@ -130,7 +128,7 @@ SHOWN = 8
 _LISTING_SECONDS = 5.0
 
 
-async def names_at(choice: ModelChoice, client: httpx2.AsyncClient) -> list[str]:
+async def _names_at(choice: ModelChoice, client: httpx2.AsyncClient) -> list[str]:
     """The models that an OpenAI-compatible server says it has; nothing when it doesn't say."""
     if choice.dialect not in (Dialect.CHAT, Dialect.OLLAMA):
         return []

@@ -196,11 +196,8 @@ def split_name(name: str) -> tuple[str, str]:
 
 def _with_provider(model: str) -> str:
     family = next((provider for start, provider in _FAMILIES.items() if model.lower().startswith(start)), "")
-    return f"Did you mean '{family}:{model}'?" if family else f"Write provider:model, like {_example()}."
-
-
-def _example() -> str:
-    return PROVIDERS["anthropic"].example
+    example = PROVIDERS["anthropic"].example
+    return f"Did you mean '{family}:{model}'?" if family else f"Write provider:model, like {example}."
 
 
 def _address(provider: Provider, environ: Mapping[str, str], base_url: str) -> str:

@@ -54,7 +54,7 @@ from habitus.llm.model import (
     ToolSpec,
     Usage,
 )
-from habitus.llm.providers.faults import TROUBLES, BrokeOff, fault_of, names_at
+from habitus.llm.providers.faults import TROUBLES, BrokeOff, fault_of
 from habitus.llm.providers.known_providers import Dialect, Fault, ModelChoice, Watch
 
 ANSWER_TOOL = "answer"
@@ -107,7 +107,7 @@ class Wire:
         yield from_wire(response, self._choice)
 
     async def fault(self, trouble: Exception) -> Fault:
-        return await fault_of(trouble, self._choice, lambda: names_at(self._choice, self._client))
+        return await fault_of(trouble, self._choice, self._client)
 
     async def close(self) -> None:
         await self._client.aclose()
