@@ -42,7 +42,7 @@ async def test_text_comes_in_pieces_and_ends_with_the_whole() -> None:
         TextDelta(text="lines."),
     ]
     assert pieces[-1] == Answer(
-        message=Answered(text="It has  two\nlines."), stop=StopReason.END, usage=Usage(input_tokens=7, output_tokens=5)
+        message=Answered(text="It has  two\nlines."), stop=StopReason.END, usage=Usage(input_tokens=11, output_tokens=9)
     )
     assert model.asked == [ASK]
 
@@ -60,7 +60,7 @@ async def test_calls_get_ids_that_differ_over_the_session() -> None:
             ),
         ),
         stop=StopReason.CALLS,
-        usage=Usage(input_tokens=7, output_tokens=10),
+        usage=Usage(input_tokens=11, output_tokens=30),
     )
     assert isinstance(second[-1], Answer)
     assert second[-1].message.calls == (ToolCall(id="call-3", name="read", arguments="{oops"),)

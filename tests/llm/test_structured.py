@@ -86,7 +86,7 @@ async def test_it_gives_up_and_knows_what_was_spent() -> None:
     model = ScriptedModel([says("no")] * 3)
     with pytest.raises(NoUsableAnswer, match="scripted:model gave no usable Draft: the answer is not JSON") as caught:
         await ask_for(model, Draft, system="You draft.", messages=MESSAGES)
-    assert caught.value.usage.output_tokens == 3
+    assert caught.value.usage.output_tokens == 15
     assert len(model.asked) == 3
 
 
