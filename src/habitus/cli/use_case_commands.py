@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -21,14 +21,17 @@ from typing import Annotated, Any
 
 import typer
 
-from habitus.app import Habitus, json_shapes
+from habitus.app import Habitus, json_shapes, read_settings
 from habitus.app.use_cases.declaration import InputField, UseCase
 from habitus.cli import completion, output
-from habitus.cli.completion import AsJson
+from habitus.cli.completion import AsJson, Yes
 from habitus.cli.opening import open_habitus
 from habitus.errors import StorageFailed, UserError
+from habitus.settings import Settings
 
+Confirm = Callable[[Any, Any, Callable[..., None]], str]  # the question before it is done; empty where none is needed
 Render = Callable[..., None]  # context, input and result, in words; more options of its own are about how it looks
+_YES = inspect.Parameter("yes", inspect.Parameter.KEYWORD_ONLY, annotation=Yes, default=False)
 _COMPLETES = {"skills": completion.skill_names, "lessons": completion.lesson_ids}
 
 
@@ -36,28 +39,51 @@ def command_of(group: str, module: ModuleType, name: str) -> tuple[Callable[...,
     """The function of a command for typer, and an example of its use.
 
     The module has its words under its name; where a command line does more than the use case, such as starting an
-    editor, `perform_NAME` there does it, and gives the result.
+    editor, `perform_NAME` there does it, and gives the result. With `confirm_NAME` the command has `--yes`, and asks
+    what that returns: it may first show what would happen, with the function it is given.
     """
     case: UseCase[Any, Any] = getattr(importlib.import_module(f"habitus.app.use_cases.{group}"), name)
     render: Render = getattr(module, name)
-    perform: Callable[[Habitus, Any], Any] = getattr(module, f"perform_{name}", case)
+    perform: Callable[[Any, Any], Any] = getattr(module, f"perform_{name}", case)
+    confirm: Confirm | None = getattr(module, f"confirm_{name}", None)
 
     own = list(inspect.signature(render, eval_str=True).parameters.values())[3:]
     looks = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
 
     def run(context: typer.Context, as_json: bool = False, **given: Any) -> None:
         look = {one.name: given.pop(one.name) for one in looks}
-        with open_habitus(context) as habitus:
+        with _subject(context, case) as home:
             wanted = case.input(**{one.name: _as_field(one, given[one.name]) for one in case.fields})
-            finish(context, wanted, perform(habitus, wanted), partial(render, **look), as_json=as_json)
+            question = "" if confirm is None else confirm(home, wanted, _say_nothing if as_json else output.say)
+            if question and not given["yes"]:
+                ask(question, as_json=as_json)
+            finish(context, wanted, perform(home, wanted), partial(render, **look), as_json=as_json)
 
-    parameters = [*map(_parameter, case.fields), *looks]
+    parameters = [*map(_parameter, case.fields), *looks, *([] if confirm is None else [_YES])]
     context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
     as_json = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, annotation=AsJson, default=False)
     run.__signature__ = inspect.Signature([context, *parameters, as_json])  # type: ignore[attr-defined]  # typer reads it
     run.__annotations__ = {one.name: one.annotation for one in (context, *parameters, as_json)}
     run.__doc__ = case.help
     return run, f"habitus {shlex.join(words_of(case, case.example))}"
+
+
+def _subject(context: typer.Context, case: UseCase[Any, Any]) -> AbstractContextManager[Habitus | Settings]:
+    """What the use case works on: the open home, or the settings alone."""
+    return nullcontext(read_settings(context.find_root().obj)) if case.takes_settings else open_habitus(context)
+
+
+def _say_nothing(text: str = "", style: str = "") -> None:
+    """For a program, which reads the result."""
+
+
+def ask(question: str, *, as_json: bool) -> None:
+    """Ask whoever sits there, and stop unless they say yes. Refused where nobody does: a silence is not a yes."""
+    if as_json or not sys.stdin.isatty():
+        *_, asked = question.splitlines()
+        raise typer.BadParameter(f"{asked} There is nobody to ask; look first, then give --yes.")
+    if not typer.confirm(question):
+        raise typer.Abort
 
 
 def taking(case: UseCase[Any, Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -107,9 +133,12 @@ def words_of(case: UseCase[Any, Any], wanted: object) -> list[str]:
         if one.is_argument:
             words += [str(each) for each in (value if one.is_many else (value,)) if each is not None]
         elif value != one.default:
-            flag = one.flags[0]
+            flag, _, opposite = one.flags[0].partition("/")
             values = value if one.is_many else [value]
-            options += [flag] if value is True else [part for each in values for part in (flag, _text(each))]
+            if one.bare is bool:
+                options.append(flag if value else opposite)
+            else:
+                options += [part for each in values for part in (flag, _text(each))]
     return [*words, *options]
 
 

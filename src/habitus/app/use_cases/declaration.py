@@ -21,7 +21,9 @@ from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 from habitus.app.home import Home
 from habitus.app.use_cases.access import Access
 from habitus.errors import Invalid, Stale
+from habitus.settings import Settings
 
+Place = TypeVar("Place", Home, Settings)
 Wanted = TypeVar("Wanted")
 Done = TypeVar("Done")
 
@@ -34,9 +36,12 @@ GROUPS = (
 
 @dataclass(frozen=True)
 class UseCase(Generic[Wanted, Done]):
-    """Called as the function it was made of: a home and the input in, the result out."""
+    """Called as the function it was made of: a home and the input in, the result out.
 
-    function: Callable[[Home, Wanted], Done]
+    A function whose first parameter is of type `Settings` works where the home can't be opened; a home does, too.
+    """
+
+    function: Callable[[Any, Wanted], Done]
     command: str  # its words behind `habitus`
     method: str
     path: str  # of its route below /api/v1, with {fields} of the input
@@ -49,8 +54,8 @@ class UseCase(Generic[Wanted, Done]):
     made_since: Callable[[Home, Wanted, datetime], Done | None] | None  # its result where a killed process had made it
     version_of: Callable[[Done], tuple[int, str]] | None  # version and layer of the result, which make its ETag
 
-    def __call__(self, home: Home, wanted: Wanted) -> Done:
-        return self.function(home, wanted)
+    def __call__(self, home: Home | Settings, wanted: Wanted) -> Done:
+        return self.function(home.settings if self.takes_settings and isinstance(home, Home) else home, wanted)
 
     @property
     def help(self) -> str:
@@ -64,6 +69,11 @@ class UseCase(Generic[Wanted, Done]):
     @cached_property
     def result(self) -> Any:
         return self._hints["return"]
+
+    @cached_property
+    def takes_settings(self) -> bool:
+        """Whether it works on the settings alone, without an open home."""
+        return next(iter(self._hints.values())) is Settings
 
     @cached_property
     def _hints(self) -> Mapping[str, Any]:
@@ -116,6 +126,11 @@ class InputField:
         return bool(self.field.metadata.get("is_address"))
 
     @property
+    def rest_default(self) -> Any:
+        """The value over REST unless one is sent, where it differs from that of the command line; MISSING elsewhere."""
+        return self.field.metadata.get("rest_default", MISSING)
+
+    @property
     def limits(self) -> Mapping[str, Any]:
         """`ge` and `le` of numbers, `max_length` of texts."""
         given: Mapping[str, Any] = self.field.metadata.get("limits", {})
@@ -163,12 +178,13 @@ def argument(help: str, *, default: Any = MISSING, completes: str = "", **limits
     return _field(default, help=help, is_argument=True, limits=_limits(**limits), completes=completes)
 
 
-def option(help: str, *flags: str, default: Any = None, **limits: int) -> Any:
+def option(help: str, *flags: str, default: Any = None, rest_default: Any = MISSING, **limits: int) -> Any:
     """A field that is an option on the command line: spelled as it is called, or as `flags` say.
 
-    `limits` are `least` and `most` of a number, `longest` of a text.
+    `rest_default` is the default over REST where that is another; `limits` are `least` and `most` of a number,
+    `longest` of a text.
     """
-    return _field(default, help=help, flags=flags, limits=_limits(**limits))
+    return _field(default, help=help, flags=flags, rest_default=rest_default, limits=_limits(**limits))
 
 
 def _limits(least: int | None = None, most: int | None = None, longest: int = LINE) -> dict[str, int]:
@@ -257,11 +273,11 @@ def use_case(
     is_once: bool = False,
     made_since: Callable[[Home, Any, datetime], Any] | None = None,
     version_of: Callable[[Any], tuple[int, str]] | None = None,
-) -> Callable[[Callable[[Home, Wanted], Done]], UseCase[Wanted, Done]]:
-    """Declare a function of a home and `wanted`, its input; `route` is a method and a path."""
+) -> Callable[[Callable[[Place, Wanted], Done]], UseCase[Wanted, Done]]:
+    """Declare a function of a home, or of its settings, and `wanted`, its input; `route` is a method and a path."""
     method, _, path = route.partition(" ")
 
-    def declare(function: Callable[[Home, Wanted], Done]) -> UseCase[Wanted, Done]:
+    def declare(function: Callable[[Place, Wanted], Done]) -> UseCase[Wanted, Done]:
         return UseCase(
             function=function,
             command=command,

@@ -7,6 +7,7 @@ import inspect
 import re
 import types
 from collections.abc import Callable, Sequence
+from dataclasses import MISSING
 from functools import cache
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
@@ -59,6 +60,7 @@ def _add(made: APIRouter, case: UseCase[Any, Any]) -> None:
     body = _body(case, in_path)
     parameters = [_parameter(one, in_path) for one in case.fields if one.name in in_path or body is None]
     fields = {one.name: one for one in case.fields}
+    rest_defaults = {one.name: one.rest_default for one in case.fields if one.rest_default is not MISSING}
 
     def endpoint(request: Request, **given: Any) -> Response:
         sent: Any = given.pop("body", None)
@@ -67,6 +69,7 @@ def _add(made: APIRouter, case: UseCase[Any, Any]) -> None:
             given |= {name: getattr(sent, name) for name in sent.model_fields_set}
         here = f"{request.url.scheme}://{request.headers['host']}"
         given = dict.fromkeys((one.name for one in case.fields if one.is_address), here) | given
+        given = rest_defaults | given
         wanted = case.input(**{name: _as_field(fields[name], value) for name, value in given.items()})
         _refuse_without_version(case, wanted)
         return _answer(case, habitus_of(request), wanted, key)
@@ -157,7 +160,8 @@ def _bounded_type(one: InputField) -> Any:
 
 
 def _info(one: InputField, make: Callable[..., Any]) -> FieldInfo:
-    info: FieldInfo = make(... if one.is_required else one.default, description=one.help)
+    default = one.default if one.rest_default is MISSING else one.rest_default
+    info: FieldInfo = make(... if one.is_required else default, description=one.help)
     return info
 
 
