@@ -21,7 +21,7 @@ from habitus.app import Habitus, read_settings
 from habitus.app.conversations import secrets
 from habitus.app.library import trusting
 from habitus.app.operating.people import Role, open_people
-from habitus.app.use_cases import improving, jobs, lessons, pausing, review, sessions, skills, tasks, users, writing
+from habitus.app.use_cases import evidence, improving, jobs, lessons, pausing, review, sessions, skills, tasks, users, writing
 from habitus.app.use_cases.declaration import Nothing, UseCase, all_declared
 from habitus.cli.commands import commands
 from habitus.cli.lazy import DeclaredCommand
@@ -97,6 +97,11 @@ def _a_session(habitus: Habitus) -> sessions.OneSession:
     return sessions.OneSession(id="s", limit=1)
 
 
+def _a_judgement(habitus: Habitus) -> evidence.TurnJudgement:
+    _a_session(habitus)
+    return evidence.TurnJudgement(id="t1", ok=False, by="tester")
+
+
 def _a_skill(habitus: Habitus, name: str = "csv-summary") -> str:
     for number in range(1, 4):
         skill = Skill(name=name, description="Sums up a table.", body=f"{number}. Look at it.")
@@ -159,6 +164,8 @@ PREPARED: dict[str, Prepare] = {
     "review approve": lambda habitus: review.Approval(ids=_proposals(habitus)),
     "review reject": lambda habitus: review.Rejection(ids=_proposals(habitus), reason="no ham"),
     "review reopen": _an_approved_proposal,
+    "outcome": _a_judgement,
+    "evidence show": lambda habitus: (_a_session(habitus), evidence.EvidenceFilter(limit=1))[1],
     "users remove": lambda habitus: users.OneUser(name=open_people(habitus).add("ben", Role.VIEWER).person.name),
 }
 BOTH = [case for case in all_declared() if case.method and case.command]
@@ -243,7 +250,6 @@ PAIRS = [
     Pair(command=("skills", "search", "sum a CSV"), request=("GET", "/search?q=sum+a+CSV")),
     Pair(command=("skills", "select", "-r", "sum a CSV"), request=("GET", "/select?request=sum+a+CSV")),
     Pair(command=("why", "csv-summary", "--request", "sum it"), request=("GET", _WHY)),
-    Pair(command=("evidence", "show"), request=("GET", "/evidence"), prepare=_a_session),
     Pair(command=("tools", "list"), request=("GET", "/tools"), prepare=_code_and_recipe),
     Pair(command=("tools", "show", "shout"), request=("GET", "/skills/shout/tool"), prepare=_code_and_recipe),
     Pair(
@@ -309,7 +315,6 @@ PAIRS = [
     Pair(command=("trust", "--list"), request=("GET", "/trust"), prepare=_code_and_recipe),
     Pair(command=("trust", "shout", "--yes"), request=("PUT", "/skills/shout/trust"), prepare=equip),
     Pair(command=("trust", "--revoke", "shout"), request=("DELETE", "/skills/shout/trust"), prepare=_code_and_recipe),
-    Pair(command=("config", "list"), request=("GET", "/settings")),
     Pair(
         command=("config", "get", "bot_name"),
         request=("GET", "/settings"),
@@ -317,13 +322,6 @@ PAIRS = [
     ),
     Pair(command=_NAMED, request=("PUT", _NAME), sent={"json": {"value": "Ada"}}),
     Pair(command=("config", "unset", "bot_name"), request=("DELETE", _NAME), before=_NAMED),
-    Pair(command=("doctor",), request=("GET", "/doctor")),
-    Pair(
-        command=("outcome", "t1", "--ok", "--by", "api"),
-        request=("POST", "/turns/t1/outcome"),
-        sent={"json": {"ok": True}},
-        prepare=_a_session,
-    ),
     Pair(
         command=("skills", "improve", "csv-summary", *_CANDIDATE, "--later", "--yes"),
         request=("POST", "/skills/csv-summary/improvements"),

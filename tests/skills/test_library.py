@@ -307,7 +307,7 @@ def test_the_library_returns_to_a_moment(world: World) -> None:
     library.create(Skill(name="x", description="Does x.", body="before"), me())
     moment = datetime.now(UTC)
     library.edit("x", Edit(operation=Operation.REPLACE, content="after"), me())
-    assert [step.action for _, step in library.return_to(moment, me())] == ["rewrite"]
+    assert [step.action for step in library.return_to(moment, me())] == ["rewrite"]
     assert library.load("x").body == "before"
 
 
@@ -321,7 +321,7 @@ def test_every_layer_that_can_be_written_returns_and_what_others_put_there_stays
     theirs = world.claude / "theirs"
     theirs.mkdir()
     (theirs / "SKILL.md").write_text("---\nname: theirs\ndescription: Theirs.\n---\n1.\n")
-    found = [(layer, step.action, step.name) for layer, step in library.return_to(moment, me())]
+    found = [(step.layer, step.action, step.name) for step in library.return_to(moment, me())]
     assert found == [("claude", "archive", "made"), ("claude", "rewrite", "x")]
     assert library.load("x@claude").body == "before"
     assert library.load("theirs").layer == "claude"

@@ -1,11 +1,10 @@
-"""Input of a command: text and JSON from a file, standard input or the line, and moments as people write them."""
+"""Input of a command: text and JSON from a file, standard input or the line; and timestamps as they are shown."""
 
 from __future__ import annotations
 
 import json
-import re
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from habitus.errors import Invalid, StorageFailed
@@ -36,44 +35,6 @@ def read_json(given: str, what: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise Invalid(f"The {what} is not JSON: {error}.", mend="Check the quotes, or give a file.") from None
-
-
-_UNITS = {
-    "s": timedelta(seconds=1),
-    "m": timedelta(minutes=1),
-    "h": timedelta(hours=1),
-    "d": timedelta(days=1),
-    "w": timedelta(weeks=1),
-}
-_AGO = re.compile(r"(\d+)\s*(s|m|h|d|w)[a-z]*(\s+ago)?", re.IGNORECASE)
-
-
-def parse(text: str, now: datetime) -> datetime:
-    """`2026-05-01`, `2026-05-01 14:30`, `14:30` (today), `yesterday`, `2h`, `3 days ago`; local time unless it says."""
-    try:
-        return _parse_moment(text.strip(), now)
-    except (ValueError, OverflowError):
-        raise Invalid(
-            f"'{text}' is not a time that can be read.",
-            mend="Write 2026-05-01, '2026-05-01 14:30', 14:30, 2h or '3 days ago'.",
-        ) from None
-
-
-def _parse_moment(wanted: str, now: datetime) -> datetime:
-    ago = _AGO.fullmatch(wanted)
-    if ago:
-        return now - int(ago[1]) * _UNITS[ago[2].lower()]
-    local = now.astimezone()
-    if wanted.lower() in ("now", "today", "yesterday"):
-        midnight = local.replace(hour=0, minute=0, second=0, microsecond=0)
-        return {"now": now, "today": midnight, "yesterday": midnight - timedelta(days=1)}[wanted.lower()]
-    if re.fullmatch(r"\d{1,2}:\d{2}(:\d{2})?", wanted):
-        hours, rest = wanted.split(":", 1)
-        wanted = f"{local:%Y-%m-%d} {hours:0>2}:{rest}"
-    moment = datetime.fromisoformat(wanted)
-    if re.search(r"\d:\d\d:\d\d(?![.,\d])", wanted):
-        moment += timedelta(microseconds=999_999)  # a time as we print it stands for its whole second
-    return (moment if moment.tzinfo else moment.astimezone()).astimezone(UTC)
 
 
 def show_moment(moment: datetime | None) -> str:

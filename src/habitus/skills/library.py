@@ -315,14 +315,14 @@ class Library:
             raise read_only(layer.name, mend="Only its owner can change it.")
         return layer.store.rollback(item.name, to, author)
 
-    def return_to(self, moment: datetime, author: Author, *, dry_run: bool = False) -> list[tuple[str, Step]]:
-        """Make every layer that can be written what it was at a moment, as new versions: (layer, step) for each.
+    def return_to(self, moment: datetime, author: Author, *, dry_run: bool = False) -> list[Step]:
+        """Make every layer that can be written what it was at a moment, as new versions; return the steps.
 
         What other agents or a project brought into their directories is not taken away for being new to us.
         """
         self._allow(author)
         return [
-            (layer.name, step)
+            replace(step, layer=layer.name)
             for layer in self.layers
             if layer.can_write
             for step in layer.store.return_to(moment, author, dry_run=dry_run, keeps_found=layer.name != USER)

@@ -10,7 +10,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from fastapi import Request
@@ -22,11 +23,8 @@ from habitus.app import Habitus
 from habitus.app.conversations.talking import Talks
 from habitus.app.home import AWAY
 from habitus.app.home_directory import STAND_IN
-from habitus.app.library.undoing import TakenBack
 from habitus.app.operating import configuring
-from habitus.app.operating.configuring import Configured
-from habitus.app.operating.people import Person, Role, is_team
-from habitus.app.review import taking_back
+from habitus.app.operating.people import Person, Role
 from habitus.app.sharing.approvals import Serving
 from habitus.app.sharing.availability import absence, is_back
 from habitus.errors import DatabaseAway, HabitusError
@@ -145,37 +143,29 @@ class Desks:
             self.as_of = None
         log.info("The database is back.")
 
-    def put(self, habitus: Habitus, key: str, text: str | None) -> Configured:
-        """Change a setting in the file, or take it out; everybody works on with it, what runs ends as it began."""
+    @contextmanager
+    def changing_settings(self) -> Iterator[None]:
+        """Everybody works on with the settings that are changed inside; what runs ends as it began."""
         if self.as_of is not None or absence(self.own.shared.url, ANSWERS_S):
             raise DatabaseAway(f"{AWAY} Nothing can be changed until it is back.", mend="Retry then.")
-        done = configuring.put_from_afar(habitus.settings, os.environ, key, text, is_team=lambda: is_team(habitus))
-        name = done.now.key.partition(".")[0]  # however it was spelled
+        known = self.own.settings
+        before = configuring.read_again(known, os.environ)
+        yield
+        after = configuring.read_again(known, os.environ)
+        changed = {name: value for name, value in after if value != getattr(before, name)}
+        if not changed:
+            return
         with self._lock:
-            known = self.own.settings
-            new = configuring.read_again(known, os.environ)
-            opened = Habitus.open(known.model_copy(update={name: getattr(new, name)}), clock=self.own.clock)
+            opened = Habitus.open(self.own.settings.model_copy(update=changed), clock=self.own.clock)
             if opened.is_stand_in:
                 opened.close()
-                raise DatabaseAway(f"{AWAY} The setting is written.", mend="Set it again when the database is back.")
+                raise DatabaseAway(f"{AWAY} The setting is written.", mend="It holds once Habitus was started again.")
             self._work_on(opened)
-        return done
 
     def _work_on(self, opened: Habitus) -> None:
         self.own = opened
         self._left += [opened, *self._opened.values()]  # each before those that use its connections
         self._opened.clear()
-
-    def take_back(self, habitus: Habitus, words: Sequence[str]) -> TakenBack:
-        """Take back a change by the words that came with it, also one of a setting."""
-        match tuple(words):
-            case ("config", "set", key, text):
-                done = self.put(habitus, key, text)
-            case ("config", "unset", key):
-                done = self.put(habitus, key, None)
-            case _:
-                return taking_back.take_back(habitus, words)
-        return TakenBack(said=(f"{done.now.key} is {done.now.shown or 'not set'}.",), undo=done.undo)
 
     def talks(self, habitus: Habitus) -> Talks:
         """The conversations that whoever works at this desk has open."""

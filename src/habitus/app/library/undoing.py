@@ -40,6 +40,10 @@ class TakenBack:
     kept: tuple[str, ...] = ()
     undo: tuple[str, ...] = ()
 
+    @property
+    def is_failed(self) -> bool:
+        return bool(self.kept)
+
 
 def of_version(address: str, version: int) -> tuple[str, ...]:
     """The command that takes back what made a version, and nothing else; `address` has its layer."""
@@ -197,24 +201,26 @@ def _was_changed(layer: Layer, name: str, newest: Version) -> Refused:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class WayBack:
-    """The steps to have everything as it was at a moment: (layer, step) of skills, and steps of lessons."""
+class ReturnResult:
+    """The steps that make everything what it was at a moment; a dry run only says them."""
 
     to: datetime
-    skills: tuple[tuple[str, SkillStep], ...]
+    dry_run: bool
+    steps: tuple[SkillStep, ...]
     lessons: tuple[LessonStep, ...]
     undo: tuple[str, ...] = ()
 
 
-def return_to(home: Home, moment: datetime, reason: str, *, dry_run: bool) -> WayBack:
+def return_to(home: Home, moment: datetime, reason: str, *, dry_run: bool) -> ReturnResult:
     """Return lessons, and the skills of every layer that can be written, to a moment, or only say what that takes."""
     author = home.person(reason)
-    skills = home.skills.return_to(moment, author, dry_run=True)
-    for layer in {layer for layer, step in skills if step.action == "archive"}:
+    steps = home.skills.return_to(moment, author, dry_run=True)
+    for layer in {step.layer for step in steps if step.action == "archive"}:
         home.skills.layer(layer).allow_removal(author)
     if not dry_run:
-        skills = home.skills.return_to(moment, author)
+        steps = home.skills.return_to(moment, author)
     with home.memory.noting() as changed:
         lessons = home.memory.return_to(moment, by=author.name, dry_run=dry_run)
-    targets = (*([author.change] if skills else []), *of_lessons(changed))
-    return WayBack(to=moment, skills=tuple(skills), lessons=lessons, undo=("undo", *targets) if targets else ())
+    targets = (*([author.change] if steps else []), *of_lessons(changed))
+    undo = ("undo", *targets) if targets and not dry_run else ()
+    return ReturnResult(to=moment, dry_run=dry_run, steps=tuple(steps), lessons=lessons, undo=undo)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import sys
 import tempfile
 import tomllib
@@ -23,6 +24,7 @@ from habitus import resident_process
 from habitus import settings as settings_module
 from habitus.app import home_directory
 from habitus.app.home_directory import read_settings, weights_folder
+from habitus.app.operating.people import is_team
 from habitus.errors import Invalid, NotFound, Refused, ToolFailed, UserError, did_you_mean
 from habitus.files import write_whole
 from habitus.hosts.editing import Before, Entry, Format, apply_entries, taken_out
@@ -67,6 +69,7 @@ class Configured:
     is_changed: bool
     is_overruled: bool
     undo: tuple[str, ...]
+    note: str = ""  # what goes on besides
 
 
 # What the page and REST may set. The rest names commands, addresses and places, which whoever owns the machine decides.
@@ -81,15 +84,13 @@ FROM_AFAR = (
 SOMEBODY_ELSE = "review.somebody_else"  # a setting that takes a team
 
 
-def put_from_afar(
-    settings: Settings, environ: Mapping[str, str], key: str, text: str | None, *, is_team: Callable[[], bool]
-) -> Configured:
+def put_remotely(home: Home, key: str, text: str | None) -> Configured:
     """The same as `put` for whoever is not at the machine."""
     if _known_key(key) not in FROM_AFAR:
         raise Refused(
             f"'{key}' can't be set over the network.", mend=f"Use 'habitus config set {key} …', or edit {FILE}."
         )
-    return put(settings, environ, key, text, is_team=is_team)
+    return put(home.settings, os.environ, key, text, is_team=lambda: is_team(home))
 
 
 def values(settings: Settings, environ: Mapping[str, str]) -> tuple[Value, ...]:

@@ -29,8 +29,8 @@ Done = TypeVar("Done")
 
 # One module a group. A group is imported when one of its commands is called, or when a server is started.
 GROUPS = (
-    *("agents", "identity", "improving", "jobs", "lessons", "overview", "pausing"),
-    *("review", "sessions", "skills", "tasks", "users", "writing"),
+    *("agents", "evidence", "identity", "improving", "jobs", "lessons", "overview", "pausing"),
+    *("review", "sessions", "settings", "skills", "tasks", "undoing", "users", "writing"),
 )
 
 
@@ -51,6 +51,7 @@ class UseCase(Generic[Wanted, Done]):
     status: int  # of an answer that went well
     location: str  # of what was made, with {keys} of the result's JSON
     is_once: bool  # whether a key makes it happen once
+    changes_settings: bool  # whether a server works on with settings that it changed
     made_since: Callable[[Home, Wanted, datetime], Done | None] | None  # its result where a killed process had made it
     version_of: Callable[[Done], tuple[int, str]] | None  # version and layer of the result, which make its ETag
 
@@ -271,6 +272,7 @@ def use_case(
     status: int = 200,
     location: str = "",
     is_once: bool = False,
+    changes_settings: bool = False,
     made_since: Callable[[Home, Any, datetime], Any] | None = None,
     version_of: Callable[[Any], tuple[int, str]] | None = None,
 ) -> Callable[[Callable[[Place, Wanted], Done]], UseCase[Wanted, Done]]:
@@ -289,6 +291,7 @@ def use_case(
             status=status,
             location=location,
             is_once=is_once,
+            changes_settings=changes_settings,
             made_since=made_since,
             version_of=version_of,
         )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from habitus.app.home import Home, memory_of, whose
+from habitus.app.learning import curating
+from habitus.app.learning.curating import Curation
 from habitus.app.library.undoing import of_lessons
 from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import (
@@ -280,3 +283,18 @@ def _noting(memory: Cortex) -> Iterator[list[str]]:
     with memory.noting() as made:
         yield undo
     undo += ("undo", *of_lessons(made)) if made else ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurationRequest:
+    apply: bool = option("Do it; what goes can be restored.", default=False)
+    model: str = option("Let provider:model draft what climbs to its next stage.", default="")
+
+
+@use_case("curate", who=Role.ADMIN, example=CurationRequest(apply=True), undo="lessons restore")
+def curate(home: Home, wanted: CurationRequest) -> Curation:
+    """Look after what was learned: what has aged goes, what fails is tested, what has served climbs to its next stage.
+
+    Without --apply it only says what it would do, and why. Changes of skills wait for your review.
+    """
+    return asyncio.run(curating.curate(home, apply=wanted.apply, model=wanted.model))

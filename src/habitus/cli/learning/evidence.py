@@ -2,78 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Mapping, Sequence
 
 import typer
 
-from habitus.app import Habitus
 from habitus.app.learning.evidence import USUAL_SHARE
-from habitus.app.learning.learning import judge
-from habitus.cli import completion, output
-from habitus.cli.completion import AsJson, Wide
-from habitus.cli.opening import open_habitus
+from habitus.app.learning.learning import Judged
+from habitus.app.use_cases.declaration import Nothing
+from habitus.app.use_cases.evidence import EvidenceFilter, EvidencePage, EvidencePlans, TurnJudgement
+from habitus.cli import output
+from habitus.cli.completion import Wide
 from habitus.evidence.estimation import Arm, Basis, Effect
-from habitus.evidence.findings import Finding, Plan, Verdict
-from habitus.evidence.model import ItemKind
+from habitus.evidence.findings import Finding, Plan
+from habitus.evidence.model import Item, ItemKind
 from habitus.text import one_line
-
-Name = Annotated[
-    str | None,
-    typer.Argument(help="A skill, recipe or tool, or the id of a lesson.", autocompletion=completion.skill_names),
-]
-
 
 _WEIGHTY = 100  # tokens from which on it is worth saying what a thousand of them would bring
 
 
-def show(context: typer.Context, name: Name = None, wide: Wide = False, as_json: AsJson = False) -> None:
-    """What offering skills, lessons, recipes and tools changes, per version, and how sure that is."""
-    with open_habitus(context) as habitus:
-        evidence = habitus.evidence
-        found = evidence.findings()
-        items = found.items if name is None else evidence.of(name)
-        if as_json:
-            page = {"items": items, "next": None, "total": len(items)}
-            output.print_json({"withhold": evidence.share, "rollbacks": found.rollbacks, **page})
-            return
-        if name is not None:
-            for one in items:
-                _print_one(habitus, one)
-        else:
-            _print_all(habitus, items, is_wide=wide)
-        output.say(_withholding(evidence.share), style="dim")
+def show(context: typer.Context, wanted: EvidenceFilter, done: EvidencePage, wide: Wide = False) -> None:
+    if wanted.name is not None:
+        for one in done.items:
+            _print_one(one, done.lessons)
+    else:
+        _print_all(done.items, done.lessons, is_wide=wide)
+    output.say_more(len(done.items), done.total, done.next)
+    output.say(_withholding(done.withhold), style="dim")
 
 
-def _print_all(habitus: Habitus, items: Sequence[Finding], *, is_wide: bool) -> None:
+def _print_all(items: Sequence[Finding], lessons: Mapping[str, str], *, is_wide: bool) -> None:
     known = sorted((one for one in items if is_wide or _effect(one) is not None), key=_sort_key, reverse=True)
     if not items:
         output.say("Nothing was offered yet.")
         return
     rows = [
-        (*_name_and_version(habitus, one), _units(one.estimate.offered), _units(one.estimate.withheld), one.sentence)
+        (
+            *_name_and_version(one.item, lessons),
+            _units(one.estimate.offered),
+            _units(one.estimate.withheld),
+            one.sentence,
+        )
         for one in known
     ]
     if rows:
         output.table(("what", "version", "offered", "withheld", "known"), rows, wide="known")
         output.say()
-        _print_plot(habitus, [one for one in known if _effect(one) is not None])
+        _print_plot(lessons, [one for one in known if _effect(one) is not None])
     if len(known) < len(items):
         more = output.count_of(len(items) - len(known), "item")
         output.say(f"{more} of which nothing is known yet: nobody said how those conversations went.")
 
 
-def _print_plot(habitus: Habitus, items: Sequence[Finding]) -> None:
-    labels = [" ".join(_name_and_version(habitus, one)) for one in items]
+def _print_plot(lessons: Mapping[str, str], items: Sequence[Finding]) -> None:
+    labels = [" ".join(_name_and_version(one.item, lessons)) for one in items]
     width = max(map(len, labels), default=0)
     output.say(f"{'':<{width}}  {axis(is_unicode=output.is_unicode())}")
     for label, one in zip(labels, items, strict=True):
         output.say(f"{label:<{width}}  {interval(_effect(one), is_unicode=output.is_unicode())}")
 
 
-def _print_one(habitus: Habitus, one: Finding) -> None:
+def _print_one(one: Finding, lessons: Mapping[str, str]) -> None:
     estimate = one.estimate
-    output.say(" ".join(_name_and_version(habitus, one)))
+    output.say(" ".join(_name_and_version(one.item, lessons)))
     output.say(axis(is_unicode=output.is_unicode()), style="dim")
     output.say(interval(_effect(one), is_unicode=output.is_unicode()))
     output.say(one.sentence)
@@ -93,22 +83,17 @@ def _print_one(habitus: Habitus, one: Finding) -> None:
     output.say()
 
 
-def plan(context: typer.Context, wide: Wide = False, as_json: AsJson = False) -> None:
-    """How long until a verdict at today's rate, and what withholding costs meanwhile."""
-    with open_habitus(context) as habitus:
-        evidence = habitus.evidence
-        open_ones = [one for one in evidence.findings().items if one.judgement.verdict is Verdict.UNKNOWN]
-        share = evidence.share or USUAL_SHARE
-        rows = [
-            (*_name_and_version(habitus, one), *_describe_plan(one.plan)) for one in open_ones if wide or one.plan.a_day
-        ]
-        data = {"withhold": evidence.share, "plans": [{"item": one.item, "plan": one.plan} for one in open_ones]}
-        columns = ("what", "version", "to notice", "judged a day", "still needed", "takes", "costs a day")
-        empty = "Nothing waits for a verdict: no conversation with an open question was judged in the last 30 days."
-        output.say_list(as_json, data, columns, rows, wide="what", empty=empty)
-        if not as_json:
-            reckoned = "" if evidence.share else f" The plan reckons with {share:.0%}."
-            output.say(_withholding(evidence.share) + reckoned, style="dim")
+def plan(context: typer.Context, wanted: Nothing, done: EvidencePlans, wide: Wide = False) -> None:
+    rows = [
+        (*_name_and_version(one.item, done.lessons), *_describe_plan(one.plan))
+        for one in done.plans
+        if wide or one.plan.a_day
+    ]
+    columns = ("what", "version", "to notice", "judged a day", "still needed", "takes", "costs a day")
+    empty = "Nothing waits for a verdict: no conversation with an open question was judged in the last 30 days."
+    output.rows_or(empty, columns, rows, wide="what")
+    reckoned = "" if done.withhold else f" The plan reckons with {USUAL_SHARE:.0%}."
+    output.say(_withholding(done.withhold) + reckoned, style="dim")
 
 
 def _describe_plan(found: Plan) -> tuple[str, ...]:
@@ -128,16 +113,14 @@ def _withholding(share: float) -> str:
     return "Nothing is withheld at random; 'habitus config set evidence.withhold 0.1' begins to."
 
 
-def _name_and_version(habitus: Habitus, one: Finding) -> tuple[str, str]:
+def _name_and_version(item: Item, lessons: Mapping[str, str]) -> tuple[str, str]:
     """An item's name, in words a person knows it by, and its version."""
-    item = one.item
     version = f"v{item.version}"
     if item.kind is ItemKind.SKILL:
         return item.name, version
     if item.kind is not ItemKind.LESSON:
         return f"{item.name} ({item.kind})", version
-    text = next((lesson.text for lesson in habitus.memory.list_lessons() if lesson.id == item.name), "")
-    return f"{item.name} ({one_line(text)[:40] or 'a lesson'})", version
+    return f"{item.name} ({one_line(lessons.get(item.name, ''))[:40] or 'a lesson'})", version
 
 
 def _is_tried(one: Finding) -> bool:
@@ -199,19 +182,7 @@ def axis(*, is_unicode: bool = True) -> str:
     return fewer + " " * (WIDTH - len(fewer) - len(more)) + more
 
 
-def outcome(
-    context: typer.Context,
-    turn: Annotated[str, typer.Argument(help="A turn's id, or the one that the program gave it.")],
-    ok: Annotated[bool | None, typer.Option("--ok/--failed", help="Whether it did what was asked.")] = None,
-    reason: Annotated[str, typer.Option("--reason", help="Why, in a line.")] = "",
-    by: Annotated[str, typer.Option("--by", help="Who says so; the same one corrects itself.")] = "user",
-    as_json: AsJson = False,
-) -> None:
-    """Say how a turn went, whoever ran it; what served a good one gets the credit."""
-    if ok is None:
-        raise typer.BadParameter("Say --ok or --failed.")
-    with open_habitus(context) as habitus:
-        judged = judge(habitus, turn, ok=ok, by=by, reason=reason)
-        request = output.clean(" ".join(judged.request.split()))[:60]
-        which = f"{judged.turn} ({request})" if request else judged.turn
-        output.say_done(context, as_json, judged, f"{which}: {judged.outcome.kind.value}, says {by}.")
+def outcome(context: typer.Context, wanted: TurnJudgement, done: Judged) -> None:
+    request = output.clean(" ".join(done.request.split()))[:60]
+    which = f"{done.turn} ({request})" if request else done.turn
+    output.say(f"{which}: {done.outcome.kind.value}, says {wanted.by}.")

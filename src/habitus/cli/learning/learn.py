@@ -18,7 +18,7 @@ from habitus.app.learning.learning import ToldRemedies, apply_decisions
 from habitus.app.learning.mining import Suggestion
 from habitus.app.learning.studying import FileFault, FileLessons, Sending, Study, StudyReport
 from habitus.app.library.undoing import of_lessons
-from habitus.cli import inputs, output
+from habitus.cli import output
 from habitus.cli.completion import AsJson
 from habitus.cli.opening import open_habitus
 from habitus.errors import Refused
@@ -26,6 +26,7 @@ from habitus.learning.remedies.findings import Coverage
 from habitus.learning.transcripts.study import Applied, Firing, Taught
 from habitus.llm.model import Models
 from habitus.memory.model import Engram
+from habitus.moments import parse_moment
 
 MOST_SHOWN = 5  # firings of one detector, candidates
 MOST_FAILURES = 10
@@ -63,7 +64,7 @@ def learn(
             habitus,
             apply=apply and not is_refused,
             wants_failures=bool(model),
-            since=inputs.parse(since, habitus.clock()) if since not in ("", LAST) else None,
+            since=parse_moment(since, habitus.clock()) if since not in ("", LAST) else None,
             only_new=since == LAST,
         )
         with _noting(habitus, apply) as made:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import sys
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ import typer
 
 from habitus.app import Habitus, json_shapes
 from habitus.app.home import memory_of
-from habitus.app.learning import curating
+from habitus.app.learning.curating import Curation
 from habitus.app.library.undoing import of_lessons
 from habitus.app.use_cases import identity as use_case
 from habitus.app.use_cases import lessons
@@ -23,6 +22,7 @@ from habitus.app.use_cases.declaration import Nothing
 from habitus.app.use_cases.identity import IdentityText, NewIdentity
 from habitus.app.use_cases.lessons import (
     ChangedLesson,
+    CurationRequest,
     KeptLesson,
     LessonArchive,
     LessonEdit,
@@ -244,32 +244,15 @@ def _say_text(context: typer.Context, wanted: object, done: IdentityText) -> Non
     output.say(done.text)
 
 
-def curate(
-    context: typer.Context,
-    apply: Annotated[bool, typer.Option("--apply", help="Do it; what goes can be restored.")] = False,
-    model: Annotated[str, typer.Option("--model", help="Let provider:model draft what climbs to its next stage.")] = "",
-    as_json: AsJson = False,
-) -> None:
-    """Look after what was learned: what has aged goes, what fails is tested, what has served climbs to its next stage.
-
-    Without --apply it only says what it would do, and why. Changes of skills wait for your review.
-    """
-    with open_habitus(context) as habitus:
-        found = asyncio.run(curating.curate(habitus, apply=apply, model=model))
-    rows = [(step.action.value, step.item, step.reason, step.text) for step in found.steps]
-    output.say_list(as_json, found, ("what", "item", "why", "text"), rows, wide="text", empty="Nothing has aged.")
-    if as_json:
-        return
-    if found.spent:
-        output.say(f"{found.spent}.")
-    if not found.steps:
-        return
-    if not found.is_done:
+def curate(context: typer.Context, wanted: CurationRequest, done: Curation) -> None:
+    rows = [(step.action.value, step.item, step.reason, step.text) for step in done.steps]
+    output.rows_or("Nothing has aged.", ("what", "item", "why", "text"), rows, wide="text")
+    if done.spent:
+        output.say(f"{done.spent}.")
+    if done.steps and not done.is_done:
         output.say("Nothing was changed; --apply does it.")
-        return
-    lessons = [step.item for step in found.steps if step.undo[:1] == ("lessons",)]
-    if lessons:
+    elif lessons := [step.item for step in done.steps if step.undo[:1] == ("lessons",)]:
         output.say_undo(context, "lessons", "restore", *lessons)
-    for step in found.steps:
+    for step in done.steps if done.is_done else ():
         if step.undo[:1] == ("tools",):
             output.say_undo(context, *step.undo)

@@ -1,89 +1,56 @@
-"""`habitus undo | rollback` and `pause | resume`: going back to what was, and stopping automatic change."""
+"""`habitus undo | rollback` and `pause | resume`: the words of going back, and of stopping automatic change."""
 
 from __future__ import annotations
 
-import dataclasses
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from dataclasses import replace
 
 import typer
 
-from habitus.app.library import undoing
-from habitus.app.library import undoing as use_case
-from habitus.app.library.undoing import WayBack
+from habitus.app import Habitus
+from habitus.app.library.undoing import ReturnResult, TakenBack
+from habitus.app.use_cases import undoing
 from habitus.app.use_cases.declaration import Nothing
 from habitus.app.use_cases.pausing import PauseState
+from habitus.app.use_cases.undoing import Moment, UndoTargets
 from habitus.cli import inputs, output
-from habitus.cli.completion import AsJson, Reason, Yes
-from habitus.cli.opening import open_habitus
 from habitus.skills.layers.layer import USER
 
 
-def rollback(
-    context: typer.Context,
-    to: Annotated[str, typer.Option("--to", help="A moment: 2026-05-01, '2026-05-01 14:30', 14:30, 2h, '3 days ago'.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
-    yes: Yes = False,
-    as_json: AsJson = False,
-) -> None:
-    """Return your lessons, and your skills in every layer you can write, to a moment; nothing is lost by it."""
-    with open_habitus(context) as habitus:
-        now = habitus.clock()
-        moment = inputs.parse(to, now)
-        if moment > now:
-            raise typer.BadParameter(f"{to} lies in the future.", param_hint="--to")
-        reason = f"back to {inputs.show_moment(moment)}"
-        way = use_case.return_to(habitus, moment, reason, dry_run=True)
-        what = _count_steps(way)
-        if not as_json:
-            _print_steps(way)
-        is_asked = not (dry_run or yes or as_json) and bool(what) and sys.stdin.isatty()
-        if is_asked and not typer.confirm(f"Return {what} to {inputs.show_moment(moment)}?"):
-            raise typer.Abort
-        if not dry_run:
-            way = use_case.return_to(habitus, moment, reason, dry_run=False)
-        told = [{"layer": layer, **dataclasses.asdict(step)} for layer, step in way.skills]
-        data = {"to": moment, "dry_run": dry_run, "steps": told, "lessons": way.lessons}
-        if not what:
-            output.say_done(context, as_json, data, f"Nothing has changed since {inputs.show_moment(moment)}.", undo=())
-        elif dry_run:
-            output.say_done(context, as_json, data, undo=())
-        else:
-            are = "is as it was" if what in ("1 skill", "1 lesson") else "are as they were"
-            output.say_done(context, as_json, data, f"{what} {are} at {inputs.show_moment(moment)}.", undo=way.undo)
+def confirm_rollback(habitus: Habitus, wanted: Moment, say: Callable[..., None]) -> str:
+    """A program that gives no answer is taken at its word: whatever is returned to a moment can be undone."""
+    planned = undoing.rollback(habitus, replace(wanted, dry_run=True))
+    for step in planned.steps:
+        name = step.name if step.layer == USER else f"{step.name}@{step.layer}"
+        say(f"{step.action:<8} {name}" + (f" (version {step.version})" if step.version else ""))
+    for lesson in planned.lessons:
+        say(f"{lesson.action:<8} lesson {lesson.id}: {lesson.text}")
+    what = _count_steps(planned)
+    is_asked = bool(what) and not wanted.dry_run and sys.stdin.isatty()
+    return f"Return {what} to {inputs.show_moment(planned.to)}?" if is_asked else ""
 
 
-def _print_steps(way: WayBack) -> None:
-    for layer, step in way.skills:
-        name = step.name if layer == USER else f"{step.name}@{layer}"
-        output.say(f"{step.action:<8} {name}" + (f" (version {step.version})" if step.version else ""))
-    for lesson in way.lessons:
-        output.say(f"{lesson.action:<8} lesson {lesson.id}: {lesson.text}")
+def rollback(context: typer.Context, wanted: Moment, done: ReturnResult) -> None:
+    what, moment = _count_steps(done), inputs.show_moment(done.to)
+    if not what:
+        output.say(f"Nothing has changed since {moment}.")
+    elif not wanted.dry_run:
+        are = "is as it was" if what in ("1 skill", "1 lesson") else "are as they were"
+        output.say(f"{what} {are} at {moment}.")
 
 
-def _count_steps(way: WayBack) -> str:
-    skills = {(layer, step.name) for layer, step in way.skills}
-    found = ((len(skills), "skill"), (len(way.lessons), "lesson"))
+def _count_steps(done: ReturnResult) -> str:
+    skills = {(step.layer, step.name) for step in done.steps}
+    found = ((len(skills), "skill"), (len(done.lessons), "lesson"))
     return " and ".join(output.count_of(number, thing) for number, thing in found if number)
 
 
-def undo(
-    context: typer.Context,
-    targets: Annotated[
-        list[str],
-        typer.Argument(metavar="WHAT...", help="What a change printed: NAME@LAYER:VERSION, LESSON:VERSION or an id."),
-    ],
-    reason: Reason = "",
-    as_json: AsJson = False,
-) -> None:
-    """Take back one change, and nothing that was done before or since."""
-    with open_habitus(context) as habitus:
-        found = undoing.undo(habitus, targets, reason)
-        output.say_done(context, as_json, found, *found.said, undo=found.undo)
-        for kept in found.kept if not as_json else ():
-            output.complain(f"habitus: {kept}")
-        if found.kept:
-            raise typer.Exit(1)
+def undo(context: typer.Context, wanted: UndoTargets, done: TakenBack) -> None:
+    for line in done.said:
+        output.say(line)
+    for kept in done.kept:
+        output.complain(f"habitus: {kept}")
 
 
 def pause(context: typer.Context, wanted: Nothing, done: PauseState) -> None:

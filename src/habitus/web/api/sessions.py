@@ -1,4 +1,4 @@
-"""REST for talking to an agent, and for the word of how a turn went; `app/use_cases/sessions.py` has the rest."""
+"""REST for talking to an agent; `app/use_cases/sessions.py` has the rest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from starlette.responses import StreamingResponse
 from habitus.agent.stream import Consent
 from habitus.app import Habitus
 from habitus.app.conversations.talking import Over, Talks
-from habitus.app.learning.learning import Judged, judge
 from habitus.app.library.uploading import Upload
 from habitus.app.operating.idempotency import once
 from habitus.web.api.requests_and_answers import (
@@ -52,12 +51,6 @@ class Said(Body):
 class Word(Body):
     number: int = Field(ge=0, le=10**9)
     word: Consent
-
-
-class NewOutcome(Body):
-    ok: bool
-    reason: Line = ""
-    by: Line = "api"
 
 
 @router.post("/sessions", status_code=202, response_model=Begun)
@@ -106,10 +99,3 @@ async def events(talks: Talking, id: str, after: Annotated[int, Query(ge=0, le=1
             heard = await talks.events_since(id, number)
 
     return StreamingResponse(told_on(), media_type="text/event-stream")
-
-
-@router.post("/turns/{id}/outcome", response_model=Judged)
-def outcome(habitus: Opened, id: str, wanted: NewOutcome) -> Json:
-    """Say how a turn went, by its id or the one you gave it; a second word of the same source corrects the first."""
-    answer: Json = as_json(judge(habitus, id, ok=wanted.ok, by=wanted.by, reason=wanted.reason))
-    return answer

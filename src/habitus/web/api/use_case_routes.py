@@ -7,6 +7,7 @@ import inspect
 import re
 import types
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import MISSING
 from functools import cache
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
@@ -22,7 +23,7 @@ from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import InputField, UseCase, all_declared, tag_of
 from habitus.plain_data import plain
 from habitus.web.api.requests_and_answers import SHAPES, IfMatch, JsonAnswer, OnceKey
-from habitus.web.homes_by_person import habitus_of
+from habitus.web.homes_by_person import desks_of, habitus_of
 from habitus.web.problems import PreconditionRequired
 
 API = "/api/v1"
@@ -72,7 +73,8 @@ def _add(made: APIRouter, case: UseCase[Any, Any]) -> None:
         given = rest_defaults | given
         wanted = case.input(**{name: _as_field(fields[name], value) for name, value in given.items()})
         _refuse_without_version(case, wanted)
-        return _answer(case, habitus_of(request), wanted, key)
+        with desks_of(request).changing_settings() if case.changes_settings else nullcontext():
+            return _answer(case, habitus_of(request), wanted, key)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     extra = [inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Request)]

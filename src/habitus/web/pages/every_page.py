@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from habitus.app.use_cases import pausing
+from habitus.app.use_cases import pausing, undoing
 from habitus.app.use_cases.declaration import Nothing
 from habitus.app.use_cases.overview import Words, find
 from habitus.errors import Refused
@@ -52,7 +52,8 @@ def pause(habitus: Opened, on: Annotated[bool, Form()]) -> HTMLResponse:
 @router.post("/undo")
 def take_back(request: Request, habitus: Opened, undo: Annotated[list[str], Form()]) -> Response:
     """Take back what a notice spoke of; the page is then shown anew."""
-    done = desks_of(request).take_back(habitus, undo)
+    with desks_of(request).changing_settings():
+        done = undoing.take_back(habitus, undo)
     if done.kept:
         return notice(done.kept[0], "", HTTPStatus.CONFLICT)
     return Response(status_code=HTTPStatus.NO_CONTENT, headers={"HX-Refresh": "true"})

@@ -135,7 +135,8 @@ def put(
     request: Request, habitus: Opened, key: Annotated[str, Form()], value: Annotated[str, Form()] = ""
 ) -> HTMLResponse:
     """Change one; an empty field goes back to what holds without it."""
-    done = desks_of(request).put(habitus, key, value.strip() or None)
+    with desks_of(request).changing_settings():
+        done = configuring.put_remotely(habitus, key, value.strip() or None)
     told = "Saved." if done.is_changed else "Nothing was changed."
     if done.is_overruled:
         told = "It is written down; the environment has another value, which wins."
@@ -223,7 +224,8 @@ def remove(request: Request, habitus: Opened, name: str) -> HTMLResponse:
 @router.post("/team/somebody-else")
 def somebody_else(request: Request, habitus: Opened, on: Annotated[bool, Form()]) -> HTMLResponse:
     """Whether nobody may approve what is their own."""
-    done = desks_of(request).put(habitus, SOMEBODY_ELSE, "true" if on else None)
+    with desks_of(request).changing_settings():
+        done = configuring.put_remotely(habitus, SOMEBODY_ELSE, "true" if on else None)
     text = "Somebody else must approve from now on." if on else "Everybody may approve what is their own."
     return _show_team(request, habitus_of(request), Said(text=text, undo=done.undo))
 

@@ -1,23 +1,77 @@
-"""Taking back: the words that a change gave for its undo, carried out without a command line."""
+"""Undoing: one change alone, everything since a moment, or whatever the words that came with a change say."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import MISSING, dataclass
 
 from habitus.app.home import Home
 from habitus.app.library import trusting, undoing
-from habitus.app.library.undoing import TakenBack
+from habitus.app.library.undoing import ReturnResult, TakenBack
+from habitus.app.operating import configuring
+from habitus.app.operating.configuring import Configured
+from habitus.app.operating.people import Role
 from habitus.app.use_cases import agents, lessons, pausing, review, tasks, users, writing
-from habitus.app.use_cases.declaration import Nothing
+from habitus.app.use_cases.declaration import Nothing, argument, option, reason_option, use_case
 from habitus.app.use_cases.lessons import ManyLessons
 from habitus.app.use_cases.writing import ArchivedName, SkillRemoval
-from habitus.errors import Invalid
+from habitus.errors import Invalid, Misused
+from habitus.moments import parse_moment
+
+
+@dataclass(frozen=True, kw_only=True)
+class UndoTargets:
+    targets: tuple[str, ...] = argument("What a change printed: NAME@LAYER:VERSION, LESSON:VERSION or an id.")
+    reason: str = reason_option()
+
+
+@use_case("undo", who=Role.ADMIN, example=UndoTargets(targets=("csv-summary@user:7",)), undo="undo")
+def undo(home: Home, wanted: UndoTargets) -> TakenBack:
+    """Take back one change, and nothing that was done before or since."""
+    return undoing.undo(home, wanted.targets, wanted.reason)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moment:
+    to: str = option("A moment: 2026-05-01, '2026-05-01 14:30', 14:30, 2h, '3 days ago'.", default=MISSING)
+    dry_run: bool = option("Only say what would change.", default=False)
+
+
+@use_case("rollback", who=Role.ADMIN, example=Moment(to="2 hours ago", dry_run=True), undo="undo")
+def rollback(home: Home, wanted: Moment) -> ReturnResult:
+    """Return your lessons, and your skills in every layer you can write, to a moment; nothing is lost by it."""
+    moment, now = parse_moment(wanted.to, home.clock()), home.clock()
+    if moment > now:
+        raise Misused(f"{wanted.to} lies in the future.", mend="Give a moment that has been.")
+    reason = f"back to {moment.astimezone():%Y-%m-%d %H:%M:%S}"
+    return undoing.return_to(home, moment, reason, dry_run=wanted.dry_run)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UndoWords:
+    undo: tuple[str, ...] = option("The words that came with a change.", default=MISSING)
+
+
+@use_case(
+    "",
+    route="POST /undo",
+    who=Role.ADMIN,
+    example=UndoWords(undo=("undo", "csv-summary@user:7")),
+    changes_settings=True,
+)
+def undo_by_words(home: Home, wanted: UndoWords) -> TakenBack:
+    """Take back a change, by the words that came with it."""
+    return take_back(home, wanted.undo)
 
 
 def take_back(home: Home, words: Sequence[str]) -> TakenBack:
     match tuple(words):
         case ("undo", *targets) if targets:
             return undoing.undo(home, targets, "")
+        case ("config", "set", key, text):
+            return _of_setting(configuring.put_remotely(home, key, text))
+        case ("config", "unset", key):
+            return _of_setting(configuring.put_remotely(home, key, None))
         case ("skills", "restore", wanted):
             back = writing.restore(home, ArchivedName(name=wanted))
             return TakenBack(said=(f"{back.name} is back.",), undo=back.undo)
@@ -68,3 +122,7 @@ def take_back(home: Home, words: Sequence[str]) -> TakenBack:
             return TakenBack(said=(f"{name} is trusted as it is.",), undo=seen.undo)
         case _:
             raise Invalid(f"'{' '.join(words)[:80]}' takes nothing back.", mend="Send the words as they came.")
+
+
+def _of_setting(done: Configured) -> TakenBack:
+    return TakenBack(said=(f"{done.now.key} is {done.now.shown or 'not set'}.",), undo=done.undo)

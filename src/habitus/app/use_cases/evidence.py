@@ -1,0 +1,101 @@
+"""Evidence: what helps, how sure that is and how long it takes to know; and saying how a turn went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass
+
+from habitus.app.home import Home
+from habitus.app.learning.learning import Judged, judge
+from habitus.app.operating.people import Role
+from habitus.app.use_cases.declaration import Nothing, after_option, argument, option, page_of, use_case
+from habitus.evidence.findings import Finding, Plan, Rollback, Verdict
+from habitus.evidence.model import Item, ItemKind
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvidenceFilter:
+    name: str | None = argument("A skill, recipe or tool, or the id of a lesson.", default=None, completes="skills")
+    limit: int | None = option("How many at most; all without it.", "-n", rest_default=100, least=1, most=500)
+    after: str = after_option()
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvidencePage:
+    withhold: float  # the share of offers that is withheld at random
+    rollbacks: Sequence[Rollback]
+    items: Sequence[Finding]
+    lessons: Mapping[str, str]  # id and text of those among the items
+    next: str | None
+    total: int
+
+
+@use_case("evidence show", route="GET /evidence", who=Role.VIEWER, example=EvidenceFilter())
+def show(home: Home, wanted: EvidenceFilter) -> EvidencePage:
+    """What offering skills, lessons, recipes and tools changes, per version, and how sure that is."""
+    found = home.evidence.findings()
+    items = found.items if wanted.name is None else home.evidence.of(wanted.name)
+    page = page_of("evidence", items, _key, limit=wanted.limit, after=wanted.after)
+    return EvidencePage(
+        withhold=home.evidence.share,
+        rollbacks=found.rollbacks,
+        items=page.items,
+        lessons=_lesson_texts(home, (one.item for one in page.items)),
+        next=page.next,
+        total=page.total,
+    )
+
+
+def _key(finding: Finding) -> str:
+    return f"{finding.item.kind}:{finding.item.name}:{finding.item.version}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ItemPlan:
+    item: Item
+    plan: Plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvidencePlans:
+    withhold: float
+    plans: Sequence[ItemPlan]
+    lessons: Mapping[str, str]
+
+
+@use_case("evidence plan", who=Role.VIEWER, example=Nothing())
+def plan(home: Home, wanted: Nothing) -> EvidencePlans:
+    """How long until a verdict at today's rate, and what withholding costs meanwhile."""
+    unknown = [one for one in home.evidence.findings().items if one.judgement.verdict is Verdict.UNKNOWN]
+    return EvidencePlans(
+        withhold=home.evidence.share,
+        plans=[ItemPlan(item=one.item, plan=one.plan) for one in unknown],
+        lessons=_lesson_texts(home, (one.item for one in unknown)),
+    )
+
+
+def _lesson_texts(home: Home, items: Iterable[Item]) -> dict[str, str]:
+    ids = {item.name for item in items if item.kind is ItemKind.LESSON}
+    return {one.id: one.text for one in home.memory.list_lessons() if one.id in ids} if ids else {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TurnJudgement:
+    id: str = argument("A turn's id, or the one that the program gave it.")
+    ok: bool = option("Whether it did what was asked.", "--ok/--failed", default=MISSING)
+    reason: str = option("Why, in a line.", default="")
+    by: str = option("Who says so; the same one corrects itself.", default="user", rest_default="api")
+
+
+@use_case(
+    "outcome",
+    route="POST /turns/{id}/outcome",
+    who=Role.REVIEWER,
+    example=TurnJudgement(id="d4342a3ce725", ok=False, reason="the south is missing"),
+)
+def outcome(home: Home, wanted: TurnJudgement) -> Judged:
+    """Say how a turn went, whoever ran it; what served a good one gets the credit.
+
+    A second word of the same source corrects the first.
+    """
+    return judge(home, wanted.id, ok=wanted.ok, by=wanted.by, reason=wanted.reason)

