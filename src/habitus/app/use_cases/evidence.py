@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass
+from dataclasses import dataclass
 
 from habitus.app.home import Home
 from habitus.app.learning.learning import Judged, judge
-from habitus.app.operating.people import Role
+from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import Nothing, after_option, argument, option, page_of, use_case
+from habitus.errors import Misused
 from habitus.evidence.findings import Finding, Plan, Rollback, Verdict
 from habitus.evidence.model import Item, ItemKind
 
@@ -30,7 +31,7 @@ class EvidencePage:
     total: int
 
 
-@use_case("evidence show", route="GET /evidence", who=Role.VIEWER, example=EvidenceFilter())
+@use_case("evidence show", route="GET /evidence", access=Access.OPEN_READING, example=EvidenceFilter())
 def show(home: Home, wanted: EvidenceFilter) -> EvidencePage:
     """What offering skills, lessons, recipes and tools changes, per version, and how sure that is."""
     found = home.evidence.findings()
@@ -63,7 +64,7 @@ class EvidencePlans:
     lessons: Mapping[str, str]
 
 
-@use_case("evidence plan", who=Role.VIEWER, example=Nothing())
+@use_case("evidence plan", access=Access.VIEWER, example=Nothing())
 def plan(home: Home, wanted: Nothing) -> EvidencePlans:
     """How long until a verdict at today's rate, and what withholding costs meanwhile."""
     unknown = [one for one in home.evidence.findings().items if one.judgement.verdict is Verdict.UNKNOWN]
@@ -82,7 +83,7 @@ def _lesson_texts(home: Home, items: Iterable[Item]) -> dict[str, str]:
 @dataclass(frozen=True, kw_only=True)
 class TurnJudgement:
     id: str = argument("A turn's id, or the one that the program gave it.")
-    ok: bool = option("Whether it did what was asked.", "--ok/--failed", default=MISSING)
+    ok: bool | None = option("Whether it did what was asked.", "--ok/--failed")
     reason: str = option("Why, in a line.", default="")
     by: str = option("Who says so; the same one corrects itself.", default="user", rest_default="api")
 
@@ -90,7 +91,7 @@ class TurnJudgement:
 @use_case(
     "outcome",
     route="POST /turns/{id}/outcome",
-    who=Role.REVIEWER,
+    access=Access.REVIEWER,
     example=TurnJudgement(id="d4342a3ce725", ok=False, reason="the south is missing"),
 )
 def outcome(home: Home, wanted: TurnJudgement) -> Judged:
@@ -98,4 +99,6 @@ def outcome(home: Home, wanted: TurnJudgement) -> Judged:
 
     A second word of the same source corrects the first.
     """
+    if wanted.ok is None:
+        raise Misused("It is not said how it went.", mend="Say --ok or --failed; over REST, ok.")
     return judge(home, wanted.id, ok=wanted.ok, by=wanted.by, reason=wanted.reason)

