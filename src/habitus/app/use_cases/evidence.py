@@ -12,6 +12,7 @@ from habitus.app.use_cases.declaration import Nothing, after_option, argument, o
 from habitus.errors import Misused
 from habitus.evidence.findings import Finding, Plan, Rollback, Verdict
 from habitus.evidence.model import Item, ItemKind
+from habitus.memory.memory import Cortex
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +42,7 @@ def show(home: Home, wanted: EvidenceFilter) -> EvidencePage:
         withhold=home.evidence.share,
         rollbacks=found.rollbacks,
         items=page.items,
-        lessons=_lesson_texts(home, (one.item for one in page.items)),
+        lessons=_lesson_texts(home.memory, (one.item for one in page.items)),
         next=page.next,
         total=page.total,
     )
@@ -71,13 +72,13 @@ def plan(home: Home, wanted: Nothing) -> EvidencePlans:
     return EvidencePlans(
         withhold=home.evidence.share,
         plans=[ItemPlan(item=one.item, plan=one.plan) for one in unknown],
-        lessons=_lesson_texts(home, (one.item for one in unknown)),
+        lessons=_lesson_texts(home.memory, (one.item for one in unknown)),
     )
 
 
-def _lesson_texts(home: Home, items: Iterable[Item]) -> dict[str, str]:
+def _lesson_texts(memory: Cortex, items: Iterable[Item]) -> dict[str, str]:
     ids = {item.name for item in items if item.kind is ItemKind.LESSON}
-    return {one.id: one.text for one in home.memory.list_lessons() if one.id in ids} if ids else {}
+    return {one.id: one.text for one in memory.list_lessons() if one.id in ids} if ids else {}
 
 
 @dataclass(frozen=True, kw_only=True)
