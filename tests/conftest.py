@@ -11,11 +11,12 @@ import socket
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -33,6 +34,11 @@ from tests.one_connection import (
 )
 from tests.patient import wait_for_answers
 from tests.real_model import real_model
+
+if TYPE_CHECKING:
+    from habitus.app import Habitus
+    from habitus.settings import Settings
+    from habitus.skills.model import Skill
 
 # The same examples every time, few in `make test` and many in `make test-full`; new ones only in `make fuzz`.
 settings.register_profile("quick", deadline=None, print_blob=True, max_examples=8, derandomize=True)
@@ -148,6 +154,40 @@ class Cli:
 def home(tmp_path: Path) -> Path:
     """Where Habitus keeps everything: with an empty database, as a home has after its first command."""
     return furnish(tmp_path / "home")
+
+
+@pytest.fixture
+def habitus_settings(home: Path, tmp_path: Path) -> Settings:
+    """The settings that `habitus` is opened with: ann's, who works in `tmp_path`. A module with others overrides it."""
+    from habitus.app import read_settings  # tests that run as another user have no database at all
+
+    settings = read_settings(home, {"HOME": str(tmp_path), "USER": "ann"})
+    return settings.model_copy(update={"cwd": tmp_path, "look_every": 0.0, "durable": False})
+
+
+@pytest.fixture
+def habitus_clock() -> Callable[[], datetime]:
+    """The clock of `habitus`; a module with another one overrides it."""
+    return lambda: datetime.now(UTC)
+
+
+@pytest.fixture
+def habitus_skills() -> Sequence[Skill]:
+    """The skills that `habitus` has beside the bundled ones; a module with some overrides it."""
+    return ()
+
+
+@pytest.fixture
+def habitus(
+    habitus_settings: Settings, habitus_clock: Callable[[], datetime], habitus_skills: Sequence[Skill]
+) -> Iterator[Habitus]:
+    """Habitus, open on `home`."""
+    from habitus.app import Habitus  # as above
+
+    with Habitus.open(habitus_settings, clock=habitus_clock) as opened:
+        for skill in habitus_skills:
+            opened.skills.create(skill, opened.person())
+        yield opened
 
 
 @pytest.fixture(scope="session")

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from habitus.agent.session import Session
-from habitus.app import Habitus, read_settings
+from habitus.app import Habitus
 from habitus.llm.scripted import Script, ScriptedModel
-
-
-@pytest.fixture
-def habitus(home: Path, tmp_path: Path) -> Iterator[Habitus]:
-    settings = read_settings(home, {"HOME": str(tmp_path), "USER": "ann"})
-    settings = settings.model_copy(update={"cwd": tmp_path, "look_every": 0.0, "durable": False})
-    with Habitus.open(settings) as opened:
-        yield opened
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from habitus.app.conversations.past_sessions import past_session, past_sessions
 from habitus.errors import NotFound, Refused
 from habitus.llm.model import Returned
 from habitus.llm.scripted import ScriptedModel, calls, says
-from habitus.settings import UserSettings, account_name
+from habitus.settings import Settings, UserSettings, account_name
 from habitus.skills.model import Manifest, Skill
 
 
@@ -23,12 +22,9 @@ async def yes(question: Question) -> Consent:
 
 
 @pytest.fixture
-def habitus(tmp_path: Path) -> Iterator[Habitus]:
-    settings = read_settings(tmp_path / "home", {"HOME": str(tmp_path), "USER": "root-ann"})
+def habitus_settings(habitus_settings: Settings) -> Settings:
     users = {"root-ann": UserSettings(admin=True), "bob": UserSettings()}
-    settings = settings.model_copy(update={"cwd": tmp_path, "look_every": 0.0, "durable": False, "users": users})
-    with Habitus.open(settings) as opened:
-        yield opened
+    return habitus_settings.model_copy(update={"user": "root-ann", "users": users})
 
 
 def results(session: Session) -> list[str]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from habitus.app import Habitus, read_settings
+from habitus.app import Habitus
 from habitus.app.learning.mining import Mining
 from habitus.app.learning.verdicts import SkillUses, due
 from habitus.files import file_of
 from habitus.llm.scripted import ScriptedModel, says
 from habitus.memory.model import Draft, Kind, LessonBody, Producer
+from habitus.settings import Settings
 from habitus.skills import trees
 from habitus.skills.model import Counters, Manifest, Skill, Stage
 
@@ -23,11 +24,8 @@ ADD = "import json, sys\nprint(sum(json.loads(sys.argv[1])['numbers']))\n"
 
 
 @pytest.fixture
-def habitus(home: Path, tmp_path: Path) -> Iterator[Habitus]:
-    settings = read_settings(home, {"HOME": str(tmp_path), "USER": "ann"})
-    changed = {"cwd": tmp_path, "durable": False, "look_every": 0.0, "reliable": 0.3}
-    with Habitus.open(settings.model_copy(update=changed)) as opened:
-        yield opened
+def habitus_settings(habitus_settings: Settings) -> Settings:
+    return habitus_settings.model_copy(update={"reliable": 0.3})
 
 
 def turn(

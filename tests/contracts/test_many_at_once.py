@@ -15,7 +15,8 @@ import pytest
 from fastapi.testclient import TestClient
 from httpx2 import Response
 
-from habitus.app import Habitus, read_settings
+from habitus.app import Habitus
+from habitus.settings import Settings
 from habitus.skills.layers.listing import Snapshot
 from habitus.skills.library import Library
 from habitus.skills.model import Skill
@@ -33,11 +34,9 @@ API = "/api/v1"
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def habitus(request: pytest.FixtureRequest, home: Path, tmp_path: Path) -> Iterator[Habitus]:
+def habitus_settings(request: pytest.FixtureRequest, habitus_settings: Settings) -> Settings:
     database = request.getfixturevalue("url") if request.param == "postgresql" else None
-    settings = read_settings(home, {"HOME": str(tmp_path), "USER": "ann", "HABITUS_LOOK_EVERY": "0"})
-    with Habitus.open(settings.model_copy(update={"cwd": tmp_path, "database": database})) as opened:
-        yield opened
+    return habitus_settings.model_copy(update={"database": database, "durable": True})
 
 
 @pytest.fixture

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from habitus.app import Habitus, read_settings
+from habitus.app import Habitus
 from habitus.errors import HabitusError, Refused, ToolFailed
+from habitus.settings import Settings
 from habitus.skills import trees
 from habitus.skills.model import Actor, Author
 from habitus.tools.model import ToolStatus
@@ -21,10 +21,8 @@ AGENT = Author(actor=Actor.AGENT, name="helper")
 
 
 @pytest.fixture
-def habitus(home: Path, tmp_path: Path) -> Iterator[Habitus]:
-    environ = {"HABITUS_HOME": str(home), "HOME": str(tmp_path), "HABITUS_ALLOW_WEAKER_SANDBOX": "1"}
-    with Habitus.open(read_settings(environ=environ)) as opened:
-        yield opened
+def habitus_settings(habitus_settings: Settings) -> Settings:
+    return habitus_settings.model_copy(update={"allow_weaker_sandbox": True})
 
 
 async def test_a_tool_can_not_reach_its_own_files_or_the_database(habitus: Habitus, tmp_path: Path) -> None:

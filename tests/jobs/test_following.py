@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-from habitus.app import Habitus, read_settings
+from habitus.app import Habitus
 from habitus.app.operating import jobs
 from habitus.errors import NotFound
 from habitus.jobs.model import JobState
-
-
-@pytest.fixture
-def habitus(home: Path, tmp_path: Path) -> Iterator[Habitus]:
-    with Habitus.open(read_settings(home, {"HOME": str(tmp_path), "USER": "ann"})) as opened:
-        yield opened
 
 
 @pytest.mark.req("OP-01")

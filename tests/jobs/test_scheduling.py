@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from habitus.errors import Invalid
 from habitus.files import file_of
 from habitus.jobs.model import JobState
 from habitus.jobs.queue import JobQueue
+from habitus.settings import Settings
 from habitus.skills.trees import TASKS_FILE
 from habitus.tasks.checks import Matches
 from habitus.tasks.files import write_tasks
@@ -39,10 +39,14 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def habitus(home: Path, tmp_path: Path, clock: Clock) -> Iterator[Habitus]:
+def habitus_clock(clock: Clock) -> Clock:
+    return clock
+
+
+@pytest.fixture
+def habitus_settings(home: Path, tmp_path: Path) -> Settings:
     (home / "habitus.toml").write_text('[schedule]\ncurate = "daily at 3"\nlearn = "off"\ntimezone = "UTC"\n')
-    with Habitus.open(read_settings(home, {"HOME": str(tmp_path), "USER": "ann"}), clock=clock) as opened:
-        yield opened
+    return read_settings(home, {"HOME": str(tmp_path), "USER": "ann"})
 
 
 @pytest.fixture

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import pytest
 
-from habitus.app import Habitus, read_settings
+from habitus.app import Habitus
 from habitus.app.learning import curating
 from habitus.app.learning.climbing import Climbing
 from habitus.app.learning.curating import CuratorAction, CuratorStep
@@ -19,6 +18,7 @@ from habitus.learning.budget import Budget
 from habitus.llm.model import Returned
 from habitus.llm.scripted import ScriptedModel, Step, calls, says
 from habitus.memory.model import Draft, Kind, LessonBody, Producer
+from habitus.settings import Settings
 from habitus.skills.model import Stage
 from habitus.skills.proposals import Proposal
 from habitus.tools.model import ToolStatus
@@ -45,12 +45,8 @@ CONSTANT = "print('label large AA0yxAA0yxAA0yx')\n"
 
 
 @pytest.fixture
-def habitus(home: Path, tmp_path: Path) -> Iterator[Habitus]:
-    settings = read_settings(home, {"HOME": str(tmp_path), "USER": "ann"})
-    with Habitus.open(
-        settings.model_copy(update={"cwd": tmp_path, "durable": False, "look_every": 0.0, "reliable": 0.5})
-    ) as opened:
-        yield opened
+def habitus_settings(habitus_settings: Settings) -> Settings:
+    return habitus_settings.model_copy(update={"reliable": 0.5})
 
 
 async def talk(habitus: Habitus, request: str, *script: Step) -> list[str]:

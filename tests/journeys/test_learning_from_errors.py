@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from habitus.agent.session import Session
 from habitus.agent.stream import Nudged
-from habitus.app import Habitus, read_settings
+from habitus.app import Habitus
 from habitus.app.learning.learning import open_learner
 from habitus.events import OutcomeKind
 from habitus.learning.detectors.rules import RULES
 from habitus.llm.model import Asked, Text
 from habitus.llm.scripted import Script, ScriptedModel, calls, hangs, says
 from habitus.memory.model import Producer
-from habitus.settings import AccMode, MemoryMode
+from habitus.settings import AccMode, MemoryMode, Settings
 from tests.learning.keeper import RecordingKeeper
 
 LESSON = "When a divisor comes from data, look for zeros before dividing by it."
@@ -27,11 +26,8 @@ SIGNATURE = RULES["repeated_error_signature"][1]
 
 
 @pytest.fixture
-def habitus(home: Path, tmp_path: Path) -> Iterator[Habitus]:
-    settings = read_settings(home, {"HOME": str(tmp_path), "USER": "ann", "HABITUS_ACC_MODE": "active"})
-    settings = settings.model_copy(update={"cwd": tmp_path, "look_every": 0.0, "durable": False})
-    with Habitus.open(settings) as opened:
-        yield opened
+def habitus_settings(habitus_settings: Settings) -> Settings:
+    return habitus_settings.model_copy(update={"acc_mode": AccMode.ACTIVE})
 
 
 class Desk:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +14,15 @@ from habitus.learning.detectors.rules import RULES
 from habitus.llm.model import Ask
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.memory.model import Kind, Producer, Scope
+from habitus.settings import AccMode, Settings
 
 LESSON = "When a divisor comes from data, look for zeros before dividing by it."
 RULE = RULES["repeated_error_signature"][1]
 
 
 @pytest.fixture
-def habitus(home: Path, tmp_path: Path) -> Iterator[Habitus]:
-    environ = {"HOME": str(tmp_path), "USER": "ann", "HABITUS_ACC_MODE": "active"}
-    settings = read_settings(home, environ)
-    settings = settings.model_copy(update={"cwd": tmp_path, "look_every": 0.0, "durable": False})
-    with Habitus.open(settings) as opened:
-        yield opened
+def habitus_settings(habitus_settings: Settings) -> Settings:
+    return habitus_settings.model_copy(update={"acc_mode": AccMode.ACTIVE})
 
 
 def divide(number: int) -> Any:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-from habitus.app import Habitus, read_settings
+from habitus.app import Habitus
 from habitus.journal.model import Exposure
 from habitus.llm.model import Ask
 from habitus.llm.scripted import ScriptedModel, calls, says
@@ -16,14 +13,6 @@ from habitus.memory.recall import LESSON_TOKENS, MOST_LESSONS, RULE_TOKENS, SCRA
 from habitus.text import tokens
 
 RUN = calls("scratchpad", {"action": "exec", "code": "print(1)", "one_line_description": "read the invoices table"})
-
-
-@pytest.fixture
-def habitus(tmp_path: Path) -> Iterator[Habitus]:
-    settings = read_settings(tmp_path / "home", {"HOME": str(tmp_path), "USER": "ann"})
-    settings = settings.model_copy(update={"cwd": tmp_path, "look_every": 0.0, "durable": False})
-    with Habitus.open(settings) as opened:
-        yield opened
 
 
 def kept(habitus: Habitus, text: str, kind: Kind, topic: str = "") -> Engram:

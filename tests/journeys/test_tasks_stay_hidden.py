@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
 
-from habitus.app import Habitus, read_settings
+from habitus.app import Habitus
 from habitus.app.learning.improving import describe_practice, open_store
 from habitus.app.learning.solving import solve, throw_away_home
 from habitus.app.operating.people import Role, open_people
@@ -49,21 +47,18 @@ def _task(id: str) -> Task:
     return Task(id=id, request=f"What is {id}?", checks=(Contains(text=ANSWER),))
 
 
-@pytest.fixture
-def habitus(home: Path, tmp_path: Path) -> Iterator[Habitus]:
-    settings = read_settings(home, {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DURABLE": "false"})
-    with Habitus.open(settings.model_copy(update={"cwd": tmp_path})) as habitus:
-        brew = Skill(name="brew-tea", description="How tea is brewed", body="1. Boil water.")
-        tree = {
-            **with_skill({}, brew),
-            TASKS_FILE: file_of(write_tasks([_task("beside"), _task("practice")]).encode()),
-            "evals/evals.json": file_of(json.dumps([{"query": "tea", "expect": [ANSWER]}]).encode()),
-        }
-        habitus.skills.write_tree("user", "brew-tea", tree, habitus.person())
-        keep_tasks(habitus, "write-a-skill", [_task("elsewhere")])  # a read-only one: in the home
-        propose_tasks(habitus, [MinedTask(skill="brew-tea", task=_task("mined"), evidence=("asked often",))])
-        open_store(habitus).add_splits("brew-tea", {"beside": TaskSplit.GATE, "practice": TaskSplit.PRACTICE})
-        yield habitus
+@pytest.fixture(autouse=True)
+def tasks(habitus: Habitus) -> None:
+    brew = Skill(name="brew-tea", description="How tea is brewed", body="1. Boil water.")
+    tree = {
+        **with_skill({}, brew),
+        TASKS_FILE: file_of(write_tasks([_task("beside"), _task("practice")]).encode()),
+        "evals/evals.json": file_of(json.dumps([{"query": "tea", "expect": [ANSWER]}]).encode()),
+    }
+    habitus.skills.write_tree("user", "brew-tea", tree, habitus.person())
+    keep_tasks(habitus, "write-a-skill", [_task("elsewhere")])  # a read-only one: in the home
+    propose_tasks(habitus, [MinedTask(skill="brew-tea", task=_task("mined"), evidence=("asked often",))])
+    open_store(habitus).add_splits("brew-tea", {"beside": TaskSplit.GATE, "practice": TaskSplit.PRACTICE})
 
 
 async def test_no_turn_shows_a_task_or_its_answer(habitus: Habitus) -> None:

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from mcp.client import Client
 
-from habitus.app import Habitus, read_settings
+from habitus.app import read_settings
 from habitus.mcp.scope import Scope
 from habitus.mcp.server import Behind, make_server
+from habitus.settings import Settings
 from habitus.skills.model import Skill
 from tests.fake_provider import FakeProvider, fake_provider
 
@@ -35,13 +36,13 @@ def place(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def habitus(place: Path) -> Iterator[Habitus]:
-    """What the person has before them, beside the server."""
-    with Habitus.open(read_settings(place)) as opened:
-        opened.skills.create(
-            Skill(name="brew-tea", description="How tea is brewed", body="1. Boil water."), opened.person()
-        )
-        yield opened
+def habitus_settings(place: Path) -> Settings:
+    return read_settings(place)
+
+
+@pytest.fixture
+def habitus_skills() -> list[Skill]:
+    return [Skill(name="brew-tea", description="How tea is brewed", body="1. Boil water.")]
 
 
 @pytest.fixture

@@ -6,13 +6,12 @@ import io
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from habitus.agent.stream import Consent, Done, Question, TurnEvent
-from habitus.app import Habitus, read_settings
+from habitus.app import Habitus
 from habitus.llm.model import Models
 from habitus.llm.scripted import Script, ScriptedModel
 from habitus.repl.chat import Chat
@@ -65,14 +64,6 @@ class Kept:
         console.print(self.reports[-1].shown)
         assert isinstance(console.file, io.StringIO)
         return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
-
-
-@pytest.fixture
-def habitus(home: Path, tmp_path: Path) -> Iterator[Habitus]:
-    settings = read_settings(home, {"HOME": str(tmp_path), "USER": "ann"})
-    settings = settings.model_copy(update={"cwd": tmp_path, "look_every": 0.0, "durable": False})
-    with Habitus.open(settings) as opened:
-        yield opened
 
 
 Begin = Callable[[Script], tuple[Chat, Kept, ScriptedModel]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +17,6 @@ from habitus.errors import Invalid
 from habitus.events import OutcomeKind
 from habitus.files import file_of
 from habitus.journal.model import Place, Selected, Turn, TurnOutcome
-from habitus.settings import load
 from habitus.skills import lint
 from habitus.skills.choosing import evals, menu
 from habitus.skills.choosing.selection import Request
@@ -26,7 +24,6 @@ from habitus.skills.edits import Edit, Operation
 from habitus.skills.formats import skill_md
 from habitus.skills.model import Actor, Author, Manifest, Skill
 from habitus.skills.review import Action, Change
-from tests.homes import furnish
 
 SKILLS = [
     Skill(
@@ -51,12 +48,8 @@ SKILLS = [
 
 
 @pytest.fixture
-def habitus(tmp_path: Path) -> Iterator[Habitus]:
-    furnish(tmp_path / ".habitus")
-    with Habitus.open(load({"HOME": str(tmp_path), "USER": "ada", "HABITUS_LOOK_EVERY": "0"}, tmp_path)) as habitus:
-        for skill in SKILLS:
-            habitus.skills.create(skill, habitus.person())
-        yield habitus
+def habitus_skills() -> list[Skill]:
+    return SKILLS
 
 
 def first(habitus: Habitus, query: str) -> str:

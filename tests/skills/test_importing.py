@@ -6,7 +6,6 @@ import json
 import sqlite3
 import tarfile
 import zipfile
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +14,6 @@ import pytest
 
 from habitus.app import Habitus
 from habitus.app.library.updating import Manner, take_in
-from habitus.settings import load
 from habitus.skills import trees
 from habitus.skills.edits import Edit, Operation
 from habitus.skills.formats import detect
@@ -23,17 +21,9 @@ from habitus.skills.formats.base import Incoming
 from habitus.skills.model import Counters, Skill, Stage
 from habitus.skills.sources.importing import Verdict
 from habitus.skills.stores.base import TOLD
-from tests.homes import furnish
 from tests.skills.test_trust import EVIL
 
 APPEND = Edit(operation=Operation.APPEND, content="mine")
-
-
-@pytest.fixture
-def habitus(tmp_path: Path) -> Iterator[Habitus]:
-    furnish(tmp_path / "me/.habitus")
-    with Habitus.open(load({"HOME": str(tmp_path / "me"), "HABITUS_LOOK_EVERY": "0"}, tmp_path)) as habitus:
-        yield habitus
 
 
 def put(root: Path, name: str, body: str = "1. Do it.") -> None:
@@ -113,7 +103,7 @@ def test_a_change_there_updates_and_a_change_here_is_kept(habitus: Habitus, tmp_
 
 @pytest.mark.req("SK-18")
 def test_a_skill_of_ones_own_is_not_overwritten(habitus: Habitus, tmp_path: Path) -> None:
-    put(tmp_path / "me/.habitus/skills", "alpha", "my own")
+    put(habitus.settings.home / "skills", "alpha", "my own")
     put(tmp_path / "theirs", "alpha", "theirs")
     verdict, reason = taken(habitus, tmp_path / "theirs")["alpha"]
     assert verdict == "refused"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -35,12 +35,6 @@ def write(skill: Skill = SKILL, files: Mapping[str, bytes] = MappingProxyType({}
 def opened(tmp_path: Path, **environ: str) -> Habitus:
     furnish(tmp_path / ".habitus")
     return Habitus.open(load({"HOME": str(tmp_path), "HABITUS_LOOK_EVERY": "0", **environ}, tmp_path))
-
-
-@pytest.fixture
-def habitus(tmp_path: Path) -> Iterator[Habitus]:
-    with opened(tmp_path) as habitus:
-        yield habitus
 
 
 @pytest.mark.req("SK-21")

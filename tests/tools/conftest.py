@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from habitus.app import Habitus, read_settings
+from habitus.settings import Settings
 from habitus.skills.model import Actor, Author
 
 PARAMETERS = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
@@ -40,9 +40,13 @@ def environ(home: Path, tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def habitus(environ: dict[str, str], time: Time) -> Iterator[Habitus]:
-    with Habitus.open(read_settings(environ=environ), clock=time) as opened:
-        yield opened
+def habitus_settings(environ: dict[str, str]) -> Settings:
+    return read_settings(environ=environ)
+
+
+@pytest.fixture
+def habitus_clock(time: Time) -> Time:
+    return time
 
 
 async def make(habitus: Habitus, name: str = "shout", *, author: Author = ADA, **changes: Any) -> Any:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from starlette.types import ASGIApp
 
-from habitus.app import Habitus, read_settings
+from habitus.app import Habitus
 from habitus.skills.model import Skill
 from habitus.web.app import doors, make_app
 from habitus.web.homes_by_person import Desks
@@ -27,13 +26,8 @@ def standing() -> FastAPI:
 
 
 @pytest.fixture
-def habitus(home: Path, tmp_path: Path) -> Iterator[Habitus]:
-    environ = {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DURABLE": "false", "HABITUS_LOOK_EVERY": "0"}
-    settings = read_settings(home, environ).model_copy(update={"cwd": tmp_path})
-    with Habitus.open(settings) as opened:
-        tea = Skill(name="brew-tea", title="Brew tea", description="How tea is brewed", body="1. Boil water.\n")
-        opened.skills.create(tea, opened.person())
-        yield opened
+def habitus_skills() -> list[Skill]:
+    return [Skill(name="brew-tea", title="Brew tea", description="How tea is brewed", body="1. Boil water.\n")]
 
 
 @pytest.fixture
