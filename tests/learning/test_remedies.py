@@ -156,7 +156,7 @@ def test_failures_are_ranked_by_what_they_cost() -> None:
         ran("cd web && npm test"),
     ]
     told = found(session(1, *cheap), session(2, *dear)).failures
-    assert [(each.words[0], each.calls) for each in told] == [("npm", 6), ("make", 1)]
+    assert [(each.command, each.calls) for each in told] == [("npm test", 6), ("make", 1)]
 
 
 @pytest.mark.req("EL-10")

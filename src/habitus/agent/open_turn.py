@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from dataclasses import dataclass, field
 
 from habitus import tracing
 from habitus.agent.background import in_thread
@@ -16,7 +16,6 @@ from habitus.agent.prompts.prompt import Composed
 from habitus.agent.recorder import MODEL, TurnRecorder, TurnState
 from habitus.agent.stream import Emit, Noticed, Nudged, ToolFinished, ToolProgress, ToolStarted
 from habitus.agent.tools.registry import Registry, Running
-from habitus.agent.user_input import UserInput
 from habitus.events import Event, Outcome, ToolCall, ToolResult, TurnObserver, call_returned, failure, tool_called
 from habitus.llm.model import Asked, Text
 from habitus.memory.recall import Recall
@@ -28,68 +27,59 @@ log = logging.getLogger(__name__)
 _ADVICE_S = 2.0  # an observer that takes longer has nothing to say in this round
 
 
+@dataclass(kw_only=True, eq=False)
 class OpenTurn(TurnState):
     """No model is needed. `open` it, show `system` and `context`, hand in every call, and `close` it in any case."""
 
-    def __init__(
-        self,
-        id: str,
-        said: UserInput,
-        parts: Parts,
-        composer: Composer,
-        recorder: TurnRecorder,
-        emit: Emit,
-        *,
-        began_on: datetime,
-    ) -> None:
-        super().__init__(id=id, said=said, began_on=began_on)
-        self.began = time.monotonic()
-        self.system = ""  # as it is sent, without secrets
-        self.context = ""  # the marked block beside the request
-        self.last_results: list[Outcome] = []
-        self._remembered = Recall()
-        self._parts = parts
-        self._composer = composer
-        self._recorder = recorder
-        self._emit = emit
-        self._ids = {"turn": id, "session": recorder.session}
+    parts: Parts
+    composer: Composer
+    recorder: TurnRecorder
+    emit: Emit
+    began: float = field(default_factory=time.monotonic)
+    system: str = ""  # as it is sent, without secrets
+    context: str = ""  # the marked block beside the request
+    last_results: list[Outcome] = field(default_factory=list)
+    _remembered: Recall = field(default_factory=Recall)
+
+    def __post_init__(self) -> None:
+        self._ids = {"turn": self.id, "session": self.recorder.session}
         self._stretch = tracing.Stretch("turn", **self._ids)
 
     # Opening. These look into the database: call them beside the event loop, in this order.
 
     def look(self) -> None:
         """See the library as it is now."""
-        self._parts.view.begin()
+        self.parts.view.begin()
 
     def recall(self) -> None:
         """See the library as it is now, and bring up what memory has for the request."""
         self.look()
-        self._parts.outage.safely(self._parts.files.refresh, "bring the files of skills up to date")
-        self._composer.refresh()
-        if self.said.invoked is not None:
-            self._parts.view.note_loaded(self.said.invoked, is_asked=False)
-        self._remembered = self._composer.recall(self.said.request)
+        self.parts.outage.safely(self.parts.files.refresh, "bring the files of skills up to date")
+        self.composer.refresh()
+        if self.said.asking.invoked is not None:
+            self.parts.view.note_loaded(self.said.asking.invoked, is_asked=False)
+        self._remembered = self.composer.recall(self.said.request)
 
     def select(self) -> None:
         with tracing.span("select"):
-            self.selection = self._composer.select(self.said.request)
+            self.selection = self.composer.select(self.said.request)
 
     def compose(self) -> None:
         assert self.selection is not None
-        redact = self._parts.redactor.redact
-        self.composed = self._composer.compose(self.said.request, self.selection, self._remembered)
+        redact = self.parts.redactor.redact
+        self.composed = self.composer.compose(self.said.request, self.selection, self._remembered)
         self.system = redact(self.composed.prompt.system_text).text
         self.context = redact(self.composed.prompt.context_text).text
 
     def begin(self) -> None:
         """Write down what was asked."""
-        self._recorder.begin(self)
+        self.recorder.begin(self)
 
     async def open(self, *, shows_prompt: bool = True, told: Composed | None = None) -> None:
         """All of the opening, for those who run a loop of their own. Without a prompt, nothing counts as shown but what
         its model was `told` already."""
         if told is not None:
-            self.composed, self.context = told, self._parts.redactor.redact(told.prompt.context_text).text
+            self.composed, self.context = told, self.parts.redactor.redact(told.prompt.context_text).text
         steps = (self.recall, self.select, self.compose) if shows_prompt else (self.look, self.select)
         with self.trace():
             for step in (*steps, self.begin):
@@ -103,12 +93,12 @@ class OpenTurn(TurnState):
 
     @property
     def redactor(self) -> Redactor:
-        return self._parts.redactor
+        return self.parts.redactor
 
     @property
     def trouble(self) -> str:
         """Why the database could not be used in this turn; empty while it can."""
-        return self._parts.outage.trouble
+        return self.parts.outage.trouble
 
     @property
     def message(self) -> Asked:
@@ -121,34 +111,34 @@ class OpenTurn(TurnState):
     @property
     def looks(self) -> int:
         """How often the library was looked at: whenever this changes, there may be other tools."""
-        return self._parts.view.looks
+        return self.parts.view.looks
 
     def tools(self) -> Registry:
         """The tools the model may call now. It may look into the database."""
-        return self._parts.tools.registry(self.said.request)
+        return self.parts.tools.registry(self.said.request)
 
     async def run(self, call: ToolCall, tools: Registry) -> ToolResult:
         """Run one call, and let everybody see it begin and end."""
-        redactor, person = self._parts.redactor, self._parts.person
+        redactor, person = self.parts.redactor, self.parts.person
         began, asked_s = time.monotonic(), person.took_s
-        self._emit(ToolStarted(call=call.id, tool=call.name, arguments=redactor.redact_json(call.arguments)))
+        self.emit(ToolStarted(call=call.id, tool=call.name, arguments=redactor.redact_json(call.arguments)))
         self._record_call(call)
         running = Running(
             call=call.id,
             turn=self.id,
             round_idx=self.rounds,
-            progress=lambda text: self._emit(ToolProgress(call=call.id, text=text)),
+            progress=lambda text: self.emit(ToolProgress(call=call.id, text=text)),
             observe=self.observe,
             report=self.report,
             redactor=redactor,
-            sees_images=self.said.sees_images,
+            sees_images=self.said.asking.sees_images,
         )
-        await self._parts.ready()
+        await self.parts.ready()
         with self.trace(), tracing.span("tool", tool=call.name):
             result = await tools.run(call, running)
         self.observe(call_returned(call, result, round_idx=self.rounds))
         seconds = max(time.monotonic() - began - (person.took_s - asked_s), 0.0)
-        self._emit(
+        self.emit(
             ToolFinished(
                 call=call.id,
                 tool=call.name,
@@ -167,7 +157,7 @@ class OpenTurn(TurnState):
         self.last_results = [result.outcome]
 
     def _record_call(self, call: ToolCall, intent: str = "") -> None:
-        args, redactor = call.arguments, self._parts.redactor
+        args, redactor = call.arguments, self.parts.redactor
         self.observe(
             tool_called(call.name, args, intent=intent, round_idx=self.rounds, call_id=call.id, redactor=redactor)
         )
@@ -179,13 +169,13 @@ class OpenTurn(TurnState):
     async def advise(self) -> list[str]:
         """The observers' remarks beside the results. One that fails or dawdles says nothing."""
         said: list[str] = []
-        for observer in self._parts.observers:
+        for observer in self.parts.observers:
             try:
                 said += map(block, await asyncio.wait_for(_begun(observer.advise()), _ADVICE_S))
             except Exception:
                 log.warning("An observer could not advise; the turn goes on.", exc_info=True)
         for nudge in said:
-            self._emit(Nudged(text=nudge))
+            self.emit(Nudged(text=nudge))
         return said
 
     # The end
@@ -214,22 +204,22 @@ class OpenTurn(TurnState):
 
         Meanwhile the directories are looked at, so that what was changed by hand shows in the next turn.
         """
-        self.loaded, self.asked = tuple(self._parts.view.loaded.values()), frozenset(self._parts.view.asked)
+        self.loaded, self.asked = tuple(self.parts.view.loaded.values()), frozenset(self.parts.view.asked)
         self._count()
         with self.trace():
-            told = await in_thread(lambda: self._recorder.finish(self, has_news=self._composer.has_news))
+            told = await in_thread(lambda: self.recorder.finish(self, has_news=self.composer.has_news))
         self._stretch.end()
         if not self.is_cancelled:
-            self._recorder.teach(self)
+            self.recorder.teach(self)
             if self.outcome.is_ok:
-                self._composer.has_told()
+                self.composer.has_told()
         # What is away now would only be in the way of the next turn, which asks anew.
         if self.outcome.is_ok and not self.is_cancelled and not self.trouble:
-            self._parts.background.spawn(asyncio.to_thread(self._recorder.credit, self))
+            self.parts.background.spawn(asyncio.to_thread(self.recorder.credit, self))
         for notice in told.notices:
-            self._emit(Noticed(text=notice))
-        if self._parts.view.is_large and not self.trouble:
-            self._parts.background.spawn(asyncio.to_thread(self._parts.view.look_ahead))
+            self.emit(Noticed(text=notice))
+        if self.parts.view.is_large and not self.trouble:
+            self.parts.background.spawn(asyncio.to_thread(self.parts.view.look_ahead))
         return told.waiting
 
     def _count(self) -> None:
@@ -238,7 +228,7 @@ class OpenTurn(TurnState):
         tracing.count("tokens", self.usage.output_tokens, direction="output")
 
     def _tell(self, what: Callable[[TurnObserver], None]) -> None:
-        for observer in self._parts.observers:
+        for observer in self.parts.observers:
             try:
                 what(observer)
             except Exception:

@@ -26,6 +26,7 @@ from habitus.skills.choosing.finding import Finder
 from habitus.skills.choosing.selection import INTERACTIVE, Selection
 from habitus.skills.layers.listing import Snapshot
 from habitus.skills.model import Skill, Summary
+from habitus.text import one_line
 
 log = logging.getLogger(__name__)
 _CONSEQUENCE = {
@@ -134,10 +135,6 @@ class TurnRecorder:
         if not parts.spool.is_empty or not self._outage.safely(lambda: parts.journal.record(turn), "write it down"):
             return parts.spool.keep_turn(turn)
         return True
-
-    def close(self) -> None:
-        """The last chance to write down what waits."""
-        self.catch_up()
 
     def _count(self, turn: TurnState, used: Sequence[Skill], has_news: bool) -> None:
         parts, request, view = self._parts, turn.said.request, self._parts.view
@@ -294,7 +291,7 @@ def journal_turn(
         request=request.text,
         started_on=turn.began_on,
         ended_on=ended_on,
-        caller_id=turn.said.caller_id,
+        caller_id=one_line(turn.said.asking.caller_id),
         source_type=request.source_type,
         user=request.user.name,
         conversation=request.conversation,
@@ -356,7 +353,7 @@ def _selected_skills(turn: TurnState, withheld: Collection[str]) -> list[Selecte
 
 
 def _loaded_skill(skill: Skill, turn: TurnState) -> Selected:
-    invoked = turn.said.invoked
+    invoked = turn.said.asking.invoked
     is_by_person = invoked is not None and invoked.name == skill.name and skill.name not in turn.asked
     came = "the person asked for it" if is_by_person else "it came with another"
     return _placed_skill(skill, Place.LOADED, "the model asked for it" if skill.name in turn.asked else came)

@@ -209,7 +209,15 @@ class Conversation:
         await in_thread(lambda: self._recorder.judge_by_next(previous, said.request.text))
         await in_thread(lambda: self.parts.outage.unless_away(self.parts.before_turn, None))
         began_on = self._began_on = max(self.parts.clock(), self._began_on)
-        self.last = OpenTurn(new_id(), said, self.parts, self._composer, self._recorder, emit, began_on=began_on)
+        self.last = OpenTurn(
+            id=new_id(),
+            said=said,
+            began_on=began_on,
+            parts=self.parts,
+            composer=self._composer,
+            recorder=self._recorder,
+            emit=emit,
+        )
         self._previous = (self.last.id, said.request.text)
         return self.last
 
@@ -230,7 +238,7 @@ class Conversation:
     async def close(self) -> None:
         """Wait for the learners, but not for ever, and end everything that belongs to the session."""
         await self.parts.background.close()
-        await in_thread(self._recorder.close)
+        await in_thread(self._recorder.catch_up)  # the last chance to write down what waits
         await self.parts.closing.aclose()
 
 

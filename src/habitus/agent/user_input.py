@@ -48,11 +48,9 @@ class UserInput:
     """The request as the rules read it, and what is attached to it."""
 
     request: Request
+    asking: Asking
     parts: tuple[Text | Image, ...] = ()
     notices: tuple[str, ...] = ()
-    caller_id: str = ""
-    invoked: Skill | None = None
-    sees_images: bool = False
 
 
 async def read_input(parts: Parts, asking: Asking, *, conversation: str) -> UserInput:
@@ -101,11 +99,9 @@ async def read_input(parts: Parts, asking: Asking, *, conversation: str) -> User
         called.append(prompt.invoked_skill(replace(skill, body=body), redactor.redact(files).text))
     return UserInput(
         request=request,
+        asking=asking,
         parts=(*called, *attached.parts),
         notices=(*attached.notices, *_redaction_notice(redactor), *([] if is_kept else [_UNKNOWN_TURN])),
-        caller_id=one_line(asking.caller_id),
-        invoked=asking.invoked,
-        sees_images=asking.sees_images,
     )
 
 

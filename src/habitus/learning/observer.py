@@ -37,27 +37,6 @@ class LessonKeeper(Protocol):
         ...
 
 
-class _Failing:
-    """The failed calls of a turn that nobody was told a remedy for yet."""
-
-    def __init__(self) -> None:
-        self._events: list[Event] = []
-        self._told: set[str] = set()
-
-    def observe(self, event: Event) -> None:
-        if event.kind in (EventKind.TOOL_CALL, EventKind.TOOL_RESULT):
-            self._events.append(event)
-
-    def take(self) -> list[Call]:
-        events, self._events = self._events, []
-        return [call for call in calls(events) if call.success is False]
-
-    def is_first(self, remedy: str) -> bool:
-        is_new = remedy not in self._told
-        self._told.add(remedy)
-        return is_new
-
-
 class Learner:
     """The ACC and the Cerebellum of one session, and the memory they teach. Off, it does nothing at all; without a
     memory it only advises, and without a model only the ACC teaches."""
@@ -74,7 +53,8 @@ class Learner:
         patience_s: float = PATIENCE_S,
     ) -> None:
         self._remedy = remedy  # what is known to help against a failed call
-        self._failing = _Failing()
+        self._calls: list[Event] = []  # of the turn, that nobody was told a remedy for yet
+        self._told: set[str] = set()  # remedies
         self._keeper = keeper
         self._redactor = redactor
         self._cerebellum = Cerebellum(model, self._encode, spending=spending, redactor=redactor, patience_s=patience_s)
@@ -89,7 +69,8 @@ class Learner:
         self._acc.observe_event(event)
         if self.mode is not Mode.OFF:
             self._cerebellum.on_event(event)
-            self._failing.observe(event)
+            if event.kind in (EventKind.TOOL_CALL, EventKind.TOOL_RESULT):
+                self._calls.append(event)
 
     def on_pre_execute(self, cell: Cell) -> None:
         self._cerebellum.on_pre_execute(cell)
@@ -100,10 +81,15 @@ class Learner:
 
     async def advise(self) -> Sequence[str]:
         """Remedies for the failure just now, and nudges; each is said once a turn."""
-        failing = self._failing
-        remedies = [await asyncio.to_thread(self._remedy, call) for call in failing.take()]
-        told = [f"[Habitus remedy] {remedy}" for remedy in remedies if remedy and failing.is_first(remedy)]
-        return [*told, *(nudge.text for nudge in self._acc.at_round())]
+        events, self._calls, told = self._calls, [], self._told
+        failed = [call for call in calls(events) if call.success is False]
+        remedies = dict.fromkeys([await asyncio.to_thread(self._remedy, call) for call in failed])
+        new = [remedy for remedy in remedies if remedy and remedy not in told]
+        told.update(new)
+        return [*(f"[Habitus remedy] {remedy}" for remedy in new), *(nudge.text for nudge in self._acc.at_round())]
+
+    def _forget_failures(self) -> None:
+        self._calls, self._told = [], set()
 
     def take_learned(self) -> tuple[Encoded, ...]:
         """The lessons that are new in memory since the last call, so that a person can be told."""
@@ -118,13 +104,13 @@ class Learner:
         return encoded
 
     def cancelled(self) -> None:
-        self._failing = _Failing()
+        self._forget_failures()
         self._acc.reset()
         self._cerebellum.reset()
 
     def learn(self, ended: TurnEnded) -> Coroutine[Any, Any, None]:
         """Takes what the turn has left at once, before the next turn can add to it; the work itself comes later."""
-        self._failing = _Failing()
+        self._forget_failures()
         events = self._acc.take()
         # Cells whose call failed wait for the next turn that goes wrong: a clean turn calls no model.
         cells = () if self._cerebellum.is_turn_clean else self._cerebellum.take()

@@ -10,7 +10,8 @@ import logging
 import re
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from pydantic import BaseModel, Field
 
@@ -167,44 +168,36 @@ class Waiting:
     tries: int = 0
 
 
+@dataclass(eq=False)
 class Cerebellum:
     """Watches the cells of one session. A clean cell costs nothing; the others are looked at once, after the turn.
 
     Without a model it learns nothing. A cell that a person stopped teaches nothing either.
     """
 
-    def __init__(
-        self,
-        model: Model | None,
-        encode: Callable[[Draft], Encoded],
-        *,
-        spending: Spending,
-        redactor: Redactor,
-        patience_s: float = PATIENCE_S,
-    ) -> None:
-        self._model = model
-        self._encode = encode
-        self._spending = spending
-        self._redactor = redactor
-        self._patience_s = patience_s
-        self._turn: deque[Waiting] = deque(maxlen=MOST_CELLS)
-        self._earlier: deque[Waiting] = deque(maxlen=MOST_CELLS)  # whose call failed
-        self._unstored: deque[Draft] = deque(maxlen=MOST_CELLS)
-        self._calls: dict[str, Cell] = {}  # that have not returned, as cells, by their ids
-        self.executed_count = 0
+    model: Model | None
+    encode: Callable[[Draft], Encoded]
+    spending: Spending = field(kw_only=True)
+    redactor: Redactor = field(kw_only=True)
+    patience_s: float = field(default=PATIENCE_S, kw_only=True)
+    executed_count: int = 0
+    _turn: deque[Waiting] = field(default_factory=partial(deque, maxlen=MOST_CELLS))
+    _earlier: deque[Waiting] = field(default_factory=partial(deque, maxlen=MOST_CELLS))  # whose call failed
+    _unstored: deque[Draft] = field(default_factory=partial(deque, maxlen=MOST_CELLS))
+    _calls: dict[str, Cell] = field(default_factory=dict)  # that have not returned, as cells, by their ids
 
     def on_pre_execute(self, cell: Cell) -> None:
         self.executed_count += 1
 
     def on_post_execute(self, cell: Cell) -> None:
-        if self._model is not None and _teaches(cell):
+        if self.model is not None and _teaches(cell):
             self._turn.append(Waiting(cell=cell))
 
     def on_event(self, event: Event) -> None:
         """A call of any tool: what it was meant to do is what was declared, or its name with its arguments."""
         detail = {key: str(value) for key, value in event.detail.items()}
         id, name = detail.get("id", ""), detail.get("name", "")
-        if not id or name == SCRATCHPAD or self._model is None:
+        if not id or name == SCRATCHPAD or self.model is None:
             return
         if event.kind is EventKind.TOOL_CALL:
             written = f"{name}({detail.get('args_summary', '')})"
@@ -240,7 +233,7 @@ class Cerebellum:
 
     async def study(self, taken: Sequence[Waiting], ended: TurnEnded) -> tuple[Draft, ...]:
         """The post-mortem of what was taken, a call to the model for each tool. When it fails, the cells wait."""
-        if self._model is None or not taken:
+        if self.model is None or not taken:
             return ()
         about: dict[str, list[Waiting]] = {}
         for waiting in taken[-MOST_CELLS:]:
@@ -249,18 +242,18 @@ class Cerebellum:
         return tuple(draft for drafts in found for draft in drafts)
 
     async def _study(self, taken: Sequence[Waiting], topic: str, ended: TurnEnded) -> tuple[Draft, ...]:
-        assert self._model is not None
+        assert self.model is not None
         cells = [waiting.cell for waiting in taken]
         try:
             found = await post_mortem(
                 cells,
-                model=Budget(day=self._spending).model(self._model),
-                redactor=self._redactor,
-                patience_s=self._patience_s,
+                model=Budget(day=self.spending).model(self.model),
+                redactor=self.redactor,
+                patience_s=self.patience_s,
             )
         except CapReached as reached:
             self._put_back(taken, counts=False)
-            if await asyncio.to_thread(self._spending.is_first_to_tell):
+            if await asyncio.to_thread(self.spending.is_first_to_tell):
                 log.warning("%s", reached)
             return ()
         except (ProviderFault, NoUsableAnswer, TimeoutError) as fault:
@@ -270,7 +263,7 @@ class Cerebellum:
         except BaseException:
             self._put_back(taken)
             raise
-        error = self._redactor.redact(main_signature(cells)).text
+        error = self.redactor.redact(main_signature(cells)).text
         evidence = Evidence(trace=ended.turn, session=ended.session, error_signature=error)
         drafts = tuple(
             draft_lesson(text, evidence=evidence, topic=topic, user=ended.user, project=ended.project)
@@ -285,7 +278,7 @@ class Cerebellum:
         self._unstored.clear()
         for draft in waiting:
             try:
-                self._encode(draft)
+                self.encode(draft)
             except Exception:
                 log.warning("A lesson of the post-mortem could not be stored; it waits.", exc_info=True)
                 self._unstored.append(draft)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from habitus.recipes.execution import Plan, as_text, fill_references, plan, value_of
+from habitus.recipes.execution import Plan, as_text, fill_references, look_up, plan, value_of
 from habitus.recipes.sequences import ObservedCall, Path, key_of
 from habitus.redact import MARKER
 from habitus.skills.formats import recipes_md
@@ -130,7 +130,8 @@ class _Alignment:
         for earlier in reversed(range(step)):
             path = self._occurrences[0][earlier].returned_paths.get(str(keys[0]))
             if path is not None and all(
-                key_of(_at(results[earlier], path)) == key for results, key in zip(self._results, keys, strict=True)
+                key_of(look_up(results[earlier], path)[0]) == key
+                for results, key in zip(self._results, keys, strict=True)
             ):
                 return self._result(earlier, path)
         return ""
@@ -185,7 +186,7 @@ class _Alignment:
         ]
         for earlier in reversed(range(step)):
             for path in self._occurrences[0][earlier].returned_paths.values():
-                parts = [_at(results[earlier], path) for results in self._results]
+                parts = [look_up(results[earlier], path)[0] for results in self._results]
                 if all(isinstance(part, str | int | float) and not isinstance(part, bool) for part in parts):
                     known.append(((earlier, path), [as_text(part) for part in parts]))
         texts = list(values)
@@ -210,17 +211,6 @@ def _same_ends(texts: Sequence[Sequence[str]]) -> tuple[str, str]:
         end += 1
     first = texts[0]
     return "".join(first[:start]), "".join(first[len(first) - end :])
-
-
-def _at(value: Any, path: Path) -> Any:
-    for part in path:
-        if isinstance(value, Mapping):
-            value = value.get(part)
-        elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
-            value = value[int(part)]
-        else:
-            return None
-    return value
 
 
 def _escape(value: Any) -> Any:

@@ -22,8 +22,10 @@ from habitus.skills.model import Stage, State
 from habitus.sql import Utc, metadata
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class RecipeCounts:
+    """As the columns of its table."""
+
     used: int = 0
     succeeded: int = 0
     failed: int = 0
@@ -43,39 +45,6 @@ recipe_counts = sa.Table(
     sa.Column("last_used", Utc),
 )
 Key = tuple[str, str, str]  # place, skill, recipe
-
-
-class RecipeCounter:
-    def __init__(self, engine: sa.Engine) -> None:
-        self._engine = engine
-
-    def all(self) -> dict[Key, RecipeCounts]:
-        with sql.reading(self._engine) as connection:
-            rows = connection.execute(sa.select(recipe_counts)).mappings()
-            return {
-                (row["place"], row["skill"], row["recipe"]): RecipeCounts(
-                    used=row["used"], succeeded=row["succeeded"], failed=row["failed"], last_used=row["last_used"]
-                )
-                for row in rows
-            }
-
-    def ran(self, key: Key, outcome: Outcome, now: datetime) -> None:
-        """It was used; what went wrong around it counts neither way."""
-        named = dict(zip(("place", "skill", "recipe"), key, strict=True))
-        table = recipe_counts.c
-        with sql.writing(self._engine, lock="recipe_counts") as connection:
-            sql.insert_missing(connection, recipe_counts, [named])
-            mine = [table[name] == value for name, value in named.items()]
-            connection.execute(
-                recipe_counts.update()
-                .where(*mine)
-                .values(
-                    used=table.used + 1,
-                    succeeded=table.succeeded + (outcome.kind is OutcomeKind.OK),
-                    failed=table.failed + (outcome.kind is OutcomeKind.FAILED),
-                    last_used=now,
-                )
-            )
 
 
 MOST_ACTIVE = 50  # recipes that are offered
@@ -109,34 +78,25 @@ class SkillRecipe:
         return self.plan.callable_name
 
 
+@dataclass(kw_only=True, eq=False)
 class RecipeCatalogue:
-    """`code_objection` says why nobody answers for the code of a skill; it is asked where a recipe runs code.
-
-    `code_tools` are the names of the code of skills that steps may call, beside the built-in tools.
-    """
-
-    def __init__(
-        self,
-        library: Library,
-        counter: RecipeCounter,
-        *,
-        code_objection: Callable[[Listed], str],
-        code_tools: Callable[[Snapshot], Iterable[str]],
-        clock: Callable[[], datetime],
-    ) -> None:
-        self._library = library
-        self._counter = counter
-        self._code_objection = code_objection
-        self._code_tools = code_tools
-        self._clock = clock
-        self._read: dict[str, tuple[tuple[Plan, tuple[Problem, ...]], ...]] = {}  # by the hash of a skill's files
+    library: Library
+    engine: sa.Engine  # where it is counted how they fared
+    code_objection: Callable[
+        [Listed], str
+    ]  # why nobody answers for the code of a skill; asked where a recipe runs code
+    code_tools: Callable[
+        [Snapshot], Iterable[str]
+    ]  # names of the code of skills that steps may call beside built-in tools
+    clock: Callable[[], datetime]
+    _read: dict[str, tuple[tuple[Plan, tuple[Problem, ...]], ...]] = field(default_factory=dict)  # by a skill's hash
 
     def all(self, *, at: Snapshot | None = None) -> tuple[SkillRecipe, ...]:
-        seen = at or self._library.snapshot()
+        seen = at or self.library.snapshot()
         if not seen.with_recipes:
             return ()
-        counted = self._counter.all()
-        there = names.BUILT_IN_TOOLS | set(self._code_tools(seen))
+        counted = self._counts()
+        there = names.BUILT_IN_TOOLS | set(self.code_tools(seen))
         found: list[SkillRecipe] = []
         taken = set(there)
         for item in seen.with_recipes:
@@ -156,13 +116,30 @@ class RecipeCatalogue:
         return next((recipe for recipe in named if recipe.status is RecipeStatus.ACTIVE), named[0])
 
     def ran(self, recipe: SkillRecipe, outcome: Outcome) -> None:
-        self._counter.ran(recipe.key, outcome, self._clock())
+        """It was used; what went wrong around it counts neither way."""
+        named = dict(zip(("place", "skill", "recipe"), recipe.key, strict=True))
+        table = recipe_counts.c
+        with sql.writing(self.engine, lock="recipe_counts") as connection:
+            sql.insert_missing(connection, recipe_counts, [named])
+            mine = [table[name] == value for name, value in named.items()]
+            counted = {
+                "used": table.used + 1,
+                "succeeded": table.succeeded + (outcome.kind is OutcomeKind.OK),
+                "failed": table.failed + (outcome.kind is OutcomeKind.FAILED),
+                "last_used": self.clock(),
+            }
+            connection.execute(recipe_counts.update().where(*mine).values(counted))
         succeeded = {"ok": True, "failed": False}.get(outcome.kind.value)
-        self._library.count_use(f"{recipe.skill}@{recipe.layer}", stage=Stage.CHUNKS, succeeded=succeeded)
+        self.library.count_use(f"{recipe.skill}@{recipe.layer}", stage=Stage.CHUNKS, succeeded=succeeded)
+
+    def _counts(self) -> dict[Key, RecipeCounts]:
+        with sql.reading(self.engine) as connection:
+            rows = connection.execute(sa.select(recipe_counts)).all()
+        return {(place, skill, recipe): RecipeCounts(*counts) for place, skill, recipe, *counts in rows}
 
     def _plans(self, item: Listed) -> tuple[tuple[Plan, tuple[Problem, ...]], ...]:
         if item.tree_hash not in self._read:
-            file = self._library.tree(f"{item.name}@{item.layer}").get(trees.CHUNKS_FILE)
+            file = self.library.tree(f"{item.name}@{item.layer}").get(trees.CHUNKS_FILE)
             self._read[item.tree_hash] = plans(file.content if file is not None and file.content else b"")
         return self._read[item.tree_hash]
 
@@ -176,7 +153,7 @@ class RecipeCatalogue:
     ) -> SkillRecipe:
         assert item.summary is not None
         status, reason = self._status(item, made, problems, taken)
-        key = (self._library.layer(item.layer).trust_root or item.layer, item.name, made.name)
+        key = (self.library.layer(item.layer).trust_root or item.layer, item.name, made.name)
         return SkillRecipe(
             skill=item.name,
             layer=item.layer,
@@ -196,9 +173,9 @@ class RecipeCatalogue:
             return RecipeStatus.BROKEN, str(problems[0])
         if item.state is not State.OK:
             return RecipeStatus.OFF, f"{item.state.value}: {item.reason}"
-        if reason := self._library.unreviewed_origin(item) or self._library.untrusted_notice(item):
+        if reason := self.library.unreviewed_origin(item) or self.library.untrusted_notice(item):
             return RecipeStatus.INERT, f"{reason}; trust it as it is: habitus trust {item.name}"
-        if made.tools & names.CODE_RUNNERS and (objection := self._code_objection(item)):
+        if made.tools & names.CODE_RUNNERS and (objection := self.code_objection(item)):
             return RecipeStatus.INERT, f"it runs code: {objection}"
         if made.callable_name in taken:
             return RecipeStatus.TAKEN, f"another tool goes by '{made.callable_name}'"

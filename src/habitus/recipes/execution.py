@@ -194,7 +194,7 @@ def _is(now: _Now, name: str, wanted: Any) -> bool:
     if rest == OUTCOME:
         outcome = now.outcomes.get(first)
         return outcome is not None and outcome.kind == wanted
-    found, is_there = _looked_up(now.values, name)
+    found, is_there = look_up(now.values, name.split("."))
     return is_there and found == wanted
 
 
@@ -211,21 +211,21 @@ def fill_references(value: Any, values: Mapping[str, Any]) -> Any:
         return value
     whole = REFERENCE.fullmatch(value)
     if whole is not None and not whole["dollar"]:
-        found, is_there = _looked_up(values, whole["plain"] or whole["path"])
+        found, is_there = look_up(values, (whole["plain"] or whole["path"]).split("."))
         return found if is_there else value
 
     def put(match: Any) -> str:
         if match["dollar"]:
             return "$"
-        found, is_there = _looked_up(values, match["plain"] or match["path"])
+        found, is_there = look_up(values, (match["plain"] or match["path"]).split("."))
         return as_text(found) if is_there else str(match[0])
 
     return REFERENCE.sub(put, value)
 
 
-def _looked_up(values: Mapping[str, Any], path: str) -> tuple[Any, bool]:
-    found: Any = values
-    for part in path.split("."):
+def look_up(found: Any, path: Sequence[str]) -> tuple[Any, bool]:
+    """What lies at a path inside a value, and whether anything does."""
+    for part in path:
         if isinstance(found, Mapping) and part in found:
             found = found[part]
         elif isinstance(found, list) and part.isdecimal() and int(part) < len(found):

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from habitus.agent.choosing import SessionMemory
 from habitus.agent.recorder import explicit
@@ -20,7 +19,7 @@ from habitus.journal.model import TurnOutcome
 from habitus.learning.detectors.monitor import Mode
 from habitus.learning.observer import Learner, LessonKeeper
 from habitus.learning.remedies import wording
-from habitus.learning.remedies.calls import Call, shell_text
+from habitus.learning.remedies.calls import Call
 from habitus.learning.remedies.findings import ENOUGH, Coverage, Findings, Held, ProposedRule, Recurring, findings
 from habitus.learning.remedies.sessions import SessionFacts, SessionReader, Stamp, StudiedFiles, stamp_of
 from habitus.learning.transcripts.model import Said, SkillUse, TranscriptTurn
@@ -32,9 +31,6 @@ from habitus.redact import Redactor
 from habitus.settings import AccMode, MemoryMode
 from habitus.skills.layers.layer import project_root
 from habitus.text import one_line
-
-if TYPE_CHECKING:
-    from habitus.app.home import Home
 
 
 def open_learner(home: Home, keeper: LessonKeeper, model: Model | None, lessons: Cortex | None = None) -> Learner:
@@ -91,19 +87,6 @@ JOURNAL = "journal:"  # how our own sessions are named among the files
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ToldFailure:
-    """A failure that comes again and again, and its cost."""
-
-    what: str
-    tool: str
-    project: str
-    sessions: int
-    calls: int
-    minutes: float
-    last: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class ToldLesson:
     """A lesson or a rule that could be kept, with what it rests on."""
 
@@ -117,7 +100,7 @@ class ToldLesson:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToldRemedies:
-    failures: tuple[ToldFailure, ...] = ()
+    failures: tuple[Recurring, ...] = ()
     lessons: tuple[ToldLesson, ...] = ()
     candidates: tuple[ToldLesson, ...] = ()
     rules: tuple[ToldLesson, ...] = ()
@@ -128,9 +111,8 @@ class ToldRemedies:
 class Repeated:
     """A failure that comes again and again, with what helped against it where that is known."""
 
-    failure: ToldFailure
+    failure: Recurring
     remedy: str = ""
-    is_open: bool = False  # nothing like it has worked so far
 
 
 @dataclass
@@ -182,7 +164,7 @@ class Gathering:
     def report(self) -> ToldRemedies:
         found, now = self.findings(), self.home.clock()
         return ToldRemedies(
-            failures=tuple(map(_failure, found.failures[:MOST_FAILURES])),
+            failures=found.failures[:MOST_FAILURES],
             lessons=tuple(_lesson(held, wording.evidence(held, now)) for held in found.lessons),
             candidates=tuple(_lesson(held, wording.evidence(held, now)) for held in found.candidates),
             rules=tuple(_rule(rule, wording.rule_evidence(rule, now)) for rule in found.rules),
@@ -220,7 +202,7 @@ class Gathering:
 
     def _store(self) -> StudiedFiles:
         kept_for = timedelta(days=self.home.settings.retention.turn_days)
-        return StudiedFiles(self.home.local, clock=self.home.clock, kept_for=kept_for)
+        return StudiedFiles(engine=self.home.local, clock=self.home.clock, kept_for=kept_for)
 
 
 def repeated_failures(home: Home) -> tuple[Repeated, ...]:
@@ -231,7 +213,7 @@ def repeated_failures(home: Home) -> tuple[Repeated, ...]:
     found = gathering.findings()
     again = [each for each in found.failures if each.sessions >= ENOUGH][:_MOST_SHOWN]
     ways = (*found.lessons, *found.candidates)
-    return tuple(Repeated(failure=_failure(each), remedy=_way(each, ways), is_open=each.is_open) for each in again)
+    return tuple(Repeated(failure=each, remedy=_way(each, ways)) for each in again)
 
 
 def _way(failure: Recurring, ways: Iterable[Held]) -> str:
@@ -268,18 +250,6 @@ def apply_decisions(taught: Taught, said: Mapping[str, str | None]) -> Taught:
     texts = ((draft, said[draft.text]) for draft in taught.drafts)
     kept = [replace(draft, text=text, trust=TrustLevel.USER) for draft, text in texts if text is not None]
     return replace(taught, drafts=tuple(kept))
-
-
-def _failure(each: Recurring) -> ToldFailure:
-    return ToldFailure(
-        what=f"{shell_text(each.words[:6])}: {each.signature}" if each.words else each.signature,
-        tool=each.tool,
-        project=each.project,
-        sessions=each.sessions,
-        calls=each.calls,
-        minutes=round(each.seconds / 60, 1),
-        last=each.last,
-    )
 
 
 def _lesson(held: Held, evidence: str) -> ToldLesson:

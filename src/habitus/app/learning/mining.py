@@ -167,8 +167,14 @@ class Mining:
         skill = next((name for name, count in used.most_common(1) if count * 2 > len(turns)), "")
         evidence = (when(turns), *_runs(found))
         if not set(found.tools) <= self._ours:
-            return None if skill else self._steps(found, turns, evidence)
-        name = next(name for name in _names_with_numbers(found.recipe.name) if tool_name_of(name) not in self._taken)
+            if skill:
+                return None
+            # Its tools are another's, so a model has to call them; the skill says which, and with what.
+            steps = self._new_skill(found.recipe.name, turns, as_steps(found.recipe))
+            return _of_skill(steps, turns, evidence, found.labels)
+        title = found.recipe.name
+        names_to_try = itertools.chain([title], (f"{title} {number}" for number in itertools.count(2)))
+        name = next(name for name in names_to_try if tool_name_of(name) not in self._taken)
         recipe = replace(found.recipe, name=name, prose=describe_use(turns))
         place = self._place(skill) if skill else None
         layer, before = place or (USER, {})
@@ -201,12 +207,6 @@ class Mining:
         chunks, notes = tree.get(trees.CHUNKS_FILE), Notes(trees.CHUNKS_FILE)
         recipes_md.parse(chunks.content or b"" if chunks is not None else b"", notes)
         return (item.layer, tree) if is_own and not notes.found else None
-
-    def _steps(self, found: Mined, turns: Sequence[Turn], evidence: tuple[str, ...]) -> _Draft:
-        """Its tools are another's, so a model has to call them; the skill says which, and with what."""
-        return _of_skill(
-            self._new_skill(found.recipe.name, turns, as_steps(found.recipe)), turns, evidence, found.labels
-        )
 
     def _new_skill(self, title: str, turns: Sequence[Turn], body: str) -> Skill:
         waiting = {proposal.change.name for proposal in self._home.review.list(with_contents=False)}
@@ -326,14 +326,6 @@ def _of_skill(skill: Skill, turns: Sequence[Turn], evidence: tuple[str, ...], la
 def _is_within(some: Sequence[str], all: Sequence[str]) -> bool:
     """Whether a sequence is part of another, in one piece."""
     return any(tuple(all[at : at + len(some)]) == tuple(some) for at in range(len(all) - len(some) + 1))
-
-
-def _names_with_numbers(name: str) -> Iterator[str]:
-    yield name
-    number = 2
-    while True:
-        yield f"{name} {number}"
-        number += 1
 
 
 def _runs(found: Mined) -> list[str]:

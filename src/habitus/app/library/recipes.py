@@ -12,7 +12,7 @@ from habitus.app.home import Home
 from habitus.errors import Invalid
 from habitus.events import ToolResult
 from habitus.files import Tree
-from habitus.recipes.catalogue import RecipeCatalogue, RecipeCounter, RecipeStatus, SkillRecipe, plans
+from habitus.recipes.catalogue import RecipeCatalogue, RecipeStatus, SkillRecipe, plans
 from habitus.recipes.execution import StepRun, fill_defaults, foreseen
 from habitus.skills import trees
 from habitus.skills.model import Diagnostic
@@ -29,8 +29,8 @@ class CheckedRecipe:
 
 def open_recipes(home: Home) -> RecipeCatalogue:
     return RecipeCatalogue(
-        home.skills,
-        RecipeCounter(home.shared),
+        library=home.skills,
+        engine=home.shared,
         code_objection=lambda item: home.tools.objection(item),
         code_tools=lambda seen: (tool.callable_name for tool in home.tools.active(at=seen)),
         clock=home.clock,

@@ -30,7 +30,7 @@ from habitus.app.other_agents.agent_skills import (
 from habitus.errors import NotFound, did_you_mean
 from habitus.hosts.known_agents import STUDIED, Host, Scope
 from habitus.learning.remedies import wording
-from habitus.learning.remedies.calls import moment, shell_text
+from habitus.learning.remedies.calls import moment
 from habitus.learning.remedies.findings import ENOUGH, Findings, findings
 from habitus.learning.remedies.sessions import SessionReader
 from habitus.learning.transcripts import pieces
@@ -224,7 +224,7 @@ def _about_failures(found: Findings, now: datetime) -> Iterator[Remark]:
         yield Remark(topic=Topic.LESSON, what=f"{wording.lesson(held)} ({cost})", mend="habitus learn --apply")
     again = [each for each in found.failures if each.sessions >= ENOUGH and each.signature not in taught]
     for each in again[:MOST_FAILURES]:
-        called = shell_text(each.words[:6]) or each.tool
+        called = each.command or each.tool
         so_far = ", and nothing has worked" if each.is_open else ""
         yield Remark(
             topic=Topic.FAILING,

@@ -187,7 +187,6 @@ _CAUSES: tuple[tuple[Cause, re.Pattern[str]], ...] = tuple(
 
 
 @lru_cache(maxsize=4096)
-@lru_cache(maxsize=256)
 def trouble(error: str) -> Trouble:
     text = error.strip()
     for cause, pattern in _CAUSES:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from habitus.events import Event, EventKind, severity_of
@@ -130,10 +130,10 @@ class ACC:
             return False
 
 
+@dataclass
 class _Turn:
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-        self.nudged: dict[str, Lesson] = {}  # by detector
+    events: list[Event] = field(default_factory=list)
+    nudged: dict[str, Lesson] = field(default_factory=dict)  # by detector
 
 
 def _known_kind(kind: EventKind | str) -> EventKind:

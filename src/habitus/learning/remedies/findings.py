@@ -20,15 +20,15 @@ VARIES = "…"  # stands for a word that was another one each time
 class Recurring:
     """A failure that sessions share, and what it cost."""
 
-    signature: str
+    what: str
     tool: str
     project: str
-    cause: str
     sessions: int
     calls: int
-    seconds: float
+    minutes: float
     last: str
-    words: tuple[str, ...] = ()  # of the last command that failed so
+    signature: str
+    command: str = ""  # the last that failed so; empty where it is no shell's
     is_open: bool = False  # nothing like it worked later, in any session
 
 
@@ -107,22 +107,24 @@ def _recurring(seen: Sequence[SessionFacts]) -> tuple[Recurring, ...]:
     for facts in seen:
         for failure in facts.failures:
             groups[failure.signature, failure.tool, facts.project].append((facts, failure))
-    found = [
-        Recurring(
-            signature=signature,
+    found = []
+    for (signature, tool, project), members in groups.items():
+        calls, seconds = (sum(getattr(failure, cost) for _, failure in members) for cost in ("calls", "seconds"))
+        command = shell_text(members[-1][1].words[:6])
+        recurring = Recurring(
+            what=f"{command}: {signature}" if command else signature,
             tool=tool,
             project=project,
-            cause=members[-1][1].cause.value,
             sessions=len({facts.session for facts, _ in members}),
-            calls=sum(failure.calls for _, failure in members),
-            seconds=round(sum(failure.seconds for _, failure in members), 1),
+            calls=calls,
+            minutes=round(seconds / 60, 1),
             last=max(failure.at or facts.last for facts, failure in members),
-            words=members[-1][1].words,
+            signature=signature,
+            command=command,
             is_open=all(failure.ending is Ending.NOTHING for _, failure in members),
         )
-        for (signature, tool, project), members in groups.items()
-    ]
-    return tuple(sorted(found, key=lambda each: (-each.seconds - 20 * each.calls, each.signature, each.project)))
+        found.append((-seconds - 20 * calls, signature, project, recurring))
+    return tuple(one[-1] for one in sorted(found, key=lambda one: one[:3]))
 
 
 _Support = list[tuple[SessionFacts, Failure, Remedy]]

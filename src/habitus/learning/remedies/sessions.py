@@ -17,8 +17,8 @@ import sqlalchemy as sa
 from pydantic import TypeAdapter, ValidationError
 
 from habitus import sql
-from habitus.learning.detectors.error_signatures import Cause, Trouble, trouble
-from habitus.learning.remedies.alignment import WINDOW, Aligned, Ending, align_failure
+from habitus.learning.detectors.error_signatures import Cause, trouble
+from habitus.learning.remedies.alignment import WINDOW, Ending, align_failure
 from habitus.learning.remedies.calls import Call, Command, Remedy, calls, moment, shell_text
 from habitus.learning.transcripts.model import Said, Stop, TranscriptTurn
 from habitus.memory.model import Kind
@@ -121,28 +121,22 @@ def _failures(made: Sequence[Call], end: int) -> Iterator[Failure]:
     failed = [index for index in range(end) if made[index].success is False]
     for number, index in enumerate(failed):
         call = made[index]
-        about = trouble(call.error)
-        found = align_failure(made, index)
+        about, found = trouble(call.error), align_failure(made, index)
         until = min(found.at or index + 1, failed[number + 1] if number + 1 < len(failed) else len(made))
         lost = made[index : max(until, index + 1)]
-        yield _failure(call, about, found, lost, _seconds(lost, made[until : until + 1]))
-
-
-def _failure(call: Call, about: Trouble, found: Aligned, lost: Sequence[Call], seconds: float) -> Failure:
-    wanted = call.focus
-    return Failure(
-        tool=call.name,
-        cause=about.cause,
-        about=about.about,
-        signature=about.signature,
-        words=wanted.words[:12] if wanted else (),
-        turn=call.turn,
-        at=call.began,
-        calls=len(lost),
-        seconds=seconds,
-        remedy=found.remedy,
-        ending=found.ending,
-    )
+        yield Failure(
+            tool=call.name,
+            cause=about.cause,
+            about=about.about,
+            signature=about.signature,
+            words=call.focus.words[:12] if call.focus else (),
+            turn=call.turn,
+            at=call.began,
+            calls=len(lost),
+            seconds=_seconds(lost, made[until : until + 1]),
+            remedy=found.remedy,
+            ending=found.ending,
+        )
 
 
 def _seconds(lost: Sequence[Call], then: Sequence[Call]) -> float:
@@ -258,21 +252,21 @@ def stamp_of(path: Path) -> Stamp:
     return found.st_size, found.st_mtime_ns
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
 class StudiedFiles:
-    def __init__(self, engine: sa.Engine, *, clock: Callable[[], datetime], kept_for: timedelta) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._kept_for = kept_for
+    engine: sa.Engine
+    clock: Callable[[], datetime]
+    kept_for: timedelta
 
     def stamps(self) -> dict[str, Stamp]:
         table = studied_files.c
-        with sql.reading(self._engine) as connection:
+        with sql.reading(self.engine) as connection:
             rows = connection.execute(sa.select(table.file, table.size, table.changed)).all()
         return {row.file: (row.size, row.changed) for row in rows}
 
     def facts(self, *, without: Collection[str] = ()) -> list[SessionFacts]:
         """The facts of all sessions, but not from these files."""
-        with sql.reading(self._engine) as connection:
+        with sql.reading(self.engine) as connection:
             rows = connection.execute(sa.select(studied_files.c.file, studied_files.c.facts)).all()
         return [facts for row in rows if row.file not in without for facts in _read(row.facts)]
 
@@ -283,10 +277,10 @@ class StudiedFiles:
             "size": stamp[0],
             "changed": stamp[1],
             "facts": _adapter().dump_json(tuple(facts)).decode(),
-            "studied_on": self._clock(),
+            "studied_on": self.clock(),
         }
-        old = self._clock() - self._kept_for
-        with sql.writing(self._engine, lock="studied_files") as connection:
+        old = self.clock() - self.kept_for
+        with sql.writing(self.engine, lock="studied_files") as connection:
             gone = sa.or_(studied_files.c.file == file, studied_files.c.studied_on < old)
             connection.execute(studied_files.delete().where(gone))
             connection.execute(studied_files.insert().values(row))

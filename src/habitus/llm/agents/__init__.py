@@ -24,7 +24,6 @@ from habitus.llm.model import (
     StopReason,
     Streamed,
     TextDelta,
-    Usage,
 )
 from habitus.llm.structured import ask_for
 
@@ -65,20 +64,20 @@ class AgentModel:
         self._patience_s = patience_s
 
     async def stream(self, ask: Ask) -> AsyncGenerator[Streamed, None]:
-        message, usage = await (self._round(ask) if ask.tools else self._ask_program(ask))
-        if message.text:
-            yield TextDelta(text=message.text)
-        for call in message.calls:
+        answer = await (self._round(ask) if ask.tools else self._ask_program(ask))
+        if answer.message.text:
+            yield TextDelta(text=answer.message.text)
+        for call in answer.message.calls:
             yield CallStarted(tool=call.name)
-        yield Answer(message=message, stop=StopReason.CALLS if message.calls else StopReason.END, usage=usage)
+        yield answer
 
-    async def _ask_program(self, ask: Ask) -> tuple[Answered, Usage]:
+    async def _ask_program(self, ask: Ask) -> Answer:
         system, prompt = running.system_of(ask), running.prompt_of(ask)
         model = self.name.partition(":")[2]
         said = await run(self._program, model, system, prompt, self._environ, self._patience_s)
-        return Answered(text=said.text), said.usage
+        return Answer(message=Answered(text=said.text), stop=StopReason.END, usage=said.usage)
 
-    async def _round(self, ask: Ask) -> tuple[Answered, Usage]:
+    async def _round(self, ask: Ask) -> Answer:
         system = running.with_tools(ask.system, ask.tools)
         try:
             got = await ask_for(self, _Round, system=system, messages=ask.messages, attempts=_ATTEMPTS)
@@ -86,7 +85,11 @@ class AgentModel:
             fault = ProviderFault(f"{error} Try again, or name a stronger model: {self._program.name}:MODEL.")
             fault.usage = error.usage
             raise fault from error
-        return got.value.message, got.usage
+        calls = tuple(
+            ToolCall(id="", name=each.tool, arguments=running.as_json(each.arguments)) for each in got.value.calls
+        )
+        message = Answered(text=got.value.text, calls=calls)
+        return Answer(message=message, stop=StopReason.CALLS if calls else StopReason.END, usage=got.usage)
 
 
 class _Call(BaseModel):
@@ -99,8 +102,3 @@ class _Round(BaseModel):
 
     text: str = ""
     calls: list[_Call] = []
-
-    @property
-    def message(self) -> Answered:
-        calls = tuple(ToolCall(id="", name=each.tool, arguments=running.as_json(each.arguments)) for each in self.calls)
-        return Answered(text=self.text, calls=calls)

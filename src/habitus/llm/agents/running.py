@@ -246,7 +246,7 @@ class SolverProgram:
     ask: Callable[[Question, bool], Call]
     skills: str  # the folder of its home with the skills that it reads
     transcripts: str  # a pattern for what it writes down there
-    powers: str  # what holds its commands in
+    powers: str = "nothing but its own judgement holds its commands in that folder"
     is_experimental: bool = True  # until a real binary was tried
 
 
@@ -326,7 +326,6 @@ def _start_pi(question: Question, may_act: bool) -> Call:
     )
 
 
-_UNHELD = "nothing but its own judgement holds its commands in that folder"
 SOLVERS: Mapping[str, SolverProgram] = {
     one.program.name: one
     for one in (
@@ -335,7 +334,6 @@ SOLVERS: Mapping[str, SolverProgram] = {
             ask=_start_claude,
             skills=".claude/skills",
             transcripts=".claude/projects/*/*.jsonl",
-            powers=_UNHELD,
             is_experimental=False,
         ),
         SolverProgram(
@@ -350,28 +348,24 @@ SOLVERS: Mapping[str, SolverProgram] = {
             ask=_start_gemini,
             skills=".gemini/skills",
             transcripts=".gemini/tmp/*/chats/session-*.json*",
-            powers=_UNHELD,
         ),
         SolverProgram(
             program=PROGRAMS["opencode"],
             ask=_start_opencode,
             skills="config/opencode/skills",
             transcripts="data/opencode/opencode*.db",
-            powers=_UNHELD,
         ),
         SolverProgram(
             program=PROGRAMS["copilot"],
             ask=_start_copilot,
             skills="copilot/skills",
             transcripts="copilot/session-state/*/events.jsonl",
-            powers=_UNHELD,
         ),
         SolverProgram(
             program=PROGRAMS["pi"],
             ask=_start_pi,
             skills="pi/skills",
             transcripts="pi/sessions/*/*.jsonl",
-            powers=_UNHELD,
         ),
     )
 }

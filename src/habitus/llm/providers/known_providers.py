@@ -21,10 +21,10 @@ from habitus.text import one_line
 
 
 class Dialect(StrEnum):
-    """How a server is spoken to."""
+    """How a server is spoken to, as pydantic-ai names it."""
 
     OPENAI = "openai"  # OpenAI itself
-    CHAT = "chat"  # what every OpenAI-compatible server understands
+    CHAT = "openai-chat"  # what every OpenAI-compatible server understands
     OLLAMA = "ollama"  # the same, with Ollama's own ideas of it
     ANTHROPIC = "anthropic"
     GOOGLE = "google"

@@ -8,7 +8,8 @@ import re
 import warnings
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, Literal, assert_never
+from dataclasses import replace
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import httpx2
@@ -30,9 +31,10 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.models import Model as PydanticModel
-from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.models import ModelRequestParameters, infer_model
 from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.profiles.openai import OpenAIModelProfile
+from pydantic_ai.providers import Provider, infer_provider_class
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
@@ -113,36 +115,19 @@ class Wire:
         await self._client.aclose()
 
     def _parameters(self, ask: Ask) -> ModelRequestParameters:
-        tools = [_tool(each) for each in ask.tools]
-        instructions = [InstructionPart(content=ask.system)] if ask.system else None
+        request = ModelRequestParameters(
+            function_tools=[_tool(each) for each in ask.tools],
+            instruction_parts=[InstructionPart(content=ask.system)] if ask.system else None,
+        )
         if ask.schema is None:
-            return ModelRequestParameters(function_tools=tools, instruction_parts=instructions)
-        schema = dict(ask.schema)
-        match self._output_mode(ask):
-            case "tool":
-                output = ToolDefinition(
-                    name=ANSWER_TOOL,
-                    description="Gives the answer.",
-                    parameters_json_schema=schema,
-                    strict=False,
-                    kind="output",
-                )
-                return ModelRequestParameters(
-                    function_tools=tools,
-                    output_tools=[output],
-                    output_mode="tool",
-                    allow_text_output=False,
-                    instruction_parts=instructions,
-                )
-            case "native" | "prompted" as mode:
-                return ModelRequestParameters(
-                    function_tools=tools,
-                    output_mode=mode,
-                    output_object=OutputObjectDefinition(json_schema=schema, name=ANSWER_TOOL),
-                    instruction_parts=instructions,
-                )
-            case never:
-                assert_never(never)
+            return request
+        mode = self._output_mode(ask)
+        if mode == "tool":
+            output = _tool(ToolSpec(name=ANSWER_TOOL, description="Gives the answer.", parameters=ask.schema))
+            tools = [replace(output, kind="output")]
+            return replace(request, output_tools=tools, output_mode=mode, allow_text_output=False)
+        shape = OutputObjectDefinition(json_schema=dict(ask.schema), name=ANSWER_TOOL)
+        return replace(request, output_mode=mode, output_object=shape)
 
     def _output_mode(self, ask: Ask) -> Literal["native", "tool", "prompted"]:
         """The strongest promise of the shape that this model can give."""
@@ -169,46 +154,25 @@ def _to_this_machine(address: str) -> httpx2.AsyncHTTPTransport:
 
 def _model(choice: ModelChoice, client: httpx2.AsyncClient) -> PydanticModel[Any]:
     """Only the library of the provider that is asked for is imported."""
-    match choice.dialect:
-        case Dialect.ANTHROPIC:
-            from pydantic_ai.models.anthropic import AnthropicModel
-            from pydantic_ai.providers.anthropic import AnthropicProvider
 
-            anthropic = AnthropicProvider(api_key=choice.key, base_url=choice.address or None, http_client=client)
-            return AnthropicModel(choice.model, provider=anthropic)
-        case Dialect.GOOGLE:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # a person need not read how the library spells its strings
-                from pydantic_ai.models.google import GoogleModel
-                from pydantic_ai.providers.google import GoogleProvider
-
-            google = GoogleProvider(api_key=choice.key, base_url=choice.address or None, http_client=client)
-            return GoogleModel(choice.model, provider=google)
-        case Dialect.OPENAI:
-            from pydantic_ai.models.openai import OpenAIResponsesModel
-            from pydantic_ai.providers.openai import OpenAIProvider
-
-            return OpenAIResponsesModel(choice.model, provider=OpenAIProvider(api_key=choice.key, http_client=client))
-        case Dialect.OLLAMA:
-            from pydantic_ai.models.ollama import OllamaModel
-            from pydantic_ai.providers.ollama import OllamaProvider
-
-            ollama = OllamaProvider(base_url=choice.address, api_key=choice.key or "none", http_client=client)
-            return OllamaModel(choice.model, provider=ollama)
-        case Dialect.CHAT:
-            from pydantic_ai.models.openai import OpenAIChatModel
+    def provider(kind: str) -> Provider[Any]:
+        if choice.dialect is Dialect.CHAT:
             from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 
-            compatible = OpenAICompatibleProvider(
+            return OpenAICompatibleProvider(
                 "openai-compatible",
                 base_url=choice.address,
                 api_key=choice.key or None,
                 http_client=client,
                 profile=None if _OPENAIS_OWN.match(choice.model) else _OLD_LIMIT,
             )
-            return OpenAIChatModel(choice.model, provider=compatible)
-        case never:
-            assert_never(never)
+        key = "none" if choice.dialect is Dialect.OLLAMA and not choice.key else choice.key
+        made: Any = infer_provider_class(kind)  # all of ours take these
+        return made(api_key=key, base_url=choice.address or None, http_client=client)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a person need not read how Google's library spells its strings
+        return infer_model(f"{choice.dialect.value}:{choice.model}", provider)
 
 
 # Only OpenAI's own models insist on the new name of the limit; older servers know only the old one.
