@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from habitus.learning.budget import CapReached, Spending
-from habitus.learning.transcripts.study import How, TurnLedger
+from habitus.learning.transcripts.learned_turns import LearnedBy, LearnedTurns
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -26,9 +26,9 @@ def test_tokens_are_reserved_settled_and_capped(engine: sa.Engine) -> None:
 
 @pytest.mark.req("EL-08")
 def test_a_turn_is_learned_from_once_in_each_way(engine: sa.Engine) -> None:
-    ledger = TurnLedger(engine, clock=lambda: NOW)
-    with ledger.first_time(["a", "b", "a"], How.DETECTORS) as new:
+    ledger = LearnedTurns(engine, clock=lambda: NOW)
+    with ledger.first_time(["a", "b", "a"], LearnedBy.DETECTORS) as new:
         assert new == ["a", "b"]
-    with ledger.first_time(["b", "c"], How.DETECTORS) as new:
+    with ledger.first_time(["b", "c"], LearnedBy.DETECTORS) as new:
         assert new == ["c"]
-    assert (ledger.is_new("a", How.DETECTORS), ledger.is_new("a", How.POST_MORTEM)) == (False, True)
+    assert (ledger.is_new("a", LearnedBy.DETECTORS), ledger.is_new("a", LearnedBy.POST_MORTEM)) == (False, True)

@@ -9,17 +9,11 @@ import pytest
 from habitus import sql
 from habitus.learning.post_mortem import PostMortem
 from habitus.learning.transcripts import SkillUse, pieces, read
+from habitus.learning.transcripts.applying import Applier, ApplyResult
+from habitus.learning.transcripts.failed_calls import MOST_FAILURES, FailedCalls
+from habitus.learning.transcripts.learned_turns import LearnedTurns
 from habitus.learning.transcripts.model import LONGEST_TURN, PIECE
-from habitus.learning.transcripts.study import (
-    MOST_FAILURES,
-    Applied,
-    Applier,
-    Failures,
-    FileRead,
-    Studied,
-    TurnLedger,
-    study,
-)
+from habitus.learning.transcripts.study import FileRead, StudiedTurn, study
 from habitus.memory.model import HIGH, MEDIUM, Draft, Evidence, Producer
 from habitus.redact import PATTERNS_ONLY
 from tests.learning.keeper import NOW, RecordingKeeper
@@ -28,9 +22,9 @@ from tests.learning.logs import Line, asked, came, clean, failing, used, write
 SKILL = [used("s-1", "Skill", {"skill": "docs:tables"}), came("s-1", "Launching skill: tables")]
 
 
-def applier(keeper: RecordingKeeper, ledger: TurnLedger | None = None) -> tuple[Applier, list[SkillUse]]:
+def applier(keeper: RecordingKeeper, ledger: LearnedTurns | None = None) -> tuple[Applier, list[SkillUse]]:
     uses: list[SkillUse] = []
-    ledger = ledger or TurnLedger(sql.create_all_in_memory(), clock=lambda: NOW)
+    ledger = ledger or LearnedTurns(sql.create_all_in_memory(), clock=lambda: NOW)
 
     def count(use: SkillUse) -> bool:
         uses.append(use)
@@ -61,7 +55,7 @@ def test_an_endless_turn_is_cut_and_the_rest_counted(tmp_path: Path) -> None:
     lines: list[Line] = [asked("go on for ever")]
     for number in range((LONGEST_TURN + more) // 2):
         lines += [used(f"c{number}", "Read", {"path": number}), came(f"c{number}", str(number))]
-    seen: list[Studied] = []
+    seen: list[StudiedTurn] = []
     read_file = study(write(tmp_path / "endless.jsonl", lines), PATTERNS_ONLY, seen.append)
     assert [len(each.turn.events) for each in seen] == [LONGEST_TURN]
     assert read_file == FileRead(
@@ -77,7 +71,7 @@ def test_an_endless_turn_is_cut_and_the_rest_counted(tmp_path: Path) -> None:
 @pytest.mark.req("EL-08")
 def test_what_a_turn_teaches_is_encoded_with_its_evidence_and_only_once(tmp_path: Path) -> None:
     keeper = RecordingKeeper()
-    ledger = TurnLedger(sql.create_all_in_memory(), clock=lambda: NOW)
+    ledger = LearnedTurns(sql.create_all_in_memory(), clock=lambda: NOW)
     path = write(tmp_path / "s.jsonl", [asked("hi", cwd="/work/shop"), *failing(1), *SKILL])
     first, uses = applier(keeper, ledger)
     study(path, PATTERNS_ONLY, first.apply)
@@ -99,7 +93,7 @@ def test_what_a_turn_teaches_is_encoded_with_its_evidence_and_only_once(tmp_path
             ),
         )
     ]
-    assert first.applied == Applied(lessons=first.applied.lessons, skill_uses=1)
+    assert first.applied == ApplyResult(lessons=first.applied.lessons, skill_uses=1)
     assert first.applied.lessons == {"stored": 1}
     assert [use.skill for use in uses] == ["docs:tables"]
 
@@ -113,7 +107,7 @@ def test_what_a_turn_teaches_is_encoded_with_its_evidence_and_only_once(tmp_path
 @pytest.mark.req("EL-08", "ME-03")
 def test_what_memory_did_not_take_can_be_learned_later(tmp_path: Path) -> None:
     keeper = RecordingKeeper(is_on=False)
-    ledger = TurnLedger(sql.create_all_in_memory(), clock=lambda: NOW)
+    ledger = LearnedTurns(sql.create_all_in_memory(), clock=lambda: NOW)
     path = write(tmp_path / "s.jsonl", failing(1))
     first, _ = applier(keeper, ledger)
     study(path, PATTERNS_ONLY, first.apply)
@@ -126,7 +120,7 @@ def test_what_memory_did_not_take_can_be_learned_later(tmp_path: Path) -> None:
 
 @pytest.mark.req("EL-08")
 def test_an_encoder_that_fails_leaves_the_turn_to_be_learned_from(tmp_path: Path) -> None:
-    ledger = TurnLedger(sql.create_all_in_memory(), clock=lambda: NOW)
+    ledger = LearnedTurns(sql.create_all_in_memory(), clock=lambda: NOW)
     path = write(tmp_path / "s.jsonl", failing(1))
     broken, _ = applier(RecordingKeeper(raises=True), ledger)
     study(path, PATTERNS_ONLY, broken.apply)
@@ -139,7 +133,7 @@ def test_an_encoder_that_fails_leaves_the_turn_to_be_learned_from(tmp_path: Path
 @pytest.mark.req("EL-08", "EL-01")
 def test_what_a_call_was_meant_for_is_its_declared_intent(tmp_path: Path) -> None:
     call = used("1", "Bash", {"command": "make", "description": 'Build "all" targets'})
-    failures = Failures(file=tmp_path / "s.jsonl")
+    failures = FailedCalls(file=tmp_path / "s.jsonl")
     lines = [asked("build"), call, came("1", "no rule", is_error=True)]
     study(write(tmp_path / "s.jsonl", lines), PATTERNS_ONLY, failures.take)
     assert [cell.description for cell in failures.cells.values()] == [r"Build \"all\" targets"]
@@ -152,7 +146,7 @@ def test_failed_calls_go_to_the_post_mortem_each_kind_once(tmp_path: Path) -> No
         for turn in range(40)
         for line in failing(turn, error=f"{'Type' if turn % 2 else 'Value'}Error: no {turn} in '{turn}'", times=3)
     ]
-    failures = Failures(file=tmp_path / "s.jsonl")
+    failures = FailedCalls(file=tmp_path / "s.jsonl")
     study(write(tmp_path / "s.jsonl", lines), PATTERNS_ONLY, failures.take)
     cells = list(failures.cells.values())
     assert [(cell.description, cell.code, cell.error) for cell in cells] == [

@@ -22,8 +22,10 @@ from habitus.learning.remedies import wording
 from habitus.learning.remedies.calls import Call
 from habitus.learning.remedies.findings import ENOUGH, Coverage, Findings, Held, ProposedRule, Recurring, findings
 from habitus.learning.remedies.sessions import SessionFacts, SessionReader, Stamp, StudiedFiles, stamp_of
+from habitus.learning.transcripts.applying import Applier, TaughtLessons
+from habitus.learning.transcripts.learned_turns import LearnedBy, LearnedTurns
 from habitus.learning.transcripts.model import Said, SkillUse, TranscriptTurn
-from habitus.learning.transcripts.study import Applier, How, Studied, Taught, TurnLedger
+from habitus.learning.transcripts.study import StudiedTurn
 from habitus.llm.model import Model
 from habitus.memory.memory import Cortex
 from habitus.memory.model import Draft, Engram, Kind, Scope, TrustLevel
@@ -72,7 +74,7 @@ def open_applier(home: Home, keeper: LessonKeeper, redactor: Redactor) -> Applie
 
     return Applier(
         keeper,
-        TurnLedger(home.shared, clock=home.clock),
+        LearnedTurns(home.shared, clock=home.clock),
         redactor=redactor,
         count_skill=count_skill,
         user=home.settings.user,
@@ -135,7 +137,7 @@ class Gathering:
         self._stamps[file] = stamp  # as it was before it was read: what is added meanwhile is read the next time
         return True
 
-    def take(self, studied: Studied) -> None:
+    def take(self, studied: StudiedTurn) -> None:
         key = str(studied.file), studied.transcript
         if key not in self._readers:
             project = project_of(studied.project)
@@ -171,7 +173,7 @@ class Gathering:
             coverage=found.coverage,
         )
 
-    def proposals(self) -> list[Taught]:
+    def proposals(self) -> list[TaughtLessons]:
         """The lessons that held and the rules that were meant for good, each to be decided once."""
         found, now, user = self.findings(), self.home.clock(), self.home.settings.user
         made = [
@@ -184,7 +186,9 @@ class Gathering:
             if each.is_lesson
         ]
         return [
-            Taught(digests=tuple(_digest(draft, trace) for trace in traces), how=How.REMEDIES, drafts=(draft,))
+            TaughtLessons(
+                digests=tuple(_digest(draft, trace) for trace in traces), how=LearnedBy.REMEDIES, drafts=(draft,)
+            )
             for draft, traces in made
         ]
 
@@ -245,7 +249,7 @@ def _digest(draft: Draft, trace: str) -> str:
     return hashlib.sha256(f"{draft.project}\n{draft.text}\n{trace}".encode()).hexdigest()
 
 
-def apply_decisions(taught: Taught, said: Mapping[str, str | None]) -> Taught:
+def apply_decisions(taught: TaughtLessons, said: Mapping[str, str | None]) -> TaughtLessons:
     """As a person decided about each text: in their words and with their trust, or not at all."""
     texts = ((draft, said[draft.text]) for draft in taught.drafts)
     kept = [replace(draft, text=text, trust=TrustLevel.USER) for draft, text in texts if text is not None]

@@ -28,7 +28,7 @@ from habitus.journal.journal import effective
 from habitus.journal.model import Place, Turn
 from habitus.learning.budget import PATIENCE_S, Budget
 from habitus.learning.remedies import calls
-from habitus.learning.transcripts.study import Studied, study
+from habitus.learning.transcripts.study import StudiedTurn, study
 from habitus.llm.model import Answered, Message, Model, Returned
 from habitus.recipes.execution import tool_name_of
 from habitus.recipes.mining import Mined, alike, as_steps, mine
@@ -113,7 +113,7 @@ class Mining:
         for path in transcripts:
             study(path, self._home.redactor, self.take)
 
-    def take(self, studied: Studied) -> None:
+    def take(self, studied: StudiedTurn) -> None:
         """A turn of another agent."""
         if len(self._elsewhere) < MOST_TURNS:
             turn, seen = observed_elsewhere(studied, self._home.clock())
@@ -364,7 +364,7 @@ def observe_turn(turn: Turn, *, without: Collection[str] = ()) -> ObservedTurn:
     return ObservedTurn(session=turn.session, turn=turn.id, calls=done, ok=is_good)
 
 
-def observed_elsewhere(studied: Studied, now: datetime) -> tuple[Turn, ObservedTurn]:
+def observed_elsewhere(studied: StudiedTurn, now: datetime) -> tuple[Turn, ObservedTurn]:
     """A turn of another agent's transcript: as the journal would have it, and as mining looks at it."""
     turn, made = studied.turn, calls.calls(studied.turn.events, project=studied.project)
     done = [

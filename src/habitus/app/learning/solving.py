@@ -28,7 +28,8 @@ from habitus.journal.model import Exposure, Place, Turn
 from habitus.learning.budget import Budget, BudgetedModel, judge_rubric
 from habitus.learning.detectors.monitor import Mode
 from habitus.learning.observer import Learner
-from habitus.learning.transcripts.study import Studied, describe_event, study
+from habitus.learning.transcripts.firings import describe_event
+from habitus.learning.transcripts.study import StudiedTurn, study
 from habitus.llm.agents.program import Call as PreparedCall
 from habitus.llm.agents.program import Question
 from habitus.llm.agents.running import Said, SolverProgram, solver_named, start, throw_away_room
@@ -294,13 +295,13 @@ class ProgramSolver:
         shutil.copytree(lies, question.room / self._solver.skills / self._skill)
         return call
 
-    def _read_back(self, room: Path) -> list[Studied]:
-        turns: list[Studied] = []
+    def _read_back(self, room: Path) -> list[StudiedTurn]:
+        turns: list[StudiedTurn] = []
         for path in sorted(room.glob(self._solver.transcripts)):
             study(path, self._home.redactor, turns.append)
         return turns
 
-    def _is_opened(self, turns: Sequence[Studied], calls: Sequence[Call]) -> bool:
+    def _is_opened(self, turns: Sequence[StudiedTurn], calls: Sequence[Call]) -> bool:
         used = {names.canonical(use.skill) for turn in turns for use in turn.skill_uses}
         return self._skill in used or any(f"{self._skill}/SKILL.md" in call.arguments for call in calls)
 
@@ -309,7 +310,7 @@ class ProgramSolver:
         return left_trace(self._home.skills.load(self._skill).body, (), request=task.request, done=done)
 
 
-def _calls(clock: Clock, turn: Studied) -> list[Call]:
+def _calls(clock: Clock, turn: StudiedTurn) -> list[Call]:
     _, done = mining.observed_elsewhere(turn, clock())
     return [
         Call(tool=one.name, arguments=json.dumps(one.arguments), command=str(one.arguments.get("command", "")))

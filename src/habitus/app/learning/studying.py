@@ -1,62 +1,38 @@
-"""Studying transcripts of agents: find the files, also those hooks noted, say what they show, teach memory."""
+"""Studying transcripts of agents: find the files, say what they show, teach memory."""
 
 from __future__ import annotations
 
 import glob
-import json
-import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from habitus.app.conversations import models
 from habitus.app.home import Home
 from habitus.app.learning import learning
 from habitus.app.learning.learning import Gathering, ToldRemedies
 from habitus.app.learning.mining import Mining, Suggestion
-from habitus.errors import HabitusError, Invalid, NotFound, Refused
-from habitus.files import given_path, write_whole
-from habitus.hosts.hook import SPOOL
+from habitus.errors import Invalid, NotFound, Refused
+from habitus.files import given_path
 from habitus.hosts.known_agents import STUDIED
 from habitus.learning.budget import Budget, CapReached
 from habitus.learning.post_mortem import Refusal, cells_as_json, estimate, post_mortem
 from habitus.learning.remedies.calls import moment
+from habitus.learning.transcripts.applying import ApplyResult, TaughtLessons
+from habitus.learning.transcripts.failed_calls import FailedCalls
+from habitus.learning.transcripts.firings import DetectorReport, firings
 from habitus.learning.transcripts.formats.registry import FORMATS, UNKNOWN, format_of
-from habitus.learning.transcripts.study import (
-    Applied,
-    Failures,
-    FileRead,
-    Firing,
-    How,
-    Studied,
-    Taught,
-    TurnLedger,
-    firings,
-    study,
-)
+from habitus.learning.transcripts.learned_turns import LearnedBy, LearnedTurns
+from habitus.learning.transcripts.study import FileRead, StudiedTurn, study
 from habitus.llm.model import Model, Models, NoUsableAnswer, ProviderFault
-from habitus.locks import try_lock
 from habitus.pause import Pause
 from habitus.redact import CountingRedactor
 from habitus.settings import MemoryMode, Settings
 
-MOST_KEPT = 200  # firings of one detector
 _SUFFIXES = (".jsonl", ".json", ".ndjson", ".zst")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Fired:
-    """A detector: how often it fired, the rule it teaches, and the first places where it did."""
-
-    detector: str
-    fired: int
-    rule: str
-    firings: tuple[Firing, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,14 +56,14 @@ class FileFault:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StudyReport:
     files: tuple[FileRead, ...]
-    detectors: tuple[Fired, ...]
+    detectors: tuple[DetectorReport, ...]
     skills: Mapping[str, Mapping[str, int]]  # name → uses, failed
     remedies: ToldRemedies
     procedures: tuple[Suggestion, ...]  # done the same way again and again, as proposals
     redacted: Mapping[str, int]
     post_mortems: tuple[FileLessons | FileFault, ...]
     stopped: str  # why the model was not asked about everything
-    applied: Applied | None
+    applied: ApplyResult | None
     spent: int = 0  # tokens
     unchanged: int = 0  # files that the last run had read already
     own_sessions: int = 0  # of ours, from the journal
@@ -101,7 +77,7 @@ class StudyReport:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sending:
+class SendPreview:
     """The amount of text that would go to a model."""
 
     calls: int
@@ -155,15 +131,6 @@ def open_models(settings: Settings, pause: Pause, name: str) -> Models:
     return models.models_named(settings, name)
 
 
-@dataclass(slots=True)
-class _Seen:
-    """A detector, while files are read."""
-
-    rule: str
-    count: int = 0
-    firings: list[Firing] = field(default_factory=list)
-
-
 class Study:
     """One look at transcripts: `read`, `look`, perhaps `ask`, then `keep` what a person wants kept, and `report`."""
 
@@ -188,10 +155,10 @@ class Study:
         self._mining = Mining(home)
         self._files: list[FileRead] = []
         self._unchanged = self._own = 0
-        self._seen: dict[str, _Seen] = {}
+        self._fired: dict[str, DetectorReport] = {}
         self._skills: dict[str, Counter[str]] = {}
-        self._taught: list[Taught] = []
-        self._failures: list[Failures] = []
+        self._taught: list[TaughtLessons] = []
+        self._failures: list[FailedCalls] = []
         self._post_mortems: list[FileLessons | FileFault] = []
         self._tokens_to_send = 0
         self._stopped = ""
@@ -202,15 +169,15 @@ class Study:
         if not self._gathering.begin(path):
             self._unchanged += 1
             return
-        failures = Failures(file=path)
+        failures = FailedCalls(file=path)
 
-        def visit(studied: Studied) -> None:
+        def visit(studied: StudiedTurn) -> None:
             turn_done()
             if self._is_too_old(studied):
                 return
             self._take(studied)
-            ledger = TurnLedger(self._home.shared, clock=self._home.clock)
-            if self._wants_failures and ledger.is_new(studied.digest, How.POST_MORTEM):
+            ledger = LearnedTurns(self._home.shared, clock=self._home.clock)
+            if self._wants_failures and ledger.is_new(studied.digest, LearnedBy.POST_MORTEM):
                 failures.take(studied)
 
         self._files.append(study(path, self._redactor, visit))
@@ -227,20 +194,19 @@ class Study:
                 mend="Name files, folders or patterns; Claude Code keeps its own in ~/.claude/projects.",
             )
 
-    def _is_too_old(self, studied: Studied) -> bool:
+    def _is_too_old(self, studied: StudiedTurn) -> bool:
         when = moment(studied.began) if self._since else None
         return self._since is not None and when is not None and when < self._since
 
-    def _take(self, studied: Studied) -> None:
+    def _take(self, studied: StudiedTurn) -> None:
         self._gathering.take(studied)
         self._mining.take(studied)
         if self._applier is not None and (taught := self._applier.taught(studied)):
             self._taught.append(taught)
         for lesson, firing in zip(studied.lessons, firings(studied), strict=True):
-            seen = self._seen.setdefault(firing.detector, _Seen(rule=lesson.rule))
-            seen.count += 1
-            if len(seen.firings) < MOST_KEPT:
-                seen.firings.append(firing)
+            self._fired.setdefault(firing.detector, DetectorReport(detector=firing.detector, rule=lesson.rule)).add(
+                firing
+            )
         for use in studied.skill_uses:
             counts = self._skills.setdefault(use.skill, Counter())
             counts.update(uses=1, failed=int(use.success is False))
@@ -251,10 +217,10 @@ class Study:
             self._mining.look()
 
     @property
-    def sending(self) -> Sending:
+    def sending(self) -> SendPreview:
         """What `ask` would send."""
         calls = sum(len(each.cells) for each in self._failures)
-        return Sending(calls=calls, files=len(self._failures), tokens=self._tokens_to_send)
+        return SendPreview(calls=calls, files=len(self._failures), tokens=self._tokens_to_send)
 
     async def ask(self, model: Model) -> None:
         """One call per file. A file whose call fails is left for another time; the cap ends it all."""
@@ -277,12 +243,12 @@ class Study:
             if self._applier is not None:
                 self._applier.apply_post_mortem(failures, found)
 
-    def proposals(self) -> list[Taught]:
+    def proposals(self) -> list[TaughtLessons]:
         """Findings that could be kept and were not decided yet: lessons of the detectors, remedies and rules."""
         assert self._applier is not None
         return [each for each in (*self._taught, *self._gathering.proposals()) if self._applier.is_new(each)]
 
-    def keep(self, wanted: Sequence[Taught] | None = None) -> None:
+    def keep(self, wanted: Sequence[TaughtLessons] | None = None) -> None:
         """Teach memory these, by default all of it, and remember what was read."""
         assert self._applier is not None
         for taught in (*self._taught, *self._gathering.proposals()) if wanted is None else wanted:
@@ -293,10 +259,7 @@ class Study:
     def report(self) -> StudyReport:
         return StudyReport(
             files=tuple(self._files),
-            detectors=tuple(
-                Fired(detector=name, fired=seen.count, rule=seen.rule, firings=tuple(seen.firings))
-                for name, seen in self._seen.items()
-            ),
+            detectors=tuple(self._fired.values()),
             skills=self._skills,
             remedies=self._gathering.report(),
             procedures=self._mining.report().suggestions,
@@ -308,86 +271,3 @@ class Study:
             unchanged=self._unchanged,
             own_sessions=self._own,
         )
-
-
-log = logging.getLogger(__name__)
-
-OpenAt = Callable[[Path], AbstractContextManager[Home]]  # the home as seen from a working directory
-_LOCK = "learning.lock"
-TAKEN = "hooks.learning"  # the spool while it is learned from; what a killed process left is taken up again
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Noted:
-    session: str
-    transcript: Path
-    cwd: Path
-
-
-def learn_from(settings: Settings, open_at: OpenAt, *, live: Collection[str] = ()) -> int:
-    """Learn from the sessions that are over, each seen from its own project; those that go on stay noted. How many
-    transcripts were read; none while another process learns."""
-    with try_lock(settings.home / _LOCK) as held:
-        return 0 if held is None else _learned_from(settings, open_at, live)
-
-
-def _learned_from(settings: Settings, open_at: OpenAt, live: Collection[str]) -> int:
-    noted = {one.session: one for one in map(_parse_note, _take_lines(settings.home)) if one is not None}
-    over = [one for one in noted.values() if one.session not in live]
-    later = [one for one in noted.values() if one.session in live]
-    try:
-        read = sum(_learn_from(settings, open_at, one) for one in over)
-    except Refused as refused:  # nobody learns while that holds
-        log.info("Nothing is learned now: %s", refused)
-        read, later = 0, list(noted.values())
-    _put_back(settings.home, later)
-    return read
-
-
-def _learn_from(settings: Settings, open_at: OpenAt, noted: Noted) -> bool:
-    if not noted.transcript.is_file():
-        return False  # Claude Code removes old ones
-    cwd = noted.cwd if noted.cwd.is_dir() else settings.user_home
-    try:
-        with open_at(cwd) as home:
-            study = Study(home, apply=True, wants_failures=False)
-            study.read(noted.transcript)
-            study.keep()
-    except Refused:
-        raise
-    except (HabitusError, OSError) as error:
-        log.warning("Nothing was learned from %s: %s", noted.transcript, error)
-        return False
-    return True
-
-
-def _take_lines(home: Path) -> list[str]:
-    """Every line, moved out of the way of hooks that go on noting."""
-    spool, taken = home / SPOOL, home / TAKEN
-    left = taken.read_text("utf-8", "replace") if taken.exists() else ""
-    if left:
-        with suppress(FileNotFoundError):
-            left += spool.read_text("utf-8", "replace")
-            spool.unlink()
-        write_whole(taken, left.encode())
-    else:
-        with suppress(FileNotFoundError):
-            spool.replace(taken)
-            left = taken.read_text("utf-8", "replace")
-    return left.splitlines()
-
-
-def _put_back(home: Path, noted: Iterable[Noted]) -> None:
-    lines = [{"session": one.session, "transcript": str(one.transcript), "cwd": str(one.cwd)} for one in noted]
-    if lines:
-        with (home / SPOOL).open("a", encoding="utf-8") as spool:
-            spool.write("".join(f"{json.dumps(line)}\n" for line in lines))
-    (home / TAKEN).unlink(missing_ok=True)
-
-
-def _parse_note(line: str) -> Noted | None:
-    try:
-        told: Mapping[str, Any] = json.loads(line)
-        return Noted(session=str(told["session"]), transcript=Path(told["transcript"]), cwd=Path(told["cwd"] or "/"))
-    except (ValueError, KeyError, TypeError):
-        return None  # cut off by a full disk, or by another version

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.app.conversations.command_lines import FILES
 from habitus.app.home_directory import BACKUPS, CHAT_HISTORY, DATABASE, PADS, STAND_IN, WAITING
-from habitus.app.learning.studying import TAKEN
+from habitus.app.learning.noted_sessions import TAKEN
 from habitus.app.operating import tombstones
 from habitus.app.operating.people import open_people
 from habitus.app.operating.personal_data import ROWS, Person, remains

@@ -19,6 +19,7 @@ from habitus.app import home_directory
 from habitus.app.home import Home
 from habitus.app.learning import curating, dreaming, improving, studying
 from habitus.app.learning.mining import Mining
+from habitus.app.learning.noted_sessions import learn_from_noted
 from habitus.app.library import updating
 from habitus.errors import Invalid, Refused
 from habitus.files import given_path
@@ -137,9 +138,7 @@ class Learn(_Kind):
 
     def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
         if not part:
-            return {
-                "files": studying.learn_from(self._home.settings, lambda cwd: nullcontext(self._home.seen_from(cwd)))
-            }
+            return {"files": learn_from_noted(self._home.settings, lambda cwd: nullcontext(self._home.seen_from(cwd)))}
         study = studying.Study(self._home, apply=True, wants_failures=False)
         study.read(Path(part))
         study.keep()

@@ -22,7 +22,7 @@ from habitus.agent.user_input import Asking
 from habitus.app.conversations.hosting import Hosting, HostRequest, Keeper
 from habitus.app.conversations.sessions import lots
 from habitus.app.home import Home
-from habitus.app.learning import studying
+from habitus.app.learning import noted_sessions
 from habitus.app.learning.learning import remedy_for
 from habitus.app.wiring import open_home
 from habitus.hosts.known_agents import RESIDENT
@@ -216,7 +216,7 @@ class Attendant:
     async def _learn(self) -> None:
         live = set(self._sessions.open())
         try:
-            read = await in_thread(lambda: studying.learn_from(self._settings, self._open_at, live=live))
+            read = await in_thread(lambda: noted_sessions.learn_from_noted(self._settings, self._open_at, live=live))
             log.info("Learned from %d transcripts.", read)
         finally:
             self._has_learned.set()

@@ -19,7 +19,7 @@ from habitus.app.learning.mining import MOST_TURNS
 from habitus.app.tasks.storing import tasks_of
 from habitus.files import file_of
 from habitus.journal.model import Turn
-from habitus.learning.transcripts.study import Studied, study
+from habitus.learning.transcripts.study import StudiedTurn, study
 from habitus.llm.model import Answered
 from habitus.recipes.mining import alike
 from habitus.recipes.sequences import SESSIONS, ObservedTurn
@@ -113,7 +113,7 @@ def _in_journal(home: Home) -> Iterator[_Served]:
 
 def _in_transcripts(home: Home) -> Iterator[_Served]:
     """Turns of other agents whose last call worked, and after which the person went on without correcting it."""
-    turns: list[Studied] = []
+    turns: list[StudiedTurn] = []
     for path in studying.found_files(()):
         study(path, home.redactor, turns.append)
     for one, after in pairwise(turns):

@@ -16,14 +16,15 @@ from habitus.app import Habitus
 from habitus.app.learning import studying
 from habitus.app.learning.learning import ToldRemedies, apply_decisions
 from habitus.app.learning.mining import Suggestion
-from habitus.app.learning.studying import FileFault, FileLessons, Sending, Study, StudyReport
+from habitus.app.learning.studying import FileFault, FileLessons, SendPreview, Study, StudyReport
 from habitus.app.library.undoing import of_lessons
 from habitus.cli import output
 from habitus.cli.completion import AsJson
 from habitus.cli.opening import open_habitus
 from habitus.errors import Refused
 from habitus.learning.remedies.findings import Coverage
-from habitus.learning.transcripts.study import Applied, Firing, Taught
+from habitus.learning.transcripts.applying import ApplyResult, TaughtLessons
+from habitus.learning.transcripts.firings import Firing
 from habitus.llm.model import Models
 from habitus.memory.model import Engram
 from habitus.moments import parse_moment
@@ -93,7 +94,7 @@ def learn(
             _print_end(context, study.report(), has_nothing_to_ask=has_nothing_to_ask, made=made)
 
 
-def _ask_decisions(proposals: Sequence[Taught]) -> list[Taught]:
+def _ask_decisions(proposals: Sequence[TaughtLessons]) -> list[TaughtLessons]:
     """The person's decisions on each, asked once for the same text: y keeps it, n never asks again, e changes it."""
     said: dict[str, str | None] = {}
     for draft in (draft for taught in proposals for draft in taught.drafts):
@@ -126,13 +127,13 @@ def _progress(is_quiet: bool, total: int) -> Iterator[tuple[Callable[[], None], 
         yield turn_done, lambda: bar.advance(task)
 
 
-def _describe_sending(sending: Sending) -> str:
+def _describe_sending(sending: SendPreview) -> str:
     """The text to be sent, in words."""
     calls, files = output.count_of(sending.calls, "failed call"), output.count_of(sending.files, "file")
     return f"{calls} of {files}, about {sending.tokens:,} tokens,"
 
 
-def _may_send(sending: Sending, model: str) -> bool:
+def _may_send(sending: SendPreview, model: str) -> bool:
     output.say()
     is_allowed = typer.confirm(f"{_describe_sending(sending)} would go to {model}, without the secrets. Send them?")
     if not is_allowed:
@@ -262,7 +263,7 @@ def _print_account(report: StudyReport) -> None:
     output.say(f"In this run {sent}, {kept}{more}.")
 
 
-def _print_applied(context: typer.Context, applied: Applied, made: Sequence[Engram]) -> None:
+def _print_applied(context: typer.Context, applied: ApplyResult, made: Sequence[Engram]) -> None:
     lessons = ", ".join(f"{count} {status}" for status, count in applied.lessons.items()) or "nothing new"
     output.say(f"Lessons: {lessons}." + (f" Skill uses counted: {applied.skill_uses}." if applied.skill_uses else ""))
     for reason, count in applied.reasons.items():

@@ -266,29 +266,9 @@ def said_no(*fields: Mapping[str, object], texts: Iterable[str]) -> tuple[bool, 
     return is_person, words.removesuffix("</tool_use_error>").strip()
 
 
-_LOOK = frozenset(
-    [
-        "grep",
-        "egrep",
-        "fgrep",
-        "zgrep",
-        "rg",
-        "ag",
-        "ack",
-        "pgrep",
-        "find",
-        "fd",
-        "test",
-        "[",
-        "[[",
-        "which",
-        "type",
-        "command",
-        "diff",
-        "cmp",
-    ]
-)
 _COMPARE = frozenset(("diff", "cmp"))
+_SEARCH = frozenset(("grep", "egrep", "fgrep", "zgrep", "rg", "ag", "ack", "pgrep", "find", "fd"))
+_LOOK = _COMPARE | _SEARCH | {"test", "[", "[[", "which", "type", "command"}
 _BEFORE_A_COMMAND = re.compile(r"\s*(?:[A-Za-z_]\w*=\S*\s+|(?:sudo|time|env|xargs|git)\s+|[({!]\s*)*")
 
 

@@ -1,0 +1,103 @@
+"""Learning from sessions that hooks of other agents noted in a file: those that are over, each from its own project."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from habitus.app.home import Home
+from habitus.app.learning.studying import Study
+from habitus.errors import HabitusError, Refused
+from habitus.files import write_whole
+from habitus.hosts.hook import SPOOL
+from habitus.locks import try_lock
+from habitus.settings import Settings
+
+log = logging.getLogger(__name__)
+
+OpenAt = Callable[[Path], AbstractContextManager[Home]]  # the home as seen from a working directory
+_LOCK = "learning.lock"
+TAKEN = "hooks.learning"  # the spool while it is learned from; what a killed process left is taken up again
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NotedSession:
+    session: str
+    transcript: Path
+    cwd: Path
+
+
+def learn_from_noted(settings: Settings, open_at: OpenAt, *, live: Collection[str] = ()) -> int:
+    """Learn from the sessions that are over, each seen from its own project; those that go on stay noted. How many
+    transcripts were read; none while another process learns."""
+    with try_lock(settings.home / _LOCK) as held:
+        return 0 if held is None else _learned_from(settings, open_at, live)
+
+
+def _learned_from(settings: Settings, open_at: OpenAt, live: Collection[str]) -> int:
+    noted = {one.session: one for one in map(_parse_note, _take_lines(settings.home)) if one is not None}
+    over = [one for one in noted.values() if one.session not in live]
+    later = [one for one in noted.values() if one.session in live]
+    try:
+        read = sum(_learn_from(settings, open_at, one) for one in over)
+    except Refused as refused:  # nobody learns while that holds
+        log.info("Nothing is learned now: %s", refused)
+        read, later = 0, list(noted.values())
+    _put_back(settings.home, later)
+    return read
+
+
+def _learn_from(settings: Settings, open_at: OpenAt, noted: NotedSession) -> bool:
+    if not noted.transcript.is_file():
+        return False  # Claude Code removes old ones
+    cwd = noted.cwd if noted.cwd.is_dir() else settings.user_home
+    try:
+        with open_at(cwd) as home:
+            study = Study(home, apply=True, wants_failures=False)
+            study.read(noted.transcript)
+            study.keep()
+    except Refused:
+        raise
+    except (HabitusError, OSError) as error:
+        log.warning("Nothing was learned from %s: %s", noted.transcript, error)
+        return False
+    return True
+
+
+def _take_lines(home: Path) -> list[str]:
+    """Every line, moved out of the way of hooks that go on noting."""
+    spool, taken = home / SPOOL, home / TAKEN
+    left = taken.read_text("utf-8", "replace") if taken.exists() else ""
+    if left:
+        with suppress(FileNotFoundError):
+            left += spool.read_text("utf-8", "replace")
+            spool.unlink()
+        write_whole(taken, left.encode())
+    else:
+        with suppress(FileNotFoundError):
+            spool.replace(taken)
+            left = taken.read_text("utf-8", "replace")
+    return left.splitlines()
+
+
+def _put_back(home: Path, noted: Iterable[NotedSession]) -> None:
+    lines = [{"session": one.session, "transcript": str(one.transcript), "cwd": str(one.cwd)} for one in noted]
+    if lines:
+        with (home / SPOOL).open("a", encoding="utf-8") as spool:
+            spool.write("".join(f"{json.dumps(line)}\n" for line in lines))
+    (home / TAKEN).unlink(missing_ok=True)
+
+
+def _parse_note(line: str) -> NotedSession | None:
+    try:
+        told: Mapping[str, Any] = json.loads(line)
+        return NotedSession(
+            session=str(told["session"]), transcript=Path(told["transcript"]), cwd=Path(told["cwd"] or "/")
+        )
+    except (ValueError, KeyError, TypeError):
+        return None  # cut off by a full disk, or by another version

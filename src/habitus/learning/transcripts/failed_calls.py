@@ -1,0 +1,54 @@
+"""Failed calls of transcripts, as cells for the post-mortem."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from habitus.events import CallRecord, Event
+from habitus.learning.detectors.error_signatures import signature
+from habitus.learning.transcripts.study import StudiedTurn
+from habitus.sandbox.model import Cell
+
+MOST_FAILURES = 12  # of one file
+
+
+@dataclass(slots=True)
+class FailedCalls:
+    """The failed calls of one file, each kind of failure once, and the turns they come from."""
+
+    file: Path
+    project: str = ""
+    cells: dict[tuple[str, str], Cell] = field(default_factory=dict)
+    turns: list[str] = field(default_factory=list)  # digests
+
+    def take(self, studied: StudiedTurn) -> None:
+        if len(self.cells) >= MOST_FAILURES:
+            return
+        self.project = self.project or studied.project
+        found = failed_calls(studied.turn.events)
+        for cell in found:
+            tool = cell.code.partition("(")[0]
+            self.cells.setdefault((tool, signature(cell.error or "")), cell)
+        if found:
+            self.turns.append(studied.digest)
+
+
+def failed_calls(events: Sequence[Event]) -> list[Cell]:
+    """The calls that failed, as cells: what was called, and what came of it."""
+    return [
+        Cell(code=f"{call.name}({call.summary})", description=_intent(call.summary), error=call.error or "failed")
+        for call in CallRecord.read(events)
+        if call.success is False
+    ]
+
+
+_SAID = re.compile(r'(?:^|, )(?:one_line_)?description="((?:[^"\\]|\\.){1,200})"')
+
+
+def _intent(args: str) -> str:
+    """The intent that the author of a call stated, where the tool asks for one."""
+    said = _SAID.search(args)
+    return said[1] if said else ""

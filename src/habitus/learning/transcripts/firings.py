@@ -1,0 +1,72 @@
+"""Detectors that fired in transcripts, for people: where, and on what evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from habitus.events import Event, EventKind
+from habitus.learning.transcripts.study import StudiedTurn
+
+MOST_EVIDENCE = 5
+MOST_KEPT = 200  # firings of one detector
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Firing:
+    """A detector that fired: where, and what made it fire."""
+
+    detector: str
+    file: Path
+    transcript: str
+    turn: str
+    rounds: tuple[int, ...]
+    evidence: tuple[str, ...]
+    is_weak: bool
+
+
+@dataclass(kw_only=True, slots=True)
+class DetectorReport:
+    """A detector, while files are read: how often it fired, the rule it teaches, and the first places where it did."""
+
+    detector: str
+    fired: int = 0
+    rule: str
+    firings: list[Firing] = field(default_factory=list)
+
+    def add(self, firing: Firing) -> None:
+        self.fired += 1
+        if len(self.firings) < MOST_KEPT:
+            self.firings.append(firing)
+
+
+def firings(studied: StudiedTurn) -> Iterator[Firing]:
+    for lesson in studied.lessons:
+        rounds = sorted({event.round_idx for event in lesson.evidence})
+        yield Firing(
+            detector=lesson.detector,
+            file=studied.file,
+            transcript=studied.transcript,
+            turn=studied.turn.id,
+            rounds=tuple(rounds[:MOST_EVIDENCE]),
+            evidence=tuple(describe_event(event) for event in lesson.evidence[:MOST_EVIDENCE]),
+            is_weak=studied.is_weak,
+        )
+
+
+def describe_event(event: Event) -> str:
+    """An event in a line."""
+    detail, name = event.detail, str(event.detail.get("name") or "")
+    match event.kind:
+        case EventKind.TOOL_CALL:
+            said = f"{name}({detail.get('args_summary') or ''})"
+        case EventKind.TOOL_RESULT | EventKind.SCRATCHPAD_RESULT if detail.get("success") is False:
+            said = f"{name} failed: {detail.get('error') or 'no reason given'}"
+        case EventKind.TOOL_RESULT | EventKind.SCRATCHPAD_RESULT:
+            said = f"{name} returned"
+        case kind:
+            more = ", ".join(str(value) for key, value in detail.items() if key != "name" and value not in ("", None))
+            said = " ".join(part for part in (kind.value.replace("_", " "), name, f"({more})" if more else "") if part)
+    line = " ".join(said.split())
+    return f"round {event.round_idx}: {line if len(line) <= 160 else line[:159] + '…'}"
