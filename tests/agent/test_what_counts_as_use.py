@@ -183,7 +183,8 @@ async def test_steps_that_were_followed_after_the_tool_failed_take_what_came_of_
 def recounted(habitus: Habitus, name: str) -> tuple[int, int, int]:
     """The same of the turns that are kept."""
     version = habitus.skills.load(name).version
-    counted = SkillUses(habitus, "user", name, version).count(habitus.journal.turns_showing(name, "user", version))
+    uses = SkillUses(habitus, "user", name, version)
+    counted = sum(map(uses.of, habitus.journal.turns_showing(name, "user", version)), Counters())
     return counted.used, counted.succeeded, counted.failed
 
 

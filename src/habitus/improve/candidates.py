@@ -7,8 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from functools import cache
-from importlib.resources import files
 
 from pydantic import BaseModel, Field
 
@@ -22,6 +20,7 @@ from habitus.skills.edits import Edit, Operation
 from habitus.skills.model import Skill
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import Rollout
+from habitus.text import prompt_text
 
 MOST_EDITS = 4
 MOST_LINES = 30  # that a candidate adds or takes away, together
@@ -97,7 +96,7 @@ async def draft_candidate(
     return await ask_within(
         model,
         DraftedCandidate,
-        system=_prompt("shorten-skill" if is_to_shorten else "improve-skill"),
+        system=prompt_text("improve", "shorten-skill" if is_to_shorten else "improve-skill"),
         record=redactor.redact(material).text,
         room=_ROOM,
         patience_s=_PATIENCE_S,
@@ -165,8 +164,3 @@ def changed_lines(old: Skill, new: Skill) -> list[str]:
     """Lines that went, as `- …`, and that came, as `+ …`."""
     before, after = (f"{one.when_to_use}\n{one.description}\n{one.body}".splitlines() for one in (old, new))
     return [line for line in difflib.ndiff(before, after) if line.startswith(("+ ", "- "))]
-
-
-@cache
-def _prompt(name: str) -> str:
-    return files("habitus.improve").joinpath("prompts", f"{name}.md").read_text("utf-8").strip()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from habitus.improve.store import ImproveStore
@@ -45,27 +45,21 @@ async def make_rollout(store: ImproveStore, planned: Rollout, solve: Solve, task
     return done
 
 
+@dataclass
 class RolloutRunner:
     """Makes the rollouts of one run; `stopped` says why no more begin."""
 
-    def __init__(
-        self,
-        store: ImproveStore,
-        subject: SkillUnderTest,
-        run: str,
-        budget: Budget,
-        *,
-        refuse_if_paused: Callable[[], None],
-        parallel: int = 1,
-    ) -> None:
-        self.store = store
-        self.subject = subject
-        self.run = run
-        self.budget = budget
-        self.stopped = ""
-        self._refuse_if_paused = refuse_if_paused
-        self._at_once = asyncio.Semaphore(max(1, parallel))
-        store.mark_lost(run)
+    store: ImproveStore
+    subject: SkillUnderTest
+    run: str
+    budget: Budget
+    refuse_if_paused: Callable[[], None]
+    parallel: int = 1
+    stopped: str = ""
+
+    def __post_init__(self) -> None:
+        self._at_once = asyncio.Semaphore(max(1, self.parallel))
+        self.store.mark_lost(self.run)
 
     @property
     def rollouts(self) -> list[Rollout]:
@@ -101,7 +95,7 @@ class RolloutRunner:
             for _ in range(MOST_REPEATED):
                 if self.stopped:
                     return
-                self._refuse_if_paused()
+                self.refuse_if_paused()
                 solver = await solver_of(planned.is_new)
                 try:
                     done = await make_rollout(self.store, planned, solver.solve, task)

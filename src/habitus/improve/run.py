@@ -9,7 +9,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from habitus.errors import HabitusError, Invalid, NotFound, Refused
 from habitus.files import Tree, file_of
@@ -64,35 +64,27 @@ class ImproveResult:
     dollars: float = 0.0
 
 
+@dataclass(kw_only=True)
 class ImproveRun:
     """One run, from its request to a proposal or to "not shown"."""
 
-    def __init__(
-        self,
-        request: ImproveRequest,
-        runner: RolloutRunner,
-        review: Review,
-        open_solver: OpenSolver,
-        *,
-        drafter: BudgetedModel | None,
-        redactor: Redactor,
-        user: str,
-    ) -> None:
-        self.request = request
-        self.runner = runner
-        self.store = runner.store
-        self.subject = runner.subject
-        self.name = runner.subject.name
-        self._review = review
-        self._drafter = drafter
-        self._redactor = redactor
-        self._user = user
+    request: ImproveRequest
+    runner: RolloutRunner
+    review: Review
+    open_solver: OpenSolver
+    drafter: BudgetedModel | None
+    redactor: Redactor
+    user: str
+    _solvers: dict[str, Solver] = field(default_factory=dict)
+    _exits: AsyncExitStack = field(default_factory=AsyncExitStack)
+    _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def __post_init__(self) -> None:
+        self.store = self.runner.store
+        self.subject = self.runner.subject
+        self.name = self.runner.subject.name
         self._taken_over = {one.id for one in self.store.candidates(self.name) if self._is_left_open(one)}
-        self._open_solver = open_solver
-        self._solvers: dict[str, Solver] = {}
-        self._exits = AsyncExitStack()
-        self._opening = asyncio.Lock()
-        self._paid_before = runner.rollouts
+        self._paid_before = self.runner.rollouts
 
     async def go(self) -> ImproveResult:
         if not self.subject.tasks[TaskSplit.GATE]:
@@ -115,7 +107,7 @@ class ImproveRun:
     def _given_candidate(self) -> Candidate:
         text, source, why = self.request.text, "person", "a person's"
         if self.request.proposal is not None:
-            proposal = _pending_proposal(self._review, self.name, self.request.proposal)
+            proposal = _pending_proposal(self.review, self.name, self.request.proposal)
             text, source = _main_text(proposal.change.tree), f"proposal {proposal.id}"
             why = proposal.author.reason or "; ".join(proposal.reasons)
             if proposal.author.actor is Actor.AGENT:
@@ -156,7 +148,7 @@ class ImproveRun:
         """Draft by rule where that takes something away, else by a model from practice."""
         if self.request.shorter and (shorter := await asyncio.to_thread(self._shorten)) is not None:
             return shorter
-        if self._drafter is None:
+        if self.drafter is None:
             self.runner.stop("nobody drafts a candidate; give one with --candidate FILE, or name a --model")
             return None
         for number in range(PRACTICE_ROUNDS):
@@ -166,13 +158,13 @@ class ImproveRun:
         material = await asyncio.to_thread(self._describe_practice)
         try:
             draft = await draft_candidate(
-                self._drafter, material, is_to_shorten=self.request.shorter, redactor=self._redactor
+                self.drafter, material, is_to_shorten=self.request.shorter, redactor=self.redactor
             )
             skill, why = apply_draft(self.subject.skill, draft), " ".join(draft.why.split())
         except (HabitusError, TimeoutError) as error:
             self.runner.stop(f"no candidate could be drafted: {str(error) or 'it took too long'}")
             return None
-        return await asyncio.to_thread(self._add_candidate, skill, why=why, source=self._drafter.name)
+        return await asyncio.to_thread(self._add_candidate, skill, why=why, source=self.drafter.name)
 
     def _shorten(self) -> Candidate | None:
         """Draft a shorter version by rule, once for each version of the skill."""
@@ -211,7 +203,7 @@ class ImproveRun:
                 tasks=tuple(task.id for task in self.subject.tasks[TaskSplit.GATE]),
                 rounds=self.request.rounds,
                 solver=self.request.solver,
-                user=self._user,
+                user=self.user,
                 state=CandidateState.REFUSED if objection else CandidateState.OPEN,
                 reason=objection,
             )
@@ -289,7 +281,7 @@ class ImproveRun:
             details={"improve": {"candidate": candidate.id}},
         )
         author = Author(actor=Actor.JOB, name="improve", reason=candidate.why)
-        proposal = self._review.propose(change, author, table_of(report))
+        proposal = self.review.propose(change, author, table_of(report))
         self.store.update_candidate(replace(candidate, proposal=proposal.id))
         return proposal.id
 
@@ -301,7 +293,7 @@ class ImproveRun:
         if candidate is None:
             return self.subject.tree
         if candidate.source.startswith("proposal "):
-            return _pending_proposal(self._review, self.name, int(candidate.source.split()[1])).change.tree
+            return _pending_proposal(self.review, self.name, int(candidate.source.split()[1])).change.tree
         return _with_main_text(self.subject.tree, candidate.text)
 
     async def _run_round(
@@ -326,7 +318,7 @@ class ImproveRun:
         async with self._opening:
             if key not in self._solvers:
                 tree = await asyncio.to_thread(self._tree_of, candidate)
-                self._solvers[key] = await self._exits.enter_async_context(self._open_solver(tree))
+                self._solvers[key] = await self._exits.enter_async_context(self.open_solver(tree))
         return self._solvers[key]
 
     def _result(self, proposal: int | None) -> ImproveResult:

@@ -26,6 +26,7 @@ from habitus.tasks.checks import Contains, Equals, FileEquals, TableEquals
 from habitus.tasks.files import parse_toml, task_of
 from habitus.tasks.model import Origin, OriginKind, Task
 from habitus.tasks.rollouts import Rollout
+from habitus.text import prompt_text
 
 _LESSON_ROOM = 800  # tokens of an answer
 _ATTEMPT_CHARS = 3_000
@@ -63,7 +64,7 @@ async def extract(
     said = await ask_within(
         model,
         LessonAnswer,
-        system=_lesson_prompt(),
+        system=prompt_text("learning", "extract-lesson"),
         record=redactor.redact(record).text,
         room=_LESSON_ROOM,
         patience_s=_LESSON_PATIENCE_S,
@@ -85,11 +86,6 @@ def _line(text: str) -> str:
 def _describe_attempt(made: Rollout) -> str:
     did = made.did if len(made.did) <= _ATTEMPT_CHARS else f"… {made.did[-_ATTEMPT_CHARS:]}"
     return f"{did}\n\nJudged: {made.reason}"
-
-
-@cache
-def _lesson_prompt() -> str:
-    return files("habitus.learning").joinpath("prompts", "extract-lesson.md").read_text("utf-8")
 
 
 ATTEMPTS = 3
@@ -252,21 +248,14 @@ async def propose(about: Sequence[str], *, model: BudgetedModel, redactor: Redac
     answer = await ask_within(
         model,
         ChallengeAnswer,
-        system=_exercise_prompt(),
+        system=prompt_text("learning", "propose-challenge"),
         record=record,
         room=_EXERCISE_ROOM,
         patience_s=_EXERCISE_PATIENCE_S,
     )
-    values = answer.model_dump()
-    name = names.slugify(values["name"])  # it becomes that of a file
-    row = {key: value for key, value in values.items() if key != "name"}
-    where = f"the challenge of {model.name}"
+    name = names.slugify(answer.name)  # it becomes that of a file
+    row, where = answer.model_dump(exclude={"name"}), f"the challenge of {model.name}"
     return exercise_of(row, name=name, where=where, origin=OriginKind.SELF_PLAY)
-
-
-@cache
-def _exercise_prompt() -> str:
-    return files("habitus.learning").joinpath("prompts", "propose-challenge.md").read_text("utf-8")
 
 
 MOST_SHARED = 6  # so many words in a row that the exercise has, too, are a copy

@@ -28,11 +28,9 @@ from habitus.skills.review import Action, Change, Proposal, Review
 from habitus.tools.model import ToolStatus
 
 if TYPE_CHECKING:
-    from habitus.app.home import Home
     from habitus.app.learning.climbing import Climb
     from habitus.app.learning.verdicts import Due
     from habitus.memory.memory import Cortex
-    from habitus.skills.review import Proposal
     from habitus.tools.model import Regression
     from habitus.tools.tools import Tools
 
@@ -77,7 +75,6 @@ async def curate(home: Home, *, apply: bool, model: str = "") -> Curation:
     # The arithmetic of evidence and the reading of the journal, for those who curate.
     from habitus.app.learning import verdicts
     from habitus.app.learning.climbing import Climbing, drafting
-    from habitus.app.learning.verdicts import recount
 
     climbing = Climbing(home)
     if not apply:
@@ -89,7 +86,6 @@ async def curate(home: Home, *, apply: bool, model: str = "") -> Curation:
         tools = _due_tools(home)
         return Curation(is_done=False, steps=(*tools, *_missed_triggers(home), *known, *same, *climbs, *aged))
     home.refuse_if_read_only()
-    recount(home)
     async with drafting(home, model) as drafter:
         looked_at = await _curated_tools(home)
         due = verdicts.due(home)

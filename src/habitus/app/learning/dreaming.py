@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -47,19 +49,25 @@ def challenges(settings: Settings, path: Path | None = None) -> tuple[Task, ...]
     return tuple(found.values())
 
 
-async def dream(home: Home, challenge: Task, *, key: str, model: str = "", limits: Limits | None = None) -> Dreamt:
-    """One cycle over one challenge, its lesson kept; under a key whose lesson is kept already, only that is told."""
+@asynccontextmanager
+async def _open_player(home: Home, model: str, limits: Limits | None = None) -> AsyncIterator[BudgetedModel]:
+    """The model of this name, or the settings', within the tokens of the day; refused while nothing may be learned."""
     home.refuse_if_read_only()
     home.pause.refuse_if_paused()
-    if home.memory.taught_by([key]):
-        return Dreamt(challenge=challenge.id, verdict=DreamVerdict.NOTHING, reason="it was dreamt already")
     opened = models.models_named(home.settings, model) if model else home.models
     try:
-        player = Budget(limits, day=home.spending).model(opened.main)
-        dreamt = await dream_with(home, challenge, SessionSolver(home, player, run=key), player, key=key)
-        return _with_spent(dreamt, player.budget)
+        yield Budget(limits, day=home.spending).model(opened.main)
     finally:
         await opened.close()
+
+
+async def dream(home: Home, challenge: Task, *, key: str, model: str = "", limits: Limits | None = None) -> Dreamt:
+    """One cycle over one challenge, its lesson kept; under a key whose lesson is kept already, only that is told."""
+    async with _open_player(home, model, limits) as player:
+        if home.memory.taught_by([key]):
+            return Dreamt(challenge=challenge.id, verdict=DreamVerdict.NOTHING, reason="it was dreamt already")
+        dreamt = await dream_with(home, challenge, SessionSolver(home, player, run=key), player, key=key)
+        return _with_spent(dreamt, player.budget)
 
 
 def _with_spent(dreamt: Dreamt, budget: Budget) -> Dreamt:
@@ -118,14 +126,8 @@ def candidates(home: Home) -> tuple[str, ...]:
 
 async def verify(home: Home, id: str, *, model: str = "") -> Dreamt:
     """Try a lesson once more on the challenge that it was drawn from; what was verified meanwhile stays so."""
-    home.refuse_if_read_only()
-    home.pause.refuse_if_paused()
-    opened = models.models_named(home.settings, model) if model else home.models
-    try:
-        player = Budget(day=home.spending).model(opened.main)
+    async with _open_player(home, model) as player:
         return _with_spent(await verify_with(home, id, SessionSolver(home, player)), player.budget)
-    finally:
-        await opened.close()
 
 
 async def verify_with(home: Home, id: str, solver: Solver) -> Dreamt:
@@ -163,13 +165,8 @@ class SessionSolver:
         self._number += 1
         if self._number <= len(self._made):
             return self._made[self._number - 1]
-        planned = Rollout(
-            run=self._run,
-            side=TaskSplit.PRACTICE,
-            round=self._number,
-            task=challenge.id,
-            is_new=bool(playbook),
-        )
+        side, is_new = TaskSplit.PRACTICE, bool(playbook)
+        planned = Rollout(run=self._run, side=side, round=self._number, task=challenge.id, is_new=is_new)
         request = _request(challenge, playbook, feedback)
         attempt = partial(solve, self._home, model=self._model, source_type="dream", request=request)
         return await make_rollout(self._store, planned, attempt, challenge)
@@ -186,13 +183,8 @@ def _request(challenge: Task, playbook: str, feedback: str) -> str:
 
 async def invent(home: Home, *, model: str = "") -> tuple[Task, TaskValidation]:
     """A challenge that a model makes up about what failed here; one that tells right from wrong is kept in the home."""
-    home.refuse_if_read_only()
-    home.pause.refuse_if_paused()
-    opened = models.models_named(home.settings, model) if model else home.models
-    try:
-        return await invent_with(home, Budget(day=home.spending).model(opened.main))
-    finally:
-        await opened.close()
+    async with _open_player(home, model) as player:
+        return await invent_with(home, player)
 
 
 async def invent_with(home: Home, model: BudgetedModel) -> tuple[Task, TaskValidation]:

@@ -131,10 +131,10 @@ def open_run(
         return open_throw_away_agent(home, subject.name, tree, model)
 
     return ImproveRun(
-        request,
-        runner,
-        home.review,
-        open_solver or open_default,
+        request=request,
+        runner=runner,
+        review=home.review,
+        open_solver=open_solver or open_default,
         drafter=model,
         redactor=home.redactor,
         user=home.settings.signature,
@@ -142,8 +142,7 @@ def open_run(
 
 
 def _open_runner(home: Home, subject: SkillUnderTest, run: str, budget: Budget, *, parallel: int = 1) -> RolloutRunner:
-    refuse = home.pause.refuse_if_paused
-    return RolloutRunner(open_store(home), subject, run, budget, refuse_if_paused=refuse, parallel=parallel)
+    return RolloutRunner(open_store(home), subject, run, budget, home.pause.refuse_if_paused, parallel)
 
 
 def plan_trial(home: Home, name: str, cases: Sequence[Task], runs: int) -> TrialPlan:

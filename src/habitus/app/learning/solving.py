@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -49,16 +50,16 @@ _IN_VIEW = (Place.EAGER, Place.STICKY, Place.LOADED)
 _ABOUT_FOLDER = "What the task speaks of lies in this folder, and what you write here counts. Nobody is there to ask."
 
 
+@dataclass(frozen=True, slots=True)
 class OwnAgent:
     """Our own agent in a home that has one version of a skill, or where it is offered or withheld as `fixed` says."""
 
-    def __init__(self, home: Home, model: BudgetedModel, fixed: Fixed | None = None) -> None:
-        self._home = home
-        self._model = model
-        self._fixed = fixed
+    home: Home
+    model: BudgetedModel
+    fixed: Fixed | None = None
 
     async def solve(self, task: Task, rollout: Rollout) -> Rollout:
-        return await solve(self._home, task, rollout, self._model, source_type=TRIAL, fixed=self._fixed)
+        return await solve(self.home, task, rollout, self.model, source_type=TRIAL, fixed=self.fixed)
 
 
 @asynccontextmanager
@@ -225,27 +226,21 @@ async def open_program_solver(
         yield ProgramSolver(apart, skill, solver, name.partition(":")[2], budget, model)
 
 
+@dataclass(frozen=True, slots=True)
 class ProgramSolver:
-    def __init__(
-        self,
-        home: Home,
-        skill: str,
-        solver: SolverProgram,
-        model: str,
-        budget: Budget,
-        judge_model: BudgetedModel | None,
-    ) -> None:
-        self._home = home  # thrown away
-        self._skill = skill
-        self._solver = solver
-        self._model = model
-        self._budget = budget
-        self._judge_model = judge_model
+    """A program of the person's that solves tasks itself; its transcripts say what it did."""
+
+    home: Home  # thrown away
+    skill: str
+    solver: SolverProgram
+    model: str
+    budget: Budget
+    judge_model: BudgetedModel | None
 
     async def solve(self, task: Task, rollout: Rollout) -> Rollout:
         async with AsyncExitStack() as exits:
             room = await exits.enter_async_context(throw_away_room())
-            workspace = await exits.enter_async_context(lay_out(self._home, task)) if task.needs_workspace else None
+            workspace = await exits.enter_async_context(lay_out(self.home, task)) if task.needs_workspace else None
             if workspace is not None and not workspace.setup.is_ok:
                 return rollout.judged(workspace.setup)
             work = workspace.folder if workspace is not None else room / "work"
@@ -254,9 +249,9 @@ class ProgramSolver:
             except (ProviderFault, TimeoutError) as fault:
                 return rollout.judged(_outcome_of(fault))
             turns = await asyncio.to_thread(self._read_back, room)
-            calls = tuple(call for turn in turns for call in _calls(self._home.clock, turn))
-            payer = self._judge_model
-            ask = partial(judge_rubric, model=payer, redactor=self._home.redactor) if payer is not None else None
+            calls = tuple(call for turn in turns for call in _calls(self.home.clock, turn))
+            payer = self.judge_model
+            ask = partial(judge_rubric, model=payer, redactor=self.home.redactor) if payer is not None else None
             submission = Submission(reply=said.text, calls=calls, workspace=workspace)
             outcome = (await judge(task, submission, ask=ask)).outcome
         events = [event for turn in turns for event in turn.turn.events]
@@ -273,41 +268,41 @@ class ProgramSolver:
     async def _run_program(self, task: Task, room: Path, work: Path) -> Said:
         """One run of the program, paid from the budget: what it takes is known when it is over."""
         prompt = "\n\n".join([task.request, *([_ABOUT_FOLDER] if task.needs_workspace else [])])
-        name = f"{self._solver.program.name}:{self._model}"
-        question = Question(system="", prompt=prompt, model=self._model, room=room, environ=os.environ)
+        name = f"{self.solver.program.name}:{self.model}"
+        question = Question(system="", prompt=prompt, model=self.model, room=room, environ=os.environ)
         ask = Ask(system="", messages=(Asked(parts=(Text(text=prompt),)),))
-        aside = await asyncio.to_thread(self._budget.reserve, ask, name)
+        aside = await asyncio.to_thread(self.budget.reserve, ask, name)
         used = aside.most
         try:
             call = await asyncio.to_thread(self._prepare_call, question, work, task.needs_workspace)
             async with asyncio.timeout(LONGEST_S):
-                said = await start(self._solver.program, question, call, work, 2 * LONGEST_S)
+                said = await start(self.solver.program, question, call, work, 2 * LONGEST_S)
             used = said.usage
             return said
         finally:
-            await asyncio.to_thread(self._budget.settle, aside, used, name)
+            await asyncio.to_thread(self.budget.settle, aside, used, name)
 
     def _prepare_call(self, question: Question, work: Path, may_act: bool) -> PreparedCall:
         work.mkdir(parents=True, exist_ok=True)
-        call = self._solver.ask(question, may_act)
-        lies = self._home.skills.directory(f"{self._skill}@{USER}")
+        call = self.solver.ask(question, may_act)
+        lies = self.home.skills.directory(f"{self.skill}@{USER}")
         assert lies is not None, "a home on disk has folders"
-        shutil.copytree(lies, question.room / self._solver.skills / self._skill)
+        shutil.copytree(lies, question.room / self.solver.skills / self.skill)
         return call
 
     def _read_back(self, room: Path) -> list[StudiedTurn]:
         turns: list[StudiedTurn] = []
-        for path in sorted(room.glob(self._solver.transcripts)):
-            study(path, self._home.redactor, turns.append)
+        for path in sorted(room.glob(self.solver.transcripts)):
+            study(path, self.home.redactor, turns.append)
         return turns
 
     def _is_opened(self, turns: Sequence[StudiedTurn], calls: Sequence[Call]) -> bool:
         used = {names.canonical(use.skill) for turn in turns for use in turn.skill_uses}
-        return self._skill in used or any(f"{self._skill}/SKILL.md" in call.arguments for call in calls)
+        return self.skill in used or any(f"{self.skill}/SKILL.md" in call.arguments for call in calls)
 
     def _is_followed(self, task: Task, calls: Sequence[Call], reply: str) -> bool:
         done = "\n".join([*(call.arguments for call in calls), reply])
-        return left_trace(self._home.skills.load(self._skill).body, (), request=task.request, done=done)
+        return left_trace(self.home.skills.load(self.skill).body, (), request=task.request, done=done)
 
 
 def _calls(clock: Clock, turn: StudiedTurn) -> list[Call]:

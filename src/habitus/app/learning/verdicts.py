@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from habitus.agent.history import acted_above, unpack
 from habitus.app.home import Home
@@ -25,9 +24,6 @@ from habitus.skills.library import Library
 from habitus.skills.lifecycle import Transition, Worth, lesson_transition, serves, transition
 from habitus.skills.model import Actor, Author, Counters, Stage, State
 from habitus.skills.review import Action, Change, Proposal
-
-if TYPE_CHECKING:
-    from habitus.app.home import Home
 
 MOST_LESSONS = 10_000
 _LISTED = 5  # turns that a reason names
@@ -231,51 +227,6 @@ def _change(skills: Library, step: Due, skill: Listed) -> Change:
             return Change(action=Action.DISABLE, name=skill.name, layer=skill.layer)
 
 
-def recount(home: Home) -> int:
-    """How many counts were taken anew."""
-    marked = [
-        where
-        for where, stages in home.skills.all_counters().items()
-        if any(counted.by_presence_until is not None for counted in stages.values())
-    ]
-    return sum(
-        _recount(home, layer, name, version.number)
-        for layer, name in marked
-        for version in home.skills.layer(layer).store.history(name)
-    )
-
-
-def _recount(home: Home, layer: str, name: str, version: int) -> bool:
-    store = home.skills.layer(layer).store
-    counted = store.counters(name, version=version)
-    stored = next((each for each in counted.values() if each.by_presence_until is not None), Counters())
-    until = stored.by_presence_until
-    if until is None:
-        return False
-    turns = home.journal.turns_showing(name, layer, version)
-    before = [turn for turn in turns if turn.started_on <= until]
-    uses = SkillUses(home, layer, name, version)
-    later = uses.count(turn for turn in turns if turn.started_on > until)
-    explained = _total(map(_by_presence, before)) + later
-    if _numbers(explained) != _numbers(stored):
-        return False
-    store.replace_uses(name, version, uses.count(before) + later)
-    return True
-
-
-def _numbers(counted: Counters) -> tuple[int, int, int]:
-    return counted.used, counted.succeeded, counted.failed
-
-
-def _total(counted: Iterable[Counters]) -> Counters:
-    return sum(counted, Counters())
-
-
-def _by_presence(turn: Turn) -> Counters:
-    """One use of whatever was there in a turn that was not cancelled, with how the turn went at its end."""
-    return _went(turn) if turn.outcomes else Counters()
-
-
 def _went(turn: Turn) -> Counters:
     kind = turn.outcomes[0].kind
     ok, failed = int(kind is OutcomeKind.OK), int(kind is OutcomeKind.FAILED)
@@ -294,9 +245,6 @@ class SkillUses:
             self._steps = parsed.skill.body if parsed.skill is not None else ""
         except HabitusError:
             self._steps = ""
-
-    def count(self, turns: Iterable[Turn]) -> Counters:
-        return _total(map(self.of, turns))
 
     def of(self, turn: Turn) -> Counters:
         places = [one for one in turn.selected if one.name == self._name]

@@ -11,8 +11,6 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
-from importlib.resources import files
 from itertools import islice
 from pathlib import Path
 
@@ -269,7 +267,8 @@ async def second_look(model: BudgetedModel, name: str, tree: Tree, *, redactor: 
     found: list[_Doubt] = []
     for number, record in enumerate(pieces[:_PIECES]):
         try:
-            found += (await ask_within(model, _Doubts, system=_prompt(), record=record, room=_ROOM)).doubts
+            prompt = prompt_text("learning", "second-look")
+            found += (await ask_within(model, _Doubts, system=prompt, record=record, room=_ROOM)).doubts
         except CapReached:
             if number == 0:
                 raise
@@ -309,8 +308,3 @@ def _place_doubts(texts: dict[str, str], doubts: list[_Doubt], model: str) -> It
         line = next((number for number, text in enumerate(lines, 1) if quote and quote in text), 0)
         if line:
             yield Doubt(path=doubt.path, line=line, quote=quote, why=" ".join(doubt.why.split()), model=model)
-
-
-@cache
-def _prompt() -> str:
-    return files("habitus.learning").joinpath("prompts", "second-look.md").read_text("utf-8").strip()

@@ -50,24 +50,15 @@ class TaughtLessons:
     uses: tuple[SkillUse, ...] = ()
 
 
+@dataclass(slots=True)
 class Applier:
-    def __init__(
-        self,
-        keeper: LessonKeeper,
-        ledger: LearnedTurns,
-        *,
-        redactor: Redactor,
-        count_skill: Callable[[SkillUse], bool],
-        user: str = "",
-        project: str = "",
-    ) -> None:
-        self._keeper = keeper
-        self._ledger = ledger
-        self._redactor = redactor
-        self._count_skill = count_skill  # whether it is a skill that we know
-        self._user = user
-        self._project = project
-        self.applied = ApplyResult()
+    keeper: LessonKeeper
+    learned: LearnedTurns
+    redactor: Redactor
+    count_skill: Callable[[SkillUse], bool]  # whether it is a skill that we know
+    user: str = ""
+    project: str = ""
+    applied: ApplyResult = field(default_factory=ApplyResult)
 
     def apply(self, studied: StudiedTurn) -> None:
         """Encode what the detectors say of a turn, and count the skills that it used."""
@@ -82,9 +73,9 @@ class Applier:
             observer.draft_lesson(
                 each,
                 Evidence(trace=studied.trace),
-                redactor=self._redactor,
-                user=self._user,
-                project=studied.project or self._project,
+                redactor=self.redactor,
+                user=self.user,
+                project=studied.project or self.project,
             )
             for each in collapse(studied.lessons)
         ]
@@ -93,27 +84,27 @@ class Applier:
         )
 
     def is_new(self, taught: TaughtLessons) -> bool:
-        return any(self._ledger.is_new(digest, taught.how) for digest in taught.digests)
+        return any(self.learned.is_new(digest, taught.how) for digest in taught.digests)
 
     def keep(self, taught: TaughtLessons) -> None:
         """Encode what was taught, where it was not before."""
-        with self._ledger.first_time(taught.digests, taught.how) as new:
+        with self.learned.first_time(taught.digests, taught.how) as new:
             if not new:
                 self.applied.already += taught.how is LearnedBy.DETECTORS
                 return
             self._encode(taught.drafts)
-            self.applied.skill_uses += sum(self._count_skill(use) for use in taught.uses)
+            self.applied.skill_uses += sum(self.count_skill(use) for use in taught.uses)
 
     def apply_post_mortem(self, failures: FailedCalls, found: PostMortem) -> None:
         cells = list(failures.cells.values())
-        error = self._redactor.redact(post_mortem.main_signature(cells)).text
+        error = self.redactor.redact(post_mortem.main_signature(cells)).text
         evidence = Evidence(error_signature=error, trace=failures.file.name)
-        project = failures.project or self._project
+        project = failures.project or self.project
         told = [
-            post_mortem.draft_lesson(text, evidence=evidence, topic=TOOLS, user=self._user, project=project)
+            post_mortem.draft_lesson(text, evidence=evidence, topic=TOOLS, user=self.user, project=project)
             for text in found.lessons
         ]
-        with self._ledger.first_time(failures.turns, LearnedBy.POST_MORTEM) as new:
+        with self.learned.first_time(failures.turns, LearnedBy.POST_MORTEM) as new:
             if new:
                 self._encode(told)
 
@@ -128,8 +119,8 @@ class Applier:
 
     def _encode_draft(self, draft: Draft) -> Encoded | None:
         try:
-            with self._ledger.attempt():
-                return self._keeper.encode(draft)
+            with self.learned.attempt():
+                return self.keeper.encode(draft)
         except Exception as error:  # the others are no worse for it
             log.warning("A lesson could not be stored: %s", draft.text, exc_info=True)
             self.applied.lessons[LOST] += 1

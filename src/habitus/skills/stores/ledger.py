@@ -396,13 +396,6 @@ class Ledger:
             [{f"the_{name}": value for name, value in key.items()} for key in keys],
         )
 
-    def replace_uses(self, connection: sa.Connection, identity: int, version: int, counted: Counters) -> None:
-        """Put what was counted anew in the place of uses that were counted by presence."""
-        which = (counters.c.skill == identity, counters.c.version == version, counters.c.by_presence_until.is_not(None))
-        names = ("used", "succeeded", "failed", "last_used")
-        values = {name: getattr(counted, name) for name in names} | {"by_presence_until": None}
-        connection.execute(counters.update().where(*which).values(values))
-
     def counters(self, connection: sa.Connection, identity: int) -> dict[tuple[int, Stage], Counters]:
         found = connection.execute(_COUNTED_OF, {"of": identity})
         return {(row.version, Stage(row.stage)): _counters(row) for row in found}

@@ -385,12 +385,6 @@ class SkillStore:
         """Per stage, what was counted of all versions or of one, and what another system says."""
         return self._known.counted_and_told(name, version)
 
-    def replace_uses(self, name: str, version: int, counted: Counters) -> None:
-        """Put what was counted anew in their place."""
-        row = self._known.fresh().taken[names.canonical(name)]
-        with sql.writing(self._engine) as connection:
-            self._ledger.replace_uses(connection, row.id, version, counted)
-
     def all_counters(
         self, *, with_told: bool = False, among: Sequence[str] | None = None
     ) -> dict[str, dict[Stage, Counters]]:
