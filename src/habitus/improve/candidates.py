@@ -13,11 +13,11 @@ from pydantic import BaseModel, Field
 from habitus.errors import Invalid
 from habitus.improve.gate import Claim
 from habitus.learning.budget import PATIENCE_S, BudgetedModel, ask_within
-from habitus.learning.dreaming import copied_from
 from habitus.redact import Redactor
 from habitus.skills import edits
 from habitus.skills.edits import Edit, Operation
 from habitus.skills.model import Skill
+from habitus.tasks.leaks import copied_from
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import Rollout
 from habitus.text import prompt_text

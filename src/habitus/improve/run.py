@@ -169,10 +169,12 @@ class ImproveRun:
     def _shorten(self) -> Candidate | None:
         """Draft a shorter version by rule, once for each version of the skill."""
         tried = [one.base for one in self.store.candidates(self.name) if one.source == BY_RULE]
-        draft = shorten(self.subject.skill) if self.subject.version not in tried else None
-        if draft is None:
+        shorter = shorten(self.subject.skill) if self.subject.version not in tried else None
+        if shorter is None:
             return None
-        return self._add_candidate(apply_draft(self.subject.skill, draft), why=draft.why, source=BY_RULE)
+        saved = tokens(self.subject.skill.body) - tokens(shorter.body)
+        why = f"Some {saved} tokens say things twice, or what no step needs."
+        return self._add_candidate(shorter, why=why, source=BY_RULE)
 
     def _describe_practice(self) -> str:
         tried = [one.description for one in self._settled_candidates()]

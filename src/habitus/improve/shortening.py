@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from habitus.improve.candidates import MOST_EDITS, MOST_LINES, DraftedCandidate, DraftedEdit
-from habitus.skills.edits import Operation
+from habitus.improve.candidates import MOST_LINES
 from habitus.skills.model import Skill
 from habitus.text import tokens
 
@@ -30,8 +30,8 @@ _WORDY = (
 )
 
 
-def shorten(skill: Skill) -> DraftedCandidate | None:
-    """The few edits that take most away; nothing where there is little to take."""
+def shorten(skill: Skill) -> Skill | None:
+    """Return the skill without the blocks whose loss saves most; None where there is little to take away."""
     blocks = [found[0] for found in _BLOCK.finditer(skill.body) if found[0]]
     kept = _without_repetition(blocks, cue=f"{skill.description} {skill.when_to_use}")
     kept = _tidy_blocks(_without_more_examples(_without_needless_sections(kept)))
@@ -39,18 +39,15 @@ def shorten(skill: Skill) -> DraftedCandidate | None:
     def tokens_saved(hunk: range) -> int:
         return tokens(_text(blocks, hunk)) - tokens(_text(kept, hunk))
 
-    chosen: list[range] = []
-    room = MOST_LINES
+    shorter, room = list(blocks), MOST_LINES
     for hunk in sorted(_hunks(blocks, kept), key=tokens_saved, reverse=True):
         changed = len(f"{_text(blocks, hunk)}{_text(kept, hunk)}".splitlines())
-        if changed <= room and len(chosen) < MOST_EDITS:
-            chosen.append(hunk)
+        if changed <= room:
+            shorter[hunk.start : hunk.stop] = kept[hunk.start : hunk.stop]
             room -= changed
-    total = sum(map(tokens_saved, chosen))
-    if total <= _LEAST_SAVED * tokens(skill.body):
-        return None
-    edits = [_edit(blocks, kept, hunk) for hunk in sorted(chosen, key=lambda one: -one.start)]
-    return DraftedCandidate(why=f"Some {total} tokens say things twice, or what no step needs.", edits=edits)
+    body = "".join(shorter)
+    is_worth_a_gate = tokens(body) < (1 - _LEAST_SAVED) * tokens(skill.body)
+    return replace(skill, body=body) if is_worth_a_gate else None
 
 
 def _text(blocks: Sequence[str], hunk: range) -> str:
@@ -159,16 +156,3 @@ def _hunks(blocks: Sequence[str], kept: Sequence[str]) -> Iterator[range]:
             if start < place:
                 yield range(start, place)
             start = place + 1
-
-
-def _edit(blocks: Sequence[str], kept: Sequence[str], hunk: range) -> DraftedEdit:
-    """With as much above it as tells its place from one that reads the same."""
-    body, start = "".join(blocks), hunk.start
-    while body.find(_text(blocks, range(start, hunk.stop))) < len(_text(blocks, range(start))):
-        start -= 1
-    above = range(start, hunk.start)
-    return DraftedEdit(
-        operation=Operation.FIND_REPLACE,
-        find=_text(blocks, above) + _text(blocks, hunk),
-        content=_text(blocks, above) + _text(kept, hunk),
-    )

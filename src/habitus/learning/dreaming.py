@@ -4,10 +4,8 @@ helps. A lesson that only restates its exercise teaches nothing, and is turned a
 
 from __future__ import annotations
 
-import ast
 import json
-import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
@@ -22,8 +20,8 @@ from habitus.learning.budget import BudgetedModel, ask_within
 from habitus.memory.model import PLAYBOOK, LessonBody
 from habitus.redact import Redactor
 from habitus.skills import names
-from habitus.tasks.checks import Contains, Equals, FileEquals, TableEquals
 from habitus.tasks.files import parse_toml, task_of
+from habitus.tasks.leaks import copied_from
 from habitus.tasks.model import Origin, OriginKind, Task
 from habitus.tasks.rollouts import Rollout
 from habitus.text import prompt_text
@@ -258,11 +256,6 @@ async def propose(about: Sequence[str], *, model: BudgetedModel, redactor: Redac
     return exercise_of(row, name=name, where=where, origin=OriginKind.SELF_PLAY)
 
 
-MOST_SHARED = 6  # so many words in a row that the exercise has, too, are a copy
-_WORD = re.compile(r"[^\W_]+")
-_PIECE = re.compile(r"[^\s,;:|'\"()\[\]{}<>=]+")
-
-
 def objection(lesson: LessonBody, challenge: Task) -> str:
     """Why a lesson is not to be believed; nothing where there is no reason."""
     if not lesson.trigger.strip():
@@ -278,58 +271,3 @@ def objection(lesson: LessonBody, challenge: Task) -> str:
     quoted = copied_from(said, challenge)
     how = "repeats the exercise:" if " " in quoted else "copies"
     return f"it {how} '{quoted}'" if quoted else ""
-
-
-def copied_from(said: str, task: Task, known: str = "") -> str:
-    """Words of a task that somebody has copied, some in a row or a literal; not those that are known anyway."""
-    exercise = "\n".join((task.request, task.setup, task.validator, *task.files.values(), *_answers(task)))
-    given = set(_runs(exercise)) - set(_runs(known))
-    if run := next((run for line in said.splitlines() for run in _runs(line) if run in given), None):
-        return " ".join(run)
-    pieces = set(_PIECE.findall(said))
-    pieces |= {piece.strip(".!?") for piece in pieces}
-    return next((literal for literal in _literals(task) if literal in pieces and literal not in known), "")
-
-
-def _answers(task: Task) -> Iterator[str]:
-    for check in task.checks:
-        match check:
-            case Contains(text=text) | FileEquals(content=text) | TableEquals(table=text):
-                yield text
-            case Equals(value=str(text)):
-                yield text
-
-
-def _runs(text: str) -> Iterator[tuple[str, ...]]:
-    words = [word.casefold() for word in _WORD.findall(text)]
-    return zip(*(words[start:] for start in range(MOST_SHARED)), strict=False)
-
-
-def _literals(challenge: Task) -> Iterator[str]:
-    """Texts that can only come from this exercise: longer numbers, and texts that are no plain words."""
-    for code in (challenge.setup, challenge.validator):
-        for node in ast.walk(_tree(code)):
-            if not isinstance(node, ast.Constant):
-                continue
-            if isinstance(node.value, (int, float)) and not isinstance(node.value, bool):
-                if len(str(abs(node.value)).replace(".", "")) >= 3:
-                    yield str(node.value)
-            elif isinstance(node.value, str):
-                yield from _odd_pieces(node.value)
-    for text in (*challenge.files.values(), *_answers(challenge)):
-        yield from _odd_pieces(text)
-
-
-def _odd_pieces(text: str) -> Iterator[str]:
-    return (piece for piece in _PIECE.findall(text) if _is_odd(piece))
-
-
-def _is_odd(piece: str) -> bool:
-    return bool(re.search(r"\d{3}", piece)) or (len(piece) >= 6 and not re.fullmatch(r"[^\W\d_]+[.!?]?", piece))
-
-
-def _tree(code: str) -> ast.AST:
-    try:
-        return ast.parse(code)
-    except (SyntaxError, ValueError):
-        return ast.Module(body=[], type_ignores=[])

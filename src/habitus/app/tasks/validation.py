@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from habitus.app.home import Home
@@ -19,6 +21,15 @@ class TaskValidation:
     is_sound: bool
     reason: str = ""
     skill: str = ""
+
+
+def validate_tasks(home: Home, tasks: Iterable[tuple[str, Task]]) -> list[TaskValidation]:
+    """Validate tasks, each with the name of its skill."""
+
+    async def validate_all() -> list[TaskValidation]:
+        return [await validate_task(home, task, skill=skill) for skill, task in tasks]
+
+    return asyncio.run(validate_all())
 
 
 async def validate_task(home: Home, task: Task, *, skill: str = "") -> TaskValidation:

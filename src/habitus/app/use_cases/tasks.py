@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
@@ -12,7 +11,7 @@ from typing import Any
 from habitus.app.home import Home
 from habitus.app.tasks.mining import MinedFrom, MinedTask, find_tasks, propose_tasks
 from habitus.app.tasks.storing import keep_tasks, kept_tasks, task_named, tasks_of
-from habitus.app.tasks.validation import TaskValidation, validate_task
+from habitus.app.tasks.validation import TaskValidation, validate_tasks
 from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import after_option, argument, limit_option, option, page_of, use_case
 from habitus.errors import Invalid, NotFound, Refused
@@ -164,15 +163,11 @@ class CheckedTasks:
 @use_case("tasks check", route="POST /tasks/check", access=Access.ADMIN, example=TaskCheck(name="csv-summary"))
 def check(home: Home, wanted: TaskCheck) -> CheckedTasks:
     """Prove that each task can be passed and failed: its reference passes, doing nothing and its wrong result don't."""
-    tasks: list[tuple[str, Task]] = []  # read before the event loop, which waits for no database
+    tasks: list[tuple[str, Task]] = []
     for name in [wanted.name] if wanted.name else [one.name for one in home.skills.listing() if one.summary]:
         with nullcontext() if wanted.name else suppress(NotFound):  # somebody has just removed it
             tasks += [(name, task) for task in tasks_of(home, name)]
-
-    async def validate_all() -> list[TaskValidation]:
-        return [await validate_task(home, task, skill=name) for name, task in tasks]
-
-    found = asyncio.run(validate_all())
+    found = validate_tasks(home, tasks)
     return CheckedTasks(tasks=found, is_failed=not all(one.is_sound for one in found))
 
 

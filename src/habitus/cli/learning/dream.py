@@ -14,7 +14,7 @@ from habitus.app import Habitus
 from habitus.app.learning import dreaming
 from habitus.app.operating import jobs
 from habitus.app.operating.job_kinds import add
-from habitus.app.tasks.validation import TaskValidation, validate_task
+from habitus.app.tasks.validation import validate_tasks
 from habitus.cli import output
 from habitus.cli.completion import AsJson
 from habitus.cli.foreground_jobs import refuse_if_failed, run_job
@@ -108,10 +108,7 @@ def _print_cycles(results: Sequence[Mapping[str, Any]], printed: int) -> int:
 
 
 def _check(habitus: Habitus, path: Path | None, as_json: bool) -> None:
-    async def validate_all() -> list[TaskValidation]:
-        return [await validate_task(habitus, each) for each in dreaming.challenges(habitus.settings, path)]
-
-    found = asyncio.run(validate_all())
+    found = validate_tasks(habitus, (("", each) for each in dreaming.challenges(habitus.settings, path)))
     bad = [each for each in found if not each.is_sound]
     if as_json:
         output.print_json({"challenges": found})
