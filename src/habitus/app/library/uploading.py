@@ -35,6 +35,7 @@ from habitus.skills.formats import archives, detect
 from habitus.skills.formats.base import CantTake, Incoming, NotTaken
 from habitus.skills.layers.layer import USER
 from habitus.skills.library import Library
+from habitus.text import prompt_text
 
 MOST = 3_000  # skills of an upload that are shown, and taken in while whoever sent it waits
 FOLDER = "cache/uploads"  # of those that wait for a worker
