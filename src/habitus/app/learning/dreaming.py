@@ -63,9 +63,9 @@ async def _open_player(home: Home, model: str, limits: Limits | None = None) -> 
 
 async def dream(home: Home, challenge: Task, *, key: str, model: str = "", limits: Limits | None = None) -> Dreamt:
     """One cycle over one challenge, its lesson kept; under a key whose lesson is kept already, only that is told."""
+    if home.memory.taught_by([key]):
+        return Dreamt(challenge=challenge.id, verdict=DreamVerdict.NOTHING, reason="it was dreamt already")
     async with _open_player(home, model, limits) as player:
-        if home.memory.taught_by([key]):
-            return Dreamt(challenge=challenge.id, verdict=DreamVerdict.NOTHING, reason="it was dreamt already")
         dreamt = await dream_with(home, challenge, SessionSolver(home, player, run=key), player, key=key)
         return _with_spent(dreamt, player.budget)
 
