@@ -104,17 +104,13 @@ class Child:
         return head, ancillary
 
     async def _exactly(self, wanted: int) -> bytes:
-        parts = []
-        while wanted:
-            try:
-                part = await self._loop.sock_recv(self._line, min(wanted, MIB))
-            except OSError as error:
-                raise Gone(self.last_words()) from error
-            if not part:
-                raise Gone(self.last_words())
-            parts.append(part)
-            wanted -= len(part)
-        return b"".join(parts)
+        try:
+            found = await _exactly(self._loop, self._line, wanted)
+        except OSError as error:
+            raise Gone(self.last_words()) from error
+        if len(found) < wanted:
+            raise Gone(self.last_words())
+        return found
 
     def last_words(self) -> str:
         """The last complaint of the process, or of bubblewrap in its place."""
@@ -402,8 +398,8 @@ async def _answer_all(line: socket.socket, services: Services) -> None:
 
 
 async def _exactly(loop: asyncio.AbstractEventLoop, line: socket.socket, wanted: int) -> bytes:
-    """That many bytes; fewer when the line ends before."""
-    parts = b""
-    while len(parts) < wanted and (part := await loop.sock_recv(line, wanted - len(parts))):
-        parts += part
-    return parts if len(parts) == wanted else b""
+    """Return that many bytes; none when the line ends before."""
+    found = bytearray()
+    while len(found) < wanted and (part := await loop.sock_recv(line, min(wanted - len(found), MIB))):
+        found += part
+    return bytes(found) if len(found) == wanted else b""

@@ -59,9 +59,9 @@ class Diagnostic:
 class Unreadable(Exception):
     """A file, or a block of one, can't be read; carries the diagnostic."""
 
-    def __init__(self, diagnostic: Diagnostic) -> None:
-        self.diagnostic = diagnostic
-        super().__init__(str(diagnostic))
+    def __init__(self, what: str, mend: str, *, file: str = "") -> None:
+        self.diagnostic = Diagnostic(file=file, what=what, mend=mend, severity=Severity.ERROR)
+        super().__init__(str(self.diagnostic))
 
 
 class Actor(StrEnum):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -48,37 +48,34 @@ _PROVED = "proved_as"
 _WIDEST = 200  # characters of a cell in the table of a trial
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolParts:
+    """What making, running and curating tools work with."""
+
+    catalogue: ToolCatalogue
+    library: Library
+    review: Review
+    health: ToolHealth
+    workshops: Workshops
+    files: ToolFiles
+    approvals: Trust
+    scan: Scan
+    clock: Callable[[], datetime]
+    environ: Mapping[str, str]
+    redacted: Callable[[str], str]
+    retention: RetentionSettings
+    services: Callable[[], Services]  # what a tool may ask, where no session says so
+
+    async def services_or(self, given: Services | None) -> Services:
+        """What a session lets a tool ask; without a session, what the person may see."""
+        return given if given is not None else await asyncio.to_thread(self.services)
+
+
 class ToolMaker:
     """What is not tested, and approved where nobody vouches for it, does not become a tool."""
 
-    def __init__(
-        self,
-        catalogue: ToolCatalogue,
-        library: Library,
-        review: Review,
-        health: ToolHealth,
-        workshops: Workshops,
-        *,
-        approvals: Trust,
-        clock: Callable[[], datetime],
-        scan: Scan,
-        environ: Mapping[str, str],
-        services: Callable[[], Services],
-        files: ToolFiles,
-        redacted: Callable[[str], str],
-    ) -> None:
-        self._catalogue = catalogue
-        self._library = library
-        self._review = review
-        self._health = health
-        self._workshops = workshops
-        self._approvals = approvals
-        self._clock = clock
-        self._scan = scan
-        self._environ = environ
-        self._services = services
-        self._files = files
-        self._redacted = redacted
+    def __init__(self, parts: ToolParts) -> None:
+        self._parts = parts
 
     async def create(
         self,
@@ -122,48 +119,50 @@ class ToolMaker:
             *(case.expecting(None) if case.payload == payload else case for case in had_cases),
             *grounds.cases,
         )
-        asked = services if services is not None else await asyncio.to_thread(self._services)
+        asked = await self._parts.services_or(services)
         try:
-            program = await self._workshops.here().acquire(draft, kept=kept, env=self._environ, services=asked)
+            program = await self._parts.workshops.here().acquire(
+                draft, kept=kept, env=self._parts.environ, services=asked
+            )
         except CouldNotTest:
             raise
         except ToolFailed as error:
-            reason = self._redacted(str(error))
+            reason = self._parts.redacted(str(error))
             raise ToolFailed(f"{reason}{_untested_notice(permissions, granted)}") from None
         program = replace(program, permissions=permissions, is_compared=grounds.is_compared)
         return await asyncio.to_thread(self._submit, program, layer, before, author, conversation, grounds)
 
     def _before(self, name: str) -> tuple[Layer, Tree, ToolProgram | None, Permissions, Path | None]:
         """Where the tool goes, beside what; the tool that is there, what a person has granted to it, and its files."""
-        item = self._catalogue.skill(name)
+        item = self._parts.catalogue.skill(name)
         layer, before = self._target(item)
-        old = self._catalogue.program_if_any(item) if item else None
-        had = old.permissions if item and old and self._catalogue.is_approved(item) else NOTHING_GRANTED
-        return layer, before, old, had, self._files.folder(item) if item else None
+        old = self._parts.catalogue.program_if_any(item) if item else None
+        had = old.permissions if item and old and self._parts.catalogue.is_approved(item) else NOTHING_GRANTED
+        return layer, before, old, had, self._parts.files.folder(item) if item else None
 
     def on_approval(self, proposal: Proposal) -> None:
         """A person has let a proposal in: they stand behind the code it brings, as it is."""
         change = proposal.change
         if change.action is Action.WRITE and brings_code(change.tree):
-            layer = self._library.layer(change.layer)
+            layer = self._parts.library.layer(change.layer)
             proved = str(change.details.get(_PROVED, ""))
-            self._approve(layer, change.name, change.tree, self._review.get(proposal.id).decided_by, proved)
+            self._approve(layer, change.name, change.tree, self._parts.review.get(proposal.id).decided_by, proved)
 
     def approve(self, name: str, person: str) -> CodeTool:
         """Stand behind the code of a tool as it is now, with the permissions it asks for."""
-        item = self._catalogue.item(name)
-        tree = self._catalogue.tree(item)
+        item = self._parts.catalogue.item(name)
+        tree = self._parts.catalogue.tree(item)
         trees.refuse_clash(item.name, tree)
-        self._approvals.trust(APPROVED, {item.name: tree}, person)
-        return self._catalogue.get(name)
+        self._parts.approvals.trust(APPROVED, {item.name: tree}, person)
+        return self._parts.catalogue.get(name)
 
     def _target(self, item: Listed | None) -> tuple[Layer, Tree]:
         """Where the tool is written, beside what: with its skill, or above it where that can't be written."""
-        users = self._library.layer(USER)
+        users = self._parts.library.layer(USER)
         if item is None:
             return users, {}
-        layer = self._library.layer(item.layer)
-        return (layer if layer.can_write else users), self._catalogue.tree(item)
+        layer = self._parts.library.layer(item.layer)
+        return (layer if layer.can_write else users), self._parts.catalogue.tree(item)
 
     def _submit(
         self,
@@ -180,12 +179,12 @@ class ToolMaker:
             name=program.name,
             layer=layer.name,
             tree=tree,
-            findings=(*grounds.reasons, *_kept_by_shape(program, grounds), *self._scan(tree))
+            findings=(*grounds.reasons, *_kept_by_shape(program, grounds), *self._parts.scan(tree))
             if author.is_automatic
             else (),
             details={**grounds.details, **self._table(program, grounds), _PROVED: fingerprint(program)},
         )
-        submitted = self._review.submit(change, author, conversation=conversation)
+        submitted = self._parts.review.submit(change, author, conversation=conversation)
         if submitted.proposal is not None:
             waiting = submitted.proposal
             undo = ("review", "reject", str(waiting.id))
@@ -212,12 +211,12 @@ class ToolMaker:
     def _cell(self, value: Json) -> str:
         """What is left of a secret after cutting could no longer be told from other text."""
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        return short(self._redacted(text), _WIDEST)
+        return short(self._parts.redacted(text), _WIDEST)
 
     def _approve(self, layer: Layer, name: str, tree: Tree, person: str, proved_as: str) -> None:
-        self._approvals.trust(APPROVED, {name: tree}, person)
+        self._parts.approvals.trust(APPROVED, {name: tree}, person)
         if proved_as:
-            self._health.prove(layer.trust_root or layer.name, name, proved_as, self._clock())
+            self._parts.health.prove(layer.trust_root or layer.name, name, proved_as, self._parts.clock())
 
 
 def _kept_by_shape(program: ToolProgram, grounds: Grounds) -> tuple[str, ...]:
@@ -257,26 +256,13 @@ def _untested_notice(wanted: Permissions, granted: Permissions) -> str:
 class ToolCurator:
     """Nothing is lost on the way: whatever leaves can be restored. `test` runs the cases of a tool again."""
 
-    def __init__(
-        self,
-        catalogue: ToolCatalogue,
-        library: Library,
-        health: ToolHealth,
-        *,
-        test: Callable[[str], Awaitable[Regression]],
-        clock: Callable[[], datetime],
-        retention: RetentionSettings,
-    ) -> None:
-        self._catalogue = catalogue
-        self._library = library
-        self._health = health
+    def __init__(self, parts: ToolParts, test: Callable[[str], Awaitable[Regression]]) -> None:
+        self._parts = parts
         self._test = test
-        self._clock = clock
-        self._retention = retention
 
     async def curate(self, author: Author) -> list[Retired]:
         """Look at every degraded tool once, and send those to the archive that have had their time."""
-        known = await asyncio.to_thread(self._catalogue.all)
+        known = await asyncio.to_thread(self._parts.catalogue.all)
         degraded = [tool for tool in known if tool.status is ToolStatus.DEGRADED]
         retired: list[Retired] = []
         for tool in degraded:
@@ -293,51 +279,51 @@ class ToolCurator:
         return report
 
     def _degrade(self, name: str, report: Regression) -> None:
-        item, now, reason = self._catalogue.item(name), self._clock(), report.failed_cases[0].outcome.reason
-        place = self._catalogue.place(item)
-        self._health.change(
+        item, now, reason = self._parts.catalogue.item(name), self._parts.clock(), report.failed_cases[0].outcome.reason
+        place = self._parts.catalogue.place(item)
+        self._parts.health.change(
             place, item.name, lambda health: after_failed_cases(health, report.fingerprint, reason, now)
         )
 
     def _judge(self, name: str, author: Author, *, fails_its_cases: bool) -> Retired | None:
         """A curator came by: note it, and retire the tool if it has had its time."""
-        item = self._catalogue.item(name)
+        item = self._parts.catalogue.item(name)
         reason = reason_to_retire(
-            self._health.change(self._catalogue.place(item), item.name, after_curator),
-            self._clock(),
+            self._parts.health.change(self._parts.catalogue.place(item), item.name, after_curator),
+            self._parts.clock(),
             fails_its_cases=fails_its_cases,
-            most_days=self._retention.degraded_tool_days,
-            most_curator_runs=self._retention.degraded_tool_curator_runs,
+            most_days=self._parts.retention.degraded_tool_days,
+            most_curator_runs=self._parts.retention.degraded_tool_curator_runs,
         )
         return self.retire(name, replace(author, reason=reason)) if reason else None
 
     def retire(self, name: str, author: Author) -> Retired:
         """Take a tool out of use. A skill that is nothing else goes to the archive; another keeps its other stages."""
         wanted = names.parse_address(name)
-        item = self._catalogue.item(wanted.name)
-        layer = self._library.layer(item.layer)
+        item = self._parts.catalogue.item(wanted.name)
+        layer = self._parts.library.layer(item.layer)
         if wanted.layer not in (None, item.layer):
             raise NotFound(f"There is no tool '{name}'.", mend=f"It is in the layer '{item.layer}'.")
         if not layer.can_write:
             raise Refused(f"'{item.name}' is in the read-only layer '{layer.name}'.", mend="Disable it instead.")
         author = replace(author, reason=author.reason or "tool retired")
-        tree = self._catalogue.tree(item)
+        tree = self._parts.catalogue.tree(item)
         address = f"{item.name}@{item.layer}"
         if is_only_a_tool(item.name, tree):
-            self._library.remove(address, author)
+            self._parts.library.remove(address, author)
         else:
-            self._library.write_tree(item.layer, item.name, without_tool(tree), author)
+            self._parts.library.write_tree(item.layer, item.name, without_tool(tree), author)
         return Retired(name=item.name, reason=author.reason, undo=("tools", "restore", address))
 
     def list_retired(self) -> list[Retired]:
         """Tools that left and can be restored, by name: of a skill in the archive, or of one that lost its code."""
-        items, archived = self._catalogue.all(), {}
-        for old in reversed(self._library.list_archived()):
+        items, archived = self._parts.catalogue.all(), {}
+        for old in reversed(self._parts.library.list_archived()):
             archived[old.name] = old.author.reason
-        gone = sorted({name for _, name in self._health.all()} - {tool.name for tool in items})
+        gone = sorted({name for _, name in self._parts.health.all()} - {tool.name for tool in items})
         found = []
         for name in gone:
-            item = self._catalogue.skill(name)
+            item = self._parts.catalogue.skill(name)
             reason = archived.get(name) if item is None else self._why_lost(item)
             if reason is not None:
                 found.append(Retired(name=name, reason=reason, undo=("tools", "restore", name)))
@@ -345,35 +331,35 @@ class ToolCurator:
 
     def _why_lost(self, item: Listed) -> str | None:
         """Why the code of a skill was taken out; None where it never had any."""
-        history = self._library.layer(item.layer).store.history(item.name)
+        history = self._parts.library.layer(item.layer).store.history(item.name)
         with_code = [number for number, version in enumerate(history) if trees.TOOL_CODE in version.paths]
         return history[with_code[-1] + 1].author.reason if with_code and with_code[-1] + 1 < len(history) else None
 
     def restore(self, name: str, author: Author) -> CodeTool:
         """Bring a tool back as it was; what was counted against it is forgotten."""
         wanted = names.parse_address(name)
-        item = self._catalogue.skill(wanted.name)
+        item = self._parts.catalogue.skill(wanted.name)
         author = replace(author, reason=author.reason or "tool restored")
         if item is None:
-            self._library.restore(name, author)
+            self._parts.library.restore(name, author)
         elif item.summary is not None and Stage.CODE in item.summary.stages:
             raise Invalid(f"The tool '{item.name}' is there already.", mend="See 'habitus tools list'.")
         else:
             self._put_back(item, author)
-        found = self._catalogue.item(wanted.name)
-        self._health.change(
-            self._catalogue.place(found),
+        found = self._parts.catalogue.item(wanted.name)
+        self._parts.health.change(
+            self._parts.catalogue.place(found),
             found.name,
             lambda health: Health(proved_as=health.proved_as, proved_on=health.proved_on),
         )
-        return self._catalogue.get(found.name)
+        return self._parts.catalogue.get(found.name)
 
     def _put_back(self, item: Listed, author: Author) -> None:
         """The newest code in the skill's history, beside what the skill is now."""
-        store = self._library.layer(item.layer).store
+        store = self._parts.library.layer(item.layer).store
         with_code = [version for version in store.history(item.name) if trees.TOOL_CODE in version.paths]
         if not with_code:
             raise NotFound(f"'{item.name}' never had a tool.", mend="Make one: 'habitus tools new'.")
         old = store.tree(item.name, with_code[-1].number) or {}
         code = {path: old[path] for path in (trees.TOOL_FILE, trees.TOOL_CODE) if path in old}
-        self._library.write_tree(item.layer, item.name, {**self._catalogue.tree(item), **code}, author)
+        self._parts.library.write_tree(item.layer, item.name, {**self._parts.catalogue.tree(item), **code}, author)

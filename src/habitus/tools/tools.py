@@ -25,7 +25,7 @@ from habitus.tasks.schema import Json
 from habitus.tools.catalogue import ToolCatalogue, code_tool
 from habitus.tools.code_stage import ToolFiles, program_of
 from habitus.tools.health import Health, ToolHealth, after_call
-from habitus.tools.making import ToolCurator, ToolMaker
+from habitus.tools.making import ToolCurator, ToolMaker, ToolParts
 from habitus.tools.model import NOTHING_GRANTED, CodeTool, Regression, ToolProgram, ToolStatus
 from habitus.tools.workshop import Workshop, Workshops, fingerprint
 
@@ -33,30 +33,8 @@ from habitus.tools.workshop import Workshop, Workshops, fingerprint
 class ToolRunner:
     """Only what a person stands behind runs with permissions, and only what runs so is counted."""
 
-    def __init__(
-        self,
-        catalogue: ToolCatalogue,
-        library: Library,
-        review: Review,
-        health: ToolHealth,
-        workshops: Workshops,
-        *,
-        clock: Callable[[], datetime],
-        environ: Mapping[str, str],
-        redacted: Callable[[str], str],
-        services: Callable[[], Services],
-        files: ToolFiles,
-    ) -> None:
-        self._catalogue = catalogue
-        self._library = library
-        self._review = review
-        self._health = health
-        self._workshops = workshops
-        self._clock = clock
-        self._environ = environ
-        self._redacted = redacted
-        self._services = services
-        self._files = files
+    def __init__(self, parts: ToolParts) -> None:
+        self._parts = parts
 
     async def run(
         self,
@@ -73,51 +51,53 @@ class ToolRunner:
         that calls it gives to code. What is only tried out counts neither as use nor for its health.
         """
         item, tool, program = await asyncio.to_thread(self._ready, name, given)
-        asked = services if services is not None else await asyncio.to_thread(self._services)
-        run = self._clean(await self._workshops.here().run(program, payload, env=self._environ, services=asked))
+        asked = await self._parts.services_or(services)
+        run = self._clean(
+            await self._parts.workshops.here().run(program, payload, env=self._parts.environ, services=asked)
+        )
         if not counts:
             return run
         health = await asyncio.to_thread(self._count, item, fingerprint(program), run.outcome)
         return replace(run, notice=_notice(tool, health))
 
     def _ready(self, name: str, given: Given | None) -> tuple[Listed, CodeTool, ToolProgram]:
-        item, tool = self._catalogue.item(name), self._catalogue.get(name)
+        item, tool = self._parts.catalogue.item(name), self._parts.catalogue.get(name)
         if not tool.can_run:
             raise Refused(f"The tool '{tool.name}' can't run: {tool.reason.rstrip('.')}.", mend=_mend(tool))
-        program = self._catalogue.program(item)
-        return item, tool, replace(program, given=self._files.folder(item, given))
+        program = self._parts.catalogue.program(item)
+        return item, tool, replace(program, given=self._parts.files.folder(item, given))
 
     def _clean(self, run: ToolRun) -> ToolRun:
         """A key that a tool prints is for nobody's eyes, and no model's."""
-        reason = self._redacted(run.outcome.reason)
-        stdout, stderr = self._redacted(run.stdout), self._redacted(run.stderr)
+        reason = self._parts.redacted(run.outcome.reason)
+        stdout, stderr = self._parts.redacted(run.stdout), self._parts.redacted(run.stderr)
         return replace(run, stdout=stdout, stderr=stderr, outcome=replace(run.outcome, reason=reason))
 
     def _count(self, item: Listed, code: str, outcome: Outcome) -> Health:
         """Counters and health together: either both know of the call, or neither."""
-        place, now = self._catalogue.place(item), self._clock()
+        place, now = self._parts.catalogue.place(item), self._parts.clock()
         succeeded = None if outcome.kind is OutcomeKind.INFRA else outcome.is_ok
-        with self._health.writing():
-            health = self._health.change(place, item.name, lambda health: after_call(health, code, outcome, now))
-            self._library.layer(item.layer).store.record_use(item.name, stage=Stage.CODE, succeeded=succeeded)
+        with self._parts.health.writing():
+            health = self._parts.health.change(place, item.name, lambda health: after_call(health, code, outcome, now))
+            self._parts.library.layer(item.layer).store.record_use(item.name, stage=Stage.CODE, succeeded=succeeded)
         return health
 
     async def test(self, name: str, *, services: Services | None = None) -> Regression:
         """Run its kept cases again; code that nobody approved runs without the permissions it asks for."""
         item, program, proved_as = await asyncio.to_thread(self._trial, name)
-        asked = services if services is not None else await asyncio.to_thread(self._services)
-        shop = self._workshops.here()
-        report = await shop.regress(program, proved_as=proved_as, env=self._environ, services=asked)
+        asked = await self._parts.services_or(services)
+        shop = self._parts.workshops.here()
+        report = await shop.regress(program, proved_as=proved_as, env=self._parts.environ, services=asked)
         if report.passed and report.results:
-            proved = (self._catalogue.place(item), item.name, report.fingerprint, self._clock())
-            await asyncio.to_thread(self._health.prove, *proved)
+            proved = (self._parts.catalogue.place(item), item.name, report.fingerprint, self._parts.clock())
+            await asyncio.to_thread(self._parts.health.prove, *proved)
         return report
 
     def _trial(self, name: str) -> tuple[Listed, ToolProgram, str]:
-        item, tool = self._catalogue.item(name), self._catalogue.get(name)
-        program = replace(self._catalogue.program(item), given=self._files.folder(item))
+        item, tool = self._parts.catalogue.item(name), self._parts.catalogue.get(name)
+        program = replace(self._parts.catalogue.program(item), given=self._parts.files.folder(item))
         trial = program if tool.can_run else replace(program, permissions=NOTHING_GRANTED)
-        return item, trial, self._health.get(self._catalogue.place(item), item.name).proved_as
+        return item, trial, self._parts.health.get(self._parts.catalogue.place(item), item.name).proved_as
 
     def waiting(self, conversation: str) -> tuple[CodeTool, ...]:
         """The tools that wait and were written in this conversation: there they can be called already."""
@@ -129,18 +109,18 @@ class ToolRunner:
     ) -> ToolRun:
         """Call one of them, without any permission, and count nothing: it is nobody's tool yet."""
         trial = await asyncio.to_thread(self._waiting_trial, conversation, names.canonical(name), given)
-        return self._clean(await self._workshops.here().run(trial, payload, services=services))
+        return self._clean(await self._parts.workshops.here().run(trial, payload, services=services))
 
     def _waiting_trial(self, conversation: str, name: str, given: Given | None) -> ToolProgram:
         program = self._waiting_programs(conversation).get(name)
         if program is None:
             raise NotFound(f"No tool '{name}' waits in this conversation.", mend="See 'habitus review list'.")
-        item = self._catalogue.skill(name)
-        folder = self._files.folder(item, given) if item else None
+        item = self._parts.catalogue.skill(name)
+        folder = self._parts.files.folder(item, given) if item else None
         return replace(program, permissions=NOTHING_GRANTED, given=folder)
 
     def _waiting_programs(self, conversation: str) -> dict[str, ToolProgram]:
-        changes = [proposal.change for proposal in self._review.list() if proposal.conversation == conversation]
+        changes = [proposal.change for proposal in self._parts.review.list() if proposal.conversation == conversation]
         return {
             change.name: program_of(change.name, change.tree)
             for change in changes
@@ -189,36 +169,25 @@ class Tools:
         given: Callable[[str], Given],
     ) -> None:
         """`services` makes what a tool may ask, and `given` where its skill's files lie, where no session says so."""
-        files = ToolFiles(library, given)
-        shops = self._workshops = Workshops(workshop)
+        self._workshops = Workshops(workshop)
         known = ToolCatalogue(library, health, trust=trust, approvals=approvals)
-        maker = ToolMaker(
-            known,
-            library,
-            review,
-            health,
-            shops,
+        parts = ToolParts(
+            catalogue=known,
+            library=library,
+            review=review,
+            health=health,
+            workshops=self._workshops,
+            files=ToolFiles(library, given),
             approvals=approvals,
-            clock=clock,
             scan=scan,
-            environ=environ,
-            services=services,
-            files=files,
-            redacted=redacted,
-        )
-        runner = ToolRunner(
-            known,
-            library,
-            review,
-            health,
-            shops,
             clock=clock,
             environ=environ,
             redacted=redacted,
+            retention=retention,
             services=services,
-            files=files,
         )
-        curator = ToolCurator(known, library, health, test=runner.test, clock=clock, retention=retention)
+        maker, runner = ToolMaker(parts), ToolRunner(parts)
+        curator = ToolCurator(parts, runner.test)
 
         self.all, self.active, self.get, self.code = known.all, known.active, known.get, known.code
         self.cases, self.objection = known.cases, known.objection

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from habitus.skills.model import Diagnostic, Severity, Unreadable
+from habitus.skills.model import Diagnostic, Unreadable
 
 Fields = dict[str, Any]  # text, lists and mappings of such
 
@@ -62,14 +62,8 @@ def split(text: str, file: str) -> FrontMatter:
         return _with_rest(rest, opening=text[: len(text) - len(rest)], front=None, closing="")
     closing = _CLOSING.search(text, opening.end())
     if closing is None:
-        raise Unreadable(
-            Diagnostic(
-                file=file,
-                what="The frontmatter is opened with '---' and never closed.",
-                mend="Put a line '---' after the last field.",
-                severity=Severity.ERROR,
-            )
-        )
+        what = "The frontmatter is opened with '---' and never closed."
+        raise Unreadable(what, "Put a line '---' after the last field.", file=file)
     front = text[opening.end() : closing.start()]
     return _with_rest(text[closing.end() :], opening=opening[0], front=front, closing=closing[0])
 
@@ -95,7 +89,7 @@ def read(front: str, file: str) -> tuple[Fields, list[Diagnostic]]:
     try:
         fields, odd = _read(front)
     except Unreadable as error:
-        raise Unreadable(replace(error.diagnostic, file=file)) from None
+        raise Unreadable(error.diagnostic.what, error.diagnostic.mend, file=file) from None
     return dict(fields), [replace(each, file=file) for each in odd]
 
 
@@ -126,14 +120,8 @@ def _read(front: str) -> tuple[Fields, list[Diagnostic]]:
         fields = {}
     if not isinstance(fields, dict):
         kind = "a list" if isinstance(fields, list) else "a single text"
-        raise Unreadable(
-            Diagnostic(
-                file="",
-                what=f"The frontmatter is {kind}, not fields.",
-                mend="Write 'name: …' and 'description: …', one a line.",
-                severity=Severity.ERROR,
-            )
-        )
+        mend = "Write 'name: …' and 'description: …', one a line."
+        raise Unreadable(f"The frontmatter is {kind}, not fields.", mend)
     return fields, diagnostics
 
 

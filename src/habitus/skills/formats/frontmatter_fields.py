@@ -90,10 +90,7 @@ class FieldReader:
         return None
 
     def _text(self, field: str) -> str:
-        value = self._raw(field)
-        if isinstance(value, list):
-            return " ".join(_as_text(item) for item in value)
-        return "" if value is None else _as_text(value).strip()
+        return _as_line(self._raw(field))
 
     def _name(self) -> str:
         stated = self._text("name")
@@ -127,20 +124,17 @@ class FieldReader:
         outward = self._text_of_top("description")
         when_to_use = self._text("when_to_use")
         own = self.metadata.get(PREFIX + "description")
-        if own is not None:
-            self.used.add(PREFIX + "description")
-            if outward == outward_description(_as_text(own), when_to_use):
-                return _as_text(own), when_to_use
-            # The person changed what everybody sees: that wins over the parts we had kept.
-            return outward, ""
-        return outward, when_to_use
+        if own is None:
+            return outward, when_to_use
+        self.used.add(PREFIX + "description")
+        # A person may have changed what everybody sees: that wins over the parts we had kept.
+        is_ours = outward == outward_description(_as_text(own), when_to_use)
+        return (_as_text(own), when_to_use) if is_ours else (outward, "")
 
     def _text_of_top(self, field: str) -> str:
-        value = self.top.get(field)
-        if value is None:
-            return ""
-        self.stated.add(field)
-        return " ".join(_as_text(item) for item in value) if isinstance(value, list) else _as_text(value).strip()
+        if self.top.get(field) is not None:
+            self.stated.add(field)
+        return _as_line(self.top.get(field))
 
     def _list(self, field: str) -> tuple[str, ...]:
         value = self._raw(field)
@@ -288,6 +282,10 @@ def _as_text(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return as_json(value) if isinstance(value, (list, dict)) else ("" if value is None else str(value))
+
+
+def _as_line(value: object) -> str:
+    return " ".join(map(_as_text, value)) if isinstance(value, list) else _as_text(value).strip()
 
 
 _ENV_TEXTS = {"var", "from", "service", "key", "name", "config_path", "template", "when", "fallback", "fallback_var"}

@@ -10,7 +10,6 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date, time
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -142,20 +141,16 @@ def normal_body(text: str) -> str:
 
 
 def _decode_file(content: bytes, file: str) -> str:
-    def broken(what: str, mend: str) -> Unreadable:
-        return Unreadable(Diagnostic(file=file, what=what, mend=mend, severity=Severity.ERROR))
-
     if len(content) > MAX_BYTES:
-        raise broken(
-            f"The file has {len(content):,} bytes; at most {MAX_BYTES:,} are read.",
-            "Move reference material into files under references/.",
-        )
+        what = f"The file has {len(content):,} bytes; at most {MAX_BYTES:,} are read."
+        raise Unreadable(what, "Move reference material into files under references/.", file=file)
     if b"\x00" in content:
-        raise broken(f"There is a NUL byte at position {content.index(0)}.", "Save the file as UTF-8 text.")
+        what = f"There is a NUL byte at position {content.index(0)}."
+        raise Unreadable(what, "Save the file as UTF-8 text.", file=file)
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise broken(f"Not UTF-8 at byte {error.start}.", "Save the file as UTF-8.") from None
+        raise Unreadable(f"Not UTF-8 at byte {error.start}.", "Save the file as UTF-8.", file=file) from None
 
 
 def _all_fields(parts: frontmatter.FrontMatter, toml: bytes | None, file: str, diagnostics: list[Diagnostic]) -> Fields:
@@ -169,14 +164,8 @@ def _all_fields(parts: frontmatter.FrontMatter, toml: bytes | None, file: str, d
         diagnostics.append(Diagnostic(file=file, what=SAID, mend=mend, severity=Severity.WARNING))
         fields = {"title": title(parts.body), "description": first_paragraph(parts.body)}
     elif toml is None:
-        raise Unreadable(
-            Diagnostic(
-                file=file,
-                what="There is no frontmatter.",
-                mend="Begin the file with '---', 'name: …', 'description: …', '---'.",
-                severity=Severity.ERROR,
-            )
-        )
+        mend = "Begin the file with '---', 'name: …', 'description: …', '---'."
+        raise Unreadable("There is no frontmatter.", mend, file=file)
     return _with_our_names(fields) if toml is not None or is_istotas(file) else fields
 
 
@@ -210,28 +199,13 @@ def _from_toml(toml: bytes) -> Fields:
         if height(values) > MAX_DEPTH:
             raise RecursionError("values are nested too deep")
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Unreadable(
-            Diagnostic(
-                file="skill.toml",
-                what=f"Not valid TOML: {error}.",
-                mend="Correct that line, or move its fields into the frontmatter of skill.md.",
-                severity=Severity.ERROR,
-            )
-        ) from None
+        mend = "Correct that line, or move its fields into the frontmatter of skill.md."
+        raise Unreadable(f"Not valid TOML: {error}.", mend, file="skill.toml") from None
     section = values.get("skill", values)
-    fields = {key: _storable(value) for key, value in section.items()} if isinstance(section, dict) else {}
+    fields: Fields = dict(section) if isinstance(section, dict) else {}
     if isinstance(fields.get("env"), list):
         fields["env"] = as_json(fields["env"])  # TOML has booleans of its own, so its texts stay texts
     return fields
-
-
-def _storable(value: Any) -> Any:
-    """TOML's dates and times as the text they were written as; everything else is JSON already."""
-    if isinstance(value, dict):
-        return {key: _storable(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_storable(item) for item in value]
-    return value.isoformat() if isinstance(value, (date, time)) else value
 
 
 def _outward(skill: Skill) -> dict[str, str | Mapping[str, str]]:

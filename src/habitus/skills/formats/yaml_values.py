@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from habitus.plain_data import MAX_DEPTH, height
-from habitus.skills.model import Diagnostic, Severity, Unreadable
+from habitus.skills.model import Diagnostic, Unreadable
 
 
 def load(front: str, diagnostics: list[Diagnostic]) -> Any:
@@ -19,7 +19,7 @@ def load(front: str, diagnostics: list[Diagnostic]) -> Any:
     try:
         value = builder.document()
     except (yaml.YAMLError, ValueError) as error:
-        raise Unreadable(_problem(error)) from None
+        raise _unreadable(error) from None
     diagnostics += [
         Diagnostic(file="", what=f"The field '{key[:80]}' stands twice; the last one counts.", mend="Remove one.")
         for key in builder.repeated
@@ -99,13 +99,9 @@ def _refusal(problem: str, event: Any) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
 
 
-def _problem(error: Exception) -> Diagnostic:
+def _unreadable(error: Exception) -> Unreadable:
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or str(error).splitlines()[0]
     where = f" (line {mark.line + 2})" if mark is not None else ""
-    return Diagnostic(
-        file="",
-        what=f"The frontmatter is not valid YAML{where}: {problem}.",
-        mend="Quote the value on that line, or correct its indentation.",
-        severity=Severity.ERROR,
-    )
+    mend = "Quote the value on that line, or correct its indentation."
+    return Unreadable(f"The frontmatter is not valid YAML{where}: {problem}.", mend)
