@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import date
 from enum import Enum
@@ -10,27 +10,27 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-_NO_FORMS: Mapping[type, Callable[[Any], Any]] = {}
 _AS_THEY_ARE = frozenset({str, int, float, bool, type(None)})
 
 
-def plain(data: object, forms: Mapping[type, Callable[[Any], Any]] = _NO_FORMS) -> Any:
-    """`forms` are types that have a form of their own."""
+def plain(data: object, *, shaped: bool = False) -> Any:
+    """Return the fields of a dataclass and the items of a collection as plain values; where `shaped`, a type that has
+    an `as_json` of its own gives that instead of its fields."""
     kind = type(data)
     if kind in _AS_THEY_ARE:
         return data  # most of what there is
-    if kind in forms:
-        return forms[kind](data)
+    if shaped and (form := getattr(data, "as_json", None)) is not None:
+        return form()
     if isinstance(data, Enum):
         return data.value
     if (names := _field_names(kind)) is not None:  # type: ignore[arg-type]  # every class has a hash
-        return {name: plain(getattr(data, name), forms) for name in names}
+        return {name: plain(getattr(data, name), shaped=shaped) for name in names}
     if isinstance(data, Mapping):
-        return {str(plain(key)): plain(value, forms) for key, value in data.items()}
+        return {str(plain(key)): plain(value, shaped=shaped) for key, value in data.items()}
     if isinstance(data, (set, frozenset)):
-        return sorted(plain(item, forms) for item in data)
+        return sorted(plain(item, shaped=shaped) for item in data)
     if isinstance(data, (list, tuple)):
-        return [plain(item, forms) for item in data]
+        return [plain(item, shaped=shaped) for item in data]
     if isinstance(data, date):
         return data.isoformat()
     return str(data) if isinstance(data, Path) else data

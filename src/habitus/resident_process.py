@@ -14,6 +14,7 @@ from habitus.locks import try_lock
 
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
+HOOK_SERVER = "hooks"  # the process behind the hooks of other agents: the name of its socket and its lock
 _LOOK_S, _LONGEST = 5.0, 1 << 26
 
 

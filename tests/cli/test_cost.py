@@ -16,7 +16,11 @@ from tests.cli.conftest import Direct
 from tests.conftest import Cli
 from tests.costs import assert_cheap_edit, counted_costs
 
-UNNEEDED = ("alembic", "numpy", "pydantic_ai", "rich", "sqlalchemy.dialects.postgresql", "sqlalchemy.orm", "yaml")
+UNNEEDED = (
+    *("alembic", "numpy", "pydantic_ai", "rich", "sqlalchemy.dialects.postgresql", "sqlalchemy.orm"),
+    *("wordllama", "yaml"),
+    *("habitus.journal.journal", "habitus.learning", "habitus.llm", "habitus.memory.model", "habitus.app.sharing"),
+)
 COMMANDS = (("skills", "list"), ("skills", "show", "water-3"), ("skills", "search", "water the third flower"))
 
 

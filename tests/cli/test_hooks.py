@@ -19,7 +19,7 @@ import pytest
 from habitus.app import Habitus, read_settings
 from habitus.app.other_agents.hook_server import attend
 from habitus.hosts import hook, known_agents
-from habitus.resident_process import end_soon, is_running
+from habitus.resident_process import HOOK_SERVER, end_soon, is_running
 from habitus.settings import Settings, account_name
 from habitus.text import tokens
 from tests.cli.conftest import Direct
@@ -56,7 +56,7 @@ class Agent:
 async def resident(settings: Settings) -> AsyncIterator[None]:
     stop = asyncio.Event()
     running = asyncio.create_task(attend(settings, stop=stop))
-    while not is_running(settings.home, known_agents.RESIDENT):
+    while not is_running(settings.home, HOOK_SERVER):
         await asyncio.sleep(0)
     try:
         yield
@@ -151,7 +151,7 @@ async def test_the_resident_process_ends_when_its_home_is_gone_or_another_holds_
     async with resident(settings):
         assert (settings.home / "hooks.socket").stat().st_mode & 0o777 == 0o600
         await attend(settings)  # the second one finds the first
-        end_soon(settings.home, known_agents.RESIDENT)
+        end_soon(settings.home, HOOK_SERVER)
         async with resident(settings):
             pass  # another one begins while the first still ends
     await attend(settings, idle_s=0.01)
@@ -176,7 +176,7 @@ async def test_the_first_hook_of_a_session_starts_the_resident_process(direct: D
     agent = Agent(cli=direct.cli)
     assert "- Never push to main by force." in await agent.runs("SessionStart", source="startup")
     shutil.rmtree(direct.home)
-    while is_running(direct.home, known_agents.RESIDENT):  # it sees that within seconds
+    while is_running(direct.home, HOOK_SERVER):  # it sees that within seconds
         await asyncio.sleep(0.1)
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from habitus.hosts.known_agents import HOOKS, RESIDENT
-from habitus.resident_process import end_soon
+from habitus.hosts.known_agents import HOOKS
+from habitus.resident_process import HOOK_SERVER, end_soon
 from tests.cli.conftest import Direct
 
 pytestmark = pytest.mark.req("CL-09")
@@ -52,7 +52,7 @@ def test_a_session_finds_habitus_once_and_its_hooks_use_what_was_noted(tmp_path:
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
     (line,) = (tmp_path / ".habitus/hooks.spool").read_text().splitlines()
     assert json.loads(line)["session"] == "1"
-    end_soon(tmp_path / ".habitus", RESIDENT)
+    end_soon(tmp_path / ".habitus", HOOK_SERVER)
 
 
 def test_without_habitus_one_line_says_so_and_the_agent_goes_on(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.memory import store
+from habitus.memory import tables
 from habitus.memory.memory import Cortex
 from habitus.memory.model import Draft, Kind, Producer, Scope
 from habitus.memory.store import SqlEngramStore
@@ -47,7 +47,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[sa.Engine]:
-    assert store.engrams.metadata is sql.metadata
+    assert tables.engrams.metadata is sql.metadata
     made = sql.open_engine(sql.sqlite_url(migrated(tmp_path / "habitus.db")))
     yield made
     made.dispose()

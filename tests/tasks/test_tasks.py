@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from habitus.errors import Invalid
 from habitus.events import OK, Outcome, OutcomeKind, failure, infra
 from habitus.tasks.checks import KINDS, Check, Rubric, check_of, row_of
-from habitus.tasks.files import read_tasks, row_of_task, task_of, write_tasks
+from habitus.tasks.files import read_tasks, task_of, write_tasks
 from habitus.tasks.judging import Judgement, judge
 from habitus.tasks.model import Call, Origin, OriginKind, Solution, Submission, Task
 
@@ -201,7 +201,7 @@ def test_a_task_is_read_as_it_was_written(
     )
     (read,) = read_tasks(write_tasks([written]), about="tasks.toml")
     assert read == written
-    assert task_of(row_of_task(written), "x") == written
+    assert task_of(written.as_json(), "x") == written
 
 
 def test_every_kind_of_check_is_tried_here() -> None:

@@ -7,7 +7,7 @@ import os
 import secrets
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
@@ -60,6 +60,7 @@ class Wiring(Protocol):
     """Puts the larger parts of a home together; some are opened only when they are first asked for."""
 
     def furnish(self, home: Home) -> None: ...
+    def importer(self, home: Home) -> Importer: ...
     def memory(self, home: Home, user: str, all_users: bool) -> Cortex: ...
     def tools(self, home: Home) -> Tools: ...
     def recipes(self, home: Home) -> RecipeCatalogue: ...
@@ -76,12 +77,9 @@ class Home:
     skills: Library
     vault: Vault
     redactor: Redactor
-    journal: Journal
-    spending: Spending
     finder: Finder
     notifier: Notifier
     review: Review
-    importer: Importer
 
     def __init__(
         self,
@@ -196,6 +194,26 @@ class Home:
         )
 
     @functools.cached_property
+    def importer(self) -> Importer:
+        """Takes skills of other people into the library."""
+        return self._wiring.importer(self)
+
+    @functools.cached_property
+    def journal(self) -> Journal:
+        """The turns so far, with what was offered in them and how they went."""
+        from habitus.journal.journal import Journal  # its records, for those who remember turns
+
+        kept_for = timedelta(days=self.settings.retention.turn_days)
+        return Journal(self.shared, clock=self.clock, redactor=self.redactor, kept_for=kept_for)
+
+    @functools.cached_property
+    def spending(self) -> Spending:
+        """The tokens that learning has spent, and may spend today."""
+        from habitus.learning.budget import Spending  # the learners, for those who learn
+
+        return Spending(self.shared, clock=self.clock, cap=self.settings.learning_tokens)
+
+    @functools.cached_property
     def models(self) -> Models:
         """The models that the settings name, opened when they are first asked."""
         from habitus.app.conversations.models import models  # a provider's library, for those who call a model
@@ -278,7 +296,7 @@ class Home:
     def waiting_count(self) -> int:
         """How many changes and lessons wait for a person."""
         from habitus import sql
-        from habitus.memory.store import waiting_lessons
+        from habitus.memory.tables import waiting_lessons
         from habitus.sql.notifications import Topic, news_of
 
         with self.reading():

@@ -1,17 +1,11 @@
-"""Skills, lessons, tools, recipes and what waits as JSON: the same shape on the command line and over HTTP."""
+"""Tools, recipes, secrets and selections as JSON: the same shape on the command line and over HTTP."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from habitus.app.review.inbox import InboxItem
-from habitus.memory.model import Engram, utility
 from habitus.plain_data import plain
-from habitus.skills.layers import listing
-from habitus.skills.review import Proposal
-from habitus.tasks.files import row_of_task
-from habitus.tasks.model import Task
 
 if TYPE_CHECKING:
     from habitus.agent.choosing import Why  # the whole agent, which a listing has no use for
@@ -22,46 +16,6 @@ if TYPE_CHECKING:
     from habitus.sandbox.credentials.grants import Call
     from habitus.search.model import Results
     from habitus.tools.model import Regression
-
-
-def lesson(engram: Engram) -> dict[str, Any]:
-    told: dict[str, Any] = plain(engram)
-    counters = told.pop("counters")
-    return {**told, **counters, "utility": round(utility(engram), 4)}
-
-
-def waiting(item: InboxItem) -> dict[str, Any]:
-    """Proposals and lessons have the same keys where they mean the same."""
-    told: dict[str, Any] = {"state": item.state, "action": item.action, "reasons": list(item.reasons)}
-    match item.subject:
-        case Proposal() as proposal:
-            return {
-                **told,
-                "id": proposal.id,
-                "name": proposal.change.name,
-                "layer": proposal.change.layer,
-                "host": proposal.host,
-                "conversation": proposal.conversation,
-                "by": plain(proposal.author),
-                "made_on": plain(proposal.made_on),
-                "decided_on": plain(proposal.decided_on),
-                "decided_by": proposal.decided_by,
-                "decision": proposal.decision,
-                "files": sorted(proposal.change.tree),
-                "trial": [dict(row) for row in proposal.trial],
-            }
-        case Engram() as engram:
-            return {
-                **told,
-                "id": engram.id,
-                "name": engram.id,
-                "text": engram.text,
-                "kind": engram.kind.value,
-                "scope": engram.scope.value,
-                "by": plain(engram.produced_by),
-                "conversation": engram.evidence.session,
-                "made_on": plain(engram.created_on),
-            }
 
 
 def why(found: Why) -> dict[str, Any]:
@@ -107,15 +61,6 @@ def prospect(seen: Prospect, best: Results) -> dict[str, Any]:
     }
 
 
-# Types whose JSON is not field by field; `web/api/requests_and_answers.py` has the schema of each.
-FORMS: Mapping[type, Callable[[Any], Any]] = {
-    Engram: lesson,
-    InboxItem: waiting,
-    **listing.FORMS,
-    Task: row_of_task,
-}
-
-
 def result(done: object) -> Any:
-    """The result of a use case, the same on every surface."""
-    return plain(done, FORMS)
+    """The result of a use case as JSON, the same on every surface: a type with an `as_json` of its own gives that."""
+    return plain(done, shaped=True)

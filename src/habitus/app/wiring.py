@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -18,30 +17,24 @@ from habitus.app import home_directory
 from habitus.app.home import AWAY, Clock, Home, refuse_unless_admin, utc_now
 from habitus.app.library.content import KeptScans, near_duplicates
 from habitus.app.library.layers import open_library
-from habitus.app.operating.people import is_team
 from habitus.app.operating.tombstones import missing_tombstones
 from habitus.app.review.notifying import Notifier
-from habitus.app.sharing import offline_copy
-from habitus.app.sharing.approvals import carry_out, catch_up
 from habitus.errors import DatabaseAway
-from habitus.journal.journal import Journal
-from habitus.learning.budget import Spending
 from habitus.pause import Pause
 from habitus.redact import Redactor, secret_values
 from habitus.sandbox.credentials.vault import open_vault
 from habitus.settings import Settings
 from habitus.skills.choosing.finding import Finder, SharedIndex
 from habitus.skills.choosing.project import project_words
-from habitus.skills.formats.base import PlaybookLesson
 from habitus.skills.layers.layer import USER, project_root
 from habitus.skills.review import Action, Proposal, Review
-from habitus.skills.sources.importing import Importer, Result
 from habitus.skills.sources.trust import Trust, brings_code
 
 if TYPE_CHECKING:
     from habitus.memory.memory import Cortex
     from habitus.recipes.catalogue import RecipeCatalogue
     from habitus.sandbox.scratchpads import Scratchpads
+    from habitus.skills.sources.importing import Importer
     from habitus.tools.tools import Tools
 
 log = logging.getLogger(__name__)
@@ -66,7 +59,7 @@ def open_home_as(kind: Callable[..., AnyHome], settings: Settings | None, *, clo
         failing.callback(there.leaving.close)
         local = sql.open_engine(sql.sqlite_url(there.place / home_directory.DATABASE))
         failing.callback(local.dispose)
-        shared = offline_copy.open_shared(settings, local)
+        shared = _open_shared(settings, local)
         if not there.is_read_only:
             home_directory.keep_private(settings.home)
         home = kind(
@@ -77,9 +70,21 @@ def open_home_as(kind: Callable[..., AnyHome], settings: Settings | None, *, clo
 
             log.info("Forgetting again whom a backup or another host brought back: %d.", len(missing))
             forget_again(home, missing)
-        catch_up(home)
+        if shared is not local:
+            from habitus.app.sharing.approvals import catch_up  # what hosts share, for those who share a database
+
+            catch_up(home)
         failing.pop_all()
         return home
+
+
+def _open_shared(settings: Settings, local: sa.Engine) -> sa.Engine:
+    """The database that hosts share; without one, the home's own."""
+    if not settings.database and not settings.workspace:
+        return local
+    from habitus.app.sharing.offline_copy import open_shared  # a copy that stands in, for those who share a database
+
+    return open_shared(settings, local)
 
 
 class _Parts:
@@ -95,13 +100,9 @@ class _Parts:
         home.skills = open_library(home)
         home.vault = open_vault(settings.home, os.environ)
         home.redactor = Redactor(secret_values(os.environ), kept=home.vault.known_values)
-        kept_for = timedelta(days=settings.retention.turn_days)
-        home.journal = Journal(home.shared, clock=clock, redactor=home.redactor, kept_for=kept_for)
-        home.spending = Spending(home.shared, clock=clock, cap=settings.learning_tokens)
         home.finder = self._finder(home)
         home.notifier = Notifier(settings.notify_url)
         home.review = self._review(home)
-        home.importer = self._importer(home)
 
     def _finder(self, home: Home) -> Finder:
         """One view of the directories makes one index, so it is kept with what is known of this machine."""
@@ -121,6 +122,16 @@ class _Parts:
 
                 take_proposed(home, proposal)
 
+        def carry(number: int) -> int | None:
+            from habitus.app.sharing.approvals import carry_out  # what hosts share, for those who approve
+
+            return carry_out(home, number)
+
+        def needs_somebody_else() -> bool:
+            from habitus.app.operating.people import is_team  # who may sign in, for those who approve
+
+            return home.settings.review.somebody_else and is_team(home)
+
         def approve_code(proposal: Proposal) -> None:
             if brings_code(proposal.change.tree):
                 home.tools.on_approval(proposal)
@@ -132,11 +143,11 @@ class _Parts:
             local=home.local,
             host="" if is_alone else home_directory.host_of(home.settings.home),
             allow_elsewhere=partial(refuse_unless_admin, home, "decide about directories of another host"),
-            carry=partial(carry_out, home),
+            carry=carry,
             clock=home.clock,
             auto=home.settings.review.auto,
             user=home.settings.user,
-            needs_somebody_else=lambda: home.settings.review.somebody_else and is_team(home),
+            needs_somebody_else=needs_somebody_else,
             duplicates=partial(near_duplicates, home.finder),
             redacted=home.redact,
             tell=home.notifier.proposal,
@@ -145,11 +156,9 @@ class _Parts:
         review.when_approved(take_tasks)
         return review
 
-    def _importer(self, home: Home) -> Importer:
-        def accept_lesson(lesson: PlaybookLesson) -> Result:
-            from habitus.app.library.updating import land_lesson  # memory and every layout, for those who import
-
-            return land_lesson(home, lesson)
+    def importer(self, home: Home) -> Importer:
+        from habitus.app.library.updating import land_lesson  # memory and every layout, for those who import
+        from habitus.skills.sources.importing import Importer
 
         return Importer(
             home.skills,
@@ -158,7 +167,7 @@ class _Parts:
             home.shared,
             clock=home.clock,
             scan=home.scan,
-            land=accept_lesson,
+            land=partial(land_lesson, home),
         )
 
     def memory(self, home: Home, user: str, all_users: bool) -> Cortex:

@@ -95,9 +95,13 @@ def run() -> None:
     """The entry point: exit 0 when done, 1 when it failed, 2 when it was called wrongly."""
     # The products of a search are too small to share: waiting for each other, threads double the time it takes.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # Looking for plugins reads the metadata of every installed package, which takes longer than reading the settings.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
     # Looking for cycles among objects that a short command keeps anyway takes a tenth of its time.
     gc.set_threshold(100_000, 50, 100)
-    sys.exit(_ran())
+    code = _ran()
+    gc.freeze()  # or Python, as it ends, looks for cycles among all that is left, which takes as long again
+    sys.exit(code)
 
 
 def _ran() -> int:

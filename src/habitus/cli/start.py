@@ -1,11 +1,10 @@
-"""Start of `habitus`: what can be answered before the commands are imported, which takes a while, is answered here: the
-version, the greeting of a client on a pipe, and a listing that is kept."""
+"""Entry point of `habitus`. Importing the commands takes a while, so `--version` and the first requests of an MCP
+client are answered before that."""
 
 from __future__ import annotations
 
 import functools
 import importlib
-import itertools
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -19,10 +18,6 @@ def run() -> None:
         return
     if "mcp" in sys.argv:
         greeting(*sys.argv[1:]).answer_early()
-    if {("skills", "list"), ("skills", "show"), ("skills", "search")} & set(itertools.pairwise(sys.argv)):
-        code: int | None = importlib.import_module("habitus.cli.cached_answers").answer(sys.argv[1:])
-        if code is not None:
-            sys.exit(code)
     importlib.import_module("habitus.cli.main").run()
 
 

@@ -313,8 +313,6 @@ class Hook:
     timeout: int
 
 
-RESIDENT = "hooks"  # the process behind them, by the name of its socket and its lock
-
 # None has a matcher: VS Code runs these, too, and ignores matchers.
 HOOKS: tuple[Hook, ...] = (
     Hook(event="SessionStart", does="tells it your rules, what is new and what waits for you", timeout=15),

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from habitus.errors import Invalid, did_you_mean
+from habitus.plain_data import plain
 
 HIGH, MEDIUM, LOW = 0.9, 0.6, 0.3
 SURE = 0.8  # from here on a copilot need not ask
@@ -222,6 +223,12 @@ class Engram:
     def is_pinned(self) -> bool:
         """Retention leaves it alone: a trial or a person stands behind it."""
         return self.verified or self.trust is not TrustLevel.AUTOMATIC
+
+    def as_json(self) -> dict[str, Any]:
+        """Its fields with its counters among them, and how useful it is."""
+        told: dict[str, Any] = plain(self)
+        counters = told.pop("counters")
+        return {**told, **counters, "utility": round(utility(self), 4)}
 
     def with_counts(self, **counts: int | datetime | None) -> Engram:
         return replace(self, counters=replace(self.counters, **counts))  # type: ignore[arg-type]  # names are checked by replace

@@ -22,7 +22,7 @@ from habitus.errors import StorageFailed
 from habitus.files import disk_errors, write_whole
 from habitus.locks import lock, try_lock
 from habitus.memory.model import Engram, Kind, Part, Scope
-from habitus.memory.store import memory_views
+from habitus.memory.tables import memory_views
 from habitus.text import one_line
 
 

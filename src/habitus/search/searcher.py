@@ -2,20 +2,16 @@
 
 A part of the documents may stay in a server, which then names the candidates of each search.
 Likeness is for lint, deduplication and reinforcement: 1.0 is the same text, 0 nothing shared.
-`open_kept` opens an index from its file without the database's toolkit, and reads what differs from the rows.
 """
 
 from __future__ import annotations
 
 import functools
 import logging
-import sqlite3
 import threading
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,16 +20,13 @@ from numpy.typing import NDArray
 from habitus.search import learned, ranking, signals
 from habitus.search.calibration import tier_of
 from habitus.search.corpus import Corpus
-from habitus.search.learned import Learned, load_entries, load_requests
 from habitus.search.model import Document, Hit, Results
-from habitus.search.packed_index import index_file
 from habitus.search.postings import Slots
 from habitus.search.ranking import explain
 from habitus.search.signals import highest
 from habitus.search.texts import words
-from habitus.search.texts.embedding import Embedder, Vectors, static_embedder
+from habitus.search.texts.embedding import Embedder, Vectors
 from habitus.search.texts.index_entry import Codes, IndexEntry, Vector, encode, meaning_of
-from habitus.search.texts.weights import Unavailable
 from habitus.search.texts.words import code
 
 if TYPE_CHECKING:
@@ -381,38 +374,3 @@ class Searcher:
     def _say(self, note: str) -> None:
         log.warning("Search: %s.", note)
         self.notes = [*self.notes[-9:], note]
-
-
-_DIGESTS = "SELECT id, digest FROM search_documents WHERE collection = ?"
-_ENTRY = (
-    "SELECT d.id, d.digest, d.meaning, d.says_when, d.codes, d.words, v.vector FROM search_documents d"
-    " LEFT JOIN search_vectors v ON v.digest = d.meaning AND v.model = ? WHERE d.collection = ? AND d.id = ?"
-)
-_REQUESTS = (
-    "SELECT l.document, l.text, l.weight, l.at, v.vector FROM search_learned l"
-    " LEFT JOIN search_vectors v ON v.digest = l.digest AND v.model = ? WHERE l.collection = ?"
-)
-_MOST = 300  # documents that are read one by one
-
-
-def open_kept(connection: sqlite3.Connection, folder: Path, collection: str) -> Searcher | None:
-    """With the static encoder; None where the index must be opened in the ordinary way."""
-    try:
-        embedder = static_embedder()
-    except Unavailable:
-        return None
-    corpus = Corpus.in_file(index_file(folder, collection, embedder), embedder)
-    if corpus is None:
-        return None
-    wanted = corpus.follow(dict(connection.execute(_DIGESTS, (collection,)).fetchall()))
-    if len(wanted) > _MOST:
-        return None
-    rows = [row for id in wanted for row in connection.execute(_ENTRY, (embedder.name, collection, id))]
-    documents = load_entries(rows, embedder.width)
-    requests = load_requests(connection.execute(_REQUESTS, (embedder.name, collection)), embedder.width)
-    if documents.damaged or requests.damaged:
-        return None
-    corpus.replace(documents.entries, documents.vectors)
-    learned = Learned(embedder.width)
-    learned.take(requests.sound)
-    return Searcher(embedder, corpus, learned, time.time)

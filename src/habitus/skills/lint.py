@@ -14,11 +14,11 @@ from habitus.files import Tree
 from habitus.search import Hit, Results
 from habitus.skills import names, trees
 from habitus.skills.choosing import menu
+from habitus.skills.choosing.finding import DUPLICATE
 from habitus.skills.layers.listing import Listed
 from habitus.skills.model import Diagnostic, Severity, State
 from habitus.text import tokens
 
-DUPLICATE = 0.8
 NEAR = 0.7  # of neighbours less alike than this, one in sixty comes first when the other's cue is asked for
 _ASK_ALL = 300  # cues of which the whole library is asked, however many there are
 _GREEDY_SHARE = 0.2

@@ -88,29 +88,6 @@ def task_of(row: Any, where: str, *, origin: Origin | None = None, id: str = "",
     )
 
 
-def row_of_task(task: Task) -> dict[str, Json]:
-    """The row of a file that says this task; the same over REST and with --json."""
-    origin = {"kind": task.origin.kind.value, "conversation": task.origin.conversation, "user": task.origin.user}
-    row: dict[str, Json] = {
-        "id": task.id,
-        "request": task.request,
-        "payload": task.payload,
-        "files": dict(task.files),
-        "setup": task.setup,
-        "origin": {key: value for key, value in origin.items() if value},
-        "reviewed_by": task.reviewed_by,
-        "domain": task.domain,
-        "reference": _row_of_solution(task.reference),
-        "wrong": _row_of_solution(task.wrong),
-        "check": [row_of(check) for check in task.checks],
-    }
-    return {
-        key: value
-        for key, value in row.items()
-        if value not in ("", {}, None) or (key == "payload" and task.is_for_tool)
-    }
-
-
 def rows_of_json(text: str, *, about: str) -> Sequence[Any]:
     """The rows of a JSON file: a list, or one under 'evals', 'cases' or 'tasks'."""
     try:
@@ -212,13 +189,6 @@ def _solution(given: Mapping[str, Any], key: str, where: str) -> Solution | None
     return Solution(reply=_text(value, "reply", where), code=_text(value, "code", where), calls=calls)
 
 
-def _row_of_solution(solution: Solution | None) -> dict[str, Json] | None:
-    if solution is None:
-        return None
-    row = {"reply": solution.reply, "code": solution.code, "calls": list(solution.calls)}
-    return {key: value for key, value in row.items() if value} or {"reply": ""}
-
-
 def _json_of(value: Any) -> Json:
     """Values that TOML has beyond JSON, as text."""
     match value:
@@ -243,7 +213,7 @@ def _with_json(row: Any, key: str, where: str) -> Any:
 
 
 def _toml_row(task: Task) -> dict[str, Json]:
-    return {**_toml(row_of_task(task)), "check": [_toml(row_of(check)) for check in task.checks]}
+    return {**_toml(task.as_json()), "check": [_toml(row_of(check)) for check in task.checks]}
 
 
 def _toml(row: Mapping[str, Json]) -> dict[str, Json]:

@@ -21,6 +21,7 @@ from habitus.tasks.checks import (
     Shape,
     TableEquals,
     Validator,
+    row_of,
 )
 from habitus.tasks.schema import Json
 
@@ -55,6 +56,10 @@ class Solution:
     code: str = ""
     calls: tuple[str, ...] = ()
 
+    def as_json(self) -> dict[str, Json]:
+        row = {"reply": self.reply, "code": self.code, "calls": list(self.calls)}
+        return {key: value for key, value in row.items() if value} or {"reply": ""}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
@@ -72,6 +77,28 @@ class Task:
     domain: str = ""
     reference: Solution | None = None  # one that passes
     wrong: Solution | None = None  # one that a hurried solver would give, and that must not pass
+
+    def as_json(self) -> dict[str, Json]:
+        """The row of a file that says this task; the same over REST and with --json."""
+        origin = {"kind": self.origin.kind.value, "conversation": self.origin.conversation, "user": self.origin.user}
+        row: dict[str, Json] = {
+            "id": self.id,
+            "request": self.request,
+            "payload": self.payload,
+            "files": dict(self.files),
+            "setup": self.setup,
+            "origin": {key: value for key, value in origin.items() if value},
+            "reviewed_by": self.reviewed_by,
+            "domain": self.domain,
+            "reference": self.reference.as_json() if self.reference is not None else None,
+            "wrong": self.wrong.as_json() if self.wrong is not None else None,
+            "check": [row_of(check) for check in self.checks],
+        }
+        return {
+            key: value
+            for key, value in row.items()
+            if value not in ("", {}, None) or (key == "payload" and self.is_for_tool)
+        }
 
     @property
     def is_for_tool(self) -> bool:

@@ -19,10 +19,10 @@ from habitus.evidence.model import ItemKind
 from habitus.learning.detectors.rules import DETECTORS, is_more_specific
 from habitus.memory.model import Engram
 from habitus.skills import trees
+from habitus.skills.choosing.finding import DUPLICATE
 from habitus.skills.layers.listing import Listed
 from habitus.skills.library import Library
 from habitus.skills.lifecycle import Transition
-from habitus.skills.lint import DUPLICATE
 from habitus.skills.model import Actor, Author, Counters, Source, Stage, State
 from habitus.skills.review import Action, Change, Proposal, Review
 from habitus.tools.model import ToolStatus

@@ -10,14 +10,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from habitus.files import File, Tree, file_of, write_whole
-from habitus.screening.findings import Policy
 from habitus.skills import trees
-from habitus.skills.choosing.finding import Finder
+from habitus.skills.choosing.finding import DUPLICATE, Finder
 from habitus.skills.library import Library
-from habitus.skills.lint import DUPLICATE
 from habitus.skills.review import Action, Proposal, Review
+
+if TYPE_CHECKING:
+    from habitus.screening.findings import Policy
 
 _NEAR = "near-duplicate of"
 _MOST_KEPT = 50_000

@@ -41,7 +41,6 @@ from habitus.skills import erasing, trees
 from habitus.skills.choosing.finding import Finder
 from habitus.skills.formats.tool_json import Recorder, cases_in, without_cases
 from habitus.skills.layers.listing import Listed
-from habitus.skills.layers.listing_cache import forget_listings
 from habitus.skills.model import Actor, Author
 from habitus.tasks.model import Task
 
@@ -172,7 +171,6 @@ def _erase(home: Home, person: Person) -> None:
     home.finder.forget_learned(requests)
     for path in _files(home.shared, home.place, person):
         _remove(path)
-    forget_listings(home.settings.home)
     forget_files(home.settings.home / "cache")
     _drop_cases(home, person)
     examined: set[str] = set()

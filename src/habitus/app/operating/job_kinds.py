@@ -33,7 +33,7 @@ from habitus.settings import ScheduleSettings, Settings
 from habitus.skills.formats import detect
 from habitus.skills.formats.base import Incoming
 from habitus.skills.sources.lock import without_login
-from habitus.tasks.files import row_of_task, task_of
+from habitus.tasks.files import task_of
 
 _AT_A_TIME, _MOST_PARTS = 200, 20  # skills of an import that are one part, unless that were too many parts
 
@@ -268,7 +268,7 @@ class Dream(_Played):
         chosen = [each for _ in range(times) for each in random.sample(wanted, len(wanted))][:cycles]
         until = time.time() + 60 * given["minutes"] if given.get("minutes") else None
         common = {"model": given.get("model", ""), "until": until, **{k: given.get(k) for k in ("tokens", "dollars")}}
-        return [{"challenge": row_of_task(each), **common} for each in chosen]
+        return [{"challenge": each.as_json(), **common} for each in chosen]
 
     def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
         tokens, dollars, until = (part.get(what) for what in ("tokens", "dollars", "until"))

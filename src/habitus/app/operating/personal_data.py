@@ -25,7 +25,7 @@ from habitus.app.operating.idempotency import answered
 from habitus.improve.store import improve_candidates, improve_rollouts
 from habitus.journal.tables import exposures, lasting_outcomes, seen, turns
 from habitus.learning.remedies.sessions import studied_files
-from habitus.memory.store import engram_versions
+from habitus.memory.tables import engram_versions
 from habitus.sandbox.credentials.calling import calls
 from habitus.sandbox.credentials.grants import granted
 from habitus.settings import CLAIMED

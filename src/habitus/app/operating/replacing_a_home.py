@@ -16,7 +16,6 @@ from pathlib import Path
 from habitus import resident_process
 from habitus.errors import Refused
 from habitus.files import sync, write_whole
-from habitus.hosts.known_agents import RESIDENT
 from habitus.locks import lock, take
 
 _LOCK = "home.lock"
@@ -53,8 +52,8 @@ def complete(home: Path) -> None:
 def alone(home: Path) -> Iterator[None]:
     """Nobody else is in the home, and who wants to come in waits."""
     wait_s = 0.0
-    if resident_process.is_running(home, RESIDENT):
-        resident_process.end_soon(home, RESIDENT)
+    if resident_process.is_running(home, resident_process.HOOK_SERVER):
+        resident_process.end_soon(home, resident_process.HOOK_SERVER)
         wait_s = _PATIENCE_S
     held = take(home / _LOCK, wait_s=wait_s)
     if held is None:

@@ -24,8 +24,7 @@ from habitus.hosts.known_agents import Host
 from habitus.screening.findings import Policy
 from habitus.search import Hit, Index, Results
 from habitus.skills import names, trees
-from habitus.skills.choosing.finding import document_of
-from habitus.skills.lint import DUPLICATE
+from habitus.skills.choosing.finding import DUPLICATE, document_of
 from habitus.skills.model import Severity, Skill
 from habitus.skills.stores.files import DirectoryShelf
 

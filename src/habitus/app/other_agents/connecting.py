@@ -19,7 +19,7 @@ from habitus.hosts import known_agents
 from habitus.hosts.connections import Change, Connections, Wanted
 from habitus.hosts.editing import Entry, Format
 from habitus.hosts.known_agents import CONNECTED, NAME, Host, Scope, host
-from habitus.resident_process import end_soon
+from habitus.resident_process import HOOK_SERVER, end_soon
 from habitus.settings import Settings
 from habitus.skills.layers.layer import project_root
 from habitus.text import one_line
@@ -231,7 +231,7 @@ def carry_out(settings: Settings, planned: Plan) -> None:
     for change in planned.changes:
         connections.carry_out(change)
     if not any(change.wanted.entries for change in planned.changes):
-        end_soon(settings.home, known_agents.RESIDENT)  # where somebody else's hooks need it, they start another
+        end_soon(settings.home, HOOK_SERVER)  # where somebody else's hooks need it, they start another
 
 
 def backups(settings: Settings, planned: Plan) -> tuple[Path, ...]:

@@ -25,9 +25,8 @@ from habitus.app.home import Home
 from habitus.app.learning import noted_sessions
 from habitus.app.learning.learning import remedy_for
 from habitus.app.wiring import open_home
-from habitus.hosts.known_agents import RESIDENT
 from habitus.memory.recall import Recalled
-from habitus.resident_process import listen
+from habitus.resident_process import HOOK_SERVER, listen
 from habitus.settings import Settings
 from habitus.skills import names
 from habitus.skills.choosing import menu
@@ -49,7 +48,7 @@ _MOST_SAID = 9_000  # characters; Claude Code takes 10,000
 async def attend(settings: Settings, *, idle_s: float = IDLE_S, stop: asyncio.Event | None = None) -> None:
     """Be the resident process of this home until there is no more reason to."""
     attendant, stop = Attendant(settings), stop or asyncio.Event()
-    await listen(settings.home, RESIDENT, attendant.answer, idle_s=idle_s, stop=stop, close=attendant.close)
+    await listen(settings.home, HOOK_SERVER, attendant.answer, idle_s=idle_s, stop=stop, close=attendant.close)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from habitus.app.home import Home, memory_of
 from habitus.errors import NotFound
 from habitus.memory.model import Engram
+from habitus.plain_data import plain
 from habitus.skills import trees
-from habitus.skills.choosing.finding import Finder, document_of
-from habitus.skills.lint import DUPLICATE
+from habitus.skills.choosing.finding import DUPLICATE, Finder, document_of
 from habitus.skills.review import Proposal, ProposalState, Review
 
 APPROVED = (ProposalState.ACCEPTED, ProposalState.CARRYING, ProposalState.APPROVED)
@@ -28,6 +29,39 @@ class InboxItem:
     by: str
     reasons: tuple[str, ...]
     subject: Proposal | Engram
+
+    def as_json(self) -> dict[str, Any]:
+        """Proposals and lessons have the same keys where they mean the same."""
+        told: dict[str, Any] = {"state": self.state, "action": self.action, "reasons": list(self.reasons)}
+        match self.subject:
+            case Proposal() as proposal:
+                return {
+                    **told,
+                    "id": proposal.id,
+                    "name": proposal.change.name,
+                    "layer": proposal.change.layer,
+                    "host": proposal.host,
+                    "conversation": proposal.conversation,
+                    "by": plain(proposal.author),
+                    "made_on": plain(proposal.made_on),
+                    "decided_on": plain(proposal.decided_on),
+                    "decided_by": proposal.decided_by,
+                    "decision": proposal.decision,
+                    "files": sorted(proposal.change.tree),
+                    "trial": [dict(row) for row in proposal.trial],
+                }
+            case Engram() as engram:
+                return {
+                    **told,
+                    "id": engram.id,
+                    "name": engram.id,
+                    "text": engram.text,
+                    "kind": engram.kind.value,
+                    "scope": engram.scope.value,
+                    "by": plain(engram.produced_by),
+                    "conversation": engram.evidence.session,
+                    "made_on": plain(engram.created_on),
+                }
 
 
 def waiting(

@@ -6,10 +6,12 @@ import json
 import logging
 import threading
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from habitus.memory.model import Engram
-from habitus.skills.review import Proposal
+if TYPE_CHECKING:
+    from habitus.memory.model import Engram
+    from habitus.skills.review import Proposal
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.app.home import Home
 from habitus.errors import StorageFailed
-from habitus.memory.store import engrams
+from habitus.memory.tables import engrams
 from habitus.pause import switches
 from habitus.skills.layers.layer import USER
 from habitus.skills.stores.tables import skills

@@ -22,7 +22,7 @@ from habitus.app.operating.people import sign_ins
 from habitus.app.sharing.availability import absence
 from habitus.errors import DatabaseAway
 from habitus.files import put_in_place
-from habitus.memory.store import memory_revision
+from habitus.memory.tables import memory_revision
 from habitus.pause import switches
 from habitus.settings import Settings
 from habitus.skills.stores.tables import sequences

@@ -16,7 +16,7 @@ from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import after_option, argument, limit_option, option, page_of, use_case
 from habitus.errors import Invalid, NotFound, Refused
 from habitus.settings import Settings
-from habitus.tasks.files import LONGEST_FIELD, parse_toml, row_of_task, task_of
+from habitus.tasks.files import LONGEST_FIELD, parse_toml, task_of
 from habitus.tasks.model import Origin, OriginKind, Task
 
 _SKILL = "The skill."
@@ -114,13 +114,13 @@ def edit(home: Home, wanted: TaskEdit) -> ChangedTask:
         given = _given_fields(wanted)
         if not given:
             raise Invalid("No change was given.", mend="Give --request, --expect, --check or --task.")
-        old = row_of_task(before)
+        old = before.as_json()
         has_checks = any(key in given for key in ("expect", "matches", "check"))
         row = {**{key: value for key, value in old.items() if not (has_checks and key == "check")}, **given}
     task = replace(_as_reviewed(home.settings, row), id=before.id)
     others = [one for one in kept_tasks(home, item) if one.id != before.id]
     keep_tasks(home, wanted.name, (*others, task))
-    undo = ("tasks", "edit", wanted.name, before.id, "--task", json.dumps(row_of_task(before), ensure_ascii=False))
+    undo = ("tasks", "edit", wanted.name, before.id, "--task", json.dumps(before.as_json(), ensure_ascii=False))
     return ChangedTask(skill=item.name, task=task, undo=undo)
 
 
@@ -145,7 +145,7 @@ def remove(home: Home, wanted: OneTask) -> ChangedTask:
         where = "its tool.json" if task.origin.kind is OriginKind.TOOL else "its evals/evals.json"
         raise Refused(f"The task '{task.id}' of '{item.name}' stands in {where}.", mend="Take it out there.")
     keep_tasks(home, wanted.name, (one for one in kept if one.id != task.id))
-    undo = ("tasks", "add", wanted.name, "--task", json.dumps(row_of_task(task), ensure_ascii=False))
+    undo = ("tasks", "add", wanted.name, "--task", json.dumps(task.as_json(), ensure_ascii=False))
     return ChangedTask(skill=item.name, task=task, undo=undo)
 
 

@@ -24,7 +24,6 @@ from habitus.jobs.model import JobState
 from habitus.jobs.queue import JobQueue
 from habitus.learning.budget import Limits
 from habitus.learning.dreaming import DOMAINS
-from habitus.tasks.files import row_of_task
 
 
 def dream(
@@ -56,7 +55,7 @@ def dream(
         if invent:
             made, sound = asyncio.run(dreaming.invent(habitus, model=model))
             came_to = f"({made.domain}) is kept" if sound.is_sound else f"is no good exercise: {sound.reason}"
-            found = {"challenge": row_of_task(made), "soundness": sound}
+            found = {"challenge": made.as_json(), "soundness": sound}
             output.say_done(context, as_json, found, f"{made.id} {came_to}.")
             return
         if domain and domain not in DOMAINS:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from habitus.app import Habitus, json_shapes
+from habitus.app import Habitus
 from habitus.app.home import memory_of
 from habitus.app.learning.curating import Curation
 from habitus.app.library.undoing import of_lessons
@@ -197,7 +197,7 @@ def _print_understood(found: FoundPages) -> None:
 
 def _look_as_json(looked: Looked) -> dict[str, Any]:
     changes = {"added": looked.added, "changed": looked.changed, "removed": looked.removed}
-    return {name: [json_shapes.lesson(engram) for engram in engrams] for name, engrams in changes.items()} | {
+    return {name: [engram.as_json() for engram in engrams] for name, engrams in changes.items()} | {
         "notes": looked.notes
     }
 

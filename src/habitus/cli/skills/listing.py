@@ -8,8 +8,6 @@ from typing import Annotated
 
 import typer
 
-from habitus.app import Habitus
-from habitus.app.library.listing_cache import keep_listing
 from habitus.app.use_cases import skills
 from habitus.app.use_cases.skills import (
     Difference,
@@ -29,12 +27,6 @@ from habitus.cli.use_case_commands import finish
 from habitus.errors import Invalid
 from habitus.search.model import results_as_json
 from habitus.skills.layers.listing import ShownSkill, SkillPage
-
-
-def perform_list_skills(habitus: Habitus, wanted: SkillList) -> SkillPage:
-    done = skills.list_skills(habitus, wanted)
-    keep_listing(habitus)
-    return done
 
 
 def list_skills(context: typer.Context, wanted: SkillList, done: SkillPage, wide: Wide = False) -> None:
@@ -128,7 +120,6 @@ def search(
         with output.counting(is_quiet=as_json, doing="Indexing") as progress:
             habitus.finder.catch_up(progress)
         results = habitus.finder.search(query, k=k)
-        keep_listing(habitus)
         if as_json:
             output.print_json(results_as_json(results))
             return

@@ -1,4 +1,4 @@
-"""Listings and skills in words. Nothing heavy is imported: `cli/cached_answers.py` says them before commands load."""
+"""Listings and skills in words."""
 
 from __future__ import annotations
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from habitus.search.texts.embedding import Embedder
     from habitus.skills.stores.versioned import SkillStore
 
+DUPLICATE = 0.8  # two documents that are at least so much alike say the same
+
 
 class Finder:
     """Opens the index when it is first needed; a look at the library costs nothing while nothing has changed.
@@ -163,8 +165,8 @@ class Finder:
         is_same_side = elsewhere == self._seen_elsewhere
         names = seen.changes.since(self._seen) if self._seen is not None and is_same_side else None
         self._seen_elsewhere = elsewhere
-        wanted = seen.hashes.keys() if names is None else seen.hashes.keys() & names
-        now = {name: mark(seen.hashes[name]) for name in wanted}
+        hashes = seen.hashes if names is None else {name: seen.hashes[name] for name in seen.hashes.keys() & names}
+        now = {name: mark(tree_hash) for name, tree_hash in hashes.items()}
         here = [name for name in now if seen.by_name[name].layer != elsewhere] if elsewhere else [*now]
         query, learned = sa.select(indexed), index.learned_ids()
         if names is not None:

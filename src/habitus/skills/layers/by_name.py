@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, ItemsView, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
 from typing import TypeVar
@@ -29,6 +29,8 @@ class ByName(Mapping[str, T_co]):
 
     def after(self: ByName[T_co], names: Collection[str], now: Mapping[str, T_co]) -> ByName[T_co]:
         """The same where these names have what they have `now`, and are gone where that has nothing of them."""
+        if not self:
+            return ByName(now.items())
         touched = defaultdict[int, list[str]](list)
         for name in names:
             touched[self._at(name)].append(name)
@@ -65,9 +67,21 @@ class ByName(Mapping[str, T_co]):
     def __len__(self) -> int:
         return self._count
 
+    def items(self) -> ItemsView[str, T_co]:
+        return _Items(self)
+
     def in_order(self) -> Iterator[T_co]:
         """The things without their names."""
         return chain.from_iterable(part.values() for part in self._parts)
+
+
+class _Items(ItemsView[str, T_co]):
+    """Part by part: finding the part of each name takes longer than all else."""
+
+    _mapping: ByName[T_co]
+
+    def __iter__(self) -> Iterator[tuple[str, T_co]]:
+        return chain.from_iterable(part.items() for part in self._mapping._parts)
 
 
 def _cut(items: Sequence[tuple[str, T_co]]) -> list[dict[str, T_co]]:

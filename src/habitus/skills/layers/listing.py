@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain, groupby
 from operator import attrgetter
@@ -151,9 +151,11 @@ def compose_listing(
     trusted: dict[str, bool] = {}
     broken: list[Listed] = []
     for layer, contents in layers:
-        names = contents.summaries if only is None else contents.summaries.keys() & only
-        for name in names:
-            summary, digest, lower = contents.summaries[name], contents.hashes[name], found.get(name)
+        known: Mapping[str, Summary] = contents.summaries
+        if only is not None:
+            known = {name: known[name] for name in known.keys() & only}
+        for name, summary in known.items():
+            digest, lower = contents.hashes[name], found.get(name)
             is_trusted = outside.is_trusted(layer, name, digest)
             if lower is not None and trusted[name] and not is_trusted and lower.tree_hash != digest:
                 found[name] = replace(lower, waiting=(*lower.waiting, layer.name))
@@ -247,6 +249,14 @@ class SkillEntry:
     counters: Counters  # of all its stages together
     manifest: Manifest
 
+    def as_json(self) -> dict[str, Any]:
+        """The skill, its state and its counters as one flat object."""
+        item, summary = self.item, self.item.summary
+        told = {name: plain(getattr(item, name)) for name in _LISTED} | {"counters": plain(self.counters)}
+        if summary is None:
+            return told
+        return {name: plain(getattr(summary, name)) for name in _SUMMARY} | told | {"manifest": _unusual(self.manifest)}
+
 
 @dataclass(frozen=True, kw_only=True)
 class SkillPage:
@@ -268,6 +278,12 @@ class ShownSkill(SkillEntry):
     origin: str = ""  # where lockfiles say that it came from
     tree: Tree = field(default_factory=dict)  # its files with their contents, where a database or a disk was asked
 
+    def as_json(self) -> dict[str, Any]:
+        """As in a listing, with its body, its files and what else is known of it."""
+        body = {"body": self.skill.body} if self.skill is not None else {}
+        more = {name: list(getattr(self, name)) for name in ("files", "told", "lacks", "known")}
+        return {**SkillEntry.as_json(self), **body, **more, "origin": self.origin}
+
 
 def together(stages: Mapping[Stage, Counters]) -> Counters:
     return functools.reduce(operator.add, stages.values(), Counters())
@@ -279,15 +295,6 @@ def words_of_source(told: Mapping[Stage, Counters]) -> tuple[str, ...]:
         f"its source says of {stage}: used {counted.used}, succeeded {counted.succeeded}, failed {counted.failed}"
         for stage, counted in told.items()
     )
-
-
-def entry_json(entry: SkillEntry) -> dict[str, Any]:
-    """One skill of a listing, flat."""
-    item, summary = entry.item, entry.item.summary
-    told = {name: plain(getattr(item, name)) for name in _LISTED} | {"counters": plain(entry.counters)}
-    if summary is None:
-        return told
-    return {name: plain(getattr(summary, name)) for name in _SUMMARY} | told | {"manifest": _unusual(entry.manifest)}
 
 
 _LISTED = [field.name for field in fields(Listed) if field.name not in ("summary", "tree_hash", "fills")]
@@ -302,13 +309,3 @@ def _unusual(manifest: Manifest) -> dict[str, Any]:
         for name in _MANIFEST
         if getattr(manifest, name) != getattr(PLAIN_MANIFEST, name)
     }
-
-
-def shown_json(shown: ShownSkill) -> dict[str, Any]:
-    """One skill whole."""
-    body = {"body": shown.skill.body} if shown.skill is not None else {}
-    more = {name: list(getattr(shown, name)) for name in ("files", "told", "lacks", "known")}
-    return {**entry_json(shown), **body, **more, "origin": shown.origin}
-
-
-FORMS: Mapping[type, Callable[[Any], Any]] = {SkillEntry: entry_json, ShownSkill: shown_json}

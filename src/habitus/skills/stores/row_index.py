@@ -192,10 +192,10 @@ class RowIndex:
     def after(self, gone: Sequence[Row], present: Sequence[Row], revision: int) -> RowIndex:
         """The index after these rows have gone and those have come; what stays is not looked at."""
         left, found = {row.id for row in gone}, defaultdict[str, list[Row]](list)
-        for row in present:
+        for row in sorted(present, key=lambda row: row.name):  # so that nothing made of it has to be sorted again
             found[row.name].append(row)
-        names = {row.name for row in gone} | found.keys()
-        for name in names:
+        names = found.keys() | {row.name for row in gone}
+        for name in names if self._spellings else ():
             found[name] += [row for row in self._spellings.get(name, ()) if row.id not in left]
         spellings = {name: tuple(sorted(rows, key=lambda row: row.folder)) for name, rows in found.items() if rows}
         taken = {name: rows[0] for name, rows in spellings.items()}

@@ -88,9 +88,9 @@ def first_look(habitus: Opened) -> Json:
     """What to look at first: what waits, what is new this week, what is broken."""
     found = overview.today(habitus)
     return {
-        "waiting": [as_json(json_shapes.waiting(item)) for item in found.waiting],
+        "waiting": [as_json(item.as_json()) for item in found.waiting],
         "new_skills": [summary.name for summary in found.new_skills],
-        "new_lessons": [as_json(json_shapes.lesson(engram)) for engram in found.new_lessons],
+        "new_lessons": [as_json(engram.as_json()) for engram in found.new_lessons],
         "broken": [{"name": item.name, "reason": as_json(item.reason)} for item in found.broken],
         "worse": as_json(found.worse),
         "failing": [{"name": tool.name, "reason": as_json(tool.reason)} for tool in found.failing],
