@@ -213,7 +213,7 @@ async def test_an_empty_library_says_so(habitus: Habitus) -> None:
     outside = OutsideContent(habitus.trust, habitus.shared)
     nothing = Library([], outside=outside, newest=lambda: (0, 0), gate_context=GateContext(), fill={})
     view = View(library=nothing, review=habitus.review, outage=Outage(), redactor=habitus.redactor, conversation="c1")
-    ladder = Ladder(view=view, tools=habitus.tools, recipes=habitus.recipes, reliable=0.7, outage=Outage())
+    ladder = Ladder(view=view, tools=habitus.tools, recipes=habitus.recipes, reliable=0.7)
     result = await Registry([recall_skill(view, OtherFiles(view), ladder)]).run(
         _call("recall_skill", {"name": "x"}), Running()
     )

@@ -50,14 +50,14 @@ def test_active_nudges_once_per_detector_and_turn() -> None:
     assert acc.at_round() == ()
     fail(acc)
     rule = RULES["repeated_tool_error"][1]
-    assert [nudge.text for nudge in acc.at_round()] == [f"[Habitus self-check — repeated_tool_error] {rule}"]
+    assert [lesson.nudge for lesson in acc.at_round()] == [f"[Habitus self-check — repeated_tool_error] {rule}"]
     assert acc.at_round() == ()
     fail(acc)
-    assert [nudge.lesson.detector for nudge in acc.at_round()] == ["repeated_error_signature"]
+    assert [lesson.detector for lesson in acc.at_round()] == ["repeated_error_signature"]
     assert [lesson.detector for lesson in acc.at_end_of_turn()] == ["repeated_error_signature"]
     fail(acc)
     fail(acc)
-    assert [nudge.lesson.detector for nudge in acc.at_round()] == ["repeated_tool_error"]
+    assert [lesson.detector for lesson in acc.at_round()] == ["repeated_tool_error"]
 
 
 def kill(acc: ACC, round_idx: int, reason: str = "silence") -> None:
@@ -73,14 +73,14 @@ def test_advice_on_one_trouble_comes_from_the_most_specific_detector_alone() -> 
     kill(acc, 1)
     assert acc.at_round() == ()
     kill(acc, 2)
-    assert [nudge.lesson.rule for nudge in acc.at_round()] == [RULES["kill_loop:silence"][1]]
+    assert [lesson.rule for lesson in acc.at_round()] == [RULES["kill_loop:silence"][1]]
     kill(acc, 3)
     assert acc.at_round() == ()  # the same error a third time, and it is the same trouble
     for at in (4, 5):
         acc.emit("tool_call", {"name": "upload", "id": f"u{at}"}, round_idx=at)
         acc.emit("tool_result", {"name": "upload", "id": f"u{at}", "success": False, "error": "full"}, round_idx=at)
     acc.emit("cap_exhausted", {}, round_idx=5)
-    said = [[nudge.lesson.detector for nudge in acc.at_round()] for _ in range(2)]
+    said = [[lesson.detector for lesson in acc.at_round()] for _ in range(2)]
     assert said == [["repeated_tool_error"], ["cap_exhausted"]]  # one a round
     assert {lesson.detector for lesson in detect(acc.take())} > {"kill_loop", "repeated_tool_error"}
     assert {name for names in PRECEDENCE for name in names} == set(DETECTORS)
@@ -100,7 +100,7 @@ def test_an_ordinary_error_beside_kills_brings_no_advice_that_contradicts_that_o
             acc.emit("tool_result", {"name": "scratchpad", "id": "e", **wrong}, round_idx=round_idx)
         else:
             kill(acc, round_idx)
-        said += [nudge.lesson.rule for nudge in acc.at_round()]
+        said += [lesson.rule for lesson in acc.at_round()]
     assert said == [RULES["kill_loop:silence"][1]]
     events = acc.take()
     assert {lesson.detector for lesson in detect(events)} > {"kill_loop", "repeated_tool_error"}

@@ -54,7 +54,7 @@ class OpenTurn(TurnState):
     def recall(self) -> None:
         """See the library as it is now, and bring up what memory has for the request."""
         self.look()
-        self.parts.outage.safely(self.parts.files.refresh, "bring the files of skills up to date")
+        self.parts.view.outage.safely(self.parts.files.refresh, "bring the files of skills up to date")
         self.composer.refresh()
         if self.said.asking.invoked is not None:
             self.parts.view.note_loaded(self.said.asking.invoked, is_asked=False)
@@ -66,7 +66,7 @@ class OpenTurn(TurnState):
 
     def compose(self) -> None:
         assert self.selection is not None
-        redact = self.parts.redactor.redact
+        redact = self.parts.view.redactor.redact
         self.composed = self.composer.compose(self.said.request, self.selection, self._remembered)
         self.system = redact(self.composed.prompt.system_text).text
         self.context = redact(self.composed.prompt.context_text).text
@@ -79,7 +79,7 @@ class OpenTurn(TurnState):
         """All of the opening, for those who run a loop of their own. Without a prompt, nothing counts as shown but what
         its model was `told` already."""
         if told is not None:
-            self.composed, self.context = told, self.parts.redactor.redact(told.prompt.context_text).text
+            self.composed, self.context = told, self.parts.view.redactor.redact(told.prompt.context_text).text
         steps = (self.recall, self.select, self.compose) if shows_prompt else (self.look, self.select)
         with self.trace():
             for step in (*steps, self.begin):
@@ -93,12 +93,12 @@ class OpenTurn(TurnState):
 
     @property
     def redactor(self) -> Redactor:
-        return self.parts.redactor
+        return self.parts.view.redactor
 
     @property
     def trouble(self) -> str:
         """Why the database could not be used in this turn; empty while it can."""
-        return self.parts.outage.trouble
+        return self.parts.view.outage.trouble
 
     @property
     def message(self) -> Asked:
@@ -119,7 +119,7 @@ class OpenTurn(TurnState):
 
     async def run(self, call: ToolCall, tools: Registry) -> ToolResult:
         """Run one call, and let everybody see it begin and end."""
-        redactor, person = self.parts.redactor, self.parts.person
+        redactor, person = self.parts.view.redactor, self.parts.person
         began, asked_s = time.monotonic(), person.took_s
         self.emit(ToolStarted(call=call.id, tool=call.name, arguments=redactor.redact_json(call.arguments)))
         self._record_call(call)
@@ -157,7 +157,7 @@ class OpenTurn(TurnState):
         self.last_results = [result.outcome]
 
     def _record_call(self, call: ToolCall, intent: str = "") -> None:
-        args, redactor = call.arguments, self.parts.redactor
+        args, redactor = call.arguments, self.parts.view.redactor
         self.observe(
             tool_called(call.name, args, intent=intent, round_idx=self.rounds, call_id=call.id, redactor=redactor)
         )

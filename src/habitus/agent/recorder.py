@@ -47,7 +47,7 @@ class TurnRecorder:
 
     def __init__(self, parts: Parts, session: str) -> None:
         self._parts = parts
-        self._outage = parts.outage
+        self._outage = parts.view.outage
         self.session = session
 
     @property
@@ -83,7 +83,7 @@ class TurnRecorder:
             )
         ):
             parts.spool.drop()
-        waiting = outage.unless_away(lambda: parts.review.waiting_count() + parts.memory.waiting(), 0)
+        waiting = outage.unless_away(lambda: parts.view.review.waiting_count() + parts.memory.waiting(), 0)
         is_told = bool(outage.trouble) and outage.is_first_to_tell()
         notices = (f"{outage.trouble} {_CONSEQUENCE[is_kept]}",) if is_told else ()
         return Recorded(notices=notices, waiting=waiting)
@@ -153,10 +153,10 @@ class TurnRecorder:
             notes = [*turn.composed.rules, *turn.composed.notes, *(turn.composed.in_tools if has_seen else ())]
             parts.memory.cortex.record_retrieval([note.id for note in notes], cut=turn.composed.cut)
             if turn.outcome.kind is not OutcomeKind.INFRA:
-                parts.review.note_told(one.id for one in turn.composed.turned_down)
+                parts.view.review.note_told(one.id for one in turn.composed.turned_down)
                 parts.memory.cortex.note_told(one.id for one in turn.composed.unlearned)
         if turn.outcome.is_ok and has_news and request.source_type in INTERACTIVE:
-            parts.journal.mark_seen(parts.user.name, menu.visible(view.snapshot, parts.gates))
+            parts.journal.mark_seen(parts.view.user.name, menu.visible(view.snapshot, parts.gates))
 
     def _acted_above(self, turn: TurnState, skill: Skill) -> bool:
         """Whether its tool or recipe acted: the steps take neither credit nor blame for that."""
@@ -173,16 +173,18 @@ class TurnRecorder:
 
     def _credit(self, request: str, loaded: Sequence[str], weight: float) -> None:
         parts = self._parts
-        credit(parts.finder, parts.memory, parts.redactor.redact(request).text, loaded, weight, at=parts.view.snapshot)
+        credit(
+            parts.finder, parts.memory, parts.view.redactor.redact(request).text, loaded, weight, at=parts.view.snapshot
+        )
 
     def teach(self, turn: TurnState) -> None:
         """Tell those who learn that the turn is over; they go on in the background."""
         ended = TurnEnded(
             turn=turn.id,
             session=self.session,
-            request=self._parts.redactor.redact(turn.said.request.text).text,
+            request=self._parts.view.redactor.redact(turn.said.request.text).text,
             outcome=turn.outcome,
-            user=self._parts.user.name,
+            user=self._parts.view.user.name,
             project=self._parts.project,
             rules=tuple(note.text for note in turn.composed.rules) if turn.composed else (),
             lessons=tuple(note.id for note in turn.composed.notes) if turn.composed else (),
@@ -197,7 +199,7 @@ class TurnRecorder:
         """Somebody who knows says how a turn went."""
         parts = self._parts
         said = explicit(kind, source, reason)
-        judge(parts.journal, parts.finder, parts.memory, turn, said, user=parts.user.name)
+        judge(parts.journal, parts.finder, parts.memory, turn, said, user=parts.view.user.name)
 
     def judge_by_next(self, previous: tuple[str, str] | None, request: str) -> None:
         """The outcome that the next request tells of the turn before it; `previous` is its id and its request."""

@@ -204,10 +204,10 @@ class Conversation:
     async def turn(self, asking: Asking, emit: Emit = lambda event: None) -> OpenTurn:
         """The next turn, not yet opened: what is attached is read, and the turn before it judged by what is said."""
         said = await read_input(self.parts, asking, conversation=self.id)
-        self.parts.outage.begin()
+        self.parts.view.outage.begin()
         previous = self._previous
         await in_thread(lambda: self._recorder.judge_by_next(previous, said.request.text))
-        await in_thread(lambda: self.parts.outage.unless_away(self.parts.before_turn, None))
+        await in_thread(lambda: self.parts.view.outage.unless_away(self.parts.before_turn, None))
         began_on = self._began_on = max(self.parts.clock(), self._began_on)
         self.last = OpenTurn(
             id=new_id(),

@@ -54,7 +54,7 @@ class UserInput:
 
 
 async def read_input(parts: Parts, asking: Asking, *, conversation: str) -> UserInput:
-    redactor = CountingRedactor(parts.redactor)
+    redactor = CountingRedactor(parts.view.redactor)
 
     def sound(text: str) -> str:
         """A text that can be sent: encodable, without secrets, and unable to speak for us."""
@@ -83,7 +83,7 @@ async def read_input(parts: Parts, asking: Asking, *, conversation: str) -> User
     request = Request(
         text=text,
         source_type=parts.source_type,
-        user=parts.user,
+        user=parts.view.user,
         attachments=tuple(one_line(sound(path.name)) for path in asking.attach),
         conversation=conversation,
         reply_to=asking.reply_to if is_kept else "",
@@ -106,7 +106,7 @@ async def read_input(parts: Parts, asking: Asking, *, conversation: str) -> User
 
 
 def _is_kept(parts: Parts, turn: str) -> bool:
-    return parts.outage.unless_away(lambda: parts.journal.brief(turn, user=parts.user.name) is not None, True)
+    return parts.view.outage.unless_away(lambda: parts.journal.brief(turn, user=parts.view.user.name) is not None, True)
 
 
 def inside(path: str, project: str) -> str:

@@ -86,7 +86,7 @@ class Learner:
         remedies = dict.fromkeys([await asyncio.to_thread(self._remedy, call) for call in failed])
         new = [remedy for remedy in remedies if remedy and remedy not in told]
         told.update(new)
-        return [*(f"[Habitus remedy] {remedy}" for remedy in new), *(nudge.text for nudge in self._acc.at_round())]
+        return [*(f"[Habitus remedy] {remedy}" for remedy in new), *(lesson.nudge for lesson in self._acc.at_round())]
 
     def _forget_failures(self) -> None:
         self._calls, self._told = [], set()

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from habitus.errors import HabitusError, Invalid, NotFound
 from habitus.events import ToolCall
@@ -32,6 +32,7 @@ from habitus.llm.model import (
     Usage,
     message_tokens,
 )
+from habitus.llm.structured import describe_problems
 from habitus.text import tokens
 
 
@@ -210,12 +211,5 @@ def _read(path: Path) -> FileScript:
         raise Invalid(f"Can't read the script {path}: {error.strerror}.", mend="Check the path.") from None
     except (ValueError, RecursionError) as error:
         raise Invalid(
-            f"{path} is not a script: {_problem(error)}.", mend='Write a list like [{"say": "Hello."}].'
+            f"{path} is not a script: {describe_problems(error)}.", mend='Write a list like [{"say": "Hello."}].'
         ) from None
-
-
-def _problem(error: Exception) -> str:
-    if not isinstance(error, ValidationError):
-        return str(error) or type(error).__name__
-    problem = error.errors()[0]
-    return ": ".join([*filter(None, [".".join(map(str, problem["loc"]))]), problem["msg"]])

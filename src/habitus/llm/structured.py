@@ -59,7 +59,7 @@ async def ask_for(
         try:
             return Structured(value=kind.model_validate(_json_of(got.message.text)), usage=usage)
         except (ValueError, RecursionError) as error:
-            problem = _problems(error)
+            problem = describe_problems(error)
         if got.stop is not StopReason.LENGTH:
             correction = _correction(got, problem)
             continue
@@ -97,7 +97,8 @@ def _json_of(text: str) -> object:
 MOST_PROBLEMS = 8
 
 
-def _problems(error: Exception) -> str:
+def describe_problems(error: Exception) -> str:
+    """What is wrong with an answer, or with a file, in one line."""
     if not isinstance(error, ValidationError):
         return str(error) or type(error).__name__
     found = [f"{'.'.join(map(str, each['loc'])) or 'the answer'}: {each['msg']}" for each in error.errors()]

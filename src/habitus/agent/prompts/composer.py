@@ -25,16 +25,14 @@ from habitus.journal.spool import Spool
 from habitus.llm.transcription import Transcriber
 from habitus.memory.model import Encoded
 from habitus.memory.recall import Recall, Recalled
-from habitus.redact import Redactor
 from habitus.sandbox.files import Given
 from habitus.skills.choosing import menu
 from habitus.skills.choosing.finding import Finder
-from habitus.skills.choosing.selection import INTERACTIVE, Request, Selection, User
+from habitus.skills.choosing.selection import INTERACTIVE, Request, Selection
 from habitus.skills.layers.listing import Snapshot
 from habitus.skills.lifecycle import GateContext
 from habitus.skills.model import Counters, Skill, Stage, Summary
-from habitus.skills.review import Proposal, Review
-from habitus.sql.outage import Outage
+from habitus.skills.review import Proposal
 from habitus.text import one_line
 
 log = logging.getLogger(__name__)
@@ -57,7 +55,7 @@ class Composer:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._away = parts.outage.unless_away
+        self._away = parts.view.outage.unless_away
         self._told: Snapshot | None = None  # of this one the user knows everything
         self._settled: _Steady | None = None
 
@@ -86,7 +84,7 @@ class Composer:
         news = self._news(request)
         nothing: tuple[Proposal, ...] = ()
         turned_down = self._away(self._turned_down, nothing)
-        unlearned = self._parts.memory.cortex.turned_down(self._parts.user.name)
+        unlearned = self._parts.memory.cortex.turned_down(self._parts.view.user.name)
         opened = [summary for summary in self._opened_skills(selection) if offers.takes_line(summary)]
         none: list[Summary] = []
         found = self._away(lambda: self._fitting(request, selection), none)
@@ -202,15 +200,15 @@ class Composer:
     def _unseen(self) -> menu.News:
         parts, view = self._parts, self._parts.view
         withheld = view.offers.withheld_skills
-        return unseen(parts.journal, parts.user.name, view.snapshot, parts.gates, view.library.layers, withheld)
+        return unseen(parts.journal, parts.view.user.name, view.snapshot, parts.gates, view.library.layers, withheld)
 
     def _turned_down(self) -> tuple[Proposal, ...]:
         """Proposals of this user's agent that were turned down and it has not heard so yet."""
         parts, here = self._parts, ("", self._parts.view.conversation)
         return tuple(
             one
-            for one in parts.review.turned_down()
-            if one.conversation in here or parts.journal.user_of(one.conversation) == parts.user.name
+            for one in parts.view.review.turned_down()
+            if one.conversation in here or parts.journal.user_of(one.conversation) == parts.view.user.name
         )
 
     # What stays the same
@@ -255,7 +253,7 @@ class Composer:
         self, identity: str, standing: Recall, counters: Mapping[tuple[str, str], Mapping[Stage, Counters]]
     ) -> _Steady:
         parts = self._parts
-        bare = Request(text="", source_type=parts.source_type, user=parts.user, now=parts.clock())
+        bare = Request(text="", source_type=parts.source_type, user=parts.view.user, now=parts.clock())
         parts.view.selection = selection = choose(parts.view.snapshot, bare, parts.gates, parts.journal)
         drawn = partial(menu.make_menu, selection, counters, parts.context_tokens)
         parts.view.menu = parts.view.offers.steady(selection, drawn)
@@ -284,7 +282,6 @@ class Parts:
     view: View
     files: OtherFiles
     finder: Finder
-    review: Review
     journal: Journal
     spool: Spool
     memory: SessionMemory
@@ -292,11 +289,8 @@ class Parts:
     tools: OfferedTools
     observers: Sequence[TurnObserver]
     transcribe: Transcriber
-    outage: Outage
-    redactor: Redactor
     clock: Callable[[], datetime]
     context_tokens: int
-    user: User
     given: Given  # where what is attached is laid for the code that runs
     person: TimedPerson = field(default_factory=lambda: TimedPerson(nobody))
     learned: Callable[[], tuple[Encoded, ...]] = tuple  # what is new in memory since it was last asked for

@@ -28,7 +28,6 @@ from habitus.skills.choosing.finding import Finder
 from habitus.skills.choosing.selection import Request
 from habitus.skills.lifecycle import GateContext, is_barred, reliability
 from habitus.skills.model import Counters, Skill, Stage
-from habitus.sql.outage import Outage
 from habitus.text import block, one_line
 from habitus.tools.model import CodeTool, ToolStatus
 from habitus.tools.tools import Tools
@@ -179,7 +178,6 @@ class OfferedTools:
     tools: Tools
     finder: Finder
     view: View
-    outage: Outage
     user_gates: GateContext
     recipes: RecipeCatalogue
     ladder: Ladder
@@ -206,7 +204,7 @@ class OfferedTools:
         """The code of skills, looked at when it is first asked for."""
         if self._code is None:
             none: Sequence[Tool] = ()
-            self._code = sorted(self.outage.unless_away(self._current, none), key=lambda tool: tool.name)
+            self._code = sorted(self.view.outage.unless_away(self._current, none), key=lambda tool: tool.name)
         return self._code
 
     @property
@@ -257,7 +255,7 @@ class OfferedTools:
 
     def _look(self) -> None:
         known: Sequence[Tool] = self.code
-        now = {tool.name: tool for tool in self.outage.unless_away(self._current, known)}
+        now = {tool.name: tool for tool in self.view.outage.unless_away(self._current, known)}
         stays = known if self.steady else [tool for tool in known if tool.name in now]
         kept = [now.get(tool.name, tool) for tool in stays]  # what left since says so itself when it is called
         names = {tool.name for tool in kept}
@@ -314,7 +312,7 @@ class OfferedTools:
             return [tool for hit in found.hits for tool in by_skill[hit.id]]
 
         nothing: list[Tool] = []
-        ranked = self.outage.unless_away(search, nothing)
+        ranked = self.view.outage.unless_away(search, nothing)
         rest = [tool for tool in self.code if tool not in ranked]
         return sorted((ranked + rest)[:CODE_TOOLS], key=lambda tool: tool.name)
 
@@ -327,7 +325,6 @@ class Ladder:
     tools: Tools
     recipes: RecipeCatalogue
     reliable: float
-    outage: Outage
 
     def first(self, skill: Skill) -> list[str]:
         """Lines that name the stage to try before the steps, which are for when it fails."""
@@ -338,7 +335,7 @@ class Ladder:
     def below(self, name: str, failed: str, ran: Sequence[str] = ()) -> str:
         """Where to go on when the tool or recipe `failed` of a skill did not do it; `ran` are steps that did."""
         try:
-            skill = self.outage.unless_away(lambda: self.view.load(name), None)
+            skill = self.view.outage.unless_away(lambda: self.view.load(name), None)
         except UserError:
             return ""  # it waits for a person, or it has gone
         if skill is None:
@@ -378,7 +375,7 @@ class Ladder:
 
     def _recipes_of(self, name: str) -> list[SkillRecipe]:
         none: tuple[SkillRecipe, ...] = ()
-        there = self.outage.unless_away(lambda: self.recipes.all(at=self.view.snapshot), none)
+        there = self.view.outage.unless_away(lambda: self.recipes.all(at=self.view.snapshot), none)
         return [each for each in there if each.skill == name and each.status is RecipeStatus.ACTIVE]
 
 

@@ -26,7 +26,7 @@ from habitus.skills.layers.layer import PROMPT, USER
 from habitus.skills.layers.listing import Listed
 from habitus.skills.lifecycle import GateContext
 from habitus.skills.model import Actor, Author, Skill, Source
-from habitus.skills.proposals import Proposal
+from habitus.skills.proposals import Proposal, Submitted
 from habitus.skills.review import Action, Change, Review
 
 
@@ -61,7 +61,7 @@ def create_skill(changes: Changes) -> Tool:
         skill = Fields.of(given).apply_to(Skill(name=name, source=Source.AGENT, body=given.content))
         tree = trees.with_skill({}, skill)
         done = await changes.write(USER, name, tree, "the agent worked it out", f"Save the skill '{name}'?")
-        return json_result({"name": name, "version": done.version or 1, **done.as_result()})
+        return json_result({"name": name, "version": done.version or 1, **_pending(done)})
 
     return Tool(arguments=_with_other_fields(CreateSkill), run=run, keeps=True, is_default=True)
 
@@ -119,7 +119,7 @@ def update_skill(changes: Changes) -> Tool:
         done = await changes.write(
             layer, name, trees.with_skill(tree, edited), "the agent corrected it", f"Change the skill '{name}'?"
         )
-        return json_result({"name": name, "version": done.version or skill.version, **done.as_result()})
+        return json_result({"name": name, "version": done.version or skill.version, **_pending(done)})
 
     return Tool(arguments=_with_other_fields(UpdateSkill), run=run, keeps=True, is_default=True)
 
@@ -159,7 +159,7 @@ def delete_skill(changes: Changes) -> Tool:
         change = Change(action=Action.REMOVE, name=item.name, layer=item.layer)
         question = Question(text=f"Move the skill '{item.name}' to the archive?")
         done = await changes.submit(change, "the agent wants it gone", question)
-        return json_result({"deleted": done.proposal is None, **done.as_result()})
+        return json_result({"deleted": done.proposal is None, **_pending(done)})
 
     return Tool(arguments=DeleteSkill, run=run, takes_away=True)
 
@@ -180,7 +180,7 @@ def _switch(changes: Changes, action: Action, description: str) -> Tool:
         change = Change(action=action, name=item.name, layer=item.layer)
         question = Question(text=f"{action.value.capitalize()} the skill '{item.name}'?")
         done = await changes.submit(change, f"the agent wants to {action.value} it", question)
-        return json_result({"name": item.name, "enabled": is_enabled if done.proposal else wanted, **done.as_result()})
+        return json_result({"name": item.name, "enabled": is_enabled if done.proposal else wanted, **_pending(done)})
 
     name = f"{action.value}_skill"
     return Tool(
@@ -204,7 +204,7 @@ def edit_system_prompt(changes: Changes) -> Tool:
             edited = replace(skill, body=edits.apply(skill.body, given.edit))
             tree = trees.with_skill(library.layer(PROMPT).store.tree(NAME) or {}, edited)
             done = changes.propose(PROMPT, NAME, tree, "the agent wants to change who it is")
-            return json_result({"version": skill.version, **done.as_result()})
+            return json_result({"version": skill.version, **_pending(done)})
 
         return await in_thread(propose)
 
@@ -214,18 +214,9 @@ def edit_system_prompt(changes: Changes) -> Tool:
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Changed:
-    """The result of a change: applied as a version, or waiting under a number."""
-
-    version: int | None = None
-    proposal: int | None = None
-
-    def as_result(self) -> dict[str, object]:
-        """The change as a tool's result."""
-        if self.proposal is None:
-            return {}
-        return {"status": "proposed", "proposal": self.proposal}
+def _pending(done: Submitted) -> dict[str, object]:
+    """What a tool's result says of a change that waits for a person; nothing of one that is applied."""
+    return {} if done.proposal is None else {"status": "proposed", "proposal": done.proposal.id}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -265,7 +256,7 @@ class Changes:
     def is_taken(self, name: str) -> bool:
         return self.view.library.is_taken(name) or name in self.view.waiting()
 
-    async def write(self, layer: str, name: str, tree: Tree, reason: str, question: str) -> Changed:
+    async def write(self, layer: str, name: str, tree: Tree, reason: str, question: str) -> Submitted:
         """Make a skill consist of these files."""
         change = Change(action=Action.WRITE, name=name, layer=layer, tree=tree)
 
@@ -276,13 +267,13 @@ class Changes:
         change, detail = await in_thread(look)
         return await self.submit(change, reason, Question(text=question, detail=detail))
 
-    def propose(self, layer: str, name: str, tree: Tree, reason: str) -> Changed:
+    def propose(self, layer: str, name: str, tree: Tree, reason: str) -> Submitted:
         """Propose a change that a person decides at leisure, whoever is there."""
         change = Change(action=Action.WRITE, name=name, layer=layer, tree=tree, findings=tuple(self.scan(tree)))
         made = self.review.propose(
             change, self.agent(reason), [reason, *change.findings], conversation=self.conversation
         )
-        return Changed(proposal=made.id)
+        return Submitted(proposal=made)
 
     def waiting_tree(self, name: str) -> tuple[str, str, Tree] | None:
         """Where a skill that waits and was written in this conversation would go, with its files."""
@@ -300,7 +291,7 @@ class Changes:
         wanted = (self.conversation, names.canonical(name), Action.WRITE)
         return [p for p in self.review.list() if (p.conversation, p.change.name, p.change.action) == wanted]
 
-    async def submit(self, change: Change, reason: str, question: Question) -> Changed:
+    async def submit(self, change: Change, reason: str, question: Question) -> Submitted:
         """Ask the person; without an answer it is the agent's own idea, and waits."""
         author = self.agent(reason)
         answer = await self.ask(question)
@@ -310,15 +301,13 @@ class Changes:
             author = replace(self.person, reason=f"{reason} (confirmed in the conversation)")
         return await in_thread(lambda: self.note_change(self._submit(change, author)))
 
-    def _submit(self, change: Change, author: Author) -> Changed:
+    def _submit(self, change: Change, author: Author) -> Submitted:
         earlier = self._earlier(change)
         done = self.review.submit(change, author, conversation=self.conversation)
-        number = None if done.proposal is None else done.proposal.id
-        if number is not None:
-            for old in earlier:
-                if old != number:
-                    self.review.supersede(old, number, author)
-        return Changed(version=done.version, proposal=number)
+        if (proposal := done.proposal) is not None:
+            for old in (number for number in earlier if number != proposal.id):
+                self.review.supersede(old, proposal.id, author)
+        return done
 
     def _earlier(self, change: Change) -> list[int]:
         """Proposals of this conversation for the same skill, which a new one replaces."""

@@ -120,7 +120,7 @@ class Hosting:
     async def _hold(self, id: str, request: HostRequest) -> AsyncIterator[_Hosted]:
         """The conversation, for whoever has it and nobody else."""
         async with self._open.hold(id, lambda: in_thread(lambda: self._open_conversation(id, request))) as held:
-            if held.conversation.parts.user.name != request.user.name:
+            if held.conversation.parts.view.user.name != request.user.name:
                 raise _somebody_elses(id)
             yield held
 

@@ -141,7 +141,7 @@ def open_conversation(
     pads = _scratchpads(home, person, view.conversation, services, given, can_read)
     cortex = home.memory if user.name == home.settings.user else home.open_memory(user=user.name)
     memory = SessionMemory(cortex=cortex, user=user.name, project=home.project, outage=outage, offers=offers)
-    ladder = Ladder(view=view, tools=tools, recipes=home.recipes, reliable=home.settings.reliable, outage=outage)
+    ladder = Ladder(view=view, tools=tools, recipes=home.recipes, reliable=home.settings.reliable)
     gates, author = home.gates(user), home.person(user=user.name)
     built_in = standard_tools(
         Changes(view=view, review=home.review, scan=home.scan, person=author, gates=gates, ask=person),
@@ -160,7 +160,6 @@ def open_conversation(
         tools=tools,
         finder=home.finder,
         view=view,
-        outage=outage,
         user_gates=gates,
         recipes=home.recipes,
         ladder=ladder,
@@ -174,7 +173,6 @@ def open_conversation(
         view=view,
         files=files,
         finder=home.finder,
-        review=home.review,
         journal=home.journal,
         spool=Spool(home.place / WAITING, home.redactor),
         memory=memory,
@@ -182,11 +180,8 @@ def open_conversation(
         tools=offered,
         observers=(learner, *observers),
         transcribe=local_transcriber(),
-        outage=outage,
-        redactor=home.redactor,
         clock=home.clock,
         context_tokens=home.settings.context_tokens,
-        user=user,
         person=person,
         learned=learner.take_learned,
         given=given,

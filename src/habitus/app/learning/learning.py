@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 
@@ -167,9 +167,9 @@ class Gathering:
         found, now = self.findings(), self.home.clock()
         return ToldRemedies(
             failures=found.failures[:MOST_FAILURES],
-            lessons=tuple(_lesson(held, wording.evidence(held, now)) for held in found.lessons),
-            candidates=tuple(_lesson(held, wording.evidence(held, now)) for held in found.candidates),
-            rules=tuple(_rule(rule, wording.rule_evidence(rule, now)) for rule in found.rules),
+            lessons=tuple(_lesson(held, now) for held in found.lessons),
+            candidates=tuple(_lesson(held, now) for held in found.candidates),
+            rules=tuple(_rule(rule, now) for rule in found.rules),
             coverage=found.coverage,
         )
 
@@ -256,22 +256,22 @@ def apply_decisions(taught: TaughtLessons, said: Mapping[str, str | None]) -> Ta
     return replace(taught, drafts=tuple(kept))
 
 
-def _lesson(held: Held, evidence: str) -> ToldLesson:
+def _lesson(held: Held, now: datetime) -> ToldLesson:
     return ToldLesson(
         text=wording.lesson(held),
         kind=Kind.LESSON.value,
-        evidence=evidence,
+        evidence=wording.evidence(held, now),
         project=held.project,
         sessions=held.sessions,
         traces=held.traces,
     )
 
 
-def _rule(rule: ProposedRule, evidence: str) -> ToldLesson:
+def _rule(rule: ProposedRule, now: datetime) -> ToldLesson:
     return ToldLesson(
         text=rule.correction.text,
         kind=rule.correction.kind.value,
-        evidence=evidence,
+        evidence=wording.rule_evidence(rule, now),
         project=rule.project,
         sessions=rule.times,
         traces=rule.traces,

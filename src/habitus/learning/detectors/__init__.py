@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from habitus.events import Event, EventKind, event, tool_called, tool_returned
 from habitus.learning.detectors.error_signatures import signature
-from habitus.learning.detectors.monitor import ACC, Mode, Nudge
+from habitus.learning.detectors.monitor import ACC, Mode
 from habitus.learning.detectors.rules import DETECTORS, Detector, Lesson, detect
 
 __all__ = [
@@ -21,7 +21,6 @@ __all__ = [
     "EventKind",
     "Lesson",
     "Mode",
-    "Nudge",
     "detect",
     "event",
     "signature",

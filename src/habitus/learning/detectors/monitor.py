@@ -20,17 +20,6 @@ class Mode(StrEnum):
     ACTIVE = "active"  # and nudges while it runs
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Nudge:
-    """A lesson said at once, beside the tool results that called for it."""
-
-    lesson: Lesson
-
-    @property
-    def text(self) -> str:
-        return f"[Habitus self-check — {self.lesson.detector}] {self.lesson.rule}"
-
-
 def knows_nothing(rule: str) -> bool:
     return False
 
@@ -78,7 +67,7 @@ class ACC:
         except Exception:
             log.warning("the ACC could not take an event of kind %r", kind, exc_info=True)
 
-    def at_round(self) -> tuple[Nudge, ...]:
+    def at_round(self) -> tuple[Lesson, ...]:
         """After the results of a round: the one thing to say now, each detector at most once a turn.
 
         Also what memory knows already: a rule that is being broken right now is worth repeating.
@@ -92,7 +81,7 @@ class ACC:
         fired = [found for name, detector in waiting if (found := detector(while_running(name, events)))]
         lessons = by_precedence(collapse(fired, turn.nudged.values()))[:1]
         turn.nudged |= {found.detector: found for found in lessons}
-        return tuple(Nudge(lesson=found) for found in lessons)
+        return tuple(lessons)
 
     def at_end_of_turn(self) -> tuple[Lesson, ...]:
         """The turn's lessons that are not known yet; of detectors that overlap, the most specific."""

@@ -20,6 +20,11 @@ class Lesson:
     rule: str
     evidence: tuple[Event, ...]  # the events that made the detector fire, in their order
 
+    @property
+    def nudge(self) -> str:
+        """The lesson said at once, beside the tool results that called for it."""
+        return f"[Habitus self-check — {self.detector}] {self.rule}"
+
 
 Detector = Callable[[Sequence[Event]], Lesson | None]
 LARGE_CELL = 5_000
