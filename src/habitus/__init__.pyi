@@ -890,6 +890,9 @@ class ToolResult:
     images: tuple[Image, ...] = ...
     made: tuple[str, ...] = ...
 
+    @property
+    def is_failed(self) -> bool: ...
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolStarted:
     call: str

@@ -66,6 +66,11 @@ class ToolResult:
     images: tuple[Image, ...] = ()
     made: tuple[str, ...] = ()  # files for the person to open
 
+    @property
+    def is_failed(self) -> bool:
+        """Whether the call failed, or could not be made."""
+        return not self.outcome.is_ok
+
 
 class EventKind(StrEnum):
     """Everything that the ACC can be told of a turn; a closed list.

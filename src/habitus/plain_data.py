@@ -12,6 +12,10 @@ from typing import Any
 
 _AS_THEY_ARE = frozenset({str, int, float, bool, type(None)})
 
+# Metadata of a dataclass field. A class may also name properties in `IN_JSON`, which are then written as fields are.
+INLINE = {"json": "inline"}  # its keys stand among those of the record; a later field of the same name wins
+INTERNAL = {"json": "internal"}  # left out
+
 
 def plain(data: object, *, shaped: bool = False) -> Any:
     """Return the fields of a dataclass and the items of a collection as plain values; where `shaped`, a type that has
@@ -23,8 +27,12 @@ def plain(data: object, *, shaped: bool = False) -> Any:
         return form()
     if isinstance(data, Enum):
         return data.value
-    if (names := _field_names(kind)) is not None:  # type: ignore[arg-type]  # every class has a hash
-        return {name: plain(getattr(data, name), shaped=shaped) for name in names}
+    if (keys := json_keys(kind)) is not None:  # type: ignore[arg-type]  # every class has a hash
+        told: dict[str, Any] = {}
+        for name, is_inline in keys:
+            value = plain(getattr(data, name), shaped=shaped)
+            told.update(value if is_inline else {name: value})
+        return told
     if isinstance(data, Mapping):
         return {str(plain(key)): plain(value, shaped=shaped) for key, value in data.items()}
     if isinstance(data, (set, frozenset)):
@@ -37,9 +45,17 @@ def plain(data: object, *, shaped: bool = False) -> Any:
 
 
 @cache
-def _field_names(kind: type) -> tuple[str, ...] | None:
-    """Of a dataclass; None of another type."""
-    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
+def json_keys(kind: type) -> tuple[tuple[str, bool], ...] | None:
+    """Attributes of a dataclass that its JSON has, and whether each is written inline; None of another type."""
+    if not is_dataclass(kind):
+        return None
+    ways = {field.name: field.metadata.get("json", "") for field in fields(kind)} | dict.fromkeys(_properties(kind), "")
+    return tuple((name, way == "inline") for name, way in ways.items() if way != "internal")
+
+
+def _properties(kind: type) -> tuple[str, ...]:
+    found: tuple[str, ...] = getattr(kind, "IN_JSON", ())
+    return found
 
 
 MAX_DEPTH = 50  # how far values may be nested

@@ -226,7 +226,7 @@ def test_why_tells_of_copies_in_front_and_of_those_that_wait(habitus: Habitus) -
         (folder / "SKILL.md").write_text(f"---\nname: brew-tea\ndescription: Of {folder.parts[-3]}.\n---\n\nOther.\n")
     with habitus.at(habitus.settings.cwd / "work") as opened:
         request = explaining.request_of(opened, "tea")
-        front = explaining.why(opened, "brew-tea", request).sentences()
+        front = explaining.why(opened, "brew-tea", request).sentences
         assert "It hides brew-tea@claude." in front
         assert "It would be hidden by brew-tea@project, once somebody trusts that." in front
         behind = explaining.why(opened, "brew-tea@claude", request)

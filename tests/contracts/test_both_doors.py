@@ -23,14 +23,18 @@ from habitus.app.library import trusting
 from habitus.app.operating.people import Role, open_people
 from habitus.app.use_cases import (
     evidence,
+    finding,
     improving,
     jobs,
     lessons,
     pausing,
+    recipes,
     review,
     sessions,
     skills,
+    sources,
     tasks,
+    tools,
     users,
     writing,
 )
@@ -140,6 +144,21 @@ def _with_task(wanted: object) -> Prepare:
     return prepare
 
 
+def _with_code(wanted: object) -> Prepare:
+    """With a skill that is tested code, and one that has a recipe."""
+
+    def prepare(habitus: Habitus) -> object:
+        _code_and_recipe(habitus)
+        return wanted
+
+    return prepare
+
+
+def _code_and_recipe(habitus: Habitus) -> None:
+    equip(habitus)
+    trusting.trust(habitus, trusting.trustable_skill(habitus.skills, "shout"))
+
+
 # A use case whose example names something that must be there first.
 PREPARED: dict[str, Prepare] = {
     "resume": _a_pause,
@@ -161,6 +180,15 @@ PREPARED: dict[str, Prepare] = {
     "skills remove": _with_skill(writing.SkillRemoval(names=("csv-summary",), reason="twice")),
     "skills restore": _an_archived_skill,
     "skills rollback": _with_skill(writing.rollback.example),
+    "skills search": _with_skill(finding.search.example),
+    "skills select": _with_skill(finding.select.example),
+    "why": _with_skill(finding.why.example),
+    "tools list": _with_code(tools.ToolList(limit=5)),
+    "tools show": _with_code(tools.OneTool(name="shout")),
+    "tools run": _with_code(tools.ToolCall(name="shout", payload={"text": "psst"})),
+    "tools test": _with_code(tools.ToolNames(names=("shout",))),
+    "recipes list": _with_code(recipes.RecipeList(name="look-around")),
+    "recipes run": _with_code(recipes.RecipeRun(recipe="look-around", payload={"query": "tables"}, name="look-around")),
     "tasks list": _with_task(tasks.list_tasks.example),
     "tasks add": _with_skill(tasks.add.example),
     "tasks edit": _with_task(tasks.edit.example),
@@ -180,7 +208,8 @@ PREPARED: dict[str, Prepare] = {
     "evidence show": lambda habitus: (_a_session(habitus), evidence.EvidenceFilter(limit=1))[1],
     "users remove": lambda habitus: users.OneUser(name=open_people(habitus).add("ben", Role.VIEWER).person.name),
 }
-BOTH = [case for case in all_declared() if case.method and case.command]
+# `skills add` takes paths on the command line, and over REST only what lies on the public internet.
+BOTH = [case for case in all_declared() if case.method and case.command and case is not sources.add]
 
 
 @pytest.mark.req("CL-01", "CL-03")
@@ -216,11 +245,6 @@ class Pair:
         return " ".join(self.command)
 
 
-def _code_and_recipe(habitus: Habitus) -> None:
-    equip(habitus)
-    trusting.trust(habitus, trusting.trustable_skill(habitus.skills, "shout"))
-
-
 def _proposal(habitus: Habitus) -> None:
     _proposals(habitus)
     (habitus.settings.cwd / "jam.md").write_text(JAM)
@@ -251,44 +275,12 @@ def _a_call(habitus: Habitus) -> None:
 
 JAM = "---\nname: make-jam\ndescription: Jam\n---\n1. Boil slowly.\n"
 _JAM_FILE = {"files": {"file": ("jam.md", JAM.encode())}}
-_CALL = {"json": {"payload": {"text": "psst"}}}
-_SEARCH = {"json": {"payload": {"query": "tables"}}}
 _UNDO = {"json": {"undo": ["undo", "csv-summary@user:1"]}}
-_AGENT, _WHY = "/agents/claude-code", "/skills/csv-summary/why?request=sum+it"
+_AGENT = "/agents/claude-code"
 _CONNECT, _DISCONNECT = ("connect", "claude-code"), ("disconnect", "claude-code")
 _CANDIDATE = ("--candidate", "jam.md", "--model", "script:model.json")
 _NAMED, _NAME = ("config", "set", "bot_name", "Ada"), "/settings/bot_name"
 PAIRS = [
-    Pair(command=("skills", "search", "sum a CSV"), request=("GET", "/search?q=sum+a+CSV")),
-    Pair(command=("skills", "select", "-r", "sum a CSV"), request=("GET", "/select?request=sum+a+CSV")),
-    Pair(command=("why", "csv-summary", "--request", "sum it"), request=("GET", _WHY)),
-    Pair(command=("tools", "list"), request=("GET", "/tools"), prepare=_code_and_recipe),
-    Pair(command=("tools", "show", "shout"), request=("GET", "/skills/shout/tool"), prepare=_code_and_recipe),
-    Pair(
-        command=("tools", "run", "shout", '{"text": "psst"}'),
-        request=("POST", "/skills/shout/run"),
-        sent=_CALL,
-        prepare=_code_and_recipe,
-    ),
-    Pair(
-        command=("tools", "test", "shout"),
-        request=("POST", "/skills/shout/test"),
-        prepare=_code_and_recipe,
-        part=lambda told: {key: value for key, value in told["tested"][0].items() if key != "name"},
-    ),
-    Pair(command=("recipes", "list"), request=("GET", "/skills/look-around/recipes"), prepare=_code_and_recipe),
-    Pair(
-        command=("recipes", "show", "look-around"),
-        request=("GET", "/skills/look-around/recipes"),
-        prepare=_code_and_recipe,
-        of_answer=lambda told: told["recipes"][0],
-    ),
-    Pair(
-        command=("recipes", "run", "look-around", '{"query": "tables"}'),
-        request=("POST", "/skills/look-around/recipes/look-around"),
-        sent=_SEARCH,
-        prepare=_code_and_recipe,
-    ),
     Pair(command=("undo", "csv-summary@user:1"), request=("POST", "/undo"), sent=_UNDO),
     Pair(
         command=("skills", "import", "jam.md"),
@@ -381,7 +373,7 @@ NO_ROUTE = {
     *("backup create", "backup list", "backup restore", "db copy", "db migrate", "db status", "sessions export"),
     *("pad exec", "pad list", "pad remove", "pad reset", "pad view", "skill run", "evidence plan", "review diff"),
     *("skills climb", "skills eval", "skills export", "skills lint", "skills publish", "skills trial", "skills update"),
-    *("tools new", "tools remove", "tools restore", "recipes mine", "recipes test"),
+    *("tools new", "tools remove", "tools restore", "recipes mine", "recipes show", "recipes test"),
     *("secrets grant", "secrets remove", "secrets revoke", "secrets set"),
 }
 NO_COMMAND = {

@@ -97,7 +97,7 @@ def test_why_tells_the_rule_the_rank_and_the_gate(habitus: Habitus) -> None:
     found = explained(habitus, "csv-summary", asked)
     assert (found.place, found.rank) == ("menu", 1)
     assert found.parts
-    assert "ranks 1" in " ".join(found.sentences())
+    assert "ranks 1" in " ".join(found.sentences)
     with_rule = replace(SKILLS[0], name="always-there", manifest=Manifest(always_include=True))
     habitus.skills.create(with_rule, habitus.person())
     assert explained(habitus, "always-there", asked).reason == "always_include"
@@ -113,7 +113,7 @@ def test_why_tells_that_there_was_no_room(habitus: Habitus) -> None:
     assert drawn.cut
     found = explain(habitus.skills.find(drawn.cut[0]), selection, drawn, habitus.finder.search(""))
     assert found.place == "cut"
-    assert "the menu is full" in found.sentences()[0]
+    assert "the menu is full" in found.sentences[0]
 
 
 @pytest.mark.req("SE-03")

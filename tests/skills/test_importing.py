@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus
-from habitus.app.library.updating import Manner, take_in
+from habitus.app.library.updating import ImportOptions, take_in
 from habitus.skills import trees
 from habitus.skills.edits import Edit, Operation
 from habitus.skills.formats import detect
@@ -71,9 +71,9 @@ def test_what_is_unchanged_is_not_parsed_again_and_what_is_odd_about_it_is_still
     odd.write_text(
         odd.read_text().replace("About beta.", "About: beta.\nallowed-tools: {}\npackages: nowhere-to-be-had")
     )
-    first, again = (take_in(habitus, tmp_path / "theirs", (), "user", Manner()).results for _ in range(2))
+    first, again = (take_in(habitus, tmp_path / "theirs", (), "user", ImportOptions()).results for _ in range(2))
     trees._parse_main.cache_clear()
-    assert take_in(habitus, tmp_path / "theirs", (), "user", Manner()).results == again
+    assert take_in(habitus, tmp_path / "theirs", (), "user", ImportOptions()).results == again
     assert trees._parse_main.cache_info().misses == 0
     assert [one.verdict for one in (*first, *again)] == [Verdict.IMPORTED] * 2 + [Verdict.UNCHANGED] * 2
     assert [one.notes for one in first] == [one.notes for one in again]

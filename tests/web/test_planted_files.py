@@ -12,7 +12,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from habitus.app import Habitus
-from habitus.app.library.updating import Manner, take_in
+from habitus.app.library.updating import ImportOptions, take_in
 from habitus.app.operating.people import Role, open_people
 from habitus.skills.layers.layer import USER
 
@@ -112,7 +112,7 @@ def test_an_import_leaves_such_files_out_and_says_so(habitus: Habitus, tmp_path:
         (place / path).parent.mkdir(parents=True)
         (place / "SKILL.md").write_text(SKILL.replace("press-flowers", place.name))
         (place / path).write_text("{}")
-    noted = {one.name: one.notes for one in take_in(habitus, top, (), USER, Manner()).results}
+    noted = {one.name: one.notes for one in take_in(habitus, top, (), USER, ImportOptions()).results}
     for number, path in enumerate(PLANTED):
         name = f"press-{number}"
         assert sorted(habitus.skills.tree(name)) == ["SKILL.md"]
@@ -126,6 +126,6 @@ def test_an_import_says_nothing_of_the_version_control_of_a_working_copy(habitus
         (place / path).parent.mkdir(parents=True)
         (place / path).write_text("x")
     (place / "SKILL.md").write_text(SKILL)
-    (taken,) = take_in(habitus, place, (), USER, Manner()).results
+    (taken,) = take_in(habitus, place, (), USER, ImportOptions()).results
     assert sorted(habitus.skills.tree("press-flowers")) == ["SKILL.md"]
     assert [note.partition(":")[0] for note in taken.notes] == ["sub/.git"]

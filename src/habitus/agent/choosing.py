@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from typing import ClassVar
 
 from habitus.agent.prompts import prompt
 from habitus.agent.prompts.prompt import CUE
@@ -91,6 +92,8 @@ def _prior(turn: Turn) -> PriorTurn:
 class Why:
     """One skill and one request."""
 
+    IN_JSON: ClassVar = ("sentences",)
+
     name: str
     layer: str
     place: Place
@@ -105,6 +108,7 @@ class Why:
     hides: tuple[str, ...] = ()  # lower layers
     waiting: tuple[str, ...] = ()  # higher layers whose copy nobody has trusted
 
+    @property
     def sentences(self) -> list[str]:
         """The same in plain words."""
         said = {

@@ -105,7 +105,7 @@ def console() -> Console:
 
 
 @contextmanager
-def counting(*, is_quiet: bool, doing: str = "", what: str = "skills") -> Iterator[Callable[[int], None]]:
+def counting(*, is_quiet: bool = False, doing: str = "", what: str = "skills") -> Iterator[Callable[[int], None]]:
     """A counter on standard error, from its first call on; none where nobody would see it."""
     if is_quiet or not sys.stderr.isatty():
         yield lambda done: None
@@ -190,6 +190,14 @@ def say(text: str = "", style: str = "") -> None:
         console().print(clean(text), style=style)
     else:
         write(clean(text) + "\n")
+
+
+def say_facts(facts: Sequence[tuple[str, str]]) -> None:
+    """Say a line for each label with a value, aligned."""
+    width = max(len(label) for label, _ in facts)
+    for label, value in facts:
+        if value:
+            say(f"{label:<{width}}  {value}")
 
 
 def who(author: Author) -> str:

@@ -7,26 +7,27 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import json
 import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import Enum
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any
+from typing import Annotated, Any, get_origin
 
 import typer
 
 from habitus.app import Habitus, json_shapes, read_settings
 from habitus.app.use_cases.declaration import InputField, UseCase
-from habitus.cli import completion, output
+from habitus.cli import completion, inputs, output
 from habitus.cli.completion import AsJson, Yes
-from habitus.cli.opening import open_habitus
-from habitus.errors import StorageFailed, UserError
+from habitus.cli.opening import open_habitus, share_habitus
+from habitus.errors import Invalid, StorageFailed, UserError
 from habitus.settings import Settings
 
 Confirm = Callable[[Any, Any, Callable[..., None]], str]  # the question before it is done; empty where none is needed
@@ -39,27 +40,31 @@ def command_of(group: str, module: ModuleType, name: str) -> tuple[Callable[...,
     """The function of a command for typer, and an example of its use.
 
     The module has its words under its name; where a command line does more than the use case, such as starting an
-    editor, `perform_NAME` there does it, and gives the result. With `confirm_NAME` the command has `--yes`, and asks
-    what that returns: it may first show what would happen, with the function it is given.
+    editor, `perform_NAME` there does it, and gives the result. Further parameters of both are options of the command
+    alone, except `as_json`, which every command has. With `confirm_NAME` the command has `--yes`, and asks what that
+    returns: it may first show what would happen, with the function it is given. `check_NAME` gets what was typed, and
+    may refuse a name before any file is read.
     """
     case: UseCase[Any, Any] = getattr(importlib.import_module(f"habitus.app.use_cases.{group}"), name)
     render: Render = getattr(module, name)
-    perform: Callable[[Any, Any], Any] = getattr(module, f"perform_{name}", case)
+    perform: Callable[..., Any] = getattr(module, f"perform_{name}", case)
     confirm: Confirm | None = getattr(module, f"confirm_{name}", None)
-
-    own = list(inspect.signature(render, eval_str=True).parameters.values())[3:]
-    looks = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
+    check: Callable[[Any, Mapping[str, Any]], object] = getattr(module, f"check_{name}", lambda home, given: None)
+    of_perform, of_render = _own_options(perform, 2), _own_options(render, 3)
 
     def run(context: typer.Context, as_json: bool = False, **given: Any) -> None:
-        look = {one.name: given.pop(one.name) for one in looks}
         with _subject(context, case) as home:
+            check(home, given)
             wanted = case.input(**{one.name: _as_field(one, given[one.name]) for one in case.fields})
             question = "" if confirm is None else confirm(home, wanted, _say_nothing if as_json else output.say)
             if question and not given["yes"]:
                 ask(question, as_json=as_json)
-            finish(context, wanted, perform(home, wanted), partial(render, **look), as_json=as_json)
+            given["as_json"] = as_json
+            done = perform(home, wanted, **{one: given[one] for one in of_perform})
+            finish(context, wanted, done, partial(render, **{one: given[one] for one in of_render}), as_json=as_json)
 
-    parameters = [*map(_parameter, case.fields), *looks, *([] if confirm is None else [_YES])]
+    own = {**of_perform, **of_render, **({} if confirm is None else {"yes": _YES})}
+    parameters = [*map(_parameter, case.fields), *(one for one in own.values() if one.name != "as_json")]
     context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
     as_json = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, annotation=AsJson, default=False)
     run.__signature__ = inspect.Signature([context, *parameters, as_json])  # type: ignore[attr-defined]  # typer reads it
@@ -68,9 +73,20 @@ def command_of(group: str, module: ModuleType, name: str) -> tuple[Callable[...,
     return run, f"habitus {shlex.join(words_of(case, case.example))}"
 
 
-def _subject(context: typer.Context, case: UseCase[Any, Any]) -> AbstractContextManager[Habitus | Settings]:
-    """What the use case works on: the open home, or the settings alone."""
-    return nullcontext(read_settings(context.find_root().obj)) if case.takes_settings else open_habitus(context)
+def _own_options(function: Callable[..., Any], after: int) -> dict[str, inspect.Parameter]:
+    """The parameters behind those that every such function has."""
+    own = list(inspect.signature(function, eval_str=True).parameters.values())[after:]
+    return {one.name: one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own}
+
+
+@contextmanager
+def _subject(context: typer.Context, case: UseCase[Any, Any]) -> Iterator[Habitus | Settings]:
+    """What the use case works on: the settings alone, or the open home, which the words of its result may open too."""
+    if case.takes_settings:
+        yield read_settings(context.find_root().obj)
+    else:
+        with open_habitus(context) as habitus, share_habitus(habitus):
+            yield habitus
 
 
 def _say_nothing(text: str = "", style: str = "") -> None:
@@ -131,39 +147,54 @@ def words_of(case: UseCase[Any, Any], wanted: object) -> list[str]:
     for one in case.fields:
         value = getattr(wanted, one.name)
         if one.is_argument:
-            words += [str(each) for each in (value if one.is_many else (value,)) if each is not None]
+            words += [_text(one, each) for each in (value if one.is_many else (value,)) if each is not None]
         elif value != one.default:
             flag, _, opposite = one.flags[0].partition("/")
             values = value if one.is_many else [value]
             if one.bare is bool:
                 options.append(flag if value else opposite)
             else:
-                options += [part for each in values for part in (flag, _text(each))]
+                options += [part for each in values for part in (flag, _text(one, each))]
     return [*words, *options]
 
 
-def _text(value: object) -> str:
+def _text(one: InputField, value: object) -> str:
+    if one.reads:
+        return json.dumps(value) if one.reads == "json" else "FILE"
     return str(value.value if isinstance(value, Enum) else value)
 
 
 def _as_field(one: InputField, value: Any) -> Any:
+    if one.reads and value is not None:
+        return inputs.read_text(value) if one.reads == "text" else _read_json(one, value)
     if one.is_many:
         return one.default if value is None and not one.is_required else tuple(value or ())
     return value
 
 
+def _read_json(one: InputField, given: str) -> Any:
+    """The JSON, which must be an object where the field is one."""
+    value = inputs.read_json(given, one.name)
+    if get_origin(one.bare) is dict and not isinstance(value, dict):
+        raise Invalid(f"The {one.name} is no JSON object.", mend='Write {"name": value, …}.')
+    return value
+
+
 def _parameter(one: InputField) -> inspect.Parameter:
     is_flag = one.bare is bool
-    each = list[one.each] if one.is_many else one.bare  # type: ignore[name-defined]  # made at run time
+    each: Any = str if one.reads else list[one.each] if one.is_many else one.bare  # type: ignore[name-defined]  # made at run time
     annotation = each if one.is_required or is_flag else each | None
     limits: dict[str, Any] = (
         {"min": one.limits.get("ge"), "max": one.limits.get("le")} if one.bare in (int, float) else {}
     )
     if one.is_argument:
-        info: Any = typer.Argument(help=one.help, autocompletion=_COMPLETES.get(one.completes), **limits)
+        complete = _COMPLETES.get(one.completes)
+        info: Any = typer.Argument(help=one.help, metavar=one.metavar, autocompletion=complete, **limits)
     else:
         info = typer.Option(*one.flags, help=one.help, **limits)
     default = inspect.Parameter.empty if one.is_required else (None if one.is_many else one.default)
+    if one.reads == "json":
+        default = json.dumps(one.default)
     return inspect.Parameter(
         one.name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[annotation, info], default=default
     )

@@ -6,12 +6,14 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
+from typing import ClassVar
 
 import sqlalchemy as sa
 
 from habitus import sql
 from habitus.errors import NotFound, did_you_mean
 from habitus.events import Outcome, OutcomeKind
+from habitus.plain_data import INTERNAL
 from habitus.recipes.execution import Plan, Problem, plan, tool_name_of
 from habitus.skills import names, trees
 from habitus.skills.formats import recipes_md
@@ -63,6 +65,8 @@ class RecipeStatus(StrEnum):
 class SkillRecipe:
     """A recipe of a skill, with the first thing that keeps it from being offered."""
 
+    IN_JSON: ClassVar = ("name",)
+
     skill: str
     layer: str
     version: int
@@ -71,7 +75,7 @@ class SkillRecipe:
     reason: str = ""
     problems: tuple[Problem, ...] = ()
     counts: RecipeCounts = field(default_factory=RecipeCounts)
-    key: Key = ("", "", "")
+    key: Key = field(default=("", "", ""), metadata=INTERNAL)  # where its uses are counted
 
     @property
     def name(self) -> str:

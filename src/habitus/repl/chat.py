@@ -81,7 +81,7 @@ def prompt_report(session: Session) -> CommandReport:
 def skill_report(habitus: Habitus, session: Session, name: str) -> CommandReport:
     """Why a skill did, or did not, reach the prompt of the last turn."""
     found, past = explaining.why_in_session(habitus, session, name)
-    said = found.sentences()
+    said = found.sentences
     said += [f"In the last turn {entry.reason}." for entry in past.selected if entry.place is Place.LOADED]
     return CommandReport(
         type="why", shown=Group(*(Text(clean(line)) for line in said)), data={"name": found.name, "because": said}

@@ -90,6 +90,10 @@ class Cell:
     def is_clean(self) -> bool:
         return self.error is None and not self.stderr.strip()
 
+    @property
+    def is_failed(self) -> bool:
+        return bool(self.error)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolRun:
@@ -106,6 +110,10 @@ class ToolRun:
     cut: int = 0
     timed_out: bool = False
     notice: str = ""
+
+    @property
+    def is_failed(self) -> bool:
+        return not self.outcome.is_ok
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
+from typing import ClassVar
 
 from habitus.errors import ToolFailed
 from habitus.events import Outcome, OutcomeKind
@@ -76,6 +77,8 @@ class TaskResult:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Regression:
     """All kept cases, run again. `was_stale`: code, dependencies or interpreter differ from when they last passed."""
+
+    IN_JSON: ClassVar = ("passed",)
 
     results: tuple[TaskResult, ...]
     fingerprint: str

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp
 
 from habitus.app.operating.people import open_people
 from habitus.web.api import jobs as jobs_api
-from habitus.web.api import search_and_evidence, sessions, skills, use_case_routes
+from habitus.web.api import sessions, skills, use_case_routes
 from habitus.web.api import settings as settings_api
 from habitus.web.homes_by_person import Desks, Rereading
 from habitus.web.pages import activity, chat, every_page, home, inbox, jobs, lists, settings
@@ -49,7 +49,7 @@ def doors() -> FastAPI:
         redoc_url=None,
     )
     rest = APIRouter(prefix="/api/v1", responses=DESCRIBED)
-    for part in (search_and_evidence, skills, sessions, jobs_api, settings_api):
+    for part in (skills, sessions, jobs_api, settings_api):
         rest.include_router(part.router)
     rest.include_router(use_case_routes.router())
     app.include_router(rest)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup, escape
 
-from habitus.app.learning.insights import Confusion, Fared, SkillEffect, Uses
+from habitus.app.learning.insights import Confusion, SkillEffect, SkillUsage, Uses
 from habitus.app.library.browsing import Dot, SkillMap
 from habitus.evidence.estimation import Effect
 from habitus.evidence.findings import Finding
@@ -26,10 +26,10 @@ _DAY, _DAYS_HIGH = 15, 110
 _SIDE, _WIDEST, _LETTER = 60, 190, 7  # of their labels
 
 
-def of_uses(fared: Fared) -> dict[str, Markup]:
+def of_uses(usage: SkillUsage) -> dict[str, Markup]:
     """Uses week by week and version by version, as far as there are any."""
-    weeks = {f"{week:%b} {week.day}": uses for week, uses in fared.weeks}
-    versions = {f"v{number}": uses for number, uses in fared.versions}
+    weeks = {f"{week:%b} {week.day}": uses for week, uses in usage.weeks}
+    versions = {f"v{number}": uses for number, uses in usage.versions}
     drawn = {"By week": weeks, "By version": versions}
     return {title: bars(title, of) for title, of in drawn.items() if any(uses.total for uses in of.values())}
 

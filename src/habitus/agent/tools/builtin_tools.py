@@ -119,4 +119,4 @@ def _one(view: View, finder: Finder, wanted: str, asked: str) -> list[str]:
         raise ToolFailed(f"There is no skill '{wanted}'. {mend}")
     seen, eligible = view.snapshot, view.selection.eligible()
     results = finder.search(asked, k=len(eligible) or 1, among=eligible, at=seen) if asked.strip() else None
-    return explain(seen.by_name[name], view.selection, view.menu, results).sentences()
+    return explain(seen.by_name[name], view.selection, view.menu, results).sentences

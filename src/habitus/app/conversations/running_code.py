@@ -5,24 +5,27 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
+
+from pydantic import TypeAdapter
 
 from habitus.agent.background import in_thread
 from habitus.agent.library_view import View, sandbox_services
 from habitus.app.home import Home
 from habitus.errors import Invalid, NotFound, did_you_mean
+from habitus.plain_data import INLINE
 from habitus.sandbox import scratchpads
 from habitus.sandbox.child import Services
 from habitus.sandbox.files import Given
 from habitus.sandbox.inside import folders
 from habitus.sandbox.isolation import check_grants, given_at
 from habitus.sandbox.machine import base_python
-from habitus.sandbox.model import Limits, Permissions, ToolRun
+from habitus.sandbox.model import Cell, Limits, Permissions, ToolRun
 from habitus.sandbox.runtimes.base import Runtime, check_name
 from habitus.sandbox.runtimes.local import LocalRuntime
 from habitus.sandbox.runtimes.ssh import SshRuntime
@@ -68,7 +71,7 @@ def open_tools(home: Home) -> Tools:
 class ShownTool:
     """A tool whole: its code and kept cases, where its files make one, and how its calls went."""
 
-    tool: CodeTool
+    tool: CodeTool = field(metadata=INLINE)
     code: str
     cases: tuple[Task, ...]
     counters: Counters
@@ -84,15 +87,25 @@ def show_tool(home: Home, name: str) -> ShownTool:
 
 def run_tool(home: Home, name: str, payload: Json) -> ToolRun:
     """Call a tool by hand, in an event loop of its own: nothing of the sandbox is left behind."""
-    return asyncio.run(_with_tools(home, lambda tools: tools.run(name, payload)))
+    return asyncio.run(with_tools(home, lambda tools: tools.run(name, payload)))
 
 
-def check_tool(home: Home, name: str) -> Regression:
-    """Run the kept cases of a tool again, in the same way."""
-    return asyncio.run(_with_tools(home, lambda tools: tools.test(name)))
+def check_tools(
+    home: Home, names: Sequence[str], begin: Callable[[str], None] = lambda name: None
+) -> dict[str, Regression]:
+    """Run the kept cases of tools again, in the same way; `begin` is told of each before."""
+
+    async def check(tools: Tools) -> dict[str, Regression]:
+        reports = {}
+        for name in names:
+            begin(name)
+            reports[name] = await tools.test(name)
+        return reports
+
+    return asyncio.run(with_tools(home, check))
 
 
-async def _with_tools(home: Home, work: Callable[[Tools], Awaitable[Done]]) -> Done:
+async def with_tools(home: Home, work: Callable[[Tools], Awaitable[Done]]) -> Done:
     async with open_tools(home) as tools:
         return await work(tools)
 
@@ -214,7 +227,7 @@ async def _always(package: str) -> bool:
     return True
 
 
-RanCell = Mapping[str, Any]  # a cell as it is kept on disk: the fields of `Cell`
+_CELLS = TypeAdapter(tuple[Cell, ...])  # as they are kept on disk
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -240,7 +253,7 @@ def execute(
     estimated_s: float | None = None,
     idle_s: float,
     said: Callable[[str], None],
-) -> RanCell:
+) -> Cell:
     """Run a cell; `said` hears what it prints meanwhile. A keeper holds the pad until it was idle for so long."""
     home.refuse_if_read_only()
     folder = _folder(home.settings, name)
@@ -255,7 +268,7 @@ def execute(
         answer = scratchpads.ask(folder, request, said=said)
     if "cell" not in answer:
         raise Invalid(str(answer.get("error", "The cell did not run.")), mend="")
-    cell: RanCell = answer["cell"]
+    (cell,) = _CELLS.validate_python([answer["cell"]])
     return cell
 
 
@@ -273,9 +286,9 @@ def pads(settings: Settings) -> tuple[PadState, ...]:
     )
 
 
-def cells(settings: Settings, name: str) -> Sequence[RanCell]:
+def cells(settings: Settings, name: str) -> Sequence[Cell]:
     """The cells that ran since the pad was made or reset."""
-    return scratchpads.cells(existing(settings, name))
+    return _CELLS.validate_python(scratchpads.cells(existing(settings, name)))
 
 
 def reset(home: Home, name: str) -> ResetPad:

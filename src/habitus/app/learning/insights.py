@@ -208,22 +208,22 @@ class Uses:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Fared:
+class SkillUsage:
     """`weeks` by their Monday, from the first with a use on; `versions` by their number; both the oldest first."""
 
     versions: tuple[tuple[int, Uses], ...]
     weeks: tuple[tuple[date, Uses], ...]
-    findings: tuple[Finding, ...]
+    items: tuple[Finding, ...]  # by version, the newest first
 
 
-def record_of(home: Home, item: Listed) -> Fared:
+def record_of(home: Home, item: Listed) -> SkillUsage:
     kept = home.journal.exposures([address(item.name, item.layer), item.name])
-    return Fared(
+    return SkillUsage(
         versions=tuple(
             (version.number, _of_version(home.skills, item, version.number)) for version in _last(home.skills, item)
         ),
         weeks=_weeks([one for one in kept if one.exposure.is_used and one.origin is Origin.REAL], home.clock()),
-        findings=home.evidence.of_skill(item),
+        items=home.evidence.of_skill(item),
     )
 
 

@@ -73,6 +73,7 @@ class Site:
     skills: tuple[str, ...]
     added: tuple[str, ...]
     removed: tuple[str, ...]
+    undo: tuple[str, ...]
 
 
 def publish(home: Home, folder: Path, names: Sequence[str], *, tag: str = "", remove: bool = False) -> Site:
@@ -90,11 +91,13 @@ def publish(home: Home, folder: Path, names: Sequence[str], *, tag: str = "", re
         wanted = sorted({*before, *chosen})
     files = discovery.index_of([_describe_skill(home, name) for name in wanted])
     _write(folder, files)
+    added = tuple(name for name in wanted if name not in before)
     return Site(
         folder=folder,
         skills=tuple(wanted),
-        added=tuple(name for name in wanted if name not in before),
+        added=added,
         removed=tuple(name for name in before if name not in wanted),
+        undo=("skills", "publish", str(folder), *added, "--remove") if added else (),
     )
 
 

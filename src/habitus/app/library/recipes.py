@@ -1,19 +1,13 @@
-"""Recipes without an agent: look at them, run one through the tools of a session, check them."""
+"""Recipes without an agent: the catalogue of a home, which of them can run, and what keeps one from running."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from habitus.agent.hosted_turn import TurnDoor
 from habitus.app.home import Home
 from habitus.errors import Invalid
-from habitus.events import ToolResult
 from habitus.files import Tree
 from habitus.recipes.catalogue import RecipeCatalogue, RecipeStatus, SkillRecipe, plans
-from habitus.recipes.execution import StepRun, fill_defaults, foreseen
 from habitus.skills import trees
 from habitus.skills.model import Diagnostic
 
@@ -35,23 +29,6 @@ def open_recipes(home: Home) -> RecipeCatalogue:
         code_tools=lambda seen: (tool.callable_name for tool in home.tools.active(at=seen)),
         clock=home.clock,
     )
-
-
-def plan_run(recipes: RecipeCatalogue, name: str, params: Mapping[str, Any]) -> list[StepRun]:
-    """The calls that a run would make."""
-    return foreseen(_runnable(recipes, name).plan, params)
-
-
-def run(
-    recipes: RecipeCatalogue, open_turn: Callable[..., TurnDoor], name: str, params: Mapping[str, Any]
-) -> ToolResult:
-    """Run one as a model would, in a turn of its own that is written down."""
-    recipe = _runnable(recipes, name)
-    fill_defaults(recipe.plan, params)  # what is missing is said before anything begins
-    with open_turn(f"Run the recipe {recipe.plan.name}.", source_type="cli") as turn:
-        result = turn.run(recipe.name, json.dumps(params, ensure_ascii=False, default=str))
-        turn.done(result.content, ok=result.outcome.is_ok, reason=result.outcome.reason)
-    return result
 
 
 def check_recipes(recipes: RecipeCatalogue, names: tuple[str, ...] = ()) -> list[CheckedRecipe]:
@@ -77,7 +54,7 @@ def lint_recipes(name: str, tree: Tree) -> list[Diagnostic]:
     ]
 
 
-def _runnable(recipes: RecipeCatalogue, name: str) -> SkillRecipe:
+def runnable(recipes: RecipeCatalogue, name: str) -> SkillRecipe:
     recipe = recipes.get(name)
     if recipe.status is not RecipeStatus.ACTIVE:
         raise Invalid(f"The recipe '{recipe.name}' can't run: {recipe.reason}.", mend="")

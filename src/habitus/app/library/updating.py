@@ -11,9 +11,7 @@ import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from pathlib import Path
-from typing import Protocol
 
 from habitus.app.home import Home
 from habitus.app.library import locking
@@ -23,14 +21,14 @@ from habitus.app.library.undoing import of_change, of_lessons
 from habitus.app.tasks.storing import add_new_tasks
 from habitus.errors import Invalid, NotFound
 from habitus.files import Tree, content_of, disk_errors, without_examination
-from habitus.memory.memory import Cortex
 from habitus.memory.model import MEDIUM, Draft, Evidence, Kind, LessonBody, Producer, Scope, Status
+from habitus.plain_data import INLINE
 from habitus.settings import Settings
 from habitus.skills import names, trees
 from habitus.skills.choosing.finding import Finder
 from habitus.skills.edits import diff_trees
 from habitus.skills.formats import detect
-from habitus.skills.formats.base import Entry, Incoming, NotTaken, Outgoing, PlaybookLesson, Written
+from habitus.skills.formats.base import Entry, Incoming, NotTaken, Outgoing, PlaybookLesson
 from habitus.skills.layers.layer import USER
 from habitus.skills.layers.listing import Listed
 from habitus.skills.library import Library
@@ -44,7 +42,7 @@ Progress = Callable[[int], None]  # is told how many are done
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Manner:
+class ImportOptions:
     """How to take skills in; `is_trusted` says that a person has read them."""
 
     overwrite: bool = False
@@ -73,7 +71,7 @@ class TakenIn:
         return sum(result.is_namesake for result in self.results)
 
     @property
-    def is_refused(self) -> bool:
+    def is_failed(self) -> bool:
         """Whether there was something, and nothing of it was taken."""
         return bool(self.results) and all(result.verdict is Verdict.REFUSED for result in self.results)
 
@@ -89,31 +87,42 @@ class Updated:
     """Updates found and their results, which skills are no longer there, and what could not be looked at."""
 
     changes: tuple[SkillDiff, ...]
-    taken: TakenIn
+    taken: TakenIn = field(metadata=INLINE)
     gone: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    is_check: bool = False  # whether nothing was taken in
+
+    @property
+    def undo(self) -> tuple[str, ...]:
+        return self.taken.undo
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether something would change, or nothing of it could be taken in."""
+        return bool(self.changes) if self.is_check else self.taken.is_failed
 
     def with_more(self, other: Updated) -> Updated:
         undo = (*self.taken.undo[1:], *other.taken.undo[1:])
         taken = TakenIn(results=(*self.taken.results, *other.taken.results), undo=("undo", *undo) if undo else ())
-        return Updated(
-            changes=(*self.changes, *other.changes), taken=taken, gone=(*self.gone, *other.gone), notes=self.notes
-        )
+        return replace(self, changes=(*self.changes, *other.changes), taken=taken, gone=(*self.gone, *other.gone))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exported:
+    """The files of an export, the skills that its layout has no place for, and those that are not whole in it."""
+
     count: int
     format: str
-    written: Written
+    written: tuple[Path, ...]
+    left_out: tuple[NotTaken, ...]
     lost: tuple[NotTaken, ...]
 
 
-def take_in(home: Home, source: Path | str, only: Sequence[str], layer: str, manner: Manner) -> TakenIn:
+def take_in(home: Home, source: Path | str, only: Sequence[str], layer: str, options: ImportOptions) -> TakenIn:
     """Take in skills of any known layout, or only those named."""
-    found = detect.read(source, home.importer.formats(layer), place=manner.place, keep_both=manner.keep_both)
+    found = detect.read(source, home.importer.formats(layer), place=options.place, keep_both=options.keep_both)
     entries = _choose_entries(found, only)
-    return _run(home, entries, layer, manner)
+    return _run(home, entries, layer, options)
 
 
 def place_of_upload(path: Path) -> str:
@@ -122,32 +131,32 @@ def place_of_upload(path: Path) -> str:
         return f"upload {hashlib.file_digest(file, 'sha256').hexdigest()[:16]}"
 
 
-def add(home: Home, source: str, only: Sequence[str], manner: Manner) -> TakenIn:
+def add(home: Home, source: str, only: Sequence[str], options: ImportOptions) -> TakenIn:
     """Fetch skills, take them in, and lock where they came from and at which commit."""
-    with _fetch_source(home.settings, source, manner.reach) as fetched:
-        entries = _found_in(fetched, only, manner)
-        taken = _run(home, entries, USER, manner)
+    with _fetch_source(home.settings, source, options.reach) as fetched:
+        entries = _found_in(fetched, only, options)
+        taken = _run(home, entries, USER, options)
         locking.record_own(home, taken.results, _skills(entries), fetched)
     return taken
 
 
-def add_to_project(home: Home, source: str, only: Sequence[str], manner: Manner) -> TakenIn:
+def add_to_project(home: Home, source: str, only: Sequence[str], options: ImportOptions) -> TakenIn:
     """Fetch skills, put them into the project's `.agents/skills`, and lock them in the file of `npx skills`."""
     place = locking.place_in_project(home.settings)
     file = project_file(place)
     file.read()  # one that can't be read is said before anything is done
-    with _fetch_source(home.settings, source, manner.reach) as fetched, disk_errors(place / locking.SHARED):
-        entries = _found_in(fetched, only, manner)
+    with _fetch_source(home.settings, source, options.reach) as fetched, disk_errors(place / locking.SHARED):
+        entries = _found_in(fetched, only, options)
         (place / locking.SHARED).mkdir(parents=True, exist_ok=True)
         there = home.seen_from(place)
         layer = next(one.name for one in there.skills.layers if one.trust_root == str(place / locking.SHARED))
-        taken = _run(there, entries, layer, manner)
+        taken = _run(there, entries, layer, options)
         locking.record_in_project(there.skills, file, layer, taken.results, _skills(entries), fetched)
     return taken
 
 
-def _found_in(fetched: fetching.Fetched, only: Sequence[str], manner: Manner) -> list[Entry]:
-    found = detect.read(fetched.path, origin=fetched.origin, place=fetched.place, keep_both=manner.keep_both)
+def _found_in(fetched: fetching.Fetched, only: Sequence[str], options: ImportOptions) -> list[Entry]:
+    found = detect.read(fetched.path, origin=fetched.origin, place=fetched.place, keep_both=options.keep_both)
     return list(_choose_entries(found, only))
 
 
@@ -157,10 +166,10 @@ def _skills(entries: Iterable[Entry]) -> list[Incoming]:
 
 def add_from_web(home: Home, source: str, *, overwrite: bool = False) -> TakenIn:
     """Add for whoever asks over the web, or left it to a worker: from public addresses alone."""
-    return add(home, source, (), Manner(overwrite=overwrite, reach=Reach(is_public_only=True)))
+    return add(home, source, (), ImportOptions(overwrite=overwrite, reach=Reach(is_public_only=True)))
 
 
-def update(home: Home, wanted: Sequence[str], manner: Manner, *, is_check: bool = False) -> Updated:
+def update(home: Home, wanted: Sequence[str], options: ImportOptions, *, is_check: bool = False) -> Updated:
     """Fetch added skills again and take in what changed; `is_check` only looks."""
     tracked, notes = locking.tracked_skills(home)
     known = {one.name for one in tracked} | {f"{one.name}@{one.layer}" for one in tracked}
@@ -176,9 +185,9 @@ def update(home: Home, wanted: Sequence[str], manner: Manner, *, is_check: bool 
             notes.append(f"{one.name}@{one.layer} is not trusted; name it to update it from {one.address}.")
             continue
         groups.setdefault(one.source, []).append(one)
-    done = Updated(changes=(), taken=TakenIn(results=()), gone=(), notes=tuple(notes))
+    done = Updated(changes=(), taken=TakenIn(results=()), gone=(), notes=tuple(notes), is_check=is_check)
     for group in groups.values():
-        done = done.with_more(_update_from_one_source(home, group, manner, is_check=is_check))
+        done = done.with_more(_update_from_one_source(home, group, options, is_check=is_check))
     return done
 
 
@@ -187,9 +196,9 @@ def _is_untrusted(skills: Library, one: Tracked) -> bool:
     return one.file is not None and skills.find(f"{one.name}@{one.layer}").state is State.UNTRUSTED
 
 
-def _update_from_one_source(home: Home, group: Sequence[Tracked], manner: Manner, *, is_check: bool) -> Updated:
+def _update_from_one_source(home: Home, group: Sequence[Tracked], options: ImportOptions, *, is_check: bool) -> Updated:
     mine, first = {one.name: one for one in group}, group[0]
-    with _fetch_source(home.settings, first.address, manner.reach, first.branch) as fetched:
+    with _fetch_source(home.settings, first.address, options.reach, first.branch) as fetched:
         found = detect.read(fetched.path, origin=fetched.origin, place=fetched.place, keep_both=True)
         entries = [entry for entry in found if isinstance(entry, Incoming) and entry.name in mine]
         moved = [entry for entry in entries if locking.has_moved(mine[entry.name], entry, fetched)]
@@ -202,8 +211,8 @@ def _update_from_one_source(home: Home, group: Sequence[Tracked], manner: Manner
             as_installed = [entry for entry in moved if locking.is_as_installed(home.skills, mine[entry.name])]
             home.importer.adopt(as_installed, first.layer)
         # That tool leaves files out of what it installs: where nothing is new there, nothing is compared.
-        wanted = entries if first.file is None or manner.overwrite else moved
-        taken = _run(home, wanted, first.layer, manner)
+        wanted = entries if first.file is None or options.overwrite else moved
+        taken = _run(home, wanted, first.layer, options)
         same = [entry for entry in entries if entry not in wanted]
         left = tuple(Result(name=one.name, verdict=Verdict.UNCHANGED, origin=one.origin) for one in same)
         taken = replace(taken, results=(*taken.results, *left))
@@ -235,22 +244,19 @@ def export(
         outgoing.append(replace(one, tree={**without_examination(one.tree), **tasks(item.name)}))
         progress(len(outgoing))
     written = form.write(outgoing, to, overwrite=overwrite)
-    count = len(chosen) - len(written.left_out)
-    return Exported(count=count, format=form.name, written=written, lost=tuple(detect.lost(form, outgoing, to)))
+    return Exported(
+        count=len(chosen) - len(written.left_out),
+        format=form.name,
+        written=written.paths,
+        left_out=written.left_out,
+        lost=tuple(detect.lost(form, outgoing, to)),
+    )
 
 
 def likenesses(skills: Library, finder: Finder, taken: TakenIn) -> list[tuple[str, str]]:
     """(name, what it is much like) of what was taken in; of a large library that would take too long to find out."""
     new = taken.new_skills if len(taken.new_skills) <= 50 else ()
     return [(name, found) for name in new for found in near_duplicates(finder, name, skills.tree(name))]
-
-
-def land_lesson(home: Home, lesson: PlaybookLesson) -> Result:
-    """A lesson of another system's playbook, handed to memory."""
-    done = land(home.memory, replace(lesson, trigger=home.redact(lesson.trigger)))
-    return Result(
-        name=done.name, verdict=Verdict(done.verdict), reason=done.reason, origin=lesson.origin, kind="lesson"
-    )
 
 
 def _is_own(item: Listed) -> bool:
@@ -306,7 +312,7 @@ def _without_unasked(entry: Entry) -> Entry:
     return replace(entry, tree=tree, diagnostics=(*entry.diagnostics, *notes))
 
 
-def _run(home: Home, entries: Iterable[Entry], layer: str, manner: Manner) -> TakenIn:
+def _run(home: Home, entries: Iterable[Entry], layer: str, options: ImportOptions) -> TakenIn:
     results: list[Result] = []
     author = home.person("imported")
     tasks: dict[str, bytes] = {}
@@ -322,16 +328,16 @@ def _run(home: Home, entries: Iterable[Entry], layer: str, manner: Manner) -> Ta
             map(note_tasks, entries),
             author,
             layer=layer,
-            overwrite=manner.overwrite,
-            is_trusted=manner.is_trusted,
-            choose=(lambda name, here, there: Namesake.KEEP_BOTH) if manner.keep_both else manner.choose,
+            overwrite=options.overwrite,
+            is_trusted=options.is_trusted,
+            choose=(lambda name, here, there: Namesake.KEEP_BOTH) if options.keep_both else options.choose,
         ):
             text = tasks.pop(result.name, None)
             if text is not None and result.verdict in (Verdict.UNCHANGED, Verdict.UPDATED):
                 said = add_new_tasks(home, f"{result.name}@{layer}", text.decode("utf-8", "replace"))
                 result = replace(result, notes=(*result.notes, said)) if said else result
             results.append(result)
-            manner.progress(len(results))
+            options.progress(len(results))
     taken = TakenIn(results=tuple(results))
     targets = (*of_change(author)[1:],) if taken.new_skills else ()
     undo = (*targets, *of_lessons(lessons))
@@ -354,60 +360,23 @@ def _diff(skills: Library, entry: Incoming, layer: str) -> str:
     return diff_trees(here, entry.tree, f"{entry.name} here", f"{entry.name} there")
 
 
-class ForeignLesson(Protocol):
-    """A lesson as a reader of playbooks hands it out."""
-
-    @property
-    def trigger(self) -> str: ...
-    @property
-    def anti_pattern(self) -> str: ...
-    @property
-    def correct_pattern(self) -> str: ...
-    @property
-    def domains(self) -> tuple[str, ...]: ...
-    @property
-    def confidence(self) -> float: ...
-    @property
-    def source(self) -> str: ...
-    @property
-    def source_challenge_hash(self) -> str: ...
-    @property
-    def frequency(self) -> int: ...
-    @property
-    def retrievals(self) -> int: ...
-    @property
-    def helpful(self) -> int: ...
-    @property
-    def last_retrieved(self) -> datetime | None: ...
-    @property
-    def verified(self) -> bool: ...
-    @property
-    def created_on(self) -> datetime | None: ...
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Landed:
-    """The result of a lesson, in the words of an import."""
-
-    name: str
-    verdict: str
-    reason: str = ""
-
-
 _VERDICTS = {
-    Status.STORED: "imported",
-    Status.REINFORCED: "updated",
-    Status.WAITING: "held",
-    Status.REFUSED: "refused",
-    Status.OFF: "refused",
-    Status.PAUSED: "refused",
+    Status.STORED: Verdict.IMPORTED,
+    Status.REINFORCED: Verdict.UPDATED,
+    Status.WAITING: Verdict.HELD,
+    Status.REFUSED: Verdict.REFUSED,
+    Status.OFF: Verdict.REFUSED,
+    Status.PAUSED: Verdict.REFUSED,
 }
 
 
-def land(cortex: Cortex, lesson: ForeignLesson) -> Landed:
-    name, digest = _short_title(lesson.trigger), _digest(lesson)
-    if cortex.knows_import(digest):
-        return Landed(name=name, verdict="unchanged")
+def land_lesson(home: Home, lesson: PlaybookLesson) -> Result:
+    """Hand a lesson of another system's playbook to memory, once."""
+    lesson = replace(lesson, trigger=home.redact(lesson.trigger))
+    done = Result(name=_short_title(lesson.trigger), verdict=Verdict.UNCHANGED, origin=lesson.origin, kind="lesson")
+    digest = _digest(lesson)
+    if home.memory.knows_import(digest):
+        return done
     body = LessonBody(
         trigger=lesson.trigger,
         anti_pattern=lesson.anti_pattern,
@@ -415,7 +384,7 @@ def land(cortex: Cortex, lesson: ForeignLesson) -> Landed:
         domains=lesson.domains,
         source_challenge_hash=lesson.source_challenge_hash,
     )
-    encoded = cortex.encode(
+    encoded = home.memory.encode(
         Draft(
             text=body.text,
             kind=Kind.LESSON,
@@ -429,10 +398,10 @@ def land(cortex: Cortex, lesson: ForeignLesson) -> Landed:
         )
     )
     reason = "" if encoded.status is Status.STORED else encoded.reason
-    return Landed(name=name, verdict=_VERDICTS[encoded.status], reason=reason)
+    return replace(done, verdict=_VERDICTS[encoded.status], reason=reason)
 
 
-def _describe_origin(lesson: ForeignLesson) -> str:
+def _describe_origin(lesson: PlaybookLesson) -> str:
     """The playbook's own words on where it comes from; nobody here has seen it."""
     said = f"seen {lesson.frequency} times, shown {lesson.retrievals}, helped {lesson.helpful}"
     return f"{said}, verified" if lesson.verified else said
@@ -443,7 +412,7 @@ def _short_title(trigger: str) -> str:
     return plain if len(plain) <= 60 else f"{plain[:59]}…"
 
 
-def _digest(lesson: ForeignLesson) -> str:
+def _digest(lesson: PlaybookLesson) -> str:
     """The same for the same lesson, whatever it has counted since."""
     said = [lesson.trigger, lesson.anti_pattern, lesson.correct_pattern, lesson.source_challenge_hash]
     return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]

@@ -17,7 +17,7 @@ from pathlib import Path
 from pydantic import BaseModel, Field
 
 from habitus.app.home import Home
-from habitus.app.library.updating import Manner, TakenIn, place_of_upload, take_in
+from habitus.app.library.updating import ImportOptions, TakenIn, place_of_upload, take_in
 from habitus.app.operating.job_kinds import add
 from habitus.app.operating.jobs import open_queue
 from habitus.errors import Invalid, Refused
@@ -60,6 +60,11 @@ class Looked:
     known: tuple[str, ...]
     held: bool
     is_cut: bool  # whether there are more, which a worker takes in
+    second_look: tuple[LookedAgain, ...] | None = None  # where a model was asked
+
+    @property
+    def is_failed(self) -> bool:
+        return self.held
 
 
 def look(skills: Library, screening: Policy, sent: Upload) -> Looked:
@@ -78,7 +83,7 @@ def take(home: Home, sent: Upload, *, overwrite: bool, id: str = "") -> TakenIn 
                 raise Refused(f"'{unasked[0]}' can't be a file of a skill.", mend=mend)
             if number > MOST:
                 return _leave(home, path, overwrite, id or uuid.uuid4().hex[:12])
-        return take_in(home, path, (), USER, Manner(overwrite=overwrite, place=place_of_upload(path)))
+        return take_in(home, path, (), USER, ImportOptions(overwrite=overwrite, place=place_of_upload(path)))
 
 
 def _leave(home: Home, path: Path, overwrite: bool, id: str) -> Job:

@@ -62,6 +62,10 @@ class LintReport:
         return sum(found.severity is Severity.ERROR for skill in self.skills for found in skill.diagnostics)
 
     @property
+    def is_failed(self) -> bool:
+        return bool(self.broken)
+
+    @property
     def odd(self) -> int:
         return sum(bool(skill.diagnostics) for skill in self.skills)
 

@@ -185,10 +185,10 @@ class Import(_Kind):
             shutil.rmtree(Path(part["source"]).parent, ignore_errors=True)
             return {}
         place = updating.place_of_upload(Path(part["source"])) if part.get("is_upload") else ""
-        manner = updating.Manner(
+        options = updating.ImportOptions(
             overwrite=part.get("overwrite", False), is_trusted=part.get("trust", False), place=place
         )
-        taken = updating.take_in(self._home, _source(part), part["only"], part.get("layer", "user"), manner)
+        taken = updating.take_in(self._home, _source(part), part["only"], part.get("layer", "user"), options)
         return Counter(result.verdict.value for result in taken.results)
 
 

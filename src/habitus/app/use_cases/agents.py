@@ -10,7 +10,7 @@ from pathlib import Path
 
 from habitus.app.home import Home
 from habitus.app.library import updating
-from habitus.app.library.updating import Manner, TakenIn
+from habitus.app.library.updating import ImportOptions, TakenIn
 from habitus.app.other_agents import connecting
 from habitus.app.other_agents.connecting import AgentFiles, AgentHere, Plan, Wishes
 from habitus.app.use_cases.access import Access
@@ -130,7 +130,7 @@ def take_in(home: Home, wanted: OneAgent) -> TakenIn:
     found = host(wanted.agent)
     if (folder := _folder(home.settings, found)) is None:
         raise NotFound(f"{found.title} has no folder of skills here.", mend="")
-    return updating.take_in(home, folder, (), USER, Manner())
+    return updating.take_in(home, folder, (), USER, ImportOptions())
 
 
 def _folder(settings: Settings, one: Host) -> Path | None:

@@ -29,8 +29,9 @@ Done = TypeVar("Done")
 
 # One module a group. A group is imported when one of its commands is called, or when a server is started.
 GROUPS = (
-    *("agents", "evidence", "identity", "improving", "jobs", "lessons", "overview", "pausing"),
-    *("review", "sessions", "settings", "skills", "tasks", "undoing", "users", "writing"),
+    *("agents", "evidence", "finding", "identity", "improving", "jobs", "lessons", "overview", "pads", "pausing"),
+    *("recipes", "review", "sessions", "settings", "skills", "sources", "tasks", "tools", "trusting", "undoing"),
+    *("users", "writing"),
 )
 
 
@@ -117,6 +118,17 @@ class InputField:
         return bool(self.field.metadata.get("is_argument"))
 
     @property
+    def metavar(self) -> str | None:
+        """How help calls an argument whose name over REST says less."""
+        found: str | None = self.field.metadata.get("metavar")
+        return found
+
+    @property
+    def reads(self) -> str:
+        """`json` or `text` where the command line reads the value from a file or standard input."""
+        return str(self.field.metadata.get("reads", ""))
+
+    @property
     def is_version(self) -> bool:
         """Whether it is the version that a change starts from, which REST takes from If-Match."""
         return bool(self.field.metadata.get("is_version"))
@@ -174,12 +186,14 @@ class Nothing:
 LINE, TEXT = 2_000, 100_000  # the longest that is taken
 
 
-def argument(help: str, *, default: Any = MISSING, completes: str = "", **limits: int) -> Any:
+def argument(
+    help: str, *, default: Any = MISSING, completes: str = "", metavar: str | None = None, **limits: float
+) -> Any:
     """A field that is an argument on the command line; for `limits` see `option`."""
-    return _field(default, help=help, is_argument=True, limits=_limits(**limits), completes=completes)
+    return _field(default, help=help, is_argument=True, limits=_limits(**limits), completes=completes, metavar=metavar)
 
 
-def option(help: str, *flags: str, default: Any = None, rest_default: Any = MISSING, **limits: int) -> Any:
+def option(help: str, *flags: str, default: Any = None, rest_default: Any = MISSING, **limits: float) -> Any:
     """A field that is an option on the command line: spelled as it is called, or as `flags` say.
 
     `rest_default` is the default over REST where that is another; `limits` are `least` and `most` of a number,
@@ -188,9 +202,26 @@ def option(help: str, *flags: str, default: Any = None, rest_default: Any = MISS
     return _field(default, help=help, flags=flags, rest_default=rest_default, limits=_limits(**limits))
 
 
-def _limits(least: int | None = None, most: int | None = None, longest: int = LINE) -> dict[str, int]:
+def _limits(least: float | None = None, most: float | None = None, longest: float = LINE) -> dict[str, float]:
     limits = {"ge": least, "le": most, "max_length": longest}
     return {key: one for key, one in limits.items() if one is not None}
+
+
+def json_argument(help: str, *, metavar: str | None = None) -> Any:
+    """A field with any JSON, by default an empty object: as an argument it is JSON, a file with it, or `-`."""
+    return dataclasses.field(
+        default_factory=dict, metadata={"help": help, "is_argument": True, "reads": "json", "metavar": metavar}
+    )
+
+
+def json_option(help: str, *flags: str, default: Any) -> Any:
+    """The same as an option."""
+    return dataclasses.field(default_factory=lambda: default, metadata={"help": help, "flags": flags, "reads": "json"})
+
+
+def text_option(help: str, *flags: str, default: Any = None) -> Any:
+    """A field with a text, which the command line reads from a file; `-` is standard input."""
+    return _field(default, help=help, flags=flags, limits=_limits(longest=TEXT), reads="text")
 
 
 def reason_option() -> Any:
@@ -236,9 +267,9 @@ def page_of(
     return Page(items=found[start:end], next=key(found[end - 1]) if end < len(found) else None, total=len(found))
 
 
-def limit_option(default: int | None = 100) -> Any:
+def limit_option(default: int | None = 100, *, rest_default: Any = MISSING) -> Any:
     help = "How many at most; all without it." if default is None else "How many at most."
-    return option(help, "-n", default=default, least=1, most=500)
+    return option(help, "-n", default=default, rest_default=rest_default, least=1, most=500)
 
 
 def after_option() -> Any:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from habitus.app.home import Home
 from habitus.app.learning.learning import Judged, judge
 from habitus.app.use_cases.access import Access
-from habitus.app.use_cases.declaration import Nothing, after_option, argument, option, page_of, use_case
+from habitus.app.use_cases.declaration import Nothing, after_option, argument, limit_option, option, page_of, use_case
 from habitus.errors import Misused
 from habitus.evidence.findings import Finding, Plan, Rollback, Verdict
 from habitus.evidence.model import Item, ItemKind
@@ -18,7 +18,7 @@ from habitus.memory.memory import Cortex
 @dataclass(frozen=True, kw_only=True)
 class EvidenceFilter:
     name: str | None = argument("A skill, recipe or tool, or the id of a lesson.", default=None, completes="skills")
-    limit: int | None = option("How many at most; all without it.", "-n", rest_default=100, least=1, most=500)
+    limit: int | None = limit_option(None, rest_default=100)
     after: str = after_option()
 
 

@@ -12,8 +12,9 @@ from datetime import UTC, datetime, timedelta
 from habitus.app.conversations import models
 from habitus.app.conversations.past_sessions import past_sessions
 from habitus.app.home import Home
-from habitus.app.learning import insights
-from habitus.app.learning.insights import Confusion, MenuCost, SkillEffect, TriedCandidate, UnusedSkill
+from habitus.app.learning import insights, learning
+from habitus.app.learning.insights import Confusion, MenuCost, SkillEffect, SkillUsage, TriedCandidate, UnusedSkill
+from habitus.app.learning.learning import Repeated
 from habitus.app.library.browsing import DAYS, Cluster, map_skills
 from habitus.app.library.undoing import of_change
 from habitus.app.review import inbox
@@ -21,7 +22,8 @@ from habitus.app.review.inbox import InboxItem
 from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.agents import HeardAgent, heard_agents
 from habitus.app.use_cases.declaration import Nothing, argument, limit_option, use_case
-from habitus.app.use_cases.skills import SkillList, everything, matching
+from habitus.app.use_cases.finding import NamedReason
+from habitus.app.use_cases.skills import SkillList, everything, matching, skill_name
 from habitus.evidence.findings import Rollback
 from habitus.journal.facts import Day
 from habitus.journal.model import KeptSession
@@ -316,3 +318,52 @@ def _newest(summaries: list[Summary], since: datetime) -> tuple[Summary, ...]:
     dated = [(summary.modified_on, summary) for summary in summaries if summary.modified_on is not None]
     recent = [(on, summary) for on, summary in dated if on >= since and summary.layer != "bundled"]
     return tuple(summary for _, summary in sorted(recent, key=lambda each: (each[0], each[1].name), reverse=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstLook:
+    waiting: Sequence[InboxItem]
+    new_skills: Sequence[str]
+    new_lessons: Sequence[Engram]
+    broken: Sequence[NamedReason]
+    worse: Sequence[Rollback]
+    failing: Sequence[NamedReason]
+
+
+@use_case("", route="GET /today", access=Access.VIEWER, example=Nothing())
+def first_look(home: Home, wanted: Nothing) -> FirstLook:
+    """What to look at first: what waits, what is new this week, what is broken."""
+    found = today(home)
+    return FirstLook(
+        waiting=found.waiting,
+        new_skills=[summary.name for summary in found.new_skills],
+        new_lessons=found.new_lessons,
+        broken=[NamedReason(name=item.name, reason=item.reason) for item in found.broken],
+        worse=found.worse,
+        failing=[NamedReason(name=tool.name, reason=tool.reason) for tool in found.failing],
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailureList:
+    failing: Sequence[Repeated]
+
+
+@use_case("", route="GET /failing", access=Access.VIEWER, example=Nothing())
+def failing(home: Home, wanted: Nothing) -> FailureList:
+    """What fails again and again in conversations, and what helped against it."""
+    return FailureList(failing=learning.repeated_failures(home))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkillEvidence:
+    name: str = skill_name()
+
+
+@use_case(
+    "", route="GET /skills/{name}/evidence", access=Access.OPEN_READING, example=SkillEvidence(name="csv-summary")
+)
+def skill_evidence(home: Home, wanted: SkillEvidence) -> SkillUsage:
+    """What offering each version of one skill changes, the newest first, and its uses version by version and week by
+    week."""
+    return insights.record_of(home, home.skills.find(wanted.name))

@@ -18,6 +18,7 @@ from habitus.app.use_cases.declaration import (
     option,
     reason_option,
     starting_version,
+    text_option,
     use_case,
     version_in,
 )
@@ -92,11 +93,10 @@ else:
 @dataclass(frozen=True, kw_only=True)
 class SkillDraft(WithFields):
     name: str = argument("The name: lower-case letters, digits and hyphens.")
-    body: str | None = option(
+    body: str | None = text_option(
         "Markdown with the steps, on the command line in a file ('-' is standard input); without it, a skeleton.",
         "--file",
         "-f",
-        longest=TEXT,
     )
     layer: str | None = option("Write it to this layer instead of your own.")
     cli: bool = option("With a command line, scripts/cli.py, that already runs.", default=False)
@@ -395,7 +395,7 @@ def _remove_skill(skills: Library, item: Listed, author: Author) -> RemovedSkill
 
 @dataclass(frozen=True, kw_only=True)
 class ArchivedName:
-    name: str = argument("name, name@layer, or #ID from the list.")
+    name: str | None = argument("name, name@layer, or #ID from the list.", default=None)
     new_name: str | None = option("Bring it back under this name.", "--as")
 
 
@@ -415,6 +415,8 @@ class RestoredSkill:
 )
 def restore(home: Home, wanted: ArchivedName) -> RestoredSkill:
     """Bring back a skill from the archive."""
+    if wanted.name is None:
+        raise Misused("Say which one.", mend="'habitus skills restore --list' shows them.")
     new_name = None if wanted.new_name is None else names.check_name(wanted.new_name)
     name, layer = home.skills.restore(wanted.name, home.person("restored"), new_name=new_name)
     return RestoredSkill(name=name, layer=layer, undo=("skills", "remove", f"{name}@{layer}"))

@@ -181,7 +181,7 @@ def _first_lines(content: str) -> list[str]:
 
 
 def _explain(habitus: Habitus, request: str, name: str) -> None:
-    for sentence in explaining.why(habitus, name, explaining.request_of(habitus, request)).sentences():
+    for sentence in explaining.why(habitus, name, explaining.request_of(habitus, request)).sentences:
         output.say(f"  {sentence}")
 
 

@@ -1,4 +1,4 @@
-"""`habitus skills list | show | history | diff | stats | search`: their words. `use_cases/skills.py` does the work."""
+"""`habitus skills list | show | history | diff | stats`: their words. `use_cases/skills.py` does the work."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ from habitus.app.use_cases.skills import (
 from habitus.cli import inputs, output
 from habitus.cli.completion import AsJson, SkillName, Wide
 from habitus.cli.opening import open_habitus
-from habitus.cli.skills.printing import NO_SKILLS, print_found, print_page, print_skill
+from habitus.cli.skills.printing import NO_SKILLS, print_page, print_skill
 from habitus.cli.use_case_commands import finish
 from habitus.errors import Invalid
-from habitus.search.model import results_as_json
 from habitus.skills.layers.listing import ShownSkill, SkillPage
 
 
@@ -106,23 +105,3 @@ def stats(context: typer.Context, wanted: StatsOf, done: SkillStats, wide: Wide 
 
 def _describe_reliability(reliability: float | None) -> str:
     return "not judged yet" if reliability is None else f"{reliability:g}"
-
-
-def search(
-    context: typer.Context,
-    query: Annotated[str, typer.Argument(help="What somebody would ask for.")],
-    k: Annotated[int, typer.Option("-k", min=1, help="How many.")] = 10,
-    wide: Wide = False,
-    as_json: AsJson = False,
-) -> None:
-    """Find skills by what a request says, not only by its words."""
-    with open_habitus(context) as habitus:
-        with output.counting(is_quiet=as_json, doing="Indexing") as progress:
-            habitus.finder.catch_up(progress)
-        results = habitus.finder.search(query, k=k)
-        if as_json:
-            output.print_json(results_as_json(results))
-            return
-        listing = {item.name: item for item in habitus.skills.listing()}
-        found = {hit.id: listing[hit.id].summary for hit in results.hits if hit.id in listing}
-        print_found(results, {name: summary.cue for name, summary in found.items() if summary}, wide=wide)

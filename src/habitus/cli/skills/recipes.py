@@ -1,37 +1,44 @@
-"""`habitus recipes …`: look at the recipes of skills, run one, check them, and mine new ones."""
+"""`habitus recipes …`: their words, which `use_cases/recipes.py` is behind, and mining new ones."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import sys
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 
-from habitus.app import json_shapes
+from habitus.app import Habitus
 from habitus.app.learning import studying
 from habitus.app.learning.mining import Mining, MiningReport
-from habitus.app.library import recipes
+from habitus.app.use_cases import recipes
+from habitus.app.use_cases.recipes import (
+    CheckedRecipes,
+    OneRecipe,
+    RecipeList,
+    RecipeNames,
+    RecipeRun,
+    RecipesFound,
+    RecipeSteps,
+)
 from habitus.cli import inputs, output
 from habitus.cli.completion import AsJson, Wide
 from habitus.cli.opening import open_habitus
-from habitus.errors import Invalid, Refused
+from habitus.errors import Refused
+from habitus.events import ToolResult
 from habitus.llm.model import Models
 from habitus.recipes.catalogue import SkillRecipe
 
-Name = Annotated[str, typer.Argument(help="A recipe.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show the calls it would make.")]
 
 
-def list_recipes(context: typer.Context, wide: Wide = False, as_json: AsJson = False) -> None:
-    """Every recipe with its skill, its status and how it fared."""
-    with open_habitus(context) as habitus:
-        found = habitus.recipes.all()
-        rows = [(r.name, r.skill, r.status.value, _describe_uses(r), r.reason or r.plan.description) for r in found]
-        empty = "There are no recipes. A skill has them in its chunks.md: docs/concepts/recipes.md says how."
-        columns = ("name", "skill", "status", "went well", "what it does")
-        data = {"recipes": [json_shapes.recipe(one) for one in found]}
-        output.say_list(as_json, data, columns, rows, wide="what it does", is_cut=not wide, empty=empty)
+def list_recipes(context: typer.Context, wanted: RecipeList, done: RecipesFound, wide: Wide = False) -> None:
+    rows = [(r.name, r.skill, r.status.value, _describe_uses(r), r.reason or r.plan.description) for r in done.recipes]
+    empty = "There are no recipes. A skill has them in its chunks.md: docs/concepts/recipes.md says how."
+    columns = ("name", "skill", "status", "went well", "what it does")
+    output.rows_or(empty, columns, rows, wide="what it does", is_cut=not wide)
 
 
 def _describe_uses(recipe: SkillRecipe) -> str:
@@ -39,74 +46,45 @@ def _describe_uses(recipe: SkillRecipe) -> str:
     return f"{counts.succeeded} of {counts.used}" if counts.used else "not used yet"
 
 
-def show(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
-    """One recipe: what it takes, its steps, and how it fared."""
-    with open_habitus(context) as habitus:
-        recipe = habitus.recipes.get(name)
-        if as_json:
-            output.print_json(json_shapes.recipe(recipe))
-            return
-        output.say(f"{recipe.name}  (skill {recipe.skill}@{recipe.layer}, version {recipe.version})")
-        if recipe.plan.description:
-            output.say(recipe.plan.description)
-        output.say(f"{recipe.status.value}{f': {recipe.reason}' if recipe.reason else ''}")
-        output.say(f"Takes: {json.dumps(recipe.plan.schema['properties'], ensure_ascii=False)}")
-        for number, step in enumerate(recipe.plan.steps, 1):
-            what = step.tool or f"branch {step.branch}"
-            arguments = json.dumps(step.params, ensure_ascii=False, default=str) if step.params else ""
-            output.say(f"  {number}. {what} {arguments}".rstrip())
-        last = f", last {inputs.show_moment(recipe.counts.last_used)}" if recipe.counts.last_used else ""
-        output.say(f"Used: {_describe_uses(recipe)}{last}")
+def show(context: typer.Context, wanted: OneRecipe, done: SkillRecipe) -> None:
+    output.say(f"{done.name}  (skill {done.skill}@{done.layer}, version {done.version})")
+    if done.plan.description:
+        output.say(done.plan.description)
+    output.say(f"{done.status.value}{f': {done.reason}' if done.reason else ''}")
+    output.say(f"Takes: {_json(done.plan.schema['properties'])}")
+    for number, step in enumerate(done.plan.steps, 1):
+        arguments = _json(step.params) if step.params else ""
+        output.say(f"  {number}. {step.tool or f'branch {step.branch}'} {arguments}".rstrip())
+    last = f", last {inputs.show_moment(done.counts.last_used)}" if done.counts.last_used else ""
+    output.say(f"Used: {_describe_uses(done)}{last}")
 
 
-def run(
-    context: typer.Context,
-    name: Name,
-    params: Annotated[str, typer.Argument(help="Its parameters as JSON, a file with it, or '-'.")] = "{}",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the calls it would make.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Run a recipe through the tools of a session. Exit code 1 when it fails."""
-    with open_habitus(context) as habitus:
-        habitus.recipes.get(name)  # a wrong name is said before wrong parameters
-        values = inputs.read_json(params, "parameters")
-        if not isinstance(values, dict):
-            raise Invalid("The parameters are no JSON object.", mend='Write {"name": value, …}.')
-        if dry_run:
-            steps = recipes.plan_run(habitus.recipes, name, values)
-            rows = [(s.number, s.tool, json.dumps(s.arguments, ensure_ascii=False, default=str)) for s in steps]
-            output.say_list(as_json, {"steps": steps}, ("step", "tool", "arguments"), rows, wide="arguments", empty="")
-            return
-        done = recipes.run(habitus.recipes, habitus.turn, name, values)
-        if as_json:
-            output.print_json(done)
-        else:
-            output.say(done.content)
-        if not done.outcome.is_ok:
-            raise typer.Exit(1)
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def check(
-    context: typer.Context,
-    names: Annotated[list[str] | None, typer.Argument(help="Recipes; all without.")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Check recipes without running them: their text, line by line, and whether their tools are there.
+def check_run(habitus: Habitus, given: Mapping[str, Any]) -> None:
+    habitus.recipes.get(given["recipe"])
 
-    Exit code 1 when one can't run.
-    """
-    with open_habitus(context) as habitus:
-        found = recipes.check_recipes(habitus.recipes, tuple(names or ()))
-        bad = [recipe for recipe in found if recipe.problems]
-        if as_json:
-            output.print_json({"recipes": found})
-        else:
-            for recipe in bad:
-                for problem in recipe.problems:
-                    output.say(f"{recipe.skill}/chunks.md: {recipe.name}: {problem}", style="yellow")
-            output.say(f"{len(found) - len(bad)} of {output.count_of(len(found), 'recipe')} can run.")
-        if bad:
-            raise typer.Exit(1)
+
+def perform_run(habitus: Habitus, wanted: RecipeRun, dry_run: DryRun = False) -> ToolResult | RecipeSteps:
+    return recipes.plan_run(habitus, wanted) if dry_run else recipes.run(habitus, wanted)
+
+
+def run(context: typer.Context, wanted: RecipeRun, done: ToolResult | RecipeSteps) -> None:
+    if isinstance(done, ToolResult):
+        output.say(done.content)
+    else:
+        rows = [(step.number, step.tool, _json(step.arguments)) for step in done.steps]
+        output.rows_or("", ("step", "tool", "arguments"), rows, wide="arguments")
+
+
+def check(context: typer.Context, wanted: RecipeNames, done: CheckedRecipes) -> None:
+    bad = [recipe for recipe in done.recipes if recipe.problems]
+    for recipe in bad:
+        for problem in recipe.problems:
+            output.say(f"{recipe.skill}/chunks.md: {recipe.name}: {problem}", style="yellow")
+    output.say(f"{len(done.recipes) - len(bad)} of {output.count_of(len(done.recipes), 'recipe')} can run.")
 
 
 def mine(

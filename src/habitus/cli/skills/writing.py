@@ -28,15 +28,10 @@ from habitus.app.use_cases.writing import (
     SwitchedSkills,
 )
 from habitus.cli import inputs, output
-from habitus.cli.completion import AsJson
-from habitus.cli.opening import open_habitus
-from habitus.cli.use_case_commands import edit_in_editor, finish
+from habitus.cli.use_case_commands import edit_in_editor
 from habitus.skills.model import State
 
-
-def perform_new(habitus: Habitus, wanted: SkillDraft) -> NewSkill:
-    body = None if wanted.body is None else inputs.read_text(wanted.body)
-    return writing.new(habitus, replace(wanted, body=body))
+ShowList = Annotated[bool, typer.Option("--list", help="Show what can be brought back.")]
 
 
 def new(context: typer.Context, wanted: SkillDraft, done: NewSkill) -> None:
@@ -87,34 +82,27 @@ def remove(context: typer.Context, wanted: SkillRemoval, done: RemovedSkills) ->
             output.say(f"{one.name}@{one.uncovers} is in view again.")
 
 
-def restore(
-    context: typer.Context,
-    name: Annotated[str | None, typer.Argument(help="name, name@layer, or #ID from the list.")] = None,
-    new_name: Annotated[str | None, typer.Option("--as", help="Bring it back under this name.")] = None,
-    show_list: Annotated[bool, typer.Option("--list", help="Show what can be brought back.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Bring back a skill from the archive."""
-    with open_habitus(context) as habitus:
-        if show_list or name is None:
-            asked = SkillArchive()
-            finish(context, asked, skills.list_archive(habitus, asked), _print_archive, as_json=as_json)
-        else:
-            wanted = ArchivedName(name=name, new_name=new_name)
-            finish(context, wanted, writing.restore(habitus, wanted), _say_restored, as_json=as_json)
+def perform_restore(habitus: Habitus, wanted: ArchivedName, show_list: ShowList = False) -> RestoredSkill | ArchivePage:
+    """Without a name, what there is to restore."""
+    if show_list or wanted.name is None:
+        return skills.list_archive(habitus, SkillArchive())
+    return writing.restore(habitus, wanted)
 
 
-def _print_archive(context: typer.Context, wanted: SkillArchive, done: ArchivePage) -> None:
+def restore(context: typer.Context, wanted: ArchivedName, done: RestoredSkill | ArchivePage) -> None:
+    if isinstance(done, RestoredSkill):
+        output.say(f"{done.name}@{done.layer} is back.")
+    else:
+        _print_archive(done)
+
+
+def _print_archive(done: ArchivePage) -> None:
     rows = [
         (f"#{a.id}", a.name, a.layer, f"v{a.version}", inputs.show_moment(a.archived_on), output.who(a.author))
         for a in done.archived
     ]
     columns = ("id", "name", "layer", "version", "archived", "by")
     output.rows_or("The archive is empty.", columns, rows, wide="by")
-
-
-def _say_restored(context: typer.Context, wanted: ArchivedName, done: RestoredSkill) -> None:
-    output.say(f"{done.name}@{done.layer} is back.")
 
 
 def rollback(context: typer.Context, wanted: EarlierVersion, done: ChangedSkill) -> None:

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 import sqlalchemy as sa
 
@@ -30,6 +30,8 @@ class EvalCase:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvalResult:
+    IN_JSON: ClassVar = ("passed",)
+
     name: str
     query: str
     should_trigger: bool

@@ -21,7 +21,7 @@ from habitus.app.operating.idempotency import Attempt, once
 from habitus.app.operating.people import Role
 from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import InputField, UseCase, all_declared, tag_of
-from habitus.plain_data import plain
+from habitus.plain_data import json_keys, plain
 from habitus.web.api.requests_and_answers import SHAPES, IfMatch, JsonAnswer, OnceKey
 from habitus.web.homes_by_person import desks_of, habitus_of
 from habitus.web.problems import PreconditionRequired
@@ -63,21 +63,21 @@ def _add(made: APIRouter, case: UseCase[Any, Any]) -> None:
     fields = {one.name: one for one in case.fields}
     rest_defaults = {one.name: one.rest_default for one in case.fields if one.rest_default is not MISSING}
 
-    def endpoint(request: Request, **given: Any) -> Response:
+    def endpoint(http_request: Request, **given: Any) -> Response:
         sent: Any = given.pop("body", None)
         once_key: str = given.pop("once_key", "")
         if sent is not None:
             given |= {name: getattr(sent, name) for name in sent.model_fields_set}
-        here = f"{request.url.scheme}://{request.headers['host']}"
+        here = f"{http_request.url.scheme}://{http_request.headers['host']}"
         given = dict.fromkeys((one.name for one in case.fields if one.is_address), here) | given
         given = rest_defaults | given
         wanted = case.input(**{name: _as_field(fields[name], value) for name, value in given.items()})
         _refuse_without_version(case, wanted)
-        with desks_of(request).changing_settings() if case.changes_settings else nullcontext():
-            return _answer(case, habitus_of(request), wanted, once_key)
+        with desks_of(http_request).changing_settings() if case.changes_settings else nullcontext():
+            return _answer(case, habitus_of(http_request), wanted, once_key)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
-    extra = [inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Request)]
+    extra = [inspect.Parameter("http_request", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Request)]
     if body is not None:
         default = inspect.Parameter.empty if any(one.is_required() for one in body.model_fields.values()) else body()
         extra.append(inspect.Parameter("body", keyword, annotation=body, default=default))
@@ -173,11 +173,21 @@ def shape_of(kind: Any) -> Any:
     if kind in SHAPES:
         return SHAPES[kind]
     origin, inner = get_origin(kind), [shape_of(one) for one in get_args(kind)]
-    if inner and any(new is not old for new, old in zip(inner, get_args(kind), strict=True)):
+    if inner and any(new != old for new, old in zip(inner, get_args(kind), strict=True)):
         return Union[tuple(inner)] if origin in (Union, types.UnionType) else list.__class_getitem__(inner[0])  # noqa: UP007  # made at run time
     if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
         return kind
-    found = get_type_hints(kind)
+    found = json_types(kind)
     shapes: dict[str, Any] = {name: (shape_of(one), ...) for name, one in found.items()}
-    is_same = all(shapes[name][0] is found[name] for name in found)
+    is_same = found.keys() == {one.name for one in dataclasses.fields(kind)}
+    is_same = is_same and all(shapes[name][0] == found[name] for name in found)
     return kind if is_same else create_model(kind.__name__, **shapes)
+
+
+def json_types(kind: type) -> dict[str, Any]:
+    """The keys that a record has in JSON, and the type of each."""
+    hints, found = get_type_hints(kind), dict[str, Any]()
+    for name, is_inline in json_keys(kind) or ():
+        own = hints[name] if name in hints else get_type_hints(getattr(kind, name).fget)["return"]
+        found |= json_types(own) if is_inline else {name: own}
+    return found

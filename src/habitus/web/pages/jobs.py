@@ -123,7 +123,7 @@ def show_import(request: Request, habitus: Opened) -> HTMLResponse:
 def _show_page(request: Request, habitus: Habitus, taken: TakenIn | None = None) -> HTMLResponse:
     is_owner = not habitus.settings.is_guest and request.state.may_change
     folders = agents.list_folders(habitus, Nothing()).folders if is_owner else ()
-    said = None if taken is None else Said(text=_describe_import(taken), undo=taken.undo, is_bad=taken.is_refused)
+    said = None if taken is None else Said(text=_describe_import(taken), undo=taken.undo, is_bad=taken.is_failed)
     return page(request, "import.html", said=said, taken=taken, folders=folders, most=_ROWS)
 
 

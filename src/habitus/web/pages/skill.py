@@ -137,8 +137,8 @@ def _of_tab(habitus: Habitus, shown: ShownSkill, tab: str, text: str, file: str)
             return {"file": file, "text": _text(habitus, shown, file) if file else None}
         case "fared":
             found = insights.record_of(habitus, shown.item)
-            effects = charts.of_findings(found.findings)
-            return {"charts": charts.of_uses(found), "findings": found.findings, "effects": effects}
+            effects = charts.of_findings(found.items)
+            return {"charts": charts.of_uses(found), "findings": found.items, "effects": effects}
         case "improve":
             tried = improving.improvements(habitus, improving.OneSkill(name=name))
             drawn_ones = charts.of_candidates(tried.candidates)

@@ -16,10 +16,10 @@ from fastapi import APIRouter, Depends, Form, Request
 from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
-from habitus.app.conversations.running_code import check_tool, run_tool
-from habitus.app.library import recipes
+from habitus.app.conversations.running_code import check_tools, run_tool
 from habitus.app.library.browsing import Order, Row, browse, map_skills
-from habitus.app.use_cases import writing
+from habitus.app.use_cases import recipes, writing
+from habitus.app.use_cases.recipes import RecipeRun
 from habitus.app.use_cases.skills import SkillList
 from habitus.errors import Invalid
 from habitus.evidence.findings import Verdict
@@ -187,13 +187,13 @@ def run(habitus: Opened, name: str, payload: Given = "{}") -> HTMLResponse:
 @router.post("/skills/{name}/test")
 def test(habitus: Opened, name: str) -> HTMLResponse:
     """Run the tests that it passed before once more."""
-    return fragment("tested.html", report=check_tool(habitus, name))
+    return fragment("tested.html", report=check_tools(habitus, [name])[name])
 
 
 @router.post("/skills/{name}/recipes/{recipe}")
 def run_recipe(habitus: Opened, name: str, recipe: str, payload: Given = "{}") -> HTMLResponse:
     """Run one, in a turn of its own that is written down."""
-    result = recipes.run(habitus.recipes, habitus.turn, recipe, _object(payload))
+    result = recipes.run(habitus, RecipeRun(recipe=recipe, payload=_object(payload), name=name))
     return fragment("ran.html", outcome=result.outcome, printed=result.content, notice="")
 
 

@@ -1,0 +1,117 @@
+"""Recipes of skills: list them, show one, run one as a model would, and check them without running."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from habitus.agent.user_input import Asking
+from habitus.app.conversations.hosting import Hosting, HostRequest
+from habitus.app.home import Home
+from habitus.app.library import recipes
+from habitus.app.library.recipes import CheckedRecipe
+from habitus.app.use_cases.access import Access
+from habitus.app.use_cases.declaration import argument, json_argument, option, use_case
+from habitus.errors import NotFound
+from habitus.events import ToolResult
+from habitus.recipes.catalogue import SkillRecipe
+from habitus.recipes.execution import StepRun, fill_defaults, foreseen
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipeList:
+    name: str | None = option("Only those of this skill.", "--skill")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipesFound:
+    recipes: Sequence[SkillRecipe]
+
+
+@use_case("recipes list", route="GET /skills/{name}/recipes", access=Access.OPEN_READING, example=RecipeList())
+def list_recipes(home: Home, wanted: RecipeList) -> RecipesFound:
+    """Every recipe with its skill, its status and how it fared."""
+    skill = None if wanted.name is None else home.skills.find(wanted.name).name
+    return RecipesFound(recipes=[one for one in home.recipes.all() if skill in (None, one.skill)])
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneRecipe:
+    recipe: str = argument("A recipe.", metavar="NAME")
+
+
+@use_case("recipes show", access=Access.OPEN_READING, example=OneRecipe(recipe="monthly-report"))
+def show(home: Home, wanted: OneRecipe) -> SkillRecipe:
+    """One recipe: what it takes, its steps, and how it fared."""
+    return home.recipes.get(wanted.recipe)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipeRun:
+    recipe: str = argument("A recipe.", metavar="NAME")
+    payload: dict[str, Any] = json_argument("Its parameters as JSON, a file with it, or '-'.", metavar="PARAMS")
+    name: str | None = option("Refuse unless it is one of this skill.", "--skill")
+
+
+@use_case(
+    "recipes run",
+    route="POST /skills/{name}/recipes/{recipe}",
+    access=Access.ADMIN,
+    example=RecipeRun(recipe="monthly-report", payload={"month": "2026-10"}),
+)
+def run(home: Home, wanted: RecipeRun) -> ToolResult:
+    """Run a recipe through the tools of a session, in a turn of its own that is written down. Exit code 1 when it
+    fails."""
+    recipe = _runnable(home, wanted)
+    fill_defaults(recipe.plan, wanted.payload)  # what is missing is said before anything begins
+    asking = Asking(text=f"Run the recipe {recipe.plan.name}.")
+    with (
+        closing(Hosting(home)) as hosting,
+        hosting.turn(HostRequest(asking=asking, user=home.user(), source_type="cli")) as turn,
+    ):
+        result = turn.run(recipe.name, json.dumps(wanted.payload, ensure_ascii=False, default=str))
+        turn.done(result.content, ok=result.outcome.is_ok, reason=result.outcome.reason)
+    return result
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipeSteps:
+    steps: Sequence[StepRun]
+
+
+def plan_run(home: Home, wanted: RecipeRun) -> RecipeSteps:
+    """The calls that a run would make."""
+    return RecipeSteps(steps=foreseen(_runnable(home, wanted).plan, wanted.payload))
+
+
+def _runnable(home: Home, wanted: RecipeRun) -> SkillRecipe:
+    recipe = recipes.runnable(home.recipes, wanted.recipe)
+    if wanted.name is not None and home.skills.find(wanted.name).name != recipe.skill:
+        raise NotFound(f"'{wanted.name}' has no recipe '{wanted.recipe}'.", mend=f"'{recipe.skill}' has.")
+    return recipe
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipeNames:
+    names: tuple[str, ...] = argument("Recipes; all without.", default=())
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedRecipes:
+    recipes: Sequence[CheckedRecipe]
+
+    @property
+    def is_failed(self) -> bool:
+        return any(one.problems for one in self.recipes)
+
+
+@use_case("recipes test", access=Access.OPEN_READING, example=RecipeNames(names=("monthly-report",)))
+def check(home: Home, wanted: RecipeNames) -> CheckedRecipes:
+    """Check recipes without running them: their text, line by line, and whether their tools are there.
+
+    Exit code 1 when one can't run.
+    """
+    return CheckedRecipes(recipes=recipes.check_recipes(home.recipes, wanted.names))
