@@ -22,9 +22,9 @@ from habitus.errors import Invalid
 from habitus.search import learned, ranking, store
 from habitus.search.corpus import Corpus
 from habitus.search.learned import Loaded
-from habitus.search.model import Document, Hit, Report, Results
+from habitus.search.model import Document, Report
 from habitus.search.packed_index import give_back_memory, index_file
-from habitus.search.searcher import IndexEvidence, Searcher
+from habitus.search.searcher import Searcher
 from habitus.search.texts import words
 from habitus.search.texts.embedding import Embedder, Vectors, default_embedder
 from habitus.search.texts.index_entry import digest, encode, meaning_of, text_digest
@@ -70,28 +70,6 @@ class Index(Searcher):
         index = cls(engine, collection, embedder or default_embedder(), clock, folder)
         index._look(mend=False)  # whoever puts everything anew next need not wait for that
         return index
-
-    def search(self, query: str, *, k: int = 10, among: Collection[str] | None = None, look: bool = True) -> Results:
-        """The best `k` documents for a request, of all or only `among` these ids.
-
-        Whoever asks thousands of times in a row has looked once for what others changed, and need not again.
-        """
-        with self._hold_lock(look=look):
-            return super().search(query, k=k, among=among)
-
-    def evidence(self, query: str, *, among: Collection[str] | None = None, look: bool = False) -> IndexEvidence | None:
-        with self._hold_lock(look=look):
-            return super().evidence(query, among=among)
-
-    def similar(
-        self, to: Document | str, *, k: int = 5, least_meaning: float = 0.0, look: bool = True
-    ) -> tuple[Hit, ...]:
-        with self._hold_lock(look=look):
-            return super().similar(to, k=k, least_meaning=least_meaning)
-
-    def neighbours(self, least: float = 0.0) -> dict[str, tuple[Hit, ...]]:
-        with self._hold_lock():
-            return super().neighbours(least)
 
     def supposing(self, documents: Sequence[Document], gone: Sequence[str] = ()) -> Searcher:
         self._look()
@@ -212,7 +190,7 @@ class Index(Searcher):
         """What is in memory, as it is in the database now, for one thread alone."""
         if look:
             self._look(mend=mend)
-        with self._hold_alone():
+        with super()._hold_lock():
             yield
 
     def _look(self, *, mend: bool = True) -> None:

@@ -242,9 +242,12 @@ class Searcher:
     def embedder(self) -> Embedder:
         return self._embedder
 
-    def search(self, query: str, *, k: int = 10, among: Collection[str] | None = None) -> Results:
-        """The best `k` documents for a request, of all or only `among` these ids."""
-        with self._hold_alone():
+    def search(self, query: str, *, k: int = 10, among: Collection[str] | None = None, look: bool = True) -> Results:
+        """The best `k` documents for a request, of all or only `among` these ids.
+
+        Whoever asks thousands of times in a row has looked once for what others changed, and need not again.
+        """
+        with self._hold_lock(look=look):
             found = self.evidence(query, among=among)
             if found is None:
                 return Results()
@@ -261,9 +264,9 @@ class Searcher:
             least = ranking.floor(self._tier, found.corpus.documents if among is None else len(among))
             return Results(hits=tuple(hits), fits=sure >= least, confidence=sure, least=max(0.0, least))
 
-    def evidence(self, query: str, *, among: Collection[str] | None = None) -> IndexEvidence | None:
+    def evidence(self, query: str, *, among: Collection[str] | None = None, look: bool = False) -> IndexEvidence | None:
         """What speaks for every candidate, before it is weighed; for calibration. None when nothing can match."""
-        with self._hold_alone():
+        with self._hold_lock(look=look):
             asked = words.read(query)
             if not asked.has_words:
                 return None
@@ -308,13 +311,15 @@ class Searcher:
             self._among = (among, slots)
         return self._among[1]
 
-    def similar(self, to: Document | str, *, k: int = 5, least_meaning: float = 0.0) -> tuple[Hit, ...]:
+    def similar(
+        self, to: Document | str, *, k: int = 5, least_meaning: float = 0.0, look: bool = True
+    ) -> tuple[Hit, ...]:
         """The nearest documents, 1.0 for the same text; a document is not similar to itself.
 
         What means something else, below `least_meaning`, is left out without a closer look, which saves time.
         """
         document = Document(id="", name="", description=to) if isinstance(to, str) else to
-        with self._hold_alone():
+        with self._hold_lock(look=look):
             corpus, entry = self._corpus, encode(document)
             vector = self._vectors_of([meaning_of(document)])[0]
             if self.server is not None:
@@ -325,38 +330,32 @@ class Searcher:
 
     def neighbours(self, least: float = 0.0) -> dict[str, tuple[Hit, ...]]:
         """For every document the few that are most like it, by at least so much."""
-        with self._hold_alone():
+        with self._hold_lock():
             server = self.server
             corpus = self._corpus if server is None else self._with(server, server.everything())
             return neighbours(corpus, least)
 
     def supposing(self, documents: Sequence[Document], gone: Sequence[str] = ()) -> Searcher:
         """The same with these documents and without those that are gone, to be searched; nothing of it is kept."""
+        return self._beside(documents, gone, self.server)
+
+    def without_server(self, documents: Sequence[Document]) -> Searcher:
+        """The same with these documents in place of a server that is away; asks nobody, and nothing of it is kept."""
+        return self._beside(documents, (), None)
+
+    def _beside(self, documents: Sequence[Document], gone: Sequence[str], server: ServerIndex | None) -> Searcher:
         vectors = self._vectors_of([meaning_of(document) for document in documents])
         entries = [encode(document) for document in documents]
         with self._lock:
-            other = self._beside_this(self.server)
+            other = Searcher(self._embedder, self._corpus.copy(), self._learned, self._clock)
+        other.server, other.project, other.notes, other._lock = server, self.project, self.notes, self._lock
         other._gone = frozenset(gone)
         other._corpus.replace(entries, vectors, gone)
         return other
 
-    def without_server(self, documents: Sequence[Document]) -> Searcher:
-        """The same with these documents in place of a server that is away; asks nobody, and nothing of it is kept."""
-        vectors = self._vectors_of([meaning_of(document) for document in documents])
-        entries = [encode(document) for document in documents]
-        with self._lock:
-            other = self._beside_this(None)
-        other._corpus.replace(entries, vectors)
-        return other
-
-    def _beside_this(self, server: ServerIndex | None) -> Searcher:
-        other = Searcher(self._embedder, self._corpus.copy(), self._learned, self._clock)
-        other.server, other.project, other.notes, other._lock = server, self.project, self.notes, self._lock
-        return other
-
     @contextmanager
-    def _hold_alone(self) -> Iterator[None]:
-        """What is in memory, for one thread alone."""
+    def _hold_lock(self, *, look: bool = True, mend: bool = True) -> Iterator[None]:
+        """What is in memory, for one thread alone; an index that is kept in a database looks at that first."""
         with nullcontext() if self.server is None else self.server.at_once(), self._lock:
             yield
 

@@ -125,14 +125,14 @@ def unit(vectors: Vectors) -> Vectors:
 def default_embedder() -> Embedder:
     """The static model that comes with Habitus, or none, which is said in the log."""
     try:
-        return static_embedder()
+        return _static_embedder()
     except Unavailable as missing:
         log.warning("Search is lexical only: %s.", missing)
         return NoEmbedder()
 
 
 @functools.cache  # read once in a process, however many libraries it opens
-def static_embedder() -> WordLlama:
+def _static_embedder() -> WordLlama:
     return WordLlama()
 
 

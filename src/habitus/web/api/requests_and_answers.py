@@ -176,5 +176,5 @@ TaskRow = answer(
     reference=(dict[str, Any] | None, None),
     wrong=(dict[str, Any] | None, None),
 )
-# The schema of each type that `json_of.FORMS` gives a form of its own.
+# The schema of each type that has an `as_json` of its own.
 SHAPES: dict[Any, Any] = {Engram: Lesson, InboxItem: Waiting, SkillEntry: _Entry, ShownSkill: _Shown, Task: TaskRow}
