@@ -40,6 +40,7 @@ a fault of the moment or the work at hand teaches only what the error itself adv
   npm i ! timed out; try --slow / npm i --slow => flags: npm i → npm i --slow
   tool sync ! timed out: run 'tool login' / tool login / tool sync => first: tool sync → tool login
   npm i ! AssertionError / npm i --slow => left
+  npm i ! timed out on prod / npm i --to prod => left
   grep cart src ! Exit code 1 / grep -i cart src => left
 in another place, under other variables, after another step, through something else
   cd web && npm test ! enoent package.json / npm test => place: cd web && npm test → cd . && npm test
@@ -71,6 +72,8 @@ flags at once or by the error's word, a name by its likeness, a subcommand
   tool go ! give --to prod / rm x / tool go --to prod => flags: tool go → tool go --to prod
   curl https://a.b ! needs -L / curl -L https://a.b => flags: curl https://a.b → curl -L https://a.b
   tool go ! target prod is needed / tool go prod => instead: tool go → tool go prod
+  tool go ! needs a.txt and b.txt / tool go a.txt b.txt => flags: tool go → tool go a.txt b.txt
+  tool go x.txt y.txt ! needs a.txt and b.txt / tool go a.txt b.txt => left
   npm run -s tests ! Missing script: "tests" / npm run -s test => name: npm run -s tests → npm run -s test
   npm run tests ! Missing script: "tests" / npm run lint => left
   npm run tests ! Missing script: "tests", not check / npm run check => name: npm run tests → npm run check

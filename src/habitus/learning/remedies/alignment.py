@@ -225,7 +225,7 @@ def _other_words(failed: Command, later: Command, about: Trouble, *, is_next: bo
         return _remedy(Change.INSTEAD, about, failed.base, subcommand) if is_told else None
     if came and not lost and about.names(new):
         added = (word for word in new if word not in base)
-        return _remedy(Change.FLAGS, about, (*base, *gone, *kept), (*base, *added, *kept))
+        return _remedy(Change.FLAGS, about, (*failed.base, *gone, *kept), (*base, *added, *kept))
     return None
 
 
