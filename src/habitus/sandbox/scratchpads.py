@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import io
 import json
 import logging
@@ -77,14 +78,19 @@ class Scratchpads:
         grace_s: float = 3.0,
     ) -> None:
         self._runtime = runtime
-        self._services = services or {}
         self._may_install = may_install
         self._begin_with = begin_with
-        self._timeouts = timeouts
-        self._output_chars = output_chars
-        self._grace_s = grace_s
-        self._keep_made = keep_made
         self._pads: dict[str, Pad] = {}
+        self._make_pad = functools.partial(
+            Pad,
+            runtime=runtime,
+            services=services or {},
+            timeouts=timeouts,
+            output_chars=output_chars,
+            grace_s=grace_s,
+            on_missing=self._install_missing,
+            keep_made=keep_made,
+        )
 
     async def exec(
         self,
@@ -162,16 +168,7 @@ class Scratchpads:
 
     def _pad(self, name: str) -> Pad:
         if name not in self._pads:
-            self._pads[check_name(name)] = Pad(
-                name,
-                self._runtime,
-                services=self._services,
-                timeouts=self._timeouts,
-                output_chars=self._output_chars,
-                grace_s=self._grace_s,
-                on_missing=self._install_missing,
-                keep_made=self._keep_made,
-            )
+            self._pads[name] = self._make_pad(check_name(name))
         return self._pads[name]
 
     def _find_pad(self, name: str) -> Pad:

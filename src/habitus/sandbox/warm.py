@@ -15,7 +15,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
 
 from habitus.events import OK, Outcome, failure, infra
 from habitus.sandbox.child import (
@@ -212,9 +211,7 @@ class Warm:
     async def __aenter__(self) -> Warm:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
     @property

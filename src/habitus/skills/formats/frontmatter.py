@@ -254,22 +254,20 @@ def _operate(front: str, changes: Changes, indent: str = "") -> str:
             kept.append(lines)
             continue
         if key not in pending:  # it stands twice, and the last one would count
-            kept.append(_comments(_lead(lines, indent)))
+            kept.append(_comments(_lead(lines)))
             continue
         value = pending.pop(key)
         if isinstance(value, Mapping):
             kept.append(_edit_nested(key, lines, value, indent))
         elif value is not None:
-            kept.append(_lead(lines, indent) + _render_key(key, value, indent))
+            kept.append(_lead(lines) + _render_key(key, value, indent))
         else:
-            kept.append(_comments(_lead(lines, indent)))
+            kept.append(_comments(_lead(lines)))
     for key, value in pending.items():
         if isinstance(value, Mapping):
             value = {name: text for name, text in value.items() if text is not None}
-        if value:
+        if value or value == "":
             kept.append(_render_key(key, value, indent))
-        elif value == "":
-            kept.append(_render_key(key, "", indent))
     return "".join(kept)
 
 
@@ -297,7 +295,7 @@ def _entries(front: str, indent: str) -> list[tuple[str, str]]:
     return entries
 
 
-def _lead(lines: str, indent: str) -> str:
+def _lead(lines: str) -> str:
     """The comments and blank lines above an entry's own first line."""
     lead = ""
     for line in lines.splitlines(keepends=True):
@@ -312,7 +310,7 @@ def _comments(lead: str) -> str:
 
 
 def _edit_nested(key: str, lines: str, changes: Mapping[str, str | None], indent: str) -> str:
-    lead = _lead(lines, indent)
+    lead = _lead(lines)
     head, _, below = lines[len(lead) :].partition("\n")
     opened = head.rstrip()
     if not opened.endswith(":") or not below.strip():
