@@ -18,7 +18,7 @@ from habitus.app.operating import backing_up
 from habitus.app.operating.forgetting import forget
 from habitus.app.operating.jobs import leave, open_queue
 from habitus.app.operating.people import Role, open_people
-from habitus.app.sharing.copied_rows import reflect
+from habitus.app.sharing.copying import reflect
 from habitus.settings import Settings
 from habitus.skills.model import Skill
 from tests.contracts import postgres

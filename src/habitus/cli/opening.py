@@ -62,8 +62,12 @@ def _say_what_was_left(context: typer.Context, habitus: Habitus) -> None:
     """Once, where a home has begun to share a database and keeps things that the database was not given."""
     if (left := reminding.left_behind(habitus)) is not None:
         found = f"{output.count_of(left.skills, 'skill')} and {output.count_of(left.lessons, 'lesson')}"
-        takes = output.command(context, "db", "copy", "home", "--merge")
-        output.complain(f"habitus: {found} of this home are not in the shared database; '{takes}' copies them.")
+        takes = output.command(context, "db", "copy", "home")
+        skills = output.command(context, "skills", "import", str(habitus.settings.home / "skills"))
+        output.complain(
+            f"habitus: {found} of this home are not in the shared database; '{takes}' copies them into an empty one, "
+            f"'{skills}' adds the skills to one in use."
+        )
 
 
 def _say_what_waits(context: typer.Context, habitus: Habitus) -> None:

@@ -1,17 +1,15 @@
-"""Copying a home's database into a shared one, or back: everything in it, with counts and checksums; and a
-shared one as one SQLite file, every row of everybody's, and back.
+"""Copying a database into an empty one: a home's into a shared one or back, and a shared one into a file and back.
 
-The tables are those that both databases have, so a new one is never forgotten. A row and the rows that point to it are
-copied in one transaction; a copy that was killed goes on where it stopped.
+The tables are those that both databases have, so a new one is never forgotten. All of it is one transaction of the
+target: a copy that fails or is killed leaves nothing behind.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -21,43 +19,62 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.app import home_directory
 from habitus.app.operating.people import signing_keys
-from habitus.app.sharing.copied_rows import (
-    TOLD_APART,
-    Row,
-    Rows,
-    blobs_of,
-    chunks,
-    describe_use,
-    digest,
-    identity,
-    is_numbered,
-    key_of,
-    keys_of,
-    ours,
-    reflect,
-    rows_of,
-    snapshot,
-    stays,
-    tables,
-    with_keys_of,
-)
 from habitus.errors import Refused, StorageFailed
 from habitus.files import Tree, file_of
-from habitus.journal.facts import empty_sums
 from habitus.memory.store import next_revision
 from habitus.search.store import next_of_all as next_learned
 from habitus.settings import Settings
 from habitus.skills.layers.layer import USER
+from habitus.skills.sources.trust import APPROVED
+from habitus.skills.stores import records
 from habitus.skills.stores.base import Facts, Shelf, Write
 from habitus.skills.stores.ledger import next_generation
-from habitus.skills.stores.tables import blobs, sequences
+from habitus.skills.stores.tables import blobs
 
+# What is of one machine: its index, its pages, what it has read, its secrets. Others make their own.
+OF_ONE_MACHINE = frozenset(
+    (
+        "granted_credentials",
+        "indexed_skills",
+        "job_parts",
+        "jobs",
+        "memory_views",
+        "search_collections",
+        "search_documents",
+        "search_vectors",
+        "signing_keys",
+        "skill_calls",
+        "studied_files",
+    )
+)
+# What of it no other machine could make anew, as people call it.
+_STAYS = {
+    "granted_credentials": "grants of secrets to skills",
+    "skill_calls": "calls of command lines in the log",
+    "studied_files": "transcripts that were studied",
+}
+# Written by what is copied: the shelf, the trees of versions, and the counters that only grow.
+_FOLLOWS = frozenset(
+    ("agent_skills", "agent_skill_files", "blobs", "evidence_sums", "memory_revision", "sequences", "skill_intents")
+)
+_OF_THE_SERVER = frozenset(("search_skills", "search_skill_vectors", "search_terms"))  # made anew where it is needed
+_OF_THE_SCHEMA = frozenset(("alembic_version", "schema_compatibility"))
+_ONLY = {
+    "skills": ("layer", USER),
+    "skill_proposals": ("layer", USER),
+    "trusted_skills": ("root", APPROVED),  # the rest are folders of one machine
+}
+_MARKS = frozenset(("evidence_seed", "switches"))  # an empty database may have some, and keeps them
+_NAMES = {"skills": "skill", "engrams": "lesson", "turns": "turn", "skill_proposals": "proposal"}
 # Numbers that hosts have seen, so a copy gets new ones; and what tells how files looked on one disk.
 _ANEW: Mapping[str, Mapping[str, Callable[[sa.Connection], object]]] = {
     "skills": {"generation": next_generation, "stamp": lambda _: "", "archived_as": lambda _: None},
     "engrams": {"revision": next_revision},
     "search_learned": {"generation": next_learned},
 }
+_AT_A_TIME = 1000
+
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,13 +91,9 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableCopy:
-    """A table after a copy: its rows here, those copied now, and those that the target has otherwise."""
-
     table: str
     rows: int
-    copied: int
-    differ: int
-    checksum: str  # over the rows as the target has them
+    checksum: str  # over the rows as the target has them, in whichever order
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,223 +104,185 @@ class Copied:
     left: tuple[str, ...]  # skills whose files can't be read, each with the reason
     stays: Mapping[str, int]  # what belongs to one machine, with how many there are of it
 
-    @property
-    def differ(self) -> int:
-        return sum(table.differ for table in self.tables)
 
-
-@dataclass(slots=True)
-class _Count:
-    rows: int = 0
-    copied: int = 0
-    differ: int = 0
-    hash: Any = field(default_factory=hashlib.sha256)
-
-
-def copy(
-    source: Place, target: Place, *, merge: bool = False, progress: Callable[[int], None] = lambda done: None
-) -> Copied:
-    """Copy what the target does not have yet; what it has stays as it is there."""
+def copy(source: Place, target: Place, *, progress: Callable[[int], None] = lambda done: None) -> Copied:
+    """Copy all that hosts share into an empty database; one that is in use is refused, and left as it is."""
     if sql.key_of(source.engine) == sql.key_of(target.engine):
         raise Refused(f"{source.name} can't be copied onto itself.", mend="Name another database.")
-    copying = _Copying(source, target, progress)
-    with _begun(copying, merge=merge) as offsets, snapshot(source.engine) as connection:
-        copying.offsets = offsets
-        for table in copying.roots:
-            copying.copy(connection, table)
-        for table in copying.roots:
-            copying.compare(connection, table)
-    done = copying.report()
-    if done.differ and not merge:
-        names = ", ".join(table.table for table in done.tables if table.differ)
-        raise StorageFailed(
-            f"{done.differ} rows are not in {done.target} as they are here ({names}).",
-            mend="Was something changed meanwhile? Run it again with --merge to leave what is there as it is.",
-        )
-    return done
-
-
-@contextmanager
-def _begun(copying: _Copying, *, merge: bool) -> Iterator[dict[str, int]]:
-    """What is added to the numbers of rows, so that none is taken: kept in the target until the copy is complete."""
-    engine = copying.target.engine
-    keys = {name: f"copying {copying.source.name}: {name}" for name in copying.numbered}
-    with sql.writing(engine, durable=True, lock=USER) as connection:
-        kept = sequences.select().where(sequences.c.name.in_(keys.values()))
-        found = {row.name: row.value for row in connection.execute(kept)}
-        if not found:
-            if not merge:
-                _refuse_in_use(connection, copying)
-            found = {key: _reserve_numbers(connection, copying, name) for name, key in keys.items()}
-            connection.execute(sequences.insert(), [{"name": key, "value": found[key]} for key in found])
-    yield {name: found[key] for name, key in keys.items()}
-    with sql.writing(engine, durable=True, lock=USER) as connection:
-        connection.execute(sequences.delete().where(sequences.c.name.in_(keys.values())))
-        empty_sums(connection)
-
-
-def _refuse_in_use(connection: sa.Connection, copying: _Copying) -> None:
-    if used := describe_use(connection, copying.there):
-        raise Refused(
-            f"{copying.target.name} is not empty: it has {used}.",
-            mend="Add --merge to copy what it does not have yet; what it has stays as it is.",
-        )
-
-
-def _reserve_numbers(connection: sa.Connection, copying: _Copying, name: str) -> int:
-    """The highest number that the target has; those that the copy will need are taken out of its sequence."""
-    highest = sa.select(sa.func.coalesce(sa.func.max(copying.there[name].c.id), 0))
-    offset = int(connection.execute(highest).scalar_one())
-    if connection.dialect.name == "postgresql":
-        with sql.reading(copying.source.engine) as here:
-            needed = int(here.execute(sa.select(sa.func.max(copying.here[name].c.id))).scalar() or 0)
-        query = sa.text("SELECT setval(pg_get_serial_sequence(:name, 'id'), GREATEST(:last, 1))")
-        connection.execute(query, {"name": name, "last": offset + needed})
-    return offset
+    with snapshot(source.engine) as rows, sql.writing(target.engine, durable=True, lock=USER) as out:
+        copying = _Copying(rows, out)
+        if used := _describe_use(out, [table for table in copying.there.values() if table.name not in _MARKS]):
+            raise Refused(f"{target.name} is not empty: it has {used}.", mend="Name an empty database.")
+        done = 0
+        for name in copying.here:
+            for copied in copying.copy_table(name):
+                progress(done := done + copied)
+        left = copying.shelve(source.shelf, target.shelf)
+        tables = tuple(copying.compare(name, target.name) for name in sorted(copying.here))
+    return Copied(source=source.name, target=target.name, tables=tables, left=left, stays=_stays(source.engine))
 
 
 class _Copying:
-    """The tables of both sides, and what has been counted so far."""
+    """The tables of both sides, and what is added to numbers of rows that the target may have given already."""
 
-    def __init__(self, source: Place, target: Place, progress: Callable[[int], None]) -> None:
-        self.source, self.target = source, target
-        self.here, self.there = tables(source.engine), tables(target.engine)
-        shared = [name for name in self.here if name in self.there]
-        self.roots = [name for name in shared if not self.here[name].foreign_keys]
-        self.numbered = [name for name in shared if is_numbered(self.here[name])]
-        self.offsets: Mapping[str, int] = {}
-        self._progress = progress
-        self._counts: dict[str, _Count] = {name: _Count() for name in shared}
-        self._left: dict[str, str] = {}
-        self._done = 0
+    def __init__(self, rows: sa.Connection, out: sa.Connection) -> None:
+        self._rows, self._out = rows, out
+        self.there = _shared(out)
+        self.here = {name: table for name, table in _shared(rows).items() if name in self.there}
+        self._offsets = {name: _highest(out, self.there[name]) for name in self.here if _is_numbered(self.here[name])}
+        self._checksums = dict.fromkeys(self.here, 0)
 
-    def copy(self, connection: sa.Connection, name: str) -> None:
-        for rows in chunks(connection, self.here[name]):
-            with sql.writing(self.target.engine, durable=True, lock=USER) as out:
-                new = self._new(out, name, rows)
-                for table, below in self._family(connection, name, new):
-                    self._insert(connection, out, table, below)
-                if name == "skills":
-                    self._shelve(out, new)
-            self._done += len(rows)
-            self._progress(self._done)
+    def copy_table(self, name: str) -> Iterator[int]:
+        """Copy some rows at a time, and say how many."""
+        here, there = self.here[name], self.there[name]
+        for some in _partitions(self._rows, sa.select(here).where(*_ours(here, self.here))):
+            moved = [self._move(name, row) for row in some]
+            self._checksums[name] += _checksum(name, moved)
+            for kept in _blobs_of(self._rows, some):
+                sql.insert_missing(self._out, blobs, [kept])
+            anew = {column: make(self._out) for column, make in _ANEW.get(name, {}).items()}
+            sql.insert_missing(self._out, there, [row | anew for row in moved])
+            yield len(some)
+        _count_on(self._out, there)
 
-    def _new(self, out: sa.Connection, name: str, rows: Rows) -> Rows:
-        """The rows that the target has neither under their key nor under another number."""
-        table = self.there[name]
-        there = keys_of(table, with_keys_of(out, table, [self._move_row(name, row) for row in rows]))
-        new = [row for row in rows if key_of(table, self._move_row(name, row)) not in there]
-        if name not in self.offsets:
-            return new
-        told = TOLD_APART.get(name, tuple(column.name for column in table.columns if column.name != "id"))
-        alike = sa.select(table).where(*ours(table), table.c[told[0]].in_([row[told[0]] for row in new]))
-        taken = {identity(row, told) for row in rows_of(out, alike)}
-        return [row for row in new if identity(row, told) not in taken]
-
-    def _family(self, connection: sa.Connection, name: str, rows: Rows) -> Iterator[tuple[str, Rows]]:
-        """The rows themselves, then those that point to them, and so on."""
-        yield name, rows
-        for child, table in self.here.items():
-            for link in table.foreign_keys:
-                if link.column.table.name == name and rows and child in self.there:
-                    keys = [row[link.column.name] for row in rows]
-                    query = sa.select(table).where(link.parent.in_(keys)).order_by(*table.primary_key)
-                    yield from self._family(connection, child, rows_of(connection, query))
-
-    def _insert(self, connection: sa.Connection, out: sa.Connection, name: str, rows: Rows) -> None:
-        if not rows:
-            return
-        anew = {column: make(out) for column, make in _ANEW.get(name, {}).items()}
-        for kept in blobs_of(connection, rows):
-            sql.insert_missing(out, blobs, [kept])
-        sql.insert_missing(out, self.there[name], [self._move_row(name, row) | anew for row in rows])
-        self._counts[name].copied += len(rows)
-
-    def _move_row(self, name: str, row: Row) -> Row:
+    def _move(self, name: str, row: Row) -> Row:
         """A row with the numbers it has in the target."""
-        table, moved = self.here[name], dict(row)
-        if name in self.offsets:
-            moved["id"] += self.offsets[name]
-        for link in table.foreign_keys:
-            if link.column.table.name in self.offsets and moved[link.parent.name] is not None:
-                moved[link.parent.name] += self.offsets[link.column.table.name]
+        moved = dict(row)
+        if name in self._offsets:
+            moved["id"] += self._offsets[name]
+        for link in self.here[name].foreign_keys:
+            if link.column.table.name in self._offsets and moved[link.parent.name] is not None:
+                moved[link.parent.name] += self._offsets[link.column.table.name]
         return moved
 
-    def _shelve(self, out: sa.Connection, rows: Rows) -> None:
-        """Put the files of skills that are there, not archived, where the target keeps them."""
-        skills, shelf = self.there["skills"], self.target.shelf
-        present = {row["folder"]: row for row in rows if row["archived_on"] is None}
-        trees = {folder: tree for folder in present if (tree := self._files(folder)) is not None}
-        if not trees:
-            return
-        shelf.write_many([Write(folder=folder, tree=tree, before={}) for folder, tree in trees.items()])
-        if shelf.keeps_facts:
-            stamps = shelf.record({folder: _facts(present[folder]) for folder in trees})
-            out.execute(
-                skills.update().where(skills.c.id == sa.bindparam("the_id")),
-                [
-                    {"the_id": present[folder]["id"] + self.offsets["skills"], "stamp": stamp}
-                    for folder, stamp in stamps.items()
-                ],
-            )
+    def shelve(self, source: Shelf, target: Shelf) -> tuple[str, ...]:
+        """Put the files of skills that are not archived where the target keeps them; those that can't be read, with
+        the reason."""
+        skills, left = self.there["skills"], []
+        present = sa.select(skills).where(*_ours(skills, self.there), skills.c.archived_on.is_(None))
+        for some in list(_partitions(self._out, present)):
+            read = {row["folder"]: _read_files(source, row["folder"]) for row in some}
+            left += [f"{folder}: {tree}" for folder, tree in read.items() if isinstance(tree, str)]
+            trees = {folder: tree for folder, tree in read.items() if not isinstance(tree, str)}
+            target.write_many([Write(folder=folder, tree=tree, before={}) for folder, tree in trees.items()])
+            if target.keeps_facts and trees:
+                stamps = target.record({row["folder"]: _facts(row) for row in some if row["folder"] in trees})
+                ids = {row["folder"]: row["id"] for row in some}
+                stamped = [{"the_id": ids[folder], "stamp": stamp} for folder, stamp in stamps.items()]
+                self._out.execute(skills.update().where(skills.c.id == sa.bindparam("the_id")), stamped)
+        return tuple(left)
 
-    def _files(self, folder: str) -> Tree | None:
-        """All files of a skill with their contents, the large ones too."""
-        found = self.source.shelf.read(folder)
-        if found is None or found.problem is not None:
-            self._left[folder] = "its files are gone" if found is None or not found.problem else found.problem.what
-            return None
-        contents = {path: file.content for path, file in found.tree.items()}
-        for path in [path for path, content in contents.items() if content is None]:
-            contents[path] = self.source.shelf.read_file(folder, path)
-        return {
-            path: file_of(content, executable=found.tree[path].executable)
-            for path, content in contents.items()
-            if content is not None
+    def compare(self, name: str, target: str) -> TableCopy:
+        """Hold the rows that came against those that were read."""
+        table, count, checksum = self.there[name], 0, 0
+        names = [column.name for column in self.here[name].columns]
+        for some in _partitions(self._out, sa.select(table).where(*_ours(table, self.there))):
+            count += len(some)
+            checksum += _checksum(name, [{column: row[column] for column in names} for row in some])
+        if checksum != self._checksums[name] and name not in _MARKS:
+            raise StorageFailed(f"{name} would not be in {target} as it is here.", mend="Nothing was copied; retry.")
+        return TableCopy(table=name, rows=count, checksum=f"{checksum % 2**64:016x}")
+
+
+def _shared(connection: sa.Connection) -> dict[str, sa.Table]:
+    apart = OF_ONE_MACHINE | _FOLLOWS
+    return {name: table for name, table in reflect(connection).items() if name not in apart}
+
+
+def reflect(connection: sa.Connection) -> dict[str, sa.Table]:
+    """Every table with rows of its own, before those that point to it."""
+    apart = _OF_THE_SERVER | _OF_THE_SCHEMA  # the types of the former are not known here
+    found = sa.MetaData()
+    found.reflect(connection, only=lambda name, _: name not in apart)
+    return {table.name: table for table in found.sorted_tables}
+
+
+@contextmanager
+def snapshot(engine: sa.Engine) -> Iterator[sa.Connection]:
+    """One state of a database, however long it is read."""
+    with sql.storage_errors(engine), engine.connect() as connection:
+        if engine.dialect.name == "postgresql":
+            connection.execution_options(isolation_level="REPEATABLE READ")
+        with connection.begin():
+            yield connection
+
+
+def _describe_use(connection: sa.Connection, tables: Iterable[sa.Table]) -> str:
+    """How many rows of ours the tables hold, what people know first; nothing where there are none."""
+    found = []
+    for table in sorted(tables, key=lambda table: [*_NAMES, table.name].index(table.name)):
+        query = sa.select(sa.func.count()).select_from(table).where(*_ours(table, {}))
+        if count := connection.execute(query).scalar_one():
+            found.append(f"{count} {_NAMES.get(table.name, f'{table.name} row')}{'s' if count > 1 else ''}")
+    return ", ".join(found)
+
+
+def _stays(engine: sa.Engine) -> dict[str, int]:
+    """What is left where it is, with how many there are of it."""
+    with sql.reading(engine) as connection:
+        count = {
+            what: int(connection.execute(sa.select(sa.func.count()).select_from(sa.table(name))).scalar_one())
+            for name, what in _STAYS.items()
         }
+    return {what: number for what, number in count.items() if number}
 
-    def compare(self, connection: sa.Connection, name: str) -> None:
-        """Hold every row against the one in the target."""
-        for rows in chunks(connection, self.here[name]):
-            with sql.reading(self.target.engine) as other:
-                for table, below in self._family(connection, name, rows):
-                    self._compare(connection, other, table, below)
 
-    def _compare(self, connection: sa.Connection, other: sa.Connection, name: str, rows: Rows) -> None:
-        table, count = self.there[name], self._counts[name]
-        found = {
-            key_of(table, row): row for row in with_keys_of(other, table, [self._move_row(name, row) for row in rows])
-        }
-        apart = _ANEW.get(name, {}).keys()
-        for row in rows:
-            wanted = self._move_row(name, row)
-            there = found.get(key_of(table, wanted), {})
-            is_same = all(column in apart or there.get(column) == value for column, value in wanted.items())
-            count.rows += 1
-            count.differ += not is_same
-            count.hash.update(repr([there.get(column) for column in wanted if column not in apart]).encode())
-        lost = Counter(map(digest, blobs_of(connection, rows))) - Counter(map(digest, blobs_of(other, rows)))
-        count.differ += len(lost)
+def _is_numbered(table: sa.Table) -> bool:
+    (first, *more) = table.primary_key
+    return isinstance(first.type, sa.Integer) and not more and table.name != "evidence_seed"
 
-    def report(self) -> Copied:
-        tables = [
-            TableCopy(
-                table=name,
-                rows=count.rows,
-                copied=count.copied,
-                differ=count.differ,
-                checksum=count.hash.hexdigest()[:16],
-            )
-            for name, count in sorted(self._counts.items())
-        ]
-        left = tuple(f"{folder}: {why}" for folder, why in self._left.items())
-        return Copied(
-            source=self.source.name,
-            target=self.target.name,
-            tables=tuple(tables),
-            left=left,
-            stays=stays(self.source.engine),
-        )
+
+def _highest(connection: sa.Connection, table: sa.Table) -> int:
+    return int(connection.execute(sa.select(sa.func.max(table.c.id))).scalar() or 0)
+
+
+def _ours(table: sa.Table, tables: Mapping[str, sa.Table]) -> list[sa.ColumnElement[bool]]:
+    """Which rows of a table are copied: also of those that point to another one."""
+    column, value = _ONLY.get(table.name, ("", ""))
+    own = [table.c[column] == value] if column else []
+    for link in table.foreign_keys:
+        parent = link.column.table
+        if parent.name in _ONLY and parent.name in tables:
+            own.append(link.parent.in_(sa.select(link.column).where(*_ours(parent, tables))))
+    return own
+
+
+def _partitions(connection: sa.Connection, query: sa.Select[Any]) -> Iterator[list[Row]]:
+    found = connection.execute(query.execution_options(yield_per=_AT_A_TIME))
+    for some in found.mappings().partitions(_AT_A_TIME):
+        yield [dict(row) for row in some]
+
+
+def _checksum(name: str, rows: Sequence[Row]) -> int:
+    """Adds up, so that the order in which two databases sort does not matter."""
+    apart = _ANEW.get(name, {}).keys()
+    digests = (hashlib.sha256(repr([row[key] for key in row if key not in apart]).encode()) for row in rows)
+    return sum(int.from_bytes(digest.digest()[:8], "big") for digest in digests)
+
+
+def _blobs_of(connection: sa.Connection, rows: Sequence[Row]) -> Iterator[Row]:
+    """The contents that the trees of versions and proposals name."""
+    trees = [row["tree"] for row in rows if row.get("tree")]
+    wanted = sorted({file.sha256 for tree in trees for file in records.unpack_tree(tree).values()})
+    for start in range(0, len(wanted), _AT_A_TIME):
+        query = sa.select(blobs).where(blobs.c.sha256.in_(wanted[start : start + _AT_A_TIME]))
+        yield from [dict(row) for row in connection.execute(query).mappings()]
+
+
+def _read_files(shelf: Shelf, folder: str) -> Tree | str:
+    """All files of a skill with their contents, the large ones too; or why they can't be read."""
+    found = shelf.read(folder)
+    if found is None or found.problem is not None:
+        return "its files are gone" if found is None or not found.problem else found.problem.what
+    contents = {
+        path: file.content if file.content is not None else shelf.read_file(folder, path)
+        for path, file in found.tree.items()
+    }
+    return {
+        path: file_of(content, executable=found.tree[path].executable)
+        for path, content in contents.items()
+        if content is not None
+    }
 
 
 def _facts(row: Row) -> Facts:
@@ -319,15 +294,12 @@ def _facts(row: Row) -> Facts:
     )
 
 
-_AT_A_TIME = 1000
-
-
 def dump(settings: Settings, file: Path) -> None:
     """Write all that hosts share into a new file, as it is at one moment."""
     source, target = _open(settings), sql.open_engine(sql.sqlite_url(file))
     try:
-        with snapshot(source) as rows, sql.writing(target, durable=True) as copy:
-            _copy(rows, copy)
+        with snapshot(source) as rows, sql.writing(target, durable=True) as out:
+            _copy_whole(rows, out)
     finally:
         target.dispose()
 
@@ -337,10 +309,10 @@ def load(file: Path, settings: Settings) -> str:
     changed, and what it holds is returned."""
     source, target = sql.open_engine(sql.sqlite_url(file)), _open(settings)
     try:
-        with sql.reading(source) as rows, sql.writing(target, durable=True, lock=USER) as copy:
-            if used := describe_use(copy, reflect(copy)):
+        with sql.reading(source) as rows, sql.writing(target, durable=True, lock=USER) as out:
+            if used := _describe_use(out, [table for name, table in reflect(out).items() if name in _NAMES]):
                 return used
-            _copy(rows, copy)
+            _copy_whole(rows, out)
         return ""
     finally:
         source.dispose()
@@ -350,21 +322,26 @@ def _open(settings: Settings) -> sa.Engine:
     return sql.open_engine(home_directory.address(settings), settings.workspace)
 
 
-def _copy(rows: sa.Connection, copy: sa.Connection) -> None:
-    here, there = reflect(rows), reflect(copy)
+def _copy_whole(rows: sa.Connection, out: sa.Connection) -> None:
+    here, there = reflect(rows), reflect(out)
     tables = [name for name in here if name in there and name != signing_keys.name]
     for name in reversed(tables):
-        copy.execute(there[name].delete())  # numbers that a new database begins with
+        out.execute(there[name].delete())  # numbers that a new database begins with
     for name in tables:
-        found = rows.execution_options(yield_per=_AT_A_TIME).execute(sa.select(here[name]))
-        for some in found.mappings().partitions(_AT_A_TIME):
-            copy.execute(there[name].insert(), [dict(row) for row in some])
-        if copy.dialect.name == "postgresql" and "id" in there[name].c:
-            _count_on(copy, there[name])
+        copy_rows(rows, out, here[name], there[name])
+        _count_on(out, there[name])
+
+
+def copy_rows(rows: sa.Connection, out: sa.Connection, here: sa.Table, there: sa.Table) -> None:
+    """Copy a table as it is."""
+    for some in _partitions(rows, sa.select(here)):
+        out.execute(there.insert(), some)
 
 
 def _count_on(connection: sa.Connection, table: sa.Table) -> None:
     """New rows get numbers after those that came."""
+    if connection.dialect.name != "postgresql" or "id" not in table.c:
+        return
     sequence = connection.execute(sa.select(sa.func.pg_get_serial_sequence(table.name, "id"))).scalar()
     highest = connection.execute(sa.select(sa.func.max(table.c.id))).scalar()
     if sequence is not None and highest is not None:

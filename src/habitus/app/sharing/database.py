@@ -118,16 +118,15 @@ def copy_between(
     source: str,
     target: str,
     *,
-    merge: bool = False,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Copied:
-    """Copy everything from one database to another; each is an address, or `home` for this home's own."""
+    """Copy everything from one database into an empty one; each is an address, or `home` for this home's own."""
     _refuse_unless_admin(settings, "copy a database")
     with ExitStack() as opened:
         here = opened.enter_context(_open_place(settings, source))
         there = opened.enter_context(_open_place(settings, target))
         _take_down(here)
-        done = copy(here, there, merge=merge, progress=progress)
+        done = copy(here, there, progress=progress)
         if source == HOME and (waiting := _waiting_jobs(here.engine)):
             done = replace(done, stays={**done.stays, "jobs that wait ('habitus worker --until-idle')": waiting})
         if HOME in (source, target):

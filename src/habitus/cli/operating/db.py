@@ -57,25 +57,22 @@ def copy(
     context: typer.Context,
     source: Annotated[str, typer.Argument(help="'home', or the address of a database.")] = database.HOME,
     target: Annotated[str, typer.Argument(help="The same; without it, the one of the settings.")] = "",
-    merge: Annotated[bool, typer.Option("--merge", help="Into one that is in use; what it has stays.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Copy everything to another database: skills, history, lessons, turns, proposals. Run again, it goes on."""
+    """Copy everything into an empty database: skills, history, lessons, turns, proposals."""
     settings = read_settings(context.find_root().obj)
     with output.counting(is_quiet=as_json, doing="Copying", what="rows") as progress:
-        done = database.copy_between(
-            settings, source, target or settings.database or "", merge=merge, progress=progress
-        )
+        done = database.copy_between(settings, source, target or settings.database or "", progress=progress)
     if as_json:
         output.print_json(done)
         return
-    rows = [(t.table, t.rows, t.copied, t.differ, t.checksum) for t in done.tables if t.rows]
-    output.say_list(False, done, ("table", "rows", "copied", "differ", "checksum"), rows, empty="There was nothing.")
+    rows = [(t.table, t.rows, t.checksum) for t in done.tables if t.rows]
+    output.say_list(False, done, ("table", "rows", "checksum"), rows, empty="There was nothing.")
     for left in done.left:
         output.say(f"Not copied, because it can't be read: {left}")
     for what, count in done.stays.items():
         output.say(f"Stays where it is: {count} {what}.")
-    output.say(f"{done.target} has everything of {done.source}{' that it had not' if merge else ''}.")
+    output.say(f"{done.target} has everything of {done.source}.")
 
 
 def create(
