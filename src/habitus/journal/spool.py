@@ -1,7 +1,7 @@
-"""The spool of the journal: what can't be written now waits in a file of this host, and is written once, in its order.
+"""The outbox of the journal: what can't be written now waits in a file of this host, and is written once, in its order.
 
-A line is a checksum and JSON. Turns and judgements have keys, so that writing one twice is writing it once; a process
-that is killed while it replays leaves the rest to the next.
+A line is a checksum and JSON. Turns and judgements have keys, so writing one twice is writing it once; a process that
+is killed while it replays leaves the rest to the next.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from habitus.errors import NotFound, StorageFailed
 from habitus.files import append, write_whole
@@ -34,9 +33,12 @@ _WAITING, _REPLAYING, _ASIDE, _DROPPED = "waiting", "replaying", "unreadable", "
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Replayed:
-    written: int = 0
-    aside: int = 0  # lines that nobody can read, kept in a file of their own
+class _Entry:
+    """A turn, or a judgement of one."""
+
+    turn: Turn | None = None
+    judged: str = ""
+    outcome: TurnOutcome | None = None
 
 
 class Spool:
@@ -57,59 +59,44 @@ class Spool:
     @property
     def count_dropped(self) -> int:
         """How many found no room, or could not be kept at all, since this home was made."""
-        try:
-            return (self.folder / _DROPPED).stat().st_size
-        except OSError:
-            return 0
+        return self._size(_DROPPED)
 
     def keep_turn(self, turn: Turn) -> bool:
         """Whether it waits now; what can't is counted as dropped."""
-        return self._keep({"turn": _turns().dump_python(turn, mode="json")})
+        return self._keep(_Entry(turn=turn))
 
     def keep_judgement(self, turn: str, outcome: TurnOutcome) -> bool:
-        return self._keep({"judged": turn, "outcome": _outcomes().dump_python(outcome, mode="json")})
+        return self._keep(_Entry(judged=turn, outcome=outcome))
 
     def drop(self) -> None:
         """Something else was lost that is only counted; one byte each."""
         with suppress(OSError):
             self._append(_DROPPED, b".")
 
-    def replay(self, journal: Journal) -> Replayed:
-        """Write what waits, oldest first; what fails stays, with all that came after it."""
-        written = aside = 0
-        for _ in (_REPLAYING, _WAITING):  # what was left on the way, then what has come since
-            with self._replaying() as lines:
-                while lines:
-                    entry = _read(lines[0])
-                    if entry is None or not self._write(journal, entry):
-                        self._append(_ASIDE, lines[0] + b"\n")
-                        aside += 1
-                    else:
-                        written += 1
-                    del lines[0]
+    def replay(self, journal: Journal) -> None:
+        """Write what waits, oldest first; what fails stays, with all that came after it.
+
+        Does nothing while another process replays.
+        """
+        if self.is_empty:
+            return
+        aside = 0
+        with try_lock(self.folder / "lock") as held:
+            while held is not None and (lines := self._take_lines()):
+                try:
+                    while lines:
+                        if not _write(journal, lines[0]):
+                            self._append(_ASIDE, lines[0] + b"\n")
+                            aside += 1
+                        del lines[0]
+                finally:
+                    self._put_back(lines)
         if aside:
             log.warning("%d lines of %s could not be used; they are in '%s' there.", aside, self.folder, _ASIDE)
-        return Replayed(written=written, aside=aside)
 
-    def _write(self, journal: Journal, entry: Mapping[str, Any]) -> bool:
-        """Whether the database took it; what it refuses for what it says will be refused for ever."""
-        try:
-            write = _writing(journal, entry)
-        except (KeyError, TypeError, ValueError):
-            return False  # another version wrote it in another way
-        try:
-            write()
-        except NotFound:
-            pass  # a judgement on a turn that has gone
-        except StorageFailed as failed:
-            if type(failed.__cause__).__name__ in ("IntegrityError", "DataError"):
-                return False
-            raise
-        return True
-
-    def _keep(self, entry: Mapping[str, Any]) -> bool:
-        text = json.dumps(self._redactor.redact_value(entry), ensure_ascii=False)
-        line = encodable(text).encode()
+    def _keep(self, entry: _Entry) -> bool:
+        value = _entries().dump_python(entry, mode="json", exclude_defaults=True)
+        line = encodable(json.dumps(self._redactor.redact_value(value), ensure_ascii=False)).encode()
         try:
             if self._size(_WAITING) + len(line) > self._most:
                 raise OSError("the spool is full")
@@ -124,25 +111,9 @@ class Spool:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         append(self.folder / name, data)
 
-    @contextmanager
-    def _replaying(self) -> Iterator[list[bytes]]:
-        """The lines that wait, moved out of the way of those that come; what the block leaves of them stays.
-
-        Nobody else replays meanwhile: for them there are none.
-        """
-        if self.is_empty:
-            yield []
-            return
-        with try_lock(self.folder / "lock") as held:
-            lines = [] if held is None else self._take_lines()
-            try:
-                yield lines
-            finally:
-                if held is not None:
-                    self._put_back(lines)
-
     def _take_lines(self) -> list[bytes]:
-        """The lines that wait; those a killed process left come first, alone: they are the oldest."""
+        """Move the lines that wait out of the way of those that come. Those that a killed process left are the oldest,
+        so they come first, alone."""
         if not (self.folder / _REPLAYING).exists():
             with suppress(FileNotFoundError):
                 (self.folder / _WAITING).rename(self.folder / _REPLAYING)
@@ -150,10 +121,10 @@ class Spool:
 
     def _put_back(self, lines: list[bytes]) -> None:
         place = self.folder / _REPLAYING
-        if not lines:
+        if lines:
+            write_whole(place, b"".join(line + b"\n" for line in lines))
+        else:
             place.unlink(missing_ok=True)
-            return
-        write_whole(place, b"".join(line + b"\n" for line in lines))
 
     def _lines(self, name: str) -> list[bytes]:
         try:
@@ -168,35 +139,33 @@ class Spool:
             return 0
 
 
+def _write(journal: Journal, line: bytes) -> bool:
+    """Whether the line can be used; what the database refuses for what it says, it will refuse for ever."""
+    checksum, _, text = line.partition(b" ")
+    try:
+        entry = _entries().validate_json(text) if checksum == _checksum(text) else _Entry()
+    except ValueError:
+        return False  # another version wrote it in another way
+    try:
+        if entry.turn is not None:
+            journal.record(entry.turn)
+        elif entry.outcome is not None:
+            journal.judge(entry.judged, entry.outcome)
+    except NotFound:
+        pass  # a judgement on a turn that has gone
+    except StorageFailed as failed:
+        if type(failed.__cause__).__name__ not in ("IntegrityError", "DataError"):
+            raise
+        return False
+    return entry != _Entry()
+
+
 def _checksum(line: bytes) -> bytes:
     return hashlib.sha256(line).hexdigest()[:16].encode()
 
 
-def _read(line: bytes) -> Mapping[str, Any] | None:
-    checksum, _, text = line.partition(b" ")
-    if checksum != _checksum(text):
-        return None
-    entry = json.loads(text)
-    return entry if isinstance(entry, dict) else None
-
-
-def _writing(journal: Journal, entry: Mapping[str, Any]) -> Callable[[], object]:
-    if "turn" in entry:
-        turn = _turns().validate_python(entry["turn"])
-        return lambda: journal.record(turn)
-    judged, outcome = str(entry["judged"]), _outcomes().validate_python(entry["outcome"])
-    return lambda: journal.judge(judged, outcome)
-
-
 @cache
-def _turns() -> TypeAdapter[Turn]:
+def _entries() -> TypeAdapter[_Entry]:
     from pydantic import TypeAdapter
 
-    return TypeAdapter(Turn)
-
-
-@cache
-def _outcomes() -> TypeAdapter[TurnOutcome]:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(TurnOutcome)
+    return TypeAdapter(_Entry)

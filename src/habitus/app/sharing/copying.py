@@ -111,7 +111,7 @@ def copy(source: Place, target: Place, *, progress: Callable[[int], None] = lamb
         raise Refused(f"{source.name} can't be copied onto itself.", mend="Name another database.")
     with snapshot(source.engine) as rows, sql.writing(target.engine, durable=True, lock=USER) as out:
         copying = _Copying(rows, out)
-        if used := _describe_use(out, [table for table in copying.there.values() if table.name not in _MARKS]):
+        if used := _describe_use(out, copying.there, copying.there.keys() - _MARKS):
             raise Refused(f"{target.name} is not empty: it has {used}.", mend="Name an empty database.")
         done = 0
         for name in copying.here:
@@ -207,13 +207,13 @@ def snapshot(engine: sa.Engine) -> Iterator[sa.Connection]:
             yield connection
 
 
-def _describe_use(connection: sa.Connection, tables: Iterable[sa.Table]) -> str:
-    """How many rows of ours the tables hold, what people know first; nothing where there are none."""
+def _describe_use(connection: sa.Connection, tables: Mapping[str, sa.Table], names: Iterable[str]) -> str:
+    """How many rows of ours the named tables hold, what people know first; nothing where there are none."""
     found = []
-    for table in sorted(tables, key=lambda table: [*_NAMES, table.name].index(table.name)):
-        query = sa.select(sa.func.count()).select_from(table).where(*_ours(table, {}))
+    for name in sorted(names, key=lambda name: ([*_NAMES, name].index(name), name)):
+        query = sa.select(sa.func.count()).select_from(tables[name]).where(*_ours(tables[name], tables))
         if count := connection.execute(query).scalar_one():
-            found.append(f"{count} {_NAMES.get(table.name, f'{table.name} row')}{'s' if count > 1 else ''}")
+            found.append(f"{count} {_NAMES.get(name, f'{name} row')}{'s' if count > 1 else ''}")
     return ", ".join(found)
 
 
@@ -310,7 +310,7 @@ def load(file: Path, settings: Settings) -> str:
     source, target = sql.open_engine(sql.sqlite_url(file)), _open(settings)
     try:
         with sql.reading(source) as rows, sql.writing(target, durable=True, lock=USER) as out:
-            if used := _describe_use(out, [table for name, table in reflect(out).items() if name in _NAMES]):
+            if used := _describe_use(out, reflect(out), _NAMES):
                 return used
             _copy_whole(rows, out)
         return ""
