@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 
 from fastapi import Request
@@ -40,87 +40,81 @@ _ASKED_EVERY_S = 1.0
 class Desks:
     """The owner's is given; another's is opened when they first come. What was opened here is kept until `close`."""
 
-    def __init__(self, own: Habitus, *, is_copy: bool = False) -> None:
-        """A given home that stands in for its database is left as soon as that is back, unless it `is_copy`."""
+    def __init__(self, own: Habitus) -> None:
+        """A given home that stands in for its database is left as soon as that is back."""
         self.own = own
-        self.as_of = _made_on(own) if own.is_stand_in else None  # when the copy was made, where it is all we have
+        self._copy = own if own.is_stand_in else None  # on the offline snapshot, while the database is away
         self._serving = Serving(own, keeps_copy=True)
-        self._copy: Desks | None = None  # on what this host last saw, while the database is away
         self._asked_at = time.monotonic()
-        self._opened: dict[Person, Habitus] = {}
-        self._left: list[Habitus] = []  # what was opened with settings that have changed since, or on the copy
+        self._opened: dict[tuple[Habitus, Person], Habitus] = {}  # by the home that it shares its connections with
+        self._left: list[Habitus] = []  # what was opened with settings that have changed since, or on the snapshot
         self._talks: dict[Habitus, Talks] = {}
         self._lock = threading.Lock()
         self._followers: list[Callable[[Habitus], None]] = []
         self._closed = threading.Event()
         self._returning = threading.Thread(target=self._return, name="habitus-returning", daemon=True)
-        if self.as_of is not None and not is_copy:
+        if own.is_stand_in:
             self._returning.start()
 
     def when_back(self, tell: Callable[[Habitus], None]) -> None:
         """Be given the home on the database itself, where the one we have stands in for it."""
         self._followers.append(tell)
 
-    def of(self, person: Person | None) -> Habitus:
+    def of(self, person: Person | None, home: Habitus | None = None) -> Habitus:
         """None is the owner, or whoever looks without having signed in."""
+        home = home or self.own
         if person is None:
-            return self.own
+            return home
         with self._lock:
-            if person not in self._opened:
-                self._opened[person] = self.own.as_user(person.name, is_admin=person.role is Role.ADMIN)
-            return self._opened[person]
+            if (home, person) not in self._opened:
+                self._opened[home, person] = home.as_user(person.name, is_admin=person.role is Role.ADMIN)
+            return self._opened[home, person]
 
     def at_hand(self, person: Person | None) -> Habitus | None:
         """The same where it is open, and nobody has to wait: for a lock, or for word whether the database is there."""
-        if self.as_of is not None:
+        is_asked = time.monotonic() - self._asked_at < _ASKED_EVERY_S
+        if self._copy is not None or not (is_asked or self.own.shared.dialect.name != "postgresql"):
             return None
-        is_asked = self._copy is None and time.monotonic() - self._asked_at < _ASKED_EVERY_S
-        if not is_asked and self.own.shared.dialect.name == "postgresql":
-            return None
-        return self.own if person is None else self._opened.get(person)
+        return self.own if person is None else self._opened.get((self.own, person))
 
-    def copy_while_away(self, *, is_away: bool = False) -> Desks | None:
-        """Desks on the copy that this host has of its database, while that is away; it is asked once a second."""
+    def copy_while_away(self, *, is_away: bool = False) -> Habitus | None:
+        """The home on the offline snapshot, while the database is away; it is asked once a second."""
         with self._lock:
-            if self.as_of is not None:
-                return self
-            if self.own.shared.dialect.name != "postgresql":
-                return None
-            if is_away or time.monotonic() - self._asked_at >= _ASKED_EVERY_S:
+            is_due = is_away or time.monotonic() - self._asked_at >= _ASKED_EVERY_S
+            if is_due and self.own.shared.dialect.name == "postgresql":
                 is_away = is_away or bool(absence(self.own.shared.url, ANSWERS_S))
                 self._asked_at = time.monotonic()
-                if is_away != (self._copy is not None):
-                    self._change_sides(is_away)
+                if is_away and self._copy is None:
+                    with suppress(HabitusError):  # there is no snapshot
+                        self._copy = self._open(is_stand_in=True)
+                elif self._copy is not None and not is_away:
+                    log.info("The database is back.")
+                    self._close_copy(self._copy)
+                    self._copy = None
             return self._copy
 
-    def _change_sides(self, is_away: bool) -> None:
-        if self._copy is not None:
-            log.info("The database is back.")
-            self._close_copy(self._copy)
-            self._copy = None
-        if not is_away:
-            return
-        try:
-            opened = Habitus.open(self.own.settings, clock=self.own.clock)
-        except HabitusError:  # there is no copy
-            return
-        if not opened.is_stand_in:  # it is there again
-            opened.close()
-            return
-        self._copy = Desks(opened, is_copy=True)
+    def _open(self, *, is_stand_in: bool, **changed: object) -> Habitus | None:
+        """The home on its database, or on the snapshot; None where it would be the other one."""
+        opened = Habitus.open(self.own.settings.model_copy(update=changed), clock=self.own.clock)
+        if opened.is_stand_in is is_stand_in:
+            return opened
+        opened.close()
+        return None
 
-    @staticmethod
-    def _close_copy(copy: Desks) -> None:
-        copy.close()
-        copy.own.close()
+    def _close_copy(self, copy: Habitus) -> None:
+        theirs = [copy, *(self._opened.pop(key) for key in list(self._opened) if key[0] is copy)]
+        for habitus in reversed(theirs):
+            if habitus in self._talks:
+                self._talks.pop(habitus).close()
+            habitus.close()
 
     def _return(self) -> None:
         """Open the database when it is back, and work on that from then on."""
         said = ""
         while not self._closed.wait(_ASKED_EVERY_S):
             try:
-                opened = _open_if_back(self.own)
-                if opened is not None:
+                # On the connection that has just answered. While it is away, opening it would only say so again.
+                if is_back(self.own.settings) and (opened := self._open(is_stand_in=False)) is not None:
                     self._leave_copy(opened)
                     return
             except HabitusError as error:
@@ -140,13 +134,13 @@ class Desks:
             self._serving = Serving(opened, keeps_copy=True)
             self._asked_at = time.monotonic()
             self._work_on(opened)
-            self.as_of = None
+            self._copy = None
         log.info("The database is back.")
 
     @contextmanager
     def changing_settings(self) -> Iterator[None]:
         """Everybody works on with the settings that are changed inside; what runs ends as it began."""
-        if self.as_of is not None or absence(self.own.shared.url, ANSWERS_S):
+        if self.own.is_stand_in or absence(self.own.shared.url, ANSWERS_S):
             raise DatabaseAway(f"{AWAY} Nothing can be changed until it is back.", mend="Retry then.")
         known = self.own.settings
         before = configuring.read_again(known, os.environ)
@@ -156,9 +150,8 @@ class Desks:
         if not changed:
             return
         with self._lock:
-            opened = Habitus.open(self.own.settings.model_copy(update=changed), clock=self.own.clock)
-            if opened.is_stand_in:
-                opened.close()
+            opened = self._open(is_stand_in=False, **changed)
+            if opened is None:
                 raise DatabaseAway(f"{AWAY} The setting is written.", mend="It holds once Habitus was started again.")
             self._work_on(opened)
 
@@ -178,28 +171,13 @@ class Desks:
         self._closed.set()
         if self._returning.is_alive():
             self._returning.join()
-        if self._copy is not None:
-            self._close_copy(self._copy)
+        if self._copy not in (None, self.own):
+            self._left.append(self._copy)
         self._serving.close()
         for talks in self._talks.values():
             talks.close()
         for habitus in (*self._opened.values(), *reversed(self._left)):
             habitus.close()
-
-
-def _made_on(copy: Habitus) -> datetime:
-    return datetime.fromtimestamp(int((copy.settings.home / STAND_IN).stat().st_mtime), UTC)
-
-
-def _open_if_back(copy: Habitus) -> Habitus | None:
-    """The home on its database. Nothing while that is away: opening it would only say so again."""
-    if not is_back(copy.settings):
-        return None
-    opened = Habitus.open(copy.settings, clock=copy.clock)  # on the connection that has just answered
-    if opened.is_stand_in:
-        opened.close()
-        return None
-    return opened
 
 
 def desks_of(request: Request) -> Desks:
@@ -211,8 +189,8 @@ def habitus_of(request: Request) -> Habitus:
     """The home as whoever asks has it. Opens it where they are new, so never on the event loop."""
     desks = desks_of(request)
     if request.method in READS and (copy := desks.copy_while_away()) is not None:
-        request.state.as_of = copy.as_of
-        return copy.of(request.state.person)
+        request.state.as_of = datetime.fromtimestamp(int((copy.settings.home / STAND_IN).stat().st_mtime), UTC)
+        return desks.of(request.state.person, copy)
     return desks.of(request.state.person)
 
 
