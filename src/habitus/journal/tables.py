@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
 
 from habitus.events import Event, EventKind, OutcomeKind
 from habitus.journal.model import Message, Place, Selected, Turn, TurnOutcome
-from habitus.sql import Utc, metadata
+from habitus.sql import Utc, columns, keys, metadata
 
 turns = sa.Table(
     "turns",
     metadata,
-    sa.Column("id", sa.String, primary_key=True),
-    sa.Column("session", sa.String, nullable=False),
-    sa.Column("caller_id", sa.String, nullable=False, server_default=""),
-    sa.Column("user", sa.String, nullable=False),
-    sa.Column("source_type", sa.String, nullable=False),
-    sa.Column("conversation", sa.String, nullable=False, server_default=""),
-    sa.Column("reply_to", sa.String, nullable=False, server_default=""),
-    sa.Column("request", sa.Text, nullable=False),
-    sa.Column("usage", sa.Text, nullable=False),
-    sa.Column("started_on", Utc, nullable=False),
+    *keys(sa.String, "id"),
+    *columns(sa.String, "session", "user", "source_type"),
+    *columns(sa.String, "caller_id", "conversation", "reply_to", default=""),
+    *columns(sa.Text, "request", "usage"),
+    *columns(Utc, "started_on"),
     sa.Column("ended_on", Utc),
     sa.Index("turns_by_session", "session", "started_on"),
     sa.Index("turns_by_conversation", "conversation", "started_on"),
@@ -34,51 +28,39 @@ turns = sa.Table(
 )
 
 
-def _of_turn(name: str, *columns: sa.schema.SchemaItem) -> sa.Table:
+def _of_turn(name: str, *own: sa.schema.SchemaItem) -> sa.Table:
     """A table of numbered entries of a turn, which go when the turn goes."""
     turn = sa.Column("turn", sa.String, sa.ForeignKey("turns.id", ondelete="CASCADE"), primary_key=True)
-    return sa.Table(name, metadata, turn, sa.Column("number", sa.Integer, primary_key=True), *columns)
+    return sa.Table(name, metadata, turn, *keys(sa.Integer, "number"), *own)
 
 
-messages = _of_turn(
-    "turn_messages",
-    sa.Column("role", sa.String, nullable=False),
-    sa.Column("content", sa.Text, nullable=False),
-)
+messages = _of_turn("turn_messages", *columns(sa.String, "role"), *columns(sa.Text, "content"))
 
 events = _of_turn(
     "turn_events",
-    sa.Column("kind", sa.String, nullable=False),
-    sa.Column("severity", sa.Integer, nullable=False),
-    sa.Column("round_idx", sa.Integer, nullable=False),
-    sa.Column("detail", sa.Text, nullable=False),
+    *columns(sa.String, "kind"),
+    *columns(sa.Integer, "severity", "round_idx"),
+    *columns(sa.Text, "detail"),
 )
 
 selections = _of_turn(
     "turn_selections",
-    sa.Column("name", sa.String, nullable=False),
-    sa.Column("layer", sa.String, nullable=False),
-    sa.Column("version", sa.Integer, nullable=False),
-    sa.Column("place", sa.String, nullable=False),
-    sa.Column("reason", sa.Text, nullable=False),
+    *columns(sa.String, "name", "layer", "place"),
+    *columns(sa.Integer, "version"),
+    *columns(sa.Text, "reason"),
 )
 
 outcomes = _of_turn(
     "turn_outcomes",
-    sa.Column("kind", sa.String, nullable=False),
-    sa.Column("weight", sa.Float, nullable=False),
-    sa.Column("source", sa.String, nullable=False),
-    sa.Column("reason", sa.Text, nullable=False),
-    sa.Column("at", Utc, nullable=False),
+    *columns(sa.String, "kind", "source"),
+    *columns(sa.Float, "weight"),
+    *columns(sa.Text, "reason"),
+    *columns(Utc, "at"),
 )
 
 # What a user's prompt last showed of the library, so that news are told once.
 seen = sa.Table(
-    "seen_skills",
-    metadata,
-    sa.Column("user", sa.String, primary_key=True),
-    sa.Column("hashes", sa.Text, nullable=False),
-    sa.Column("seen_on", Utc, nullable=False),
+    "seen_skills", metadata, *keys(sa.String, "user"), *columns(sa.Text, "hashes"), *columns(Utc, "seen_on")
 )
 
 # Exposures and outcomes without any text: they outlive the turns they belong to.
@@ -86,21 +68,16 @@ seen = sa.Table(
 exposures = sa.Table(
     "exposures",
     metadata,
-    sa.Column("unit", sa.String, primary_key=True),
-    sa.Column("is_steady", sa.Boolean, primary_key=True),
-    sa.Column("kind", sa.String, primary_key=True),
-    sa.Column("item", sa.String, primary_key=True),
-    sa.Column("version", sa.Integer, primary_key=True),
-    sa.Column("turn", sa.String, nullable=False),
-    sa.Column("user", sa.String, nullable=False),
-    sa.Column("is_offered", sa.Boolean, nullable=False),
-    sa.Column("propensity", sa.Float, nullable=False),
-    sa.Column("request_kind", sa.String, nullable=False),
-    sa.Column("tokens", sa.Integer, nullable=False),
-    sa.Column("is_used", sa.Boolean, nullable=False),
-    sa.Column("is_ignored", sa.Boolean, nullable=False),
-    sa.Column("origin", sa.String(16), nullable=False, server_default="real"),
-    sa.Column("at", Utc, nullable=False),
+    *keys(sa.String, "unit"),
+    *keys(sa.Boolean, "is_steady"),
+    *keys(sa.String, "kind", "item"),
+    *keys(sa.Integer, "version"),
+    *columns(sa.String, "turn", "user", "request_kind"),
+    *columns(sa.Boolean, "is_offered", "is_used", "is_ignored"),
+    *columns(sa.Float, "propensity"),
+    *columns(sa.Integer, "tokens"),
+    *columns(sa.String(16), "origin", default="real"),
+    *columns(Utc, "at"),
     sa.Index("exposures_by_item", "kind", "item"),
     sa.Index("exposures_by_turn", "turn"),
     sa.Index("exposures_by_user", "user"),
@@ -110,35 +87,25 @@ exposures = sa.Table(
 lasting_outcomes = sa.Table(
     "lasting_outcomes",
     metadata,
-    sa.Column("turn", sa.String, primary_key=True),
-    sa.Column("source", sa.String, primary_key=True),
-    sa.Column("unit", sa.String, nullable=False),
-    sa.Column("user", sa.String, nullable=False),
-    sa.Column("caller_id", sa.String, nullable=False),
-    sa.Column("kind", sa.String, nullable=False),
-    sa.Column("weight", sa.Float, nullable=False),
-    sa.Column("began_on", Utc, nullable=False),
-    sa.Column("origin", sa.String(16), nullable=False, server_default="real"),
-    sa.Column("at", Utc, nullable=False),
+    *keys(sa.String, "turn", "source"),
+    *columns(sa.String, "unit", "user", "caller_id", "kind"),
+    *columns(sa.Float, "weight"),
+    *columns(Utc, "began_on", "at"),
+    *columns(sa.String(16), "origin", default="real"),
     sa.Index("lasting_outcomes_by_unit", "unit"),
     sa.Index("lasting_outcomes_by_caller", "caller_id"),
     sa.Index("lasting_outcomes_by_user", "user"),
 )
 
 # What every draw begins with: one row, the same for every host.
-evidence_seed = sa.Table(
-    "evidence_seed",
-    metadata,
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("seed", sa.String, nullable=False),
-)
+evidence_seed = sa.Table("evidence_seed", metadata, *keys(sa.Integer, "id"), *columns(sa.String, "seed"))
 
 # Sums over the conversations that began until then: one row. Whoever changes anything of those empties it.
 evidence_sums = sa.Table(
     "evidence_sums",
     metadata,
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("changes", sa.Integer, nullable=False),
+    *columns(sa.Integer, "changes"),
     sa.Column("until", Utc),
     sa.Column("sums", sa.LargeBinary),
 )
@@ -172,44 +139,27 @@ def object_of(packed: str) -> dict[str, Any]:
 
 
 def turn_of(row: Mapping[Any, Any], parts: Mapping[str, Sequence[Mapping[Any, Any]]]) -> Turn:
-    turn = Turn(
-        id=row["id"],
-        session=row["session"],
-        request=row["request"],
-        started_on=row["started_on"],
-        ended_on=row["ended_on"],
-        caller_id=row["caller_id"],
-        source_type=row["source_type"],
-        user=row["user"],
-        conversation=row["conversation"],
-        reply_to=row["reply_to"],
-        usage=object_of(row["usage"]),
-    )
-    return replace(
-        turn,
+    known = {column.name: row[column.name] for column in turns.columns} | {"usage": object_of(row["usage"])}
+    return Turn(
+        **known,
         messages=tuple(Message(role=m["role"], content=_value(m["content"])) for m in parts.get("turn_messages", ())),
         events=tuple(
-            Event(
-                kind=EventKind(e["kind"]),
-                detail=object_of(e["detail"]),
-                severity=e["severity"],
-                round_idx=e["round_idx"],
-            )
+            Event(kind=EventKind(e["kind"]), detail=object_of(e["detail"]), **_some(e, "severity", "round_idx"))
             for e in parts.get("turn_events", ())
             if e["kind"] in _EVENT_KINDS
         ),
         selected=tuple(
-            Selected(
-                name=s["name"], layer=s["layer"], version=s["version"], place=Place(s["place"]), reason=s["reason"]
-            )
+            Selected(place=Place(s["place"]), **_some(s, "name", "layer", "version", "reason"))
             for s in parts.get("turn_selections", ())
             if s["place"] in _PLACES
         ),
         outcomes=tuple(
-            TurnOutcome(
-                kind=OutcomeKind(o["kind"]), weight=o["weight"], source=o["source"], reason=o["reason"], at=o["at"]
-            )
+            TurnOutcome(kind=OutcomeKind(o["kind"]), **_some(o, "weight", "source", "reason", "at"))
             for o in parts.get("turn_outcomes", ())
             if o["kind"] in _OUTCOME_KINDS
         ),
     )
+
+
+def _some(row: Mapping[Any, Any], *names: str) -> dict[str, Any]:
+    return {name: row[name] for name in names}

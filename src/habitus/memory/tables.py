@@ -5,29 +5,20 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.sql import Utc, metadata
+from habitus.sql import Utc, columns, keys, metadata
 
 engrams = sa.Table(
     "engrams",
     metadata,
-    sa.Column("id", sa.String(16), primary_key=True),
-    sa.Column("revision", sa.BigInteger, nullable=False),
-    sa.Column("state", sa.String(16), nullable=False),
-    sa.Column("kind", sa.String(16), nullable=False),
-    sa.Column("scope", sa.String(16), nullable=False),
-    sa.Column("owner", sa.Text, nullable=False),
-    sa.Column("text", sa.Text, nullable=False),
+    *keys(sa.String(16), "id"),
+    *columns(sa.BigInteger, "revision"),
+    *columns(sa.String(16), "state", "kind", "scope"),
+    *columns(sa.Text, "owner", "text"),
     sa.Column("definition", sa.Text, nullable=False),  # JSON: everything else that is not counted
-    sa.Column("frequency", sa.Integer, nullable=False),
-    sa.Column("retrievals", sa.Integer, nullable=False),
-    sa.Column("helpful", sa.Integer, nullable=False),
+    *columns(sa.Integer, "frequency", "retrievals", "helpful", "ignored", "missed", "version"),
     sa.Column("last_retrieved", Utc),
     sa.Column("credited_on", Utc),
-    sa.Column("ignored", sa.Integer, nullable=False),
-    sa.Column("missed", sa.Integer, nullable=False),
-    sa.Column("version", sa.Integer, nullable=False),
-    sa.Column("created_on", Utc, nullable=False),
-    sa.Column("updated_on", Utc, nullable=False),
+    *columns(Utc, "created_on", "updated_on"),
     sa.Index("engrams_by_revision", "revision"),
     sa.Index("engrams_by_state", "state"),
 )
@@ -37,16 +28,10 @@ engram_versions = sa.Table(
     "engram_versions",
     metadata,
     sa.Column("engram", sa.String(16), sa.ForeignKey("engrams.id", ondelete="CASCADE"), primary_key=True),
-    sa.Column("number", sa.Integer, primary_key=True),
-    sa.Column("state", sa.String(16), nullable=False),
-    sa.Column("kind", sa.String(16), nullable=False),
-    sa.Column("scope", sa.String(16), nullable=False),
-    sa.Column("owner", sa.Text, nullable=False),
-    sa.Column("text", sa.Text, nullable=False),
-    sa.Column("definition", sa.Text, nullable=False),
-    sa.Column("made_on", Utc, nullable=False),
-    sa.Column("made_by", sa.Text, nullable=False),
-    sa.Column("reason", sa.Text, nullable=False),
+    *keys(sa.Integer, "number"),
+    *columns(sa.String(16), "state", "kind", "scope"),
+    *columns(sa.Text, "owner", "text", "definition", "made_by", "reason"),
+    *columns(Utc, "made_on"),
     sa.Index("engram_versions_by_time", "made_on"),
 )
 
@@ -55,17 +40,17 @@ memory_revision = sa.Table(
     "memory_revision",
     metadata,
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("revision", sa.BigInteger, nullable=False),
+    *columns(sa.BigInteger, "revision"),
 )
 
 # What a view said when it was written, by the stamp it carries: what a person's edit is held against.
 memory_views = sa.Table(
     "memory_views",
     metadata,
-    sa.Column("view", sa.String(32), primary_key=True),
-    sa.Column("stamp", sa.String(16), primary_key=True),
-    sa.Column("lines", sa.LargeBinary, nullable=False),
-    sa.Column("written_on", Utc, nullable=False),
+    *keys(sa.String(32), "view"),
+    *keys(sa.String(16), "stamp"),
+    *columns(sa.LargeBinary, "lines"),
+    *columns(Utc, "written_on"),
 )
 
 

@@ -3,7 +3,17 @@
 Packages above declare their tables on `metadata`; `migrations/` creates them.
 """
 
-from habitus.sql.addresses import Utc, key_of, metadata, place, sqlite_url, without_password, workspace_of
+from habitus.sql.addresses import (
+    Utc,
+    columns,
+    key_of,
+    keys,
+    metadata,
+    place,
+    sqlite_url,
+    without_password,
+    workspace_of,
+)
 from habitus.sql.engines import CONNECTIONS, acting_as, acts_as, create_all_in_memory, create_engine, open_engine
 from habitus.sql.errors import patience, storage_errors
 from habitus.sql.schema import BASELINE, HEAD, migrate, oldest_reader, revision, unusable
@@ -24,11 +34,13 @@ __all__ = [
     "Utc",
     "acting_as",
     "acts_as",
+    "columns",
     "create_all_in_memory",
     "create_engine",
     "insert_missing",
     "is_writing",
     "key_of",
+    "keys",
     "last_commit",
     "metadata",
     "migrate",

@@ -87,6 +87,16 @@ def connecting(url: sa.URL, name: str) -> dict[str, Any]:
 metadata = sa.MetaData()
 
 
+def keys(kind: Any, *names: str) -> list[sa.Column[Any]]:
+    """Columns of one kind that make up a primary key."""
+    return [sa.Column(name, kind, primary_key=True) for name in names]
+
+
+def columns(kind: Any, *names: str, default: str | None = None) -> list[sa.Column[Any]]:
+    """Columns of one kind that are never empty."""
+    return [sa.Column(name, kind, nullable=False, server_default=default) for name in names]
+
+
 class Utc(sa.types.TypeDecorator[datetime]):
     """A moment as ISO 8601 text in UTC: reads the same in every database, and sorts by time."""
 
