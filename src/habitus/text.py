@@ -8,7 +8,6 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 BLOCK = "habitus-context"
@@ -26,6 +25,8 @@ _REPLACED = "\N{REPLACEMENT CHARACTER}"
 @cache
 def prompt_text(package: str, name: str) -> str:
     """A prompt that lies as Markdown in the folder `prompts` of one of our packages."""
+    from importlib.resources import files  # most commands have no prompt to read
+
     return files(f"habitus.{package}").joinpath("prompts", f"{name}.md").read_text("utf-8").strip()
 
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 import reprlib
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
@@ -194,7 +194,7 @@ def _in_words(thing: object) -> str:
         return reprlib.repr(thing)
 
 
-Opening = Callable[[], Awaitable[HostedTurn]]
+Opening = Callable[[], Coroutine[Any, Any, HostedTurn]]
 Given = Mapping[str, object] | str
 
 
@@ -327,7 +327,7 @@ class TurnDoor:
         raise AttributeError(name)
 
     def __enter__(self) -> HostTurn:
-        self._hosted = self._loop.wait(self._open())
+        self._hosted = self._loop.wait(self._opening())
         return HostTurn(self._hosted, self._loop)
 
     def __exit__(
@@ -336,16 +336,13 @@ class TurnDoor:
         self._loop.wait(self._leave(error))
 
     async def __aenter__(self) -> AsyncHostTurn:
-        self._hosted = await self._loop.ask(self._open())
+        self._hosted = await self._loop.ask(self._opening())
         return AsyncHostTurn(self._hosted, self._loop)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._loop.ask(self._leave(error))
-
-    async def _open(self) -> HostedTurn:
-        return await self._opening()
 
     async def _leave(self, error: BaseException | None) -> None:
         assert self._hosted is not None

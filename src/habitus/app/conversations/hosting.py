@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from habitus.agent.background import Background, LoopThread, in_thread
@@ -78,10 +79,7 @@ class Hosting:
         self._serving = Serving(home)
 
     def turn(self, request: HostRequest) -> TurnDoor:
-        async def begin() -> HostedTurn:
-            return await self._begin(request)
-
-        return TurnDoor(self._loop, begin)
+        return TurnDoor(self._loop, partial(self._begin, request))
 
     async def offered_tools(self, request: HostRequest) -> tuple[Tool, ...]:
         """The tools that a turn of this conversation would be offered now, without beginning one."""

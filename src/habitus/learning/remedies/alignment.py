@@ -264,14 +264,8 @@ def _other_argument(failed: Call, later: Call, about: Trouble, *, is_next: bool)
     has_rest = len({**before, **after}) > 1
     if not (is_near and about.names([str(lost)])) and not (has_rest and is_told and is_next):
         return None
-    return Remedy(
-        change=Change.ARGUMENT,
-        cause=about.cause,
-        about=about.about,
-        wrong=() if lost is None else (f"{key}={lost}",),
-        right=() if came is None else (f"{key}={came}",),
-        tool=failed.name,
-    )
+    wrong, right = (() if value is None else (f"{key}={value}",) for value in (lost, came))
+    return _remedy(Change.ARGUMENT, about, wrong, right, tool=failed.name)
 
 
 def _is_short(value: object) -> bool:
@@ -322,7 +316,7 @@ def _task(command: Command) -> tuple[str, ...]:
     return command.program, *command.targets[:1]
 
 
-def _first(failed: Call, chosen: Sequence[Call], about: Trouble) -> Remedy | Ending:
+def _first(failed: Call, chosen: Sequence[Call], about: Trouble) -> Remedy | Ending | None:
     wanted = failed.focus
     wrong = wanted.base if wanted else ()
     tool = "" if wanted else failed.name
@@ -330,13 +324,13 @@ def _first(failed: Call, chosen: Sequence[Call], about: Trouble) -> Remedy | End
     if not last.command:
         shared = [key for key, value in last.whole.items() if value in failed.whole.values()]
         right = (last.name, *(() if shared else _short_arguments(last)))
-        return Remedy(change=Change.FIRST, cause=about.cause, about=about.about, wrong=wrong, right=right, tool=tool)
+        return _remedy(Change.FIRST, about, wrong, right, tool=tool)
     steps = [each for call in chosen for each in call.commands if each.program not in ("echo", "ls", "pwd")]
     if not steps:
         return Ending.LEFT
     moved = _change_directory(steps[0].place) if not wanted or steps[0].place != wanted.place else ()
     right = (*moved, *_join_steps([(*each.env, *each.words) for each in steps])[:-1])
-    return Remedy(change=Change.FIRST, cause=about.cause, about=about.about, wrong=wrong, right=right, tool=tool)
+    return _remedy(Change.FIRST, about, wrong, right, tool=tool)
 
 
 def _short_arguments(call: Call) -> tuple[str, ...]:
@@ -383,10 +377,14 @@ def _is_for(act: Call, failed: Call, about: Trouble) -> bool:
 # Words
 
 
-def _remedy(change: Change, about: Trouble, wrong: Sequence[str], right: Sequence[str]) -> Remedy | None:
-    if tuple(wrong) == tuple(right):
+def _remedy(
+    change: Change, about: Trouble, wrong: Sequence[str], right: Sequence[str], *, tool: str = ""
+) -> Remedy | None:
+    """None where nothing differs that could be said."""
+    wrong, right = tuple(wrong), tuple(right)
+    if wrong == right:
         return None
-    return Remedy(change=change, cause=about.cause, about=about.about, wrong=tuple(wrong), right=tuple(right))
+    return Remedy(change=change, cause=about.cause, about=about.about, wrong=wrong, right=right, tool=tool)
 
 
 def _up_to(command: Command, word: str) -> tuple[str, ...]:
