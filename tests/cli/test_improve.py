@@ -107,7 +107,7 @@ def test_a_shorter_version_needs_nobody_who_drafts(direct: Direct, tmp_path: Pat
     (tmp_path / "model.json").write_text(json.dumps([{"say": "ALTBERG"}] * 4))
     words = ("--shorter", "--rounds", "1", "-n", "1", "--yes", "-m", f"script:{tmp_path / 'model.json'}")
     said = direct("skills", "improve", "name-a-town", *words).out
-    assert "Candidate 1: Some 11 tokens say things twice" in said
+    assert "Candidate 1: Some 10 tokens say things twice" in said
     assert "Not shown" in said
     assert "4 rollouts" in said
     (one,) = direct.json("skills", "improvements", "name-a-town")["candidates"]

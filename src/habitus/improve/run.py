@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from habitus.errors import HabitusError, Invalid, NotFound, Refused
 from habitus.files import Tree, file_of
@@ -302,7 +303,8 @@ class ImproveRun:
         self, side: TaskSplit, tasks: Sequence[Task], number: int, candidate: Candidate | None
     ) -> None:
         """Solve every task with each version (in practice: with today's), but for what is stored already."""
-        made = await asyncio.to_thread(self._rollouts_of, candidate)
+        stored = partial(self.store.rollouts, candidate=candidate.id) if candidate else self._practice_rollouts
+        made = await asyncio.to_thread(stored)
         done = {(one.side, one.round, one.task, one.is_new) for one in made if one.counts}
         both = interleave(tasks, number) if candidate else ((task, False) for task in tasks)
         wanted = [(task, is_new) for task, is_new in both if (side, number, task.id, is_new) not in done]
@@ -310,9 +312,6 @@ class ImproveRun:
         await self.runner.run_round(
             side, number, wanted, lambda is_new: self._solver(candidate if is_new else None), candidate=key
         )
-
-    def _rollouts_of(self, candidate: Candidate | None) -> list[Rollout]:
-        return self.store.rollouts(candidate=candidate.id) if candidate is not None else self._practice_rollouts()
 
     async def _solver(self, candidate: Candidate | None) -> Solver:
         """Return the solver with this version; each is set up once."""

@@ -83,7 +83,7 @@ async def curate(home: Home, *, apply: bool, model: str = "") -> Curation:
         same = (_merge_step(pair) for pair in find_duplicates(home))
         climbs = map(_climb, climbing.due(due))
         aged = tidy(home.memory, dry_run=True, is_thorough=True)
-        tools = _due_tools(home)
+        tools = (*_degraded_tools(home.tools), *_unproved_tools(home))
         return Curation(is_done=False, steps=(*tools, *_missed_triggers(home), *known, *same, *climbs, *aged))
     home.refuse_if_read_only()
     async with drafting(home, model) as drafter:
@@ -176,10 +176,6 @@ def _step(action: CuratorAction, engram: Engram, reason: str) -> CuratorStep:
 
 _PROOF_DAYS = 30  # after which the cases of a tool are run again
 _STALE = "code, dependencies or interpreter are not those that its cases passed with"
-
-
-def _due_tools(home: Home) -> list[CuratorStep]:
-    return [*_degraded_tools(home.tools), *_unproved_tools(home)]
 
 
 def _degraded_tools(tools: Tools) -> list[CuratorStep]:

@@ -150,7 +150,8 @@ async def solve(
         done = next(event for event in reversed(events) if isinstance(event, Done))
         outcome = done.outcome
         if outcome.kind is not OutcomeKind.INFRA:  # that a turn went badly is for the checks to say
-            submission = Submission(reply=done.reply, calls=_calls_in(events), workspace=workspace)
+            calls = tuple(call_of(event.tool, event.arguments) for event in events if isinstance(event, ToolStarted))
+            submission = Submission(reply=done.reply, calls=calls, workspace=workspace)
             ask = partial(judge_rubric, model=model, redactor=home.redactor)
             outcome = (await judge(task, submission, ask=ask)).outcome
         if fixed is not None:
@@ -170,10 +171,6 @@ def _outcome_of(fault: ProviderFault | TimeoutError) -> Outcome:
     return (
         infra(str(fault)) if isinstance(fault, ProviderFault) else failure(f"it was not done after {LONGEST_S:.0f} s")
     )
-
-
-def _calls_in(events: Sequence[TurnEvent]) -> tuple[Call, ...]:
-    return tuple(call_of(event.tool, event.arguments) for event in events if isinstance(event, ToolStarted))
 
 
 def _describe_turn(events: Sequence[TurnEvent]) -> str:

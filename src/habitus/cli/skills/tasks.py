@@ -30,7 +30,8 @@ from habitus.tasks.model import Task
 def list_tasks(context: typer.Context, wanted: TaskList, done: TaskPage) -> None:
     for task in done.tasks:
         output.say(f"{task.id}: {_short_request(task)}", style="bold")
-        output.say(f"  {_checks(task)}; {task.origin.kind}{_by(task)}", style="dim")
+        reviewed = f", reviewed by {task.reviewed_by}" if task.reviewed_by else ""
+        output.say(f"  {_checks(task)}; {task.origin.kind}{reviewed}", style="dim")
     if not done.tasks:
         output.say(f"'{wanted.name}' has no tasks. Add one: habitus tasks add {wanted.name} --request … --expect …")
     elif done.next:
@@ -44,10 +45,6 @@ def _short_request(task: Task) -> str:
 def _checks(task: Task) -> str:
     said = [f"{one.kind} (by a model)" if isinstance(one, Rubric) else one.kind for one in task.checks]
     return ", ".join(dict.fromkeys(said))
-
-
-def _by(task: Task) -> str:
-    return f", reviewed by {task.reviewed_by}" if task.reviewed_by else ""
 
 
 def perform_add(habitus: Habitus, wanted: NewTask) -> ChangedTask:
