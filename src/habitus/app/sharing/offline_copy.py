@@ -22,6 +22,7 @@ from habitus.app.operating.people import sign_ins
 from habitus.app.sharing.availability import absence
 from habitus.errors import DatabaseAway
 from habitus.files import put_in_place
+from habitus.learning.budget import spending
 from habitus.memory.tables import memory_revision
 from habitus.pause import switches
 from habitus.settings import Settings
@@ -110,6 +111,7 @@ def _copy(connection: sa.Connection, file: Path, mark: str, now: datetime) -> No
     engine = sa.create_engine(sql.sqlite_url(file))
     try:
         sql.metadata.create_all(engine)
+        assert spending.metadata is sql.metadata  # whoever copies knows this table, also where nothing is learned
         with engine.begin() as copy:
             for table in sql.metadata.sorted_tables:
                 if table.name not in _LEFT_OUT:
