@@ -115,5 +115,4 @@ Features = Annotated[
 ]
 Wide = Annotated[bool, typer.Option("--wide", help="All columns, and their texts whole.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
-Reason = Annotated[str, typer.Option("--reason", help="Why, for the history.")]
 SkillName = Annotated[str, typer.Argument(help="A skill: name, or name@layer.", autocompletion=skill_names)]

@@ -192,12 +192,13 @@ def say(text: str = "", style: str = "") -> None:
         write(clean(text) + "\n")
 
 
-def say_facts(facts: Sequence[tuple[str, str]]) -> None:
-    """Say a line for each label with a value, aligned."""
+def say_facts(facts: Sequence[tuple[str, str]]) -> int:
+    """Say a line for each label with a value, aligned; return how wide the labels are."""
     width = max(len(label) for label, _ in facts)
     for label, value in facts:
         if value:
             say(f"{label:<{width}}  {value}")
+    return width
 
 
 def who(author: Author) -> str:

@@ -22,15 +22,20 @@ from habitus.app.use_cases.skills import (
 from habitus.cli import inputs, output
 from habitus.cli.completion import AsJson, SkillName, Wide
 from habitus.cli.opening import open_habitus
-from habitus.cli.skills.printing import NO_SKILLS, print_page, print_skill
 from habitus.cli.use_case_commands import finish
 from habitus.errors import Invalid
-from habitus.skills.layers.listing import ShownSkill, SkillPage
+from habitus.skills.editable_fields import EDITABLE
+from habitus.skills.layers.listing import Listed, ShownSkill, SkillPage
+from habitus.skills.lifecycle import is_judged
+from habitus.skills.model import Counters, Severity, Skill, State
+from habitus.text import one_line
+
+NO_SKILLS = "There are no skills yet. Write one: habitus skills new NAME"
 
 
 def list_skills(context: typer.Context, wanted: SkillList, done: SkillPage, wide: Wide = False) -> None:
     is_filtered = any((wanted.q, wanted.tag, wanted.source, wanted.stage, wanted.state, wanted.layer))
-    print_page(done, wide=wide, empty="No skill fits." if is_filtered else NO_SKILLS)
+    _print_page(done, wide=wide, empty="No skill fits." if is_filtered else NO_SKILLS)
 
 
 def show(
@@ -54,7 +59,7 @@ def _print_shown(context: typer.Context, wanted: OneSkill, done: ShownSkill, raw
     if raw or wanted.version is not None or done.skill is None:
         _print_main_file(done, wanted.version)
     else:
-        print_skill(done, done.skill)
+        _print_skill(done, done.skill)
 
 
 def _print_main_file(shown: ShownSkill, version: int | None) -> None:
@@ -105,3 +110,81 @@ def stats(context: typer.Context, wanted: StatsOf, done: SkillStats, wide: Wide 
 
 def _describe_reliability(reliability: float | None) -> str:
     return "not judged yet" if reliability is None else f"{reliability:g}"
+
+
+def _print_page(page: SkillPage, *, wide: bool, empty: str = NO_SKILLS) -> None:
+    found = [entry.item for entry in page.skills]
+    if not found:
+        output.say(empty)
+        return
+    columns = {
+        "name": [item.name for item in found],
+        "state": [item.state for item in found],
+        "layer": [item.layer for item in found],
+        "version": [f"v{item.summary.version}" if item.summary else "" for item in found],
+    }
+    counters = [entry.counters for entry in page.skills]
+    if wide:
+        columns |= {
+            "shown": [each.recommended for each in counters],
+            "used": [each.used for each in counters],
+            "succeeded": [each.succeeded for each in counters],
+            "failed": [each.failed for each in counters],
+            "last used": [inputs.show_moment(each.last_used) if each.last_used else "" for each in counters],
+        }
+    elif any(each.used for each in counters):
+        columns["used"] = [each.used or "" for each in counters]
+    columns["use it"] = [_in_a_line(item) for item in found]
+    output.table(tuple(columns), list(zip(*columns.values(), strict=True)), wide="use it", is_cut=not wide)
+    output.say_more(len(found), page.total, page.next)
+
+
+def _in_a_line(item: Listed) -> str:
+    """Why it can't be used, or what for, and its triggers; before that, what a person should see."""
+    risks = sum(found.severity is Severity.RISK for found in item.diagnostics)
+    notes = [f"({output.count_of(risks, 'finding')}: see 'skills show')"] if risks else []
+    notes += [f"(the copy in {layer} waits for 'habitus trust {item.name}@{layer}')" for layer in item.waiting]
+    told = (item.reason if item.state is not State.OK else "") or (item.summary.cue if item.summary else "")
+    triggers = item.summary.manifest.triggers if item.summary else ()
+    return " ".join([*notes, told, *([f"(triggers: {', '.join(triggers)})"] if triggers else [])])
+
+
+def _print_skill(shown: ShownSkill, skill: Skill) -> None:
+    item, files = shown.item, shown.files
+    facts = [
+        ("name", f"{skill.name}@{item.layer}"),
+        ("state", f"{item.state}: {item.reason}" if item.reason else item.state.value),
+        *((field.noun, field.text(skill)) for field in EDITABLE),
+        ("triggers", ", ".join(skill.manifest.triggers)),
+        ("source", skill.source.value),
+        ("from", shown.origin),
+        ("version", f"{skill.version} of {inputs.show_moment(skill.modified_on)}"),
+        ("stages", ", ".join(sorted(skill.stages))),
+        ("files", ", ".join(files)),
+        ("waits", ", ".join(f"{skill.name}@{layer} (see 'habitus trust')" for layer in item.waiting)),
+        ("used", _describe_uses(shown.counters)),
+        ("known", " ".join(shown.known)),
+        ("told", "; ".join(shown.told)),
+        ("lacks", " ".join(shown.lacks)),
+        ("hides", ", ".join(f"{skill.name}@{layer}" for layer in item.hidden)),
+        ("inert", f"{', '.join(item.inert)}: counts once you run 'habitus trust {skill.name}'" if item.inert else ""),
+    ]
+    width = output.say_facts([(label, one_line(value)) for label, value in facts])
+    for diagnostic in item.diagnostics:
+        output.say(f"{diagnostic.severity.value:<{width}}  {diagnostic}", style="yellow")
+    output.say()
+    if sys.stdout.isatty():
+        from rich.markdown import Markdown  # takes a tenth of the time of a whole command
+
+        output.console().print(Markdown(output.clean(skill.body)))
+    else:
+        output.say(skill.body)
+
+
+def _describe_uses(counters: Counters) -> str:
+    """How a skill has fared, in words."""
+    if counters == Counters():
+        return ""
+    last = f", last {inputs.show_moment(counters.last_used)}" if counters.last_used else ""
+    judged = f"succeeded {counters.succeeded}, failed {counters.failed}" if is_judged(counters) else "not judged yet"
+    return f"shown {output.count_of(counters.recommended, 'time')}, used {counters.used}: {judged}{last}"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Annotated, Any, get_type_hints
 
-from fastapi import Depends, Header, Query, UploadFile
+from fastapi import Depends, Header, UploadFile
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, StringConstraints, create_model
@@ -33,8 +33,6 @@ from habitus.web.problems import PreconditionRequired
 Json = dict[str, Any]
 Opened = Annotated[Habitus, Depends(open_habitus)]
 Talking = Annotated[Talks, Depends(talks_of)]
-Limit = Annotated[int, Query(ge=1, le=500, description="How many at most.")]
-After = Annotated[str, Query(description="What 'next' of the page before said.")]
 IfMatch = Annotated[str | None, Header(alias="If-Match", description="The ETag that the change starts from.")]
 OnceKey = Annotated[str, Header(alias="Idempotency-Key", max_length=200, description="Sent twice, it is done once.")]
 Words = Annotated[str, StringConstraints(max_length=100_000)]
@@ -96,9 +94,6 @@ def expected_version(if_match: str | None, layer: str = "") -> int:
     return version
 
 
-Undo = tuple[str, ...]
-
-
 def answer(
     title: str,
     /,
@@ -117,16 +112,6 @@ def answer(
     kept = {key: kind for key, kind in fields.items() if key not in without}
     added: dict[str, Any] = {key: kind if isinstance(kind, tuple) else (kind, ...) for key, kind in more.items()}
     return create_model(title, __base__=base, **(kept | added))
-
-
-def page_of(name: str, entry: Any, /, **more: Any) -> Any:
-    """A page of a list, with what to ask for next."""
-    around: dict[str, Any] = {name: many(entry), "next": str | None, "total": int}
-    return answer(f"{entry.__name__}Page", **around, **more)
-
-
-def many(entry: Any) -> Any:
-    return list[entry]
 
 
 # The shapes of `json_of`.
