@@ -8,9 +8,9 @@ from __future__ import annotations
 import secrets
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
+from typing import Any, Self
 
 import sqlalchemy as sa
 
@@ -39,18 +39,29 @@ _SURE = timedelta(days=2)  # hosts' clocks may differ by what is between
 class JudgedTurn:
     """A turn as its outcomes know it, also when nothing else of it is left."""
 
-    id: str
+    turn: str
     unit: str
     user: str
     caller_id: str
     began_on: datetime
     origin: str
 
+    @classmethod
+    def of(cls, turn: Turn) -> Self:
+        return cls(
+            turn=turn.id,
+            unit=turn.session,
+            user=turn.user,
+            caller_id=turn.caller_id,
+            began_on=turn.started_on,
+            origin=origin_of(turn.source_type).value,
+        )
+
 
 def record(connection: sa.Connection, turn: Turn, judged: Sequence[TurnOutcome], now: datetime) -> None:
     """Record the offers that began or were used in a turn, and how it went; written again, it is the same."""
-    origin = origin_of(turn.source_type).value
-    belongs = {"unit": turn.session, "turn": turn.id, "user": turn.user, "at": turn.started_on, "origin": origin}
+    known = JudgedTurn.of(turn)
+    belongs = {name: getattr(known, name) for name in ("unit", "turn", "user", "origin")} | {"at": turn.started_on}
     rows = [belongs | {name: getattr(one, name) for name in _OF_EXPOSURE} for one in turn.exposures]
     sql.upsert(
         connection,
@@ -61,32 +72,13 @@ def record(connection: sa.Connection, turn: Turn, judged: Sequence[TurnOutcome],
             "is_ignored": sa.case((new.is_used, new.is_ignored), else_=exposures.c.is_ignored),
         },
     )
-    known = JudgedTurn(
-        id=turn.id,
-        unit=turn.session,
-        user=turn.user,
-        caller_id=turn.caller_id,
-        began_on=turn.started_on,
-        origin=origin,
-    )
     judge(connection, known, judged, now)
 
 
 def judge(connection: sa.Connection, turn: JudgedTurn, judged: Iterable[TurnOutcome], now: datetime) -> None:
     """The last word of each source counts."""
     rows = [
-        {
-            "turn": turn.id,
-            "source": one.source,
-            "unit": turn.unit,
-            "user": turn.user,
-            "caller_id": turn.caller_id,
-            "kind": one.kind.value,
-            "weight": one.weight,
-            "began_on": turn.began_on,
-            "origin": turn.origin,
-            "at": one.at or now,
-        }
+        {**asdict(turn), "source": one.source, "kind": one.kind.value, "weight": one.weight, "at": one.at or now}
         for one in judged
     ]
     sql.upsert(connection, lasting_outcomes, rows, lambda new: {name: new[name] for name in ("kind", "weight", "at")})
@@ -100,16 +92,7 @@ def judged_turn(connection: sa.Connection, turn: str, user: str | None) -> Judge
     whose = sa.true() if user is None else table.user == user
     query = sa.select(lasting_outcomes).where(sa.or_(table.turn == turn, table.caller_id == turn), whose)
     row = connection.execute(query.order_by(table.began_on.desc()).limit(1)).mappings().first()
-    if row is None:
-        return None
-    return JudgedTurn(
-        id=row["turn"],
-        unit=row["unit"],
-        user=row["user"],
-        caller_id=row["caller_id"],
-        began_on=row["began_on"],
-        origin=row["origin"],
-    )
+    return None if row is None else JudgedTurn(**{name: row[name] for name in JudgedTurn.__dataclass_fields__})
 
 
 def of_turn(connection: sa.Connection, turn: str) -> tuple[Exposure, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -25,14 +25,12 @@ from habitus.journal.model import (
     Turn,
     TurnFilter,
     TurnOutcome,
-    origin_of,
 )
 from habitus.journal.tables import (
     events,
     messages,
     object_of,
     outcomes,
-    row_of_selected,
     seen,
     selections,
     turn_of,
@@ -79,7 +77,7 @@ class Journal:
             for table, rows in (
                 (messages, [{"role": m.role, "content": self._safe(m.content)} for m in turn.messages]),
                 (events, [self._event(event) for event in turn.events]),
-                (selections, [row_of_selected(selected) for selected in turn.selected]),
+                (selections, [{**asdict(one), "place": one.place.value} for one in turn.selected]),
                 (outcomes, [*own, *added]),
             ):
                 _insert(connection, table, turn.id, rows)
@@ -95,11 +93,11 @@ class Journal:
         with sql.writing(self._engine, lock="outcomes") as connection:
             query = sa.select(turns).where(sa.or_(turns.c.id == turn, turns.c.caller_id == turn), _of(user))
             row = connection.execute(query.order_by(turns.c.started_on.desc()).limit(1)).mappings().first()
-            known = facts.judged_turn(connection, turn, user) if row is None else _judged_turn(row)
+            known = facts.judged_turn(connection, turn, user) if row is None else JudgedTurn.of(turn_of(row, {}))
             if known is None:
                 raise NotFound(f"There is no turn '{turn}'.", mend="'habitus sessions show' has their ids.")
             facts.judge(connection, known, [outcome], self._clock())
-            found = known.id
+            found = known.turn
             if row is None:
                 return found  # the turn itself has gone, and what it teaches stays
             same = (outcomes.c.turn == found, outcomes.c.source == outcome.source)
@@ -227,10 +225,10 @@ class Journal:
             is_behind = (last < mark) | ((last == mark) & (turns.c.session > after))
         latest = (
             sa.select(
-                turns.c.session,
-                sa.func.min(turns.c.started_on).label("first"),
-                last.label("last"),
-                sa.func.count().label("number"),
+                turns.c.session.label("id"),
+                sa.func.min(turns.c.started_on).label("started_on"),
+                last.label("last_turn_on"),
+                sa.func.count().label("turns"),
                 sa.func.min(turns.c.user).label("user"),
             )
             .where(_of(user))
@@ -240,22 +238,11 @@ class Journal:
             .limit(limit)
             .subquery()
         )
-        opening = sa.select(turns.c.request).where(turns.c.session == latest.c.session)
+        opening = sa.select(sa.func.substr(turns.c.request, 1, 80)).where(turns.c.session == latest.c.id)
         title = opening.where(_of(user)).order_by(turns.c.started_on, turns.c.id).limit(1).scalar_subquery()
         with sql.reading(self._engine) as connection:
-            return [
-                KeptSession(
-                    id=row.session,
-                    started_on=row.first,
-                    last_turn_on=row.last,
-                    turns=row.number,
-                    user=row.user,
-                    title=row.title[:80],
-                )
-                for row in connection.execute(
-                    sa.select(latest, title.label("title")).order_by(latest.c.last.desc(), latest.c.session)
-                )
-            ]
+            query = sa.select(latest, title.label("title")).order_by(latest.c.last_turn_on.desc(), latest.c.id)
+            return [KeptSession(**row) for row in connection.execute(query).mappings()]
 
     def _last_turn_on(self, session: str, user: str | None) -> datetime:
         query = sa.select(sa.func.max(turns.c.started_on)).where(turns.c.session == session, _of(user))
@@ -352,19 +339,9 @@ class Journal:
             connection.execute(seen.update().where(seen.c.user == user).values(values))
 
     def _row(self, turn: Turn) -> dict[str, Any]:
-        return {
-            "id": turn.id,
-            "session": turn.session,
-            "caller_id": turn.caller_id,
-            "user": turn.user,
-            "source_type": turn.source_type,
-            "conversation": turn.conversation,
-            "reply_to": turn.reply_to,
-            "request": encodable(self._redactor.redact(turn.request).text),
-            "usage": json.dumps(dict(turn.usage)),
-            "started_on": turn.started_on,
-            "ended_on": turn.ended_on,
-        }
+        said = encodable(self._redactor.redact(turn.request).text)
+        own = {column.name: getattr(turn, column.name) for column in turns.columns}
+        return own | {"request": said, "usage": json.dumps(dict(turn.usage))}
 
     def _safe(self, content: object) -> str:
         return encodable(json.dumps(self._redactor.redact_value(content), ensure_ascii=False, default=str))
@@ -401,17 +378,6 @@ def _went(turn: Turn) -> OutcomeKind | None:
 def loaded_or_ruled(turn: Turn) -> tuple[str, ...]:
     """The skills of a turn that a rule or the model chose, without those that were only sticky."""
     return tuple(entry.name for entry in turn.selected if entry.place in (Place.LOADED, Place.EAGER))
-
-
-def _judged_turn(row: Mapping[Any, Any]) -> JudgedTurn:
-    return JudgedTurn(
-        id=row["id"],
-        unit=row["session"],
-        user=row["user"],
-        caller_id=row["caller_id"],
-        began_on=row["started_on"],
-        origin=origin_of(row["source_type"]).value,
-    )
 
 
 def _is_real() -> sa.ColumnElement[bool]:

@@ -111,16 +111,6 @@ evidence_sums = sa.Table(
 )
 
 
-def row_of_selected(selected: Selected) -> dict[str, Any]:
-    return {
-        "name": selected.name,
-        "layer": selected.layer,
-        "version": selected.version,
-        "place": selected.place.value,
-        "reason": selected.reason,
-    }
-
-
 _EVENT_KINDS, _PLACES, _OUTCOME_KINDS = (
     frozenset(kind.value for kind in kinds) for kinds in (EventKind, Place, OutcomeKind)
 )
