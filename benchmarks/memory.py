@@ -27,7 +27,7 @@ from habitus.memory.memory import Cortex
 from habitus.memory.model import Cause, Draft, Engram, Kind, Producer, Scope
 from habitus.memory.recall import FLOOR
 from habitus.memory.sameness import MEANING, is_same
-from habitus.memory.store import SqlEngramStore
+from habitus.memory.store import EngramStore
 from habitus.memory.views import ViewFiles
 from habitus.redact import Redactor
 from habitus.search import Index, WordLlama
@@ -119,7 +119,7 @@ def _of_size(size: int, repeat: int, embedder: WordLlama) -> dict[str, Any]:
 
 def _measured(lessons: Sequence[Engram], repeat: int, embedder: WordLlama, home: Path) -> dict[str, Any]:
     engine = sql.open_engine(sql.sqlite_url(home / "habitus.db"))
-    store = SqlEngramStore(engine)
+    store = EngramStore(engine)
     store.save(lessons, Cause(at=datetime.now(UTC), by="benchmark", reason="made"))
     cortex = Cortex(
         store,
@@ -233,7 +233,7 @@ def _requests(requests: Sequence[dict[str, Any]], texts: Sequence[str], embedder
     """The share of requests whose best lesson is above each floor."""
     engine = sql.create_all_in_memory()
     now = datetime(2030, 1, 1, tzinfo=UTC)
-    store = SqlEngramStore(engine)
+    store = EngramStore(engine)
     blank = Engram(id="", text="", kind=Kind.LESSON, scope=Scope.GLOBAL)
     store.save(
         [replace(blank, id=f"b{number:07d}", text=text) for number, text in enumerate(texts)],

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from habitus import sql
-from habitus.memory.store import SqlEngramStore
+from habitus.memory.store import EngramStore
 from tests.homes import migrated
 
 
-def sql_store(home: Path, url: str) -> SqlEngramStore:
-    return SqlEngramStore(sql.open_engine(url or sql.sqlite_url(migrated(home / "habitus.db"))))
+def sql_store(home: Path, url: str) -> EngramStore:
+    return EngramStore(sql.open_engine(url or sql.sqlite_url(migrated(home / "habitus.db"))))
 
 
-ENGRAM_STORES: dict[str, Callable[[Path, str], SqlEngramStore]] = {
+ENGRAM_STORES: dict[str, Callable[[Path, str], EngramStore]] = {
     "sqlite": sql_store,
     "postgresql": sql_store,
 }

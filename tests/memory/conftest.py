@@ -15,7 +15,7 @@ from habitus import sql
 from habitus.memory import tables
 from habitus.memory.memory import Cortex
 from habitus.memory.model import Draft, Kind, Producer, Scope
-from habitus.memory.store import SqlEngramStore
+from habitus.memory.store import EngramStore
 from habitus.memory.views import ViewFiles
 from habitus.pause import Pause
 from habitus.redact import Redactor
@@ -71,7 +71,7 @@ def make(engine: sa.Engine, clock: Clock, embedder: WordLlama, tmp_path: Path) -
             "new_id": lambda: f"e{next(ids):07d}",
             **more,
         }
-        return Cortex(SqlEngramStore(engine), lambda: Index.open(engine, "memory", embedder=embedder), **given)
+        return Cortex(EngramStore(engine), lambda: Index.open(engine, "memory", embedder=embedder), **given)
 
     return made
 

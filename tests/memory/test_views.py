@@ -24,7 +24,7 @@ from habitus.app import Habitus, read_settings
 from habitus.memory import views
 from habitus.memory.memory import Cortex, Looked
 from habitus.memory.model import Engram, Kind, Scope, TrustLevel
-from habitus.memory.store import SqlEngramStore
+from habitus.memory.store import EngramStore
 from habitus.memory.views import VIEWS, BadLine, Edits, Line, Page, ViewFiles
 from habitus.redact import Redactor
 from habitus.search import Index, WordLlama
@@ -419,7 +419,7 @@ def make_copy(tmp_path: Path, embedder: WordLlama) -> Iterator[Make]:
         clock.wait(hours=1)
         files = ViewFiles(place / "memory", engine, clock=clock, is_durable=False)
         given = {"redactor": Redactor(), "clock": clock, "user": "ann", "files": files, **more}
-        return Cortex(SqlEngramStore(engine), lambda: Index.open(engine, "memory", embedder=embedder), **given)
+        return Cortex(EngramStore(engine), lambda: Index.open(engine, "memory", embedder=embedder), **given)
 
     yield made
     for engine in engines:

@@ -172,7 +172,7 @@ class _Parts:
 
     def memory(self, home: Home, user: str, all_users: bool) -> Cortex:
         from habitus.memory.memory import Cortex  # the rules of its gate, for those who remember
-        from habitus.memory.store import SqlEngramStore
+        from habitus.memory.store import EngramStore
         from habitus.memory.views import ViewFiles
 
         settings = home.settings
@@ -183,7 +183,7 @@ class _Parts:
             is_durable=settings.durable,
         )
         return Cortex(
-            SqlEngramStore(home.shared),
+            EngramStore(home.shared),
             partial(home_directory.open_index, settings, home.shared, "memory"),
             redactor=home.redactor,
             clock=home.clock,

@@ -132,28 +132,8 @@ def _add_counters(a: LessonCounters, b: LessonCounters) -> LessonCounters:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LessonEdit:
-    """The changes to a lesson; None leaves it as it is. `owner` is whose it becomes in another scope."""
-
-    text: str | None = None
-    kind: Kind | None = None
-    scope: Scope | None = None
-    topic: str | None = None
-    owner: str = ""
-
-
-def edit_engram(before: Engram, edit: LessonEdit) -> Engram:
-    """From then on it is the person's; what waited still waits."""
-    scope = before.scope if edit.scope is None else edit.scope
-    after = replace(
-        before,
-        text=before.text if edit.text is None else edit.text,
-        kind=edit.kind or before.kind,
-        scope=scope,
-        owner=before.owner if scope is before.scope else edit.owner,
-        topic=before.topic if edit.topic is None else edit.topic,
-    )
+def edit_engram(before: Engram, after: Engram) -> Engram:
+    """A person's change of a lesson: from then on it is theirs; what waited still waits."""
     why = refusal(Draft(text=after.text, kind=after.kind))
     if why:
         raise Invalid(f"That can't be kept: {why}.", mend="Say it in a sentence.")

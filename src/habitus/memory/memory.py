@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from habitus.errors import Invalid, Refused, no_version
-from habitus.memory import gate, model, recall
+from habitus.memory import gate, model
 from habitus.memory import recall as recalling
-from habitus.memory.gate import Intake, LessonEdit, topic_of
+from habitus.memory.gate import Intake, topic_of
 from habitus.memory.ledger import EngramLedger, InSight, LessonStep, Mirror, Viewer, back_to, without_change
 from habitus.memory.model import (
     HIGH,
@@ -194,24 +194,24 @@ class Cortex:
 
     def record_retrieval(self, ids: Iterable[str], *, cut: Iterable[str] = ()) -> tuple[Engram, ...]:
         """These were shown in a prompt; `cut` are the rules that found no room. Says which rules aged out."""
-        old = recall.shown_in_prompt(self._ledger, ids, cut)
+        old = recalling.shown_in_prompt(self._ledger, ids, cut)
         return self._put_away(old, f"there was no room for it {model.MOST_MISSES} times in a row")
 
     def record_helpful(self, request: str, *, user: str = "", project: str = "") -> tuple[str, ...]:
         """The request went well: credit the lessons shown for it in the last minutes, as far as they fit it."""
         here = self._in_sight(user, project)
         told_in_tools = {engram.id: engram for engram in here.scratchpad}
-        return recall.credit_lessons(self._ledger, request, {**here.lessons, **told_in_tools})
+        return recalling.credit_lessons(self._ledger, request, {**here.lessons, **told_in_tools})
 
     def count_ignored(self, rules: Iterable[str]) -> tuple[str, ...]:
         """Rules, by id or text, whose detector fired again although they were in the prompt."""
-        return recall.count_ignored(self._ledger, rules)
+        return recalling.count_ignored(self._ledger, rules)
 
     def prune(
         self, *, dry_run: bool = False, is_thorough: bool = False, also: Sequence[Engram] = ()
     ) -> tuple[Engram, ...]:
         """Archive lessons that never helped or have expired, each with its reason; if thorough, what is said twice."""
-        aged = {e.id: e for e in (*recall.aged(self._ledger, with_twins=is_thorough), *also)}
+        aged = {e.id: e for e in (*recalling.aged(self._ledger, with_twins=is_thorough), *also)}
         gone = tuple(e for e in aged.values() if self._viewer.sees(e))
         return gone if dry_run else self._put_away(gone)
 
@@ -221,7 +221,7 @@ class Cortex:
         Texts are never rewritten. A choice that fails or makes no sense keeps everything. Without one the most useful
         rules stay; lessons are left to their cap.
         """
-        gone = tuple(e for e in recall.left_by(self._ledger, choose) if self._viewer.sees(e))
+        gone = tuple(e for e in recalling.left_by(self._ledger, choose) if self._viewer.sees(e))
         return gone if dry_run else self._put_away(gone, "a compaction kept others")
 
     def _put_away(self, engrams: Sequence[Engram], reason: str = "") -> tuple[Engram, ...]:
@@ -300,14 +300,16 @@ class Cortex:
         """Change what a person may change. From then on it is theirs; what waited still waits."""
         before = self.get(id)
         wanted = before.scope if scope is None else scope_of(scope)
-        edit = LessonEdit(
-            text=None if text is None else self._intake.clean(text),
-            kind=None if kind is None else kind_of(kind),
+        owner = {Scope.USER: self._user, Scope.PROJECT: project}.get(wanted, "")
+        changed = replace(
+            before,
+            text=before.text if text is None else self._intake.clean(text),
+            kind=before.kind if kind is None else kind_of(kind),
             scope=wanted,
-            topic=None if topic is None else topic_of(self._intake.clean(topic)),
-            owner={Scope.USER: self._user, Scope.PROJECT: project}.get(wanted, ""),
+            owner=before.owner if wanted is before.scope else owner,
+            topic=before.topic if topic is None else topic_of(self._intake.clean(topic)),
         )
-        after = gate.edit_engram(before, edit)
+        after = gate.edit_engram(before, changed)
         if after.place != before.place:
             self._viewer.check_may_remove(before)
         if after == before and expected_version in (None, before.version):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -37,32 +37,6 @@ class EngramChanges:
     engrams: tuple[Engram, ...] = ()
 
 
-class EngramStore(Protocol):
-    def changes(self, after: int) -> EngramChanges:
-        """The engrams that changed since; all of them for 0."""
-        ...
-
-    def writing(self) -> AbstractContextManager[None]:
-        """Nobody else changes memory inside the block, and all of it is kept or nothing."""
-        ...
-
-    def get(self, ids: Sequence[str]) -> dict[str, Engram]: ...
-
-    def save(self, engrams: Sequence[Engram], cause: Cause | None = None) -> tuple[Engram, ...]:
-        """Keep engrams, new or changed. With a cause each becomes a new version; without, only counters changed."""
-        ...
-
-    def erase(self, ids: Sequence[str], at: datetime) -> None:
-        """Leave nothing of them but the ids."""
-        ...
-
-    def history(self, id: str) -> tuple[EngramVersion, ...]: ...
-
-    def at(self, moment: datetime) -> dict[str, Engram]:
-        """Every engram that was there at a moment, as it was then."""
-        ...
-
-
 def erase_text(engram: Engram, at: datetime) -> Engram:
     return Engram(
         id=engram.id,
@@ -80,12 +54,13 @@ def erase_text(engram: Engram, at: datetime) -> Engram:
 _AT_A_TIME = 500
 
 
-class SqlEngramStore:
+class EngramStore:
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
         self._news = news_of(engine)
 
     def changes(self, after: int) -> EngramChanges:
+        """The engrams that changed since; all of them for 0."""
         found: list[EngramChanges] = []
 
         def look() -> int:
@@ -104,6 +79,7 @@ class SqlEngramStore:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
+        """Nobody else changes memory inside the block, and all of it is kept or nothing."""
         with sql.writing(self._engine, lock="memory"):
             yield
 
@@ -112,6 +88,7 @@ class SqlEngramStore:
             return _load_engrams(connection, ids)
 
     def save(self, changed: Sequence[Engram], cause: Cause | None = None) -> tuple[Engram, ...]:
+        """Keep engrams, new or changed. With a cause each becomes a new version; without, only counters changed."""
         if cause is not None:
             changed = [
                 replace(e, version=e.version + 1, created_on=e.created_on or cause.at, updated_on=cause.at)
@@ -137,6 +114,7 @@ class SqlEngramStore:
         return tuple(changed)
 
     def erase(self, ids: Sequence[str], at: datetime) -> None:
+        """Leave nothing of them but the ids."""
         with sql.writing(self._engine, durable=True, lock="memory") as connection:
             revision = next_revision(connection)
             for id, engram in _load_engrams(connection, ids).items():
@@ -150,6 +128,7 @@ class SqlEngramStore:
             return tuple(_version(row) for row in connection.execute(query).mappings())
 
     def at(self, moment: datetime) -> dict[str, Engram]:
+        """Every engram that was there at a moment, as it was then."""
         table = engram_versions
         newest = (
             sa.select(table.c.engram, sa.func.max(table.c.number).label("number"))
@@ -203,26 +182,16 @@ def _row(engram: Engram) -> dict[str, Any]:
 
 
 def _definition_of(engram: Engram) -> dict[str, Any]:
-    definition = {
-        "confidence": engram.confidence,
-        "topic": engram.topic,
-        "source": engram.source,
-        "trust": engram.trust.value,
-        "produced_by": engram.produced_by.value,
-        "evidence": asdict(engram.evidence),
-        "body": asdict(engram.body) if engram.body else None,
-        "verified": engram.verified,
-        "reason": engram.reason,
-        "is_untold": engram.is_untold,
-    }
-    return {
-        "state": engram.state.value,
-        "kind": engram.kind.value,
-        "scope": engram.scope.value,
-        "owner": engram.owner,
-        "text": engram.text,
-        "definition": json.dumps(definition, ensure_ascii=False),
-    }
+    said = asdict(engram)
+    definition = json.dumps({name: said[name] for name in _DEFINED}, ensure_ascii=False)
+    return {**{name: str(said[name]) for name in _OWN_COLUMNS}, "definition": definition}
+
+
+_OWN_COLUMNS = ("state", "kind", "scope", "owner", "text")
+_DEFINED = (
+    *("confidence", "topic", "source", "trust", "produced_by", "evidence", "body", "verified", "reason"),
+    "is_untold",
+)
 
 
 def _version_row(engram: Engram, cause: Cause) -> dict[str, Any]:
@@ -237,22 +206,9 @@ def _version_row(engram: Engram, cause: Cause) -> dict[str, Any]:
 
 
 def _engram(row: Mapping[Any, Any]) -> Engram:
-    counters = LessonCounters(
-        frequency=row["frequency"],
-        retrievals=row["retrievals"],
-        helpful=row["helpful"],
-        last_retrieved=row["last_retrieved"],
-        credited_on=row["credited_on"],
-        ignored=row["ignored"],
-        missed=row["missed"],
-    )
-    return replace(
-        _as_defined(row["id"], row),
-        counters=counters,
-        version=row["version"],
-        created_on=row["created_on"],
-        updated_on=row["updated_on"],
-    )
+    counters = LessonCounters(**{name: row[name] for name in LessonCounters.__dataclass_fields__})
+    marks = {name: row[name] for name in ("version", "created_on", "updated_on")}
+    return replace(_as_defined(row["id"], row), counters=counters, **marks)
 
 
 def _version(row: Mapping[Any, Any]) -> EngramVersion:
@@ -262,27 +218,15 @@ def _version(row: Mapping[Any, Any]) -> EngramVersion:
 
 
 def _as_defined(id: str, row: Mapping[Any, Any]) -> Engram:
-    definition = json.loads(row["definition"])
-    body = definition["body"]
-    return Engram(
-        id=id,
-        text=row["text"],
-        kind=kind_of(row["kind"]),
-        scope=Scope(row["scope"]),
-        owner=row["owner"],
-        confidence=definition["confidence"],
-        topic=definition["topic"],
-        source=definition["source"],
-        trust=TrustLevel(definition["trust"]),
-        produced_by=Producer(definition["produced_by"]),
-        evidence=_evidence(definition["evidence"]),
-        body=LessonBody(**{**body, "domains": tuple(body["domains"])}) if body else None,
-        verified=definition["verified"],
-        state=LessonState(row["state"]),
-        reason=definition["reason"],
-        is_untold=definition.get("is_untold", False),
-    )
-
-
-def _evidence(values: Mapping[str, Any]) -> Evidence:
-    return Evidence(**{**values, "imported": tuple(values["imported"])})
+    defined = json.loads(row["definition"])
+    evidence, body = defined["evidence"], defined["body"]
+    typed = {
+        "kind": kind_of(row["kind"]),
+        "scope": Scope(row["scope"]),
+        "state": LessonState(row["state"]),
+        "trust": TrustLevel(defined["trust"]),
+        "produced_by": Producer(defined["produced_by"]),
+        "evidence": Evidence(**{**evidence, "imported": tuple(evidence["imported"])}),
+        "body": LessonBody(**{**body, "domains": tuple(body["domains"])}) if body else None,
+    }
+    return Engram(**{"id": id, "text": row["text"], "owner": row["owner"], **defined, **typed})

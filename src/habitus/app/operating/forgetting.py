@@ -30,7 +30,7 @@ from habitus.journal.facts import empty_sums
 from habitus.journal.spool import Spool
 from habitus.journal.tables import exposures, lasting_outcomes, seen, turns
 from habitus.memory.model import Engram, LessonState
-from habitus.memory.store import SqlEngramStore
+from habitus.memory.store import EngramStore
 from habitus.sandbox.files import harmless
 from habitus.sandbox.inside import folders
 from habitus.search.packed_index import forget_files
@@ -125,7 +125,7 @@ def _known_users(home: Home) -> set[str]:
 
 
 def _engrams(shared: sa.Engine) -> tuple[Engram, ...]:
-    return SqlEngramStore(shared).changes(0).engrams
+    return EngramStore(shared).changes(0).engrams
 
 
 def _engines(shared: sa.Engine, local: sa.Engine) -> tuple[sa.Engine, ...]:
