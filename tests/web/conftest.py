@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from functools import cache
 
 import pytest
-from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from starlette.types import ASGIApp
 
@@ -14,13 +13,14 @@ from habitus.app import Habitus
 from habitus.skills.model import Skill
 from habitus.web.app import doors, make_app
 from habitus.web.homes_by_person import Desks
+from habitus.web.routing import Application
 from habitus.web.security import Keys, keys_of
 
 HOST = "127.0.0.1:8765"
 
 
 @cache
-def standing() -> FastAPI:
+def standing() -> Application:
     """Doors that tests stand behind in turn: setting them up takes longer than most tests."""
     return doors()
 

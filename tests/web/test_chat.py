@@ -19,7 +19,8 @@ from habitus.app.conversations.talking import Happening, Over, Wanted
 from habitus.skills.model import Skill
 from habitus.web.app import make_app
 from habitus.web.homes_by_person import Desks
-from habitus.web.security import LARGE, keys_of
+from habitus.web.routing import LARGE
+from habitus.web.security import keys_of
 from tests.web.conftest import HOST, standing
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from habitus.errors import Invalid, NotFound, Refused, did_you_mean, no_version
-from habitus.files import Tree, checked_path, file_of
+from habitus.files import Tree, checked_path, file_of, without_examination
 from habitus.skills import edits, names, trees
 from habitus.skills.editable_fields import NO_FIELDS, Fields
 from habitus.skills.edits import Edit, diff_trees
@@ -362,17 +362,11 @@ class Library:
         item = self.find(address)
         return self.layer(item.layer).store.history(item.name)
 
-    def diff(self, address: str, a: int, b: int) -> str:
-        """A unified diff of two versions."""
-        item = self.find(address)
-        store = self.layer(item.layer).store
-        known = [version.number for version in store.history(item.name)]
-        old, new = store.tree(item.name, a), store.tree(item.name, b)
-        for number, tree in ((a, old), (b, new)):
-            if tree is None:
-                raise no_version(item.name, number, known)
-        assert old is not None
-        assert new is not None
+    def diff(self, address: str, a: int, b: int, *, with_examination: bool = True) -> str:
+        """Return a unified diff of two versions, with or without the files that a skill is examined by."""
+        item, old, new = self.find(address), self.tree(address, a), self.tree(address, b)
+        if not with_examination:
+            old, new = without_examination(old), without_examination(new)
         return diff_trees(old, new, f"{item.name} v{a}", f"{item.name} v{b}")
 
     def list_archived(self) -> list[Archived]:
@@ -409,9 +403,10 @@ class Library:
 
     def tree(self, address: str, version: int | None = None) -> Tree:
         item = self.find(address)
-        tree = self.layer(item.layer).store.tree(item.name, version)
+        store = self.layer(item.layer).store
+        tree = store.tree(item.name, version)
         if tree is None:
-            raise no_version(item.name, version)
+            raise no_version(item.name, version, [one.number for one in store.history(item.name)])
         return tree
 
     # Layers

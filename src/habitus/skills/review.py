@@ -15,7 +15,7 @@ from typing import Any, assert_never
 import sqlalchemy as sa
 
 from habitus.errors import Invalid, NotFound, Refused, Stale, StorageFailed, UserError
-from habitus.files import Tree, checked_path, file_of, is_same, tree_hash
+from habitus.files import Tree, checked_path, file_of, is_same, tree_hash, without_examination
 from habitus.skills import names, trees
 from habitus.skills.edits import diff_trees
 from habitus.skills.layers.layer import USER, Layer
@@ -227,21 +227,17 @@ class Review:
     def get(self, number: int) -> Proposal:
         return self._desks.get(number)
 
-    def diff(self, number: int) -> str:
-        """The changes that approving it would make."""
+    def diff(self, number: int, *, with_examination: bool = True) -> str:
+        """Return the changes that approving it would make, with or without the files that a skill is examined by."""
         proposal = self.get(number)
         change = proposal.change
-        match change.action:
-            case Action.WRITE:
-                return diff_trees(self.before(proposal), change.tree, f"{change.name} now", f"{change.name} proposed")
-            case Action.REMOVE:
-                return diff_trees(self.before(proposal), {}, f"{change.name} now", f"{change.name} proposed")
-            case Action.ENABLE | Action.DISABLE:
-                return f"{change.action} {proposal.place}\n"
-            case Action.TASKS:
-                return diff_trees({}, change.tree, f"{change.name} now", f"{change.name} proposed")
-            case never:
-                assert_never(never)
+        if change.action in (Action.ENABLE, Action.DISABLE):
+            return f"{change.action} {proposal.place}\n"
+        old = {} if change.action is Action.TASKS else self.before(proposal)
+        new = {} if change.action is Action.REMOVE else change.tree
+        if not with_examination:
+            old, new = without_examination(old), without_examination(new)
+        return diff_trees(old, new, f"{change.name} now", f"{change.name} proposed")
 
     def before(self, proposal: Proposal) -> Tree:
         """The files that it changes: as they are, or for another host as they were when it was proposed there."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from importlib.metadata import version
 
-from fastapi import APIRouter, FastAPI
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
+from habitus.access import Access
 from habitus.app.operating.people import open_people
 from habitus.web.api import jobs as jobs_api
 from habitus.web.api import sessions, skills, use_case_routes
 from habitus.web.api import settings as settings_api
+from habitus.web.api.use_case_routes import API
 from habitus.web.homes_by_person import Desks, Rereading
 from habitus.web.pages import activity, chat, every_page, home, inbox, jobs, lists, settings
 from habitus.web.pages import lessons as lesson_pages
@@ -20,27 +21,29 @@ from habitus.web.pages import skill as skill_page
 from habitus.web.pages import skills as skill_pages
 from habitus.web.problems import DESCRIBED, handle
 from habitus.web.rendering import STATIC
+from habitus.web.routing import Application, RouteRule
 from habitus.web.security import Guard, Keys, Proxy
 
 
 def make_app(
-    desks: Desks, keys: Keys, hosts: Collection[str], *, open_reading: bool = False, app: FastAPI | None = None
+    desks: Desks, keys: Keys, hosts: Collection[str], *, open_reading: bool = False, app: Application | None = None
 ) -> ASGIApp:
     """`hosts` are the names, with their port, under which it answers; with `open_reading` anybody may look.
 
     `app` are doors that stand already; whoever was behind them before is there no longer.
     """
     app = app or doors()
+    app.check_rules()
     app.state.desks, app.state.keys = desks, keys
     desks.when_back(lambda home: keys.read_from(open_people(home)))
     web = desks.own.settings.web
     proxy = Proxy(header=web.proxy_header, addresses=web.proxies)
-    return Guard(Rereading(app, desks), keys, hosts, proxy, open_reading=open_reading)
+    return Guard(Rereading(app, desks), app.find_rule, keys, hosts, proxy, open_reading=open_reading)
 
 
-def doors() -> FastAPI:
+def doors() -> Application:
     """Every address there is, with nothing behind it yet."""
-    app = FastAPI(
+    app = Application(
         title="Habitus",
         version=version("habitus"),
         summary="Skills that agents learn, prove and keep.",
@@ -48,11 +51,10 @@ def doors() -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
-    rest = APIRouter(prefix="/api/v1", responses=DESCRIBED)
+    app.declare(RouteRule(access=Access.OPEN_READING))  # its own description
     for part in (skills, sessions, jobs_api, settings_api):
-        rest.include_router(part.router)
-    rest.include_router(use_case_routes.router())
-    app.include_router(rest)
+        part.router.add_to(app, API, responses=DESCRIBED)
+    use_case_routes.router().add_to(app, API, responses=DESCRIBED)
     for pages in (
         every_page,
         home,
@@ -66,7 +68,8 @@ def doors() -> FastAPI:
         settings,
         lists,
     ):
-        app.include_router(pages.router)
+        pages.router.add_to(app, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    app.declare(RouteRule(access=Access.PUBLIC))
     handle(app)
     return app

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from habitus.access import Access
 from habitus.agent.background import in_thread
 from habitus.errors import DatabaseAway, Invalid, NotFound, Refused, Stale, StorageFailed, ToolFailed, UserError
 from habitus.web import site_map
@@ -87,7 +88,7 @@ def handle(app: FastAPI) -> None:
         told = site_map.without_terminal(mend)
         if is_swap(request):
             return notice(site_map.without_terminal(what), told, status)
-        if status >= HTTPStatus.INTERNAL_SERVER_ERROR or not request.state.is_signed_in:
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR or request.state.access < Access.VIEWER:
             return page_of_problem(status, what, told)
         return await in_thread(lambda: _page(request, status, site_map.without_terminal(what), told))
 

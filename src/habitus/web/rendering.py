@@ -23,6 +23,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
+from habitus.access import Access
 from habitus.app.library.content import FileChange
 from habitus.app.operating import job_kinds
 from habitus.skills.editable_fields import EDITABLE
@@ -45,25 +46,32 @@ class Said:
 
 
 def page(
-    request: Request, template: str, *, said: Said | None = None, status: int = 200, **values: Any
+    request: Request,
+    template: str,
+    *,
+    said: Said | None = None,
+    status: int = 200,
+    acts: Access = Access.ADMIN,
+    **values: Any,
 ) -> HTMLResponse:
-    """A whole page; a request of htmx takes what it wants out of it."""
-    habitus = habitus_of(request)
+    """A whole page; a request of htmx takes what it wants out of it. Who has less access than `acts` only reads it."""
+    habitus, access = habitus_of(request), request.state.access
     with habitus.reading():
         waiting, pause = habitus.waiting_count(), habitus.pause.last_known()
     around = {
         "path": request.url.path,
         "csrf": request.state.csrf,
+        "is_signed_in": access >= Access.VIEWER,
         "who": request.state.person,
         "me": habitus.settings.signature,
-        "may_change": request.state.may_change,
-        "is_admin": request.state.is_admin,
+        "may_change": access >= acts,
+        "is_admin": access >= Access.ADMIN,
         "said": said,
         "waiting_count": waiting,
         "is_paused": pause is not None,
         "as_of": getattr(request.state, "as_of", None),
         "now": habitus.clock(),
-        "commands": site_map.commands("", is_admin=request.state.is_admin),
+        "commands": site_map.commands("", is_admin=access >= Access.ADMIN),
         "status": status,
     }
     text = encodable(_templates().get_template(template).render(around | values))

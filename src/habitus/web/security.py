@@ -18,27 +18,17 @@ from http.cookies import CookieError, SimpleCookie
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from habitus.access import Access
 from habitus.agent.background import in_thread
 from habitus.app.home import Home
 from habitus.app.operating.people import People, Person, Role, open_people
 from habitus.errors import Refused, StorageFailed
-from habitus.web.api.use_case_routes import role_for
 from habitus.web.problems import refusal
+from habitus.web.routing import SAFE, RouteRule
 
 KEY_FILE = "web.key"
 COOKIE = "habitus-"
 SIGNED_IN_FOR = 30 * 24 * 3600  # seconds
-SMALL, LARGE = 2 * 1024 * 1024, 20 * 1024 * 1024  # bytes of a request, and of one that uploads
-UPLOADS = ("/api/v1/uploads", "/api/v1/sessions", "/import/", "/chat")
-# What people said to an agent, and what is done for them, nobody reads who has not signed in.
-PRIVATE = (
-    *("/activity", "/chat", "/inbox/effect/", "/failing", "/automation", "/secrets", "/team", "/find"),
-    *("/api/v1/sessions", "/api/v1/turns", "/api/v1/review/effect/", "/api/v1/failing"),
-    *("/api/v1/jobs", "/api/v1/secrets", "/api/v1/find", "/api/v1/overview", "/api/v1/users"),
-)
-ENTRANCE, LOOKS = "/enter", "/static/"  # open to everybody: one address, and whatever is below the other
-DECIDING = ("/inbox/", "/review/", "/activity/", "/api/v1/review/", "/api/v1/turns/")
-SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
@@ -55,17 +45,19 @@ HEADERS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asker:
-    """Somebody who is signed in; the owner of the home is no person of its list, and may do everything."""
+    """Who sends a request, and what they may use; the owner of the home is no person of its list."""
 
     person: Person | None
-    role: Role
+    access: Access
 
 
-OWNER = Asker(person=None, role=Role.ADMIN)
+OWNER = Asker(person=None, access=Access.OWNER)
+# Somebody who isn't signed in looks as a viewer with a name that no account can have, so nothing they see is anyone's.
+STRANGER = Person(name="(not signed in)", role=Role.VIEWER)
 
 
 def _asker(person: Person | None) -> Asker | None:
-    return None if person is None else Asker(person=person, role=person.role)
+    return None if person is None else Asker(person=person, access=person.role.access)
 
 
 class Keys:
@@ -124,7 +116,7 @@ class Keys:
         """Who a proxy says has signed in."""
         if (person := self._people.get(name)) is None:
             raise Refused(f"'{name}' can't sign in here.", mend="Ask an admin for 'habitus users add'.")
-        return Asker(person=person, role=person.role)
+        return Asker(person=person, access=person.role.access)
 
     def by_token(self, token: str) -> Asker | None:
         if hmac.compare_digest(token.encode("utf-8", "replace"), self.bearer.encode()):
@@ -190,13 +182,22 @@ class Proxy:
 
 
 class Guard:
-    """Stands before the application: refuses other hosts and sites, strangers, forged forms and too large a body."""
+    """Stands before the application: refuses other hosts and sites, forged forms, too large a body, and whoever may not
+    use the route that would answer. `rules` finds what that route has declared."""
 
     def __init__(
-        self, app: ASGIApp, keys: Keys, hosts: Collection[str], proxy: Proxy, *, open_reading: bool = False
+        self,
+        app: ASGIApp,
+        rules: Callable[[Scope], RouteRule | None],
+        keys: Keys,
+        hosts: Collection[str],
+        proxy: Proxy,
+        *,
+        open_reading: bool = False,
     ) -> None:
-        self._open_reading = open_reading
+        self._strangers = Access.OPEN_READING if open_reading else Access.PUBLIC
         self._app = app
+        self._rules = rules
         self._keys = keys
         self._hosts = frozenset(hosts)
         self._proxy = proxy
@@ -212,16 +213,14 @@ class Guard:
             status = HTTPStatus.FORBIDDEN if isinstance(error, Refused) else HTTPStatus.SERVICE_UNAVAILABLE
             await refusal(scope["path"], status, error.message, error.mend)(scope, receive, _adding(send))
             return
-        scope.setdefault("state", {}).update(
-            csrf=csrf,
-            is_signed_in=asker is not None,
-            person=None if asker is None else asker.person,
-            is_admin=asker is not None and asker.role.may(Role.ADMIN),
-            may_decide=asker is not None and asker.role.may(Role.REVIEWER),
-            may_change=asker is not None and asker.role.may(least_role("POST", f"{scope['path']}/")),
-        )
-        body = _Bounded(receive, LARGE if scope["path"].startswith(UPLOADS) else SMALL)
-        answer = self._objection(scope, headers, asker, csrf) or body.objection(scope, headers)
+        if asker is None:
+            level = Access.PUBLIC if "authorization" in headers else self._strangers
+            asker = Asker(person=STRANGER, access=level)
+        scope.setdefault("state", {}).update(csrf=csrf, access=asker.access, person=asker.person)
+        # An address that no route has is for those who are signed in to find out.
+        rule = self._rules(scope) or RouteRule(access=Access.VIEWER)
+        body = _Bounded(receive, rule.max_bytes)
+        answer = self._objection(scope, headers, asker, csrf, rule.access) or body.objection(scope, headers)
         await (answer or self._app)(scope, body, _adding(send))
 
     def _signed_in(self, scope: Scope, headers: Headers) -> tuple[Asker | None, str]:
@@ -241,7 +240,7 @@ class Guard:
                 return asker, self._keys.csrf(cookie)
         return None, ""
 
-    def _objection(self, scope: Scope, headers: Headers, asker: Asker | None, csrf: str) -> ASGIApp | None:
+    def _objection(self, scope: Scope, headers: Headers, asker: Asker, csrf: str, least: Access) -> ASGIApp | None:
         method, path = scope["method"], scope["path"]
         if headers.get("host", "") not in self._hosts:
             mend = f"Open http://{min(self._hosts)} itself."
@@ -250,27 +249,17 @@ class Guard:
         is_foreign = origin is not None and origin.partition("://")[2] not in self._hosts
         if is_foreign or (method not in SAFE and site not in ("none", "same-origin")):
             return refusal(path, HTTPStatus.FORBIDDEN, "Another site asked for this.", "Do it on the page itself.")
-        if asker is None:
-            is_token = "authorization" in headers
-            is_open = self._open_reading and method in SAFE and not path.startswith(PRIVATE)
-            is_free = (is_open and not is_token) or path == ENTRANCE or path.startswith(LOOKS)
-            return None if is_free else _stranger(path, "This token is not known." if is_token else "Sign in first.")
+        if asker.access < Access.VIEWER:
+            if asker.access >= least:
+                return None
+            return _stranger(path, "This token is not known." if "authorization" in headers else "Sign in first.")
         given = headers.get("x-csrf", "").encode("utf-8", "replace")
         if method not in SAFE and not hmac.compare_digest(given if csrf else b"", csrf.encode()):
             return refusal(path, HTTPStatus.FORBIDDEN, "This form is not from this page.", "Reload the page.")
-        if not asker.role.may(least_role(method, path)):
-            mend = f"You are a {asker.role.value}; ask an admin."
+        if asker.access < least:
+            mend = f"You are a {asker.access.name.lower()}; ask an admin."
             return refusal(path, HTTPStatus.FORBIDDEN, "That is not for you to change.", mend)
         return None
-
-
-def least_role(method: str, path: str) -> Role:
-    """The least role that a request takes: as declared, or by its address."""
-    if (declared := role_for(method, path)) is not None:
-        return declared
-    if method in SAFE or path == "/preview":
-        return Role.VIEWER
-    return Role.REVIEWER if path.startswith(DECIDING) else Role.ADMIN
 
 
 def _stranger(path: str, what: str) -> ASGIApp:

@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from habitus.files import File, Tree, file_of, write_whole
+from habitus.files import File, Tree, file_of, is_examination, write_whole
 from habitus.skills import trees
 from habitus.skills.choosing.finding import DUPLICATE, Finder
 from habitus.skills.library import Library
@@ -149,6 +149,11 @@ def twins(skills: Library, proposal: Proposal) -> dict[str, tuple[FileChange, ..
     there = skills.snapshot().by_name
     near = [name for name in said_to_be_near(proposal.reasons) if name in there]
     return {name: changes(skills.tree(name), proposal.change.tree) for name in near}
+
+
+def readable(changes: Iterable[FileChange], *, is_admin: bool) -> tuple[FileChange, ...]:
+    """Return the changes that somebody may read: the files that a skill is examined by are for admins."""
+    return tuple(one for one in changes if is_admin or not is_examination(one.path))
 
 
 def changes(old: Tree, new: Tree) -> tuple[FileChange, ...]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from habitus import sql
+from habitus.access import Access
 from habitus.errors import DatabaseAway, Invalid, NotFound, StorageFailed, did_you_mean
 from habitus.files import PrivateJson
 from habitus.sql.notifications import Topic, news_of
@@ -56,8 +57,11 @@ class Role(StrEnum):
     ADMIN = "admin"  # changes everything
 
     def may(self, wanted: Role) -> bool:
-        order = list(Role)
-        return order.index(self) >= order.index(wanted)
+        return self.access >= wanted.access
+
+    @property
+    def access(self) -> Access:
+        return Access[self.name]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from habitus.access import Access
 from habitus.app.home import Home
 from habitus.app.library import updating
 from habitus.app.library.updating import ImportOptions, TakenIn
 from habitus.app.other_agents import connecting
 from habitus.app.other_agents.connecting import AgentFiles, AgentHere, Plan, Wishes
-from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import Nothing, argument, option, use_case
 from habitus.errors import NotFound, Refused
 from habitus.hosts.known_agents import CONNECTED, HOSTS, Host, Scope, host

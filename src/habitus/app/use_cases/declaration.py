@@ -18,8 +18,8 @@ from functools import cached_property
 from types import NoneType
 from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
+from habitus.access import Access
 from habitus.app.home import Home
-from habitus.app.use_cases.access import Access
 from habitus.errors import Invalid, Stale
 from habitus.settings import Settings
 

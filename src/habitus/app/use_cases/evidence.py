@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from habitus.access import Access
 from habitus.app.home import Home
 from habitus.app.learning.learning import Judged, judge
-from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import Nothing, after_option, argument, limit_option, option, page_of, use_case
 from habitus.errors import Misused
 from habitus.evidence.findings import Finding, Plan, Rollback, Verdict

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from habitus.access import Access
 from habitus.agent.choosing import Why
 from habitus.app.home import Home
 from habitus.app.library import explaining
-from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import argument, option, use_case
 from habitus.app.use_cases.skills import skill_name
 from habitus.errors import Misused

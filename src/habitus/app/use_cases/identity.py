@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, replace
 
+from habitus.access import Access
 from habitus.agent.prompts.prompt import NAME, identity_skill
 from habitus.app.home import Home
 from habitus.app.library.undoing import of_version, of_written
-from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import TEXT, Nothing, option, use_case
 from habitus.errors import Invalid
 from habitus.skills.layers.layer import PROMPT
@@ -22,7 +22,7 @@ class IdentityText:
     undo: tuple[str, ...] = ()
 
 
-@use_case("identity", route="GET /identity", access=Access.OPEN_READING, example=Nothing())
+@use_case("identity", route="GET /identity", access=Access.VIEWER, example=Nothing())
 def show(home: Home, wanted: Nothing) -> IdentityText:
     """Who the assistant is and how it speaks: the first lines of every prompt."""
     now = identity_skill(home.skills)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
+from habitus.access import Access
 from habitus.app.home import Home
 from habitus.app.learning.climbing import Climb, Climbing, drafting
 from habitus.app.learning.improving import open_store, preview_run
 from habitus.app.operating import job_kinds, jobs
-from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import TEXT, argument, attempt_id, option, use_case
 from habitus.app.use_cases.skills import skill_name
 from habitus.errors import Misused, Refused

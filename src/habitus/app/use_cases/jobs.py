@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from habitus.access import Access
 from habitus.app.home import Home
 from habitus.app.library import uploading
 from habitus.app.operating import jobs
 from habitus.app.operating.job_kinds import KINDS, SCHEDULED
 from habitus.app.operating.jobs import Scheduled, leave, open_queue, read_queue
-from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import (
     Nothing,
     after_option,

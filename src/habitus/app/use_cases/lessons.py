@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from habitus.access import Access
 from habitus.app.home import Home, memory_of, whose
 from habitus.app.learning import curating
 from habitus.app.learning.curating import Curation
 from habitus.app.library.undoing import of_lessons
-from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import (
     after_option,
     argument,

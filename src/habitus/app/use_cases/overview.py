@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from habitus.access import Access
 from habitus.app.conversations import models
 from habitus.app.conversations.past_sessions import past_sessions
 from habitus.app.home import Home
@@ -19,7 +20,6 @@ from habitus.app.library.browsing import DAYS, Cluster, map_skills
 from habitus.app.library.undoing import of_change
 from habitus.app.review import inbox
 from habitus.app.review.inbox import InboxItem
-from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.agents import HeardAgent, heard_agents
 from habitus.app.use_cases.declaration import Nothing, argument, limit_option, use_case
 from habitus.app.use_cases.finding import NamedReason

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from habitus.access import Access
 from habitus.app.conversations import running_code
 from habitus.app.conversations.running_code import PadState, ResetPad
 from habitus.app.home import Home
-from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import Nothing, argument, option, use_case
 from habitus.errors import Misused
 from habitus.sandbox.model import Cell

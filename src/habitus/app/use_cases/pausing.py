@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from habitus.access import Access
 from habitus.app.home import Home, refuse_unless_admin
-from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import Nothing, use_case
 from habitus.pause import Paused
 
@@ -16,7 +16,7 @@ class PauseState:
     undo: tuple[str, ...] = ()
 
 
-@use_case("", route="GET /pause", access=Access.OPEN_READING, example=Nothing())
+@use_case("", route="GET /pause", access=Access.VIEWER, example=Nothing())
 def show(home: Home, wanted: Nothing) -> PauseState:
     """Whether learning is stopped, since when and by whom."""
     return PauseState(paused=home.pause.state())

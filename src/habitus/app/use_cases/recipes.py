@@ -8,12 +8,12 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
+from habitus.access import Access
 from habitus.agent.user_input import Asking
 from habitus.app.conversations.hosting import Hosting, HostRequest
 from habitus.app.home import Home
 from habitus.app.library import recipes
 from habitus.app.library.recipes import CheckedRecipe
-from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import argument, json_argument, option, use_case
 from habitus.errors import NotFound
 from habitus.events import ToolResult

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, replace
 
+from habitus.access import Access
 from habitus.app.home import Home, memory_of
 from habitus.app.library import content, undoing
 from habitus.app.library.undoing import of_lessons
@@ -13,7 +14,6 @@ from habitus.app.review.inbox import InboxItem, number_of, of_lesson, of_proposa
 from habitus.app.review.replaying import Replay, replays_of
 from habitus.app.sharing.approvals import where_it_is
 from habitus.app.tasks.storing import drop_proposed
-from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import TEXT, after_option, argument, limit_option, option, page_of, use_case
 from habitus.app.use_cases.writing import editable
 from habitus.errors import Invalid, Refused, UserError
@@ -92,7 +92,9 @@ def _diff(home: Home, item: InboxItem) -> str:
     subject = item.subject
     if isinstance(subject, Proposal) and is_hidden(home.settings, subject):
         return "Only admins read what a skill is examined by.\n"
-    return home.review.diff(subject.id) if isinstance(subject, Proposal) else f"+{subject.text}\n"
+    if not isinstance(subject, Proposal):
+        return f"+{subject.text}\n"
+    return home.review.diff(subject.id, with_examination=home.settings.is_admin)
 
 
 def is_hidden(settings: Settings, proposal: Proposal) -> bool:

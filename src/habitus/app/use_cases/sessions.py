@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from habitus.access import Access
 from habitus.app.conversations.past_sessions import past_session
 from habitus.app.home import Home, whose
-from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import after_option, argument, limit_option, option, page_of, use_case
 from habitus.events import OutcomeKind
 from habitus.journal.model import KeptSession, Turn, TurnFilter

@@ -6,13 +6,13 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from habitus.access import Access
 from habitus.app.home import Home
 from habitus.app.library import layers
 from habitus.app.operating import checking, configuring
 from habitus.app.operating.configuring import Configured, Value
 from habitus.app.operating.doctor import Check, CheckState
 from habitus.app.operating.people import is_team
-from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import TEXT, Nothing, argument, option, use_case
 from habitus.app.wiring import open_home
 from habitus.errors import Invalid
@@ -121,7 +121,7 @@ class Layers:
     layers: Sequence[layers.Place]
 
 
-@use_case("", route="GET /layers", access=Access.OPEN_READING, example=Nothing())
+@use_case("", route="GET /layers", access=Access.VIEWER, example=Nothing())
 def list_layers(home: Home, wanted: Nothing) -> Layers:
     """Where skills come from, the strongest first, and whose they are."""
     return Layers(layers=layers.places(home.skills))

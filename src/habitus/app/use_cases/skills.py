@@ -8,14 +8,14 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from habitus.access import Access
 from habitus.app.home import Home
 from habitus.app.library.layers import open_library
 from habitus.app.library.locking import origin_of
-from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import after_option, argument, limit_option, option, page_of, use_case
-from habitus.errors import NotFound, did_you_mean
+from habitus.errors import NotFound, Refused, did_you_mean
 from habitus.evidence.model import ItemKind
-from habitus.files import content_of
+from habitus.files import content_of, is_examination
 from habitus.journal.model import TrialArms
 from habitus.search.model import Results
 from habitus.skills import lifecycle, names, trees
@@ -250,8 +250,11 @@ def _evidence_lines(home: Home, item: Listed) -> tuple[str, ...]:
     return tuple(f"version {one.item.version}: {one.sentence}" for one in home.evidence.of_skill(item))
 
 
-def file_of(skills: Library, name: str, path: str, version: int | None = None) -> bytes:
-    """One of its files, whole."""
+def read_file(home: Home, name: str, path: str, version: int | None = None) -> bytes:
+    """Return one of a skill's files; what it is examined by is for admins alone."""
+    if is_examination(path) and not home.settings.is_admin:
+        raise Refused(f"'{path}' says what the skill is examined by, which only admins read.", mend="Ask one of them.")
+    skills = home.skills
     tree = skills.tree(name, version)
     if path not in tree:
         near = did_you_mean(path, tree) or f"It has: {', '.join(sorted(tree)[:20])}."
@@ -337,7 +340,8 @@ def diff(home: Home, wanted: TwoVersions) -> Difference:
     name, known = home.skills.find(wanted.name).name, [one.number for one in home.skills.history(wanted.name)]
     new = known[-1] if wanted.new is None else wanted.new
     old = max((number for number in known if number < new), default=new) if wanted.old is None else wanted.old
-    return Difference(name=name, old=old, new=new, diff=home.skills.diff(wanted.name, old, new))
+    text = home.skills.diff(wanted.name, old, new, with_examination=home.settings.is_admin)
+    return Difference(name=name, old=old, new=new, diff=text)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ from dataclasses import MISSING, dataclass
 from functools import partial
 from pathlib import Path
 
+from habitus.access import Access
 from habitus.app.home import Home
 from habitus.app.library import publishing, updating, uploading
 from habitus.app.library.publishing import Site
@@ -15,7 +16,6 @@ from habitus.app.library.uploading import Looked
 from habitus.app.operating import checking
 from habitus.app.operating.checking import LintReport
 from habitus.app.tasks.storing import examination_to_share
-from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import argument, option, use_case
 from habitus.errors import Misused
 from habitus.files import Tree, given_path

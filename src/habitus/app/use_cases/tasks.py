@@ -8,11 +8,11 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from habitus.access import Access
 from habitus.app.home import Home
 from habitus.app.tasks.mining import MinedFrom, MinedTask, find_tasks, propose_tasks
 from habitus.app.tasks.storing import keep_tasks, kept_tasks, task_named, tasks_of
 from habitus.app.tasks.validation import TaskValidation, validate_tasks
-from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import after_option, argument, limit_option, option, page_of, use_case
 from habitus.errors import Invalid, NotFound, Refused
 from habitus.settings import Settings

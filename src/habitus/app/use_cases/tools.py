@@ -8,10 +8,10 @@ from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from habitus.access import Access
 from habitus.app.conversations import running_code
 from habitus.app.conversations.running_code import ShownTool
 from habitus.app.home import Home
-from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import (
     after_option,
     argument,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from habitus.access import Access
 from habitus.app.home import Home
 from habitus.app.library import trusting
 from habitus.app.library.trusting import TrustState
-from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import use_case
 from habitus.app.use_cases.skills import skill_name
 

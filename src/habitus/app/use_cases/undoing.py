@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass
 
+from habitus.access import Access
 from habitus.app.home import Home
 from habitus.app.library import trusting, undoing
 from habitus.app.library.undoing import ReturnResult, TakenBack
 from habitus.app.operating import configuring
 from habitus.app.operating.configuring import Configured
 from habitus.app.use_cases import agents, lessons, pausing, review, tasks, users, writing
-from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import Nothing, argument, option, reason_option, use_case
 from habitus.app.use_cases.lessons import ManyLessons
 from habitus.app.use_cases.writing import ArchivedName, SkillRemoval

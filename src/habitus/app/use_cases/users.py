@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from datetime import datetime
 
+from habitus.access import Access
 from habitus.app.home import Home, refuse_unless_admin
 from habitus.app.operating.people import Role, open_people
-from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import Nothing, argument, option, page_address, use_case
 
 _NAME = "What they are called; every change names them."

@@ -9,9 +9,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from habitus.access import Access
 from habitus.app.home import Home
 from habitus.app.library.undoing import of_change, of_version, of_written
-from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import (
     TEXT,
     argument,

@@ -49,7 +49,7 @@ def show(
     """One skill: its fields, its steps, its files and what is odd about them."""
     with open_habitus(context) as habitus:
         if file is not None:
-            output.write_file(skills.file_of(habitus.skills, name, file, version), file)
+            output.write_file(skills.read_file(habitus, name, file, version), file)
             return
         wanted = OneSkill(name=name, version=version)
         finish(context, wanted, skills.show(habitus, wanted), partial(_print_shown, raw=raw), as_json=as_json)

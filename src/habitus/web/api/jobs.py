@@ -6,18 +6,19 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
-from fastapi import APIRouter
 from starlette.responses import StreamingResponse
 
+from habitus.access import Access
 from habitus.app.operating import jobs
 from habitus.jobs.model import Job
 from habitus.web.api.requests_and_answers import Opened, as_json
+from habitus.web.routing import Router
 from habitus.web.streams import until_error
 
-router = APIRouter(prefix="/jobs", tags=["jobs"])
+router = Router(tags=["jobs"])
 
 
-@router.get("/{id}/events", response_class=StreamingResponse)
+@router.get("/jobs/{id}/events", access=Access.VIEWER, response_class=StreamingResponse)
 async def events(habitus: Opened, id: str) -> StreamingResponse:
     """How far it is, a JSON each time that changes as server-sent events, until it is over."""
     changes = jobs.follow(habitus, id)

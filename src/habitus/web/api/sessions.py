@@ -6,10 +6,11 @@ import json
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import Base64Bytes, Field
 from starlette.responses import StreamingResponse
 
+from habitus.access import Access
 from habitus.agent.stream import Consent
 from habitus.app import Habitus
 from habitus.app.conversations.talking import Over, Talks
@@ -27,8 +28,9 @@ from habitus.web.api.requests_and_answers import (
     answer,
     as_json,
 )
+from habitus.web.routing import LARGE, Router
 
-router = APIRouter(tags=["sessions"], route_class=AsMade)
+router = Router(tags=["sessions"], route_class_override=AsMade)
 
 
 Begun = answer("Begun", id=str)
@@ -53,13 +55,13 @@ class Word(Body):
     word: Consent
 
 
-@router.post("/sessions", status_code=202, response_model=Begun)
+@router.post("/sessions", access=Access.ADMIN, max_bytes=LARGE, status_code=202, response_model=Begun)
 def begin(habitus: Opened, talks: Talking, wanted: Said, key: OnceKey = "") -> Json:
     """Begin a conversation; what comes of it is heard under its events, and then stands in it."""
     return _say(habitus, talks, "", wanted, key)
 
 
-@router.post("/sessions/{id}/say", status_code=202, response_model=Begun)
+@router.post("/sessions/{id}/say", access=Access.ADMIN, max_bytes=LARGE, status_code=202, response_model=Begun)
 def go_on(habitus: Opened, talks: Talking, id: str, wanted: Said, key: OnceKey = "") -> Json:
     """Go on with a conversation."""
     return _say(habitus, talks, id, wanted, key)
@@ -70,19 +72,19 @@ def _say(habitus: Habitus, talks: Talks, id: str, wanted: Said, key: str) -> Jso
     return once(habitus, key, asked, lambda _: {"id": talks.say(wanted.text, id, wanted.uploads)})
 
 
-@router.post("/sessions/{id}/stop", status_code=204)
+@router.post("/sessions/{id}/stop", access=Access.ADMIN, status_code=204)
 def stop(talks: Talking, id: str) -> None:
     """End the turn that runs."""
     talks.stop(id)
 
 
-@router.post("/sessions/{id}/answer", status_code=204)
+@router.post("/sessions/{id}/answer", access=Access.ADMIN, status_code=204)
 def answer_question(talks: Talking, id: str, wanted: Word) -> None:
     """The person's word on what a turn waits for."""
     talks.answer(id, wanted.number, wanted.word)
 
 
-@router.get("/sessions/{id}/events", response_class=StreamingResponse)
+@router.get("/sessions/{id}/events", access=Access.VIEWER, response_class=StreamingResponse)
 async def events(talks: Talking, id: str, after: Annotated[int, Query(ge=0, le=10**9)] = 0) -> StreamingResponse:
     """What happens in the turn that runs, a JSON each as server-sent events, until it is over; `after` skips some."""
     first = await talks.events_since(id, after)  # one that is not there is said before anything is sent

@@ -4,16 +4,17 @@ tool and its recipes, looked at and run, and trust in them. `app/use_cases` decl
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request, Response, UploadFile
+from fastapi import Request, Response, UploadFile
 
+from habitus.access import Access
 from habitus.agent.background import in_thread
 from habitus.app import json_shapes
 from habitus.app.library import uploading
 from habitus.app.library.updating import TakenIn
 from habitus.app.operating.idempotency import Attempt, once
-from habitus.app.use_cases.skills import file_of as file_of_skill
+from habitus.app.use_cases.skills import read_file
 from habitus.errors import Refused
-from habitus.files import file_of, is_examination
+from habitus.files import file_of
 from habitus.jobs.model import Job
 from habitus.skills.trees import runs_unasked
 from habitus.web.api.requests_and_answers import (
@@ -29,22 +30,23 @@ from habitus.web.api.requests_and_answers import (
     read_upload,
 )
 from habitus.web.api.use_case_routes import shape_of
+from habitus.web.routing import LARGE, Router
 
-router = APIRouter(tags=["skills"], route_class=AsMade)
+router = Router(tags=["skills"], route_class_override=AsMade)
 
 Taken = shape_of(TakenIn)
 
 
-@router.get("/skills/{name}/files/{path:path}", response_class=Response)
+@router.get("/skills/{name}/files/{path:path}", access=Access.OPEN_READING, response_class=Response)
 def file(habitus: Opened, name: str, path: str) -> Response:
     """One of its files as it is, to be kept and not to be shown by a browser."""
-    if is_examination(path) and not habitus.settings.is_admin:
-        raise Refused(f"'{path}' says what the skill is examined by, which only admins read.", mend="Ask one of them.")
-    content = file_of_skill(habitus.skills, name, path)
+    content = read_file(habitus, name, path)
     return Response(content, media_type="application/octet-stream", headers={"Content-Disposition": "attachment"})
 
 
-@router.put("/skills/{name}/files/{path:path}", response_model=answer("WrittenFile", name=str, version=int))
+@router.put(
+    "/skills/{name}/files/{path:path}", access=Access.ADMIN, response_model=answer("WrittenFile", name=str, version=int)
+)
 async def put_file(
     habitus: Opened, name: str, path: str, request: Request, if_match: IfMatch = None, reason: Line = ""
 ) -> Json:
@@ -62,7 +64,7 @@ def _put_file(habitus: Opened, name: str, path: str, content: bytes, if_match: s
     return {"name": name, "version": made.version}
 
 
-@router.post("/uploads", response_model=uploading.Looked | Taken | Job)
+@router.post("/uploads", access=Access.ADMIN, max_bytes=LARGE, response_model=uploading.Looked | Taken | Job)
 def upload(habitus: Opened, file: UploadFile, save: bool = False, overwrite: bool = False, key: OnceKey = "") -> Json:
     """What is in a .md, .zip or .tar.gz, and what a scan finds in it; with `save` it is taken in as well, what is large
     by a job."""

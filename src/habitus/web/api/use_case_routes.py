@@ -6,57 +6,38 @@ import dataclasses
 import inspect
 import re
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import MISSING
 from functools import cache
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.fields import FieldInfo
 
 from habitus.app import Habitus, json_shapes
 from habitus.app.operating.idempotency import Attempt, once
-from habitus.app.operating.people import Role
-from habitus.app.use_cases.access import Access
 from habitus.app.use_cases.declaration import InputField, UseCase, all_declared, tag_of
 from habitus.plain_data import json_keys, plain
 from habitus.web.api.requests_and_answers import SHAPES, IfMatch, JsonAnswer, OnceKey
 from habitus.web.homes_by_person import desks_of, habitus_of
 from habitus.web.problems import PreconditionRequired
+from habitus.web.routing import Router
 
 API = "/api/v1"
 
 
-def router() -> APIRouter:
+def router() -> Router:
     """Every declared use case that has a route."""
-    made = APIRouter()
+    made = Router()
     for case in all_declared():
         if case.method:
             _add(made, case)
     return made
 
 
-@cache
-def _roles() -> Sequence[tuple[str, re.Pattern[str], Role]]:
-    return [
-        (
-            case.method,
-            re.compile(API + re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(case.path))),
-            Role[max(case.access, Access.VIEWER).name],
-        )
-        for case in all_declared()
-        if case.method
-    ]
-
-
-def role_for(method: str, path: str) -> Role | None:
-    """The least role that a declared route asks for; None where no declaration has it."""
-    return next((who for verb, pattern, who in _roles() if verb == method and pattern.fullmatch(path)), None)
-
-
-def _add(made: APIRouter, case: UseCase[Any, Any]) -> None:
+def _add(made: Router, case: UseCase[Any, Any]) -> None:
     in_path = set(re.findall(r"\{(\w+)\}", case.path))
     body = _body(case, in_path)
     parameters = [_parameter(one, in_path) for one in case.fields if one.name in in_path or body is None]
@@ -87,16 +68,16 @@ def _add(made: APIRouter, case: UseCase[Any, Any]) -> None:
     endpoint.__signature__ = inspect.Signature([*extra[:1], *parameters, *extra[1:]])  # type: ignore[attr-defined]  # FastAPI reads it
     endpoint.__annotations__ = {one.name: one.annotation for one in (*parameters, *extra)}
     endpoint.__name__ = case.function.__name__
-    made.add_api_route(
+    made.route(
+        case.method,
         case.path,
-        endpoint,
-        methods=[case.method],
+        access=case.access,
         status_code=case.status,
         tags=[case.path.split("/")[1]],
         description=case.help,
         response_class=JsonAnswer,
         response_model=shape_of(case.result),
-    )
+    )(endpoint)
 
 
 def _answer(case: UseCase[Any, Any], home: Habitus, wanted: Any, key: str) -> Response:

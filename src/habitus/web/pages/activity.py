@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Form, Request
+from fastapi import Form, Request
 from fastapi.responses import HTMLResponse
 
+from habitus.access import Access
 from habitus.app import Habitus
 from habitus.app.conversations.past_sessions import past_session, shown_turn
 from habitus.app.home import whose
@@ -16,13 +17,14 @@ from habitus.app.use_cases.sessions import TurnList, find_turns
 from habitus.events import OutcomeKind
 from habitus.web.api.requests_and_answers import Opened
 from habitus.web.rendering import Said, page
+from habitus.web.routing import Router
 
-router = APIRouter(include_in_schema=False)
+router = Router()
 
 _PAGE = 50
 
 
-@router.get("/activity")
+@router.get("/activity", access=Access.VIEWER)
 def show(
     request: Request,
     habitus: Opened,
@@ -53,6 +55,7 @@ def show(
     return page(
         request,
         "activity.html",
+        acts=Access.REVIEWER,
         found=found,
         filters=filters,
         address=urlencode({name: text for name, text in filters.items() if text}),
@@ -64,7 +67,7 @@ def show(
     )
 
 
-@router.get("/activity/{id}")
+@router.get("/activity/{id}", access=Access.VIEWER)
 def show_one(request: Request, habitus: Opened, id: str) -> HTMLResponse:
     return _show_page(request, habitus, id)
 
@@ -72,10 +75,10 @@ def show_one(request: Request, habitus: Opened, id: str) -> HTMLResponse:
 def _show_page(request: Request, habitus: Habitus, id: str, said: Said | None = None) -> HTMLResponse:
     session = past_session(habitus.settings, habitus.journal, id)
     views = [shown_turn(turn) for turn in session.turns]
-    return page(request, "session.html", said=said, session=session, views=views)
+    return page(request, "session.html", said=said, acts=Access.REVIEWER, session=session, views=views)
 
 
-@router.post("/activity/{id}/{turn}")
+@router.post("/activity/{id}/{turn}", access=Access.REVIEWER)
 def say(request: Request, habitus: Opened, id: str, turn: str, ok: Annotated[bool, Form()]) -> HTMLResponse:
     """The person's word on a turn; a second one corrects the first."""
     judge(habitus, turn, ok=ok, by="user")

@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, File, Form, Header, Request, UploadFile
+from fastapi import File, Form, Header, Request, UploadFile
 from fastapi.responses import HTMLResponse, Response
 from starlette.responses import StreamingResponse
 
+from habitus.access import Access
 from habitus.agent.background import in_thread
 from habitus.agent.stream import Consent, Done, Noticed, Nudged, Said, ToolFinished, ToolProgress, ToolStarted, about
 from habitus.app import Habitus
@@ -18,20 +19,20 @@ from habitus.app.conversations.talking import Happening, Over, Talks, Wanted
 from habitus.errors import NotFound, UserError
 from habitus.web.api.requests_and_answers import Opened, Talking, read_upload
 from habitus.web.rendering import page, part
-from habitus.web.security import LARGE
+from habitus.web.routing import LARGE, Router
 from habitus.web.streams import Happened, Put, stream_events
 
-router = APIRouter(include_in_schema=False)
+router = Router()
 
 Sent = Annotated[Sequence[UploadFile], File()]
 
 
-@router.get("/chat")
+@router.get("/chat", access=Access.VIEWER)
 def show(request: Request, habitus: Opened, talks: Talking) -> HTMLResponse:
     return _show_page(request, habitus, talks, "")
 
 
-@router.get("/chat/{id}")
+@router.get("/chat/{id}", access=Access.VIEWER)
 def show_one(request: Request, habitus: Opened, talks: Talking, id: str) -> HTMLResponse:
     return _show_page(request, habitus, talks, id)
 
@@ -64,14 +65,14 @@ def _missing(talks: Talks) -> UserError | None:
     return None
 
 
-@router.post("/chat")
+@router.post("/chat", access=Access.ADMIN, max_bytes=LARGE)
 def begin(
     request: Request, habitus: Opened, talks: Talking, text: Annotated[str, Form()] = "", files: Sent = ()
 ) -> HTMLResponse:
     return _say(request, habitus, talks, text, "", files)
 
 
-@router.post("/chat/{id}")
+@router.post("/chat/{id}", access=Access.ADMIN, max_bytes=LARGE)
 def go_on(
     request: Request, habitus: Opened, talks: Talking, id: str, text: Annotated[str, Form()] = "", files: Sent = ()
 ) -> HTMLResponse:
@@ -87,20 +88,20 @@ def _say(
     return answer
 
 
-@router.post("/chat/{id}/stop")
+@router.post("/chat/{id}/stop", access=Access.ADMIN)
 def stop(talks: Talking, id: str) -> Response:
     talks.stop(id)
     return Response(status_code=204)
 
 
-@router.post("/chat/{id}/answer")
+@router.post("/chat/{id}/answer", access=Access.ADMIN)
 def answer(talks: Talking, id: str, number: Annotated[int, Form()], word: Annotated[Consent, Form()]) -> HTMLResponse:
     """The person's word on what a turn waits for; the question goes."""
     talks.answer(id, number, word)
     return HTMLResponse("")
 
 
-@router.get("/chat/{id}/events")
+@router.get("/chat/{id}/events", access=Access.VIEWER)
 async def events(
     habitus: Opened,
     talks: Talking,

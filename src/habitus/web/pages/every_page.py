@@ -8,9 +8,10 @@ from http import HTTPStatus
 from typing import Annotated
 from urllib.parse import quote, urlencode
 
-from fastapi import APIRouter, Form, Request
+from fastapi import Form, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from habitus.access import Access
 from habitus.app.use_cases import pausing, undoing
 from habitus.app.use_cases.declaration import Nothing
 from habitus.app.use_cases.overview import Words, find
@@ -19,28 +20,28 @@ from habitus.web import site_map
 from habitus.web.api.requests_and_answers import Opened
 from habitus.web.homes_by_person import desks_of
 from habitus.web.rendering import Said, fragment, notice, page_of_problem
+from habitus.web.routing import Router
 from habitus.web.security import SIGNED_IN_FOR, Keys
 
-router = APIRouter(include_in_schema=False)
+router = Router()
 _MOVED = {"review": "/inbox", "more/jobs": "/automation", "today": "", "more": ""}  # what comes after them stays
 _PLACES = {"skill": "/skills", "lesson": "/lessons", "conversation": "/activity"}
-_METHODS = ["GET", "HEAD", "POST"]
 
 
-@router.get("/find")
+@router.get("/find", access=Access.VIEWER)
 def find_anything(request: Request, habitus: Opened, q: str = "") -> HTMLResponse:
     """Skills, lessons, conversations and commands that fit, for the dialog to list."""
     found = [
         (one.kind, f"{_PLACES[one.kind]}/{quote(one.id)}", one.title, one.text)
         for one in find(habitus, Words(q=q[:200])).found
     ]
-    commands = site_map.commands(q, is_admin=request.state.is_admin)
+    commands = site_map.commands(q, is_admin=request.state.access >= Access.ADMIN)
     if q.strip():
         commands.append((f"/try?{urlencode({'request': q})}", f"Try the request “{q.strip()[:80]}”"))
     return fragment("sought.html", found=found, commands=commands)
 
 
-@router.post("/pause")
+@router.post("/pause", access=Access.ADMIN)
 def pause(habitus: Opened, on: Annotated[bool, Form()]) -> HTMLResponse:
     """Stop everything that changes by itself, or let it go on; the switch comes back with its banner."""
     done = (pausing.pause if on else pausing.resume)(habitus, Nothing())
@@ -49,7 +50,7 @@ def pause(habitus: Opened, on: Annotated[bool, Form()]) -> HTMLResponse:
     return fragment("pause_swapped.html", said=said, is_paused=on, is_admin=True, oob=True)
 
 
-@router.post("/undo")
+@router.post("/undo", access=Access.ADMIN)
 def take_back(request: Request, habitus: Opened, undo: Annotated[list[str], Form()]) -> Response:
     """Take back what a notice spoke of; the page is then shown anew."""
     with desks_of(request).changing_settings():
@@ -59,7 +60,7 @@ def take_back(request: Request, habitus: Opened, undo: Annotated[list[str], Form
     return Response(status_code=HTTPStatus.NO_CONTENT, headers={"HX-Refresh": "true"})
 
 
-@router.post("/inbox/undo")
+@router.post("/inbox/undo", access=Access.REVIEWER)
 def undo_decision(request: Request, habitus: Opened, undo: Annotated[list[str], Form()]) -> Response:
     """The same for whoever may decide and nothing else."""
     if undo[:2] != ["review", "reopen"]:
@@ -67,12 +68,12 @@ def undo_decision(request: Request, habitus: Opened, undo: Annotated[list[str], 
     return take_back(request, habitus, undo)
 
 
-@router.api_route("/more", methods=_METHODS)
-@router.api_route("/more/{rest:path}", methods=_METHODS)
-@router.api_route("/review", methods=_METHODS)
-@router.api_route("/review/{rest:path}", methods=_METHODS)
-@router.api_route("/today", methods=_METHODS)
-@router.api_route("/today/{rest:path}", methods=_METHODS)
+@router.get("/more", access=Access.OPEN_READING)
+@router.get("/more/{rest:path}", access=Access.OPEN_READING)
+@router.get("/review", access=Access.OPEN_READING)
+@router.get("/review/{rest:path}", access=Access.OPEN_READING)
+@router.get("/today", access=Access.OPEN_READING)
+@router.get("/today/{rest:path}", access=Access.OPEN_READING)
 def redirect_moved(request: Request) -> RedirectResponse:
     """The page under its name of today, with whatever else the address says."""
     path = request.url.path.lstrip("/")
@@ -82,7 +83,7 @@ def redirect_moved(request: Request) -> RedirectResponse:
     return RedirectResponse(f"/{target.lstrip('/')}{query}", status_code=HTTPStatus.PERMANENT_REDIRECT)
 
 
-@router.get("/enter")
+@router.get("/enter", access=Access.PUBLIC)
 def enter(request: Request, key: str = "") -> Response:
     """Another site must not make who is signed in somebody else, under whose name they would then work."""
     if request.state.csrf and request.headers.get("sec-fetch-site") == "cross-site":

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from http import HTTPStatus
 
-from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse
+from fastapi import Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from markupsafe import Markup
 
+from habitus.access import Access
 from habitus.app import Habitus
 from habitus.app.learning import insights
 from habitus.app.learning.learning import repeated_failures
@@ -27,8 +29,9 @@ from habitus.skills.review import Proposal
 from habitus.web import charts, inbox_words, site_map
 from habitus.web.api.requests_and_answers import Opened
 from habitus.web.rendering import Said, fragment, page
+from habitus.web.routing import Router
 
-router = APIRouter(include_in_schema=False)
+router = Router()
 _NEEDS, _OTHERS = 5, 2  # rows, and of them those that are kept for what is not a proposal
 
 
@@ -55,8 +58,11 @@ class Need:
     is_decision: bool = False  # which reviewers take too
 
 
-@router.get("/")
-def show(request: Request, habitus: Opened) -> HTMLResponse:
+@router.get("/", access=Access.OPEN_READING)
+def show(request: Request, habitus: Opened) -> Response:
+    """For somebody who isn't signed in, the skills: this page is about what people asked."""
+    if request.state.access < Access.VIEWER:
+        return RedirectResponse("/skills", status_code=HTTPStatus.SEE_OTHER)
     return _render_home(request, habitus)
 
 
@@ -70,7 +76,7 @@ def _render_home(request: Request, habitus: Habitus, said: Said | None = None) -
         said=said,
         found=found,
         tiles=_tiles(found),
-        needs=_needs(habitus, first, may_decide=request.state.may_decide),
+        needs=_needs(habitus, first, may_decide=request.state.access >= Access.REVIEWER),
         waiting=len(first.waiting),
         bars=charts.days(found.days) if has_requests else None,
         effects=charts.intervals("Of a hundred conversations", effects, line=26, long=270) if effects else None,
@@ -111,7 +117,7 @@ def _tiles(found: Overview) -> list[Tile]:
     ]
 
 
-@router.post("/inbox/{id}/approve-here")
+@router.post("/inbox/{id}/approve-here", access=Access.REVIEWER)
 def approve(request: Request, habitus: Opened, id: str) -> HTMLResponse:
     """In the row of what needs you; the other rows follow."""
     (done,) = review.approve(habitus, review.Approval(ids=(id,))).approved
@@ -165,7 +171,7 @@ def _mending(first: Today) -> Iterator[Need]:
         )
 
 
-@router.get("/failing")
+@router.get("/failing", access=Access.VIEWER)
 def failing(habitus: Opened) -> HTMLResponse:
     """What fails again and again; the page asks for it when it stands, because many conversations are read for it."""
     return fragment("home_failing.html", failing=repeated_failures(habitus))
@@ -174,7 +180,7 @@ def failing(habitus: Opened) -> HTMLResponse:
 _SHOWN = 20  # skills that are never used, and candidates
 
 
-@router.get("/insights")
+@router.get("/insights", access=Access.OPEN_READING)
 def show_insights(request: Request, habitus: Opened) -> HTMLResponse:
     unused, tried = insights.unused_skills(habitus), insights.tried_candidates(habitus)
     return page(
@@ -187,18 +193,18 @@ def show_insights(request: Request, habitus: Opened) -> HTMLResponse:
     )
 
 
-@router.get("/insights/effects")
+@router.get("/insights/effects", access=Access.OPEN_READING)
 def effects(habitus: Opened) -> HTMLResponse:
     withhold = habitus.settings.evidence.withhold
     return fragment("insights_effects.html", effects=insights.effects(habitus), withhold=withhold)
 
 
-@router.get("/insights/confusion")
+@router.get("/insights/confusion", access=Access.OPEN_READING)
 def confusion(habitus: Opened) -> HTMLResponse:
     return fragment("insights_confusion.html", confusion=insights.confusion(habitus))
 
 
-@router.get("/try")
+@router.get("/try", access=Access.OPEN_READING)
 def try_request(request: Request, habitus: Opened) -> HTMLResponse:
     text = request.query_params.get("request", "")[:10_000]
     tried = explaining.try_request(habitus, text) if text.strip() else None

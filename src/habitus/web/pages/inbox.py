@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Form, Query, Request
+from fastapi import Form, Query, Request
 from fastapi.responses import HTMLResponse
 
+from habitus.access import Access
 from habitus.app import Habitus
 from habitus.app.library import content
 from habitus.app.library.content import FileChange
@@ -26,8 +27,9 @@ from habitus.skills.review import Proposal, ProposalState
 from habitus.text import count_of
 from habitus.web.api.requests_and_answers import Opened
 from habitus.web.rendering import Said, fragment, page, side_by_side
+from habitus.web.routing import Router
 
-router = APIRouter(include_in_schema=False)
+router = Router()
 
 _DECIDED = 10  # of the last decisions
 _PAGE = 100  # rows of the list
@@ -54,12 +56,12 @@ class View:
     is_for_somebody_else: bool = False
 
 
-@router.get("/inbox")
+@router.get("/inbox", access=Access.VIEWER)
 def show(request: Request, habitus: Opened, limit: Annotated[int, Query(ge=1, le=500)] = _PAGE) -> HTMLResponse:
     return _show_page(request, habitus, limit=limit)
 
 
-@router.get("/inbox/{id}")
+@router.get("/inbox/{id}", access=Access.VIEWER)
 def show_one(request: Request, habitus: Opened, id: str) -> HTMLResponse:
     return _show_page(request, habitus, opened=inbox.get(habitus, id))
 
@@ -73,6 +75,7 @@ def _show_page(
     return page(
         request,
         "inbox.html",
+        acts=Access.REVIEWER,
         said=said,
         items=found[:limit],
         total=len(found),
@@ -102,7 +105,7 @@ def _view(habitus: Habitus, item: InboxItem) -> View:
         made_on=subject.made_on,
         conversation=subject.conversation,
         new=new,
-        files=content.proposed_changes(habitus.review, subject),
+        files=_files(habitus, subject),
         twins=tuple(content.twins(habitus.skills, subject)),
         text=editable(change.tree)[1].decode("utf-8", "replace") if change.tree and is_waiting else None,
         trial=subject.trial,
@@ -110,14 +113,14 @@ def _view(habitus: Habitus, item: InboxItem) -> View:
     )
 
 
-@router.get("/inbox/{id}/files")
+@router.get("/inbox/{id}/files", access=Access.VIEWER)
 def files(habitus: Opened, id: str, start: Start = 0) -> HTMLResponse:
     """More names of a proposal's files."""
     found = _files(habitus, _proposal(habitus, id))
     return fragment("inbox_files.html", id=id, files=found, start=start, most_files=_FILES)
 
 
-@router.get("/inbox/{id}/file")
+@router.get("/inbox/{id}/file", access=Access.VIEWER)
 def file(habitus: Opened, id: str, path: str, beside: str = "", start: Start = 0) -> HTMLResponse:
     """One file of a proposal, as it would change, or beside that of a skill that says much the same."""
     proposal = _proposal(habitus, id)
@@ -152,17 +155,19 @@ def _proposal(habitus: Habitus, id: str) -> Proposal:
 
 def _files(habitus: Habitus, proposal: Proposal, beside: str = "") -> Sequence[FileChange]:
     if beside:
-        return content.twins(habitus.skills, proposal).get(beside, ())
-    return content.proposed_changes(habitus.review, proposal)
+        found = content.twins(habitus.skills, proposal).get(beside, ())
+    else:
+        found = content.proposed_changes(habitus.review, proposal)
+    return content.readable(found, is_admin=habitus.settings.is_admin)
 
 
-@router.get("/inbox/effect/{id}")
+@router.get("/inbox/effect/{id}", access=Access.VIEWER)
 def effect(habitus: Opened, id: str) -> HTMLResponse:
     """What approving a change would do to the last requests, as far as that is known; the page asks until it is."""
     return fragment("inbox_effect.html", id=id, replay=review.effect(habitus, review.OneItem(id=id)))
 
 
-@router.get("/inbox/alike/{id}")
+@router.get("/inbox/alike/{id}", access=Access.VIEWER)
 def alike(habitus: Opened, id: str) -> HTMLResponse:
     """Others that wait and say much the same, and taking this one of them."""
     item = inbox.get(habitus, id)
@@ -170,7 +175,7 @@ def alike(habitus: Opened, id: str) -> HTMLResponse:
     return fragment("inbox_alike.html", id=id, alike=inbox.alike(habitus, item), may_approve=may_approve)
 
 
-@router.post("/inbox/{id}/approve")
+@router.post("/inbox/{id}/approve", access=Access.REVIEWER)
 def approve(request: Request, habitus: Opened, id: str) -> HTMLResponse:
     following = _following(habitus, id)
     (done,) = review.approve(habitus, review.Approval(ids=(id,))).approved
@@ -178,7 +183,7 @@ def approve(request: Request, habitus: Opened, id: str) -> HTMLResponse:
     return _show_decided(request, habitus, Said(text=text, undo=done.undo), following)
 
 
-@router.post("/inbox/{id}/reject")
+@router.post("/inbox/{id}/reject", access=Access.REVIEWER)
 def reject(request: Request, habitus: Opened, id: str, reason: Annotated[str, Form()] = "") -> HTMLResponse:
     following = _following(habitus, id)
     (done,) = review.reject(habitus, review.Rejection(ids=(id,), reason=reason)).rejected
@@ -188,7 +193,7 @@ def reject(request: Request, habitus: Opened, id: str, reason: Annotated[str, Fo
     return _show_decided(request, habitus, Said(text=text, undo=done.undo), following)
 
 
-@router.post("/inbox/{id}/choose")
+@router.post("/inbox/{id}/choose", access=Access.REVIEWER)
 def choose(request: Request, habitus: Opened, id: str, others: Annotated[list[str], Form()]) -> HTMLResponse:
     """Take this one of several that say the same; its undo lets all of them wait again."""
     done = review.choose(habitus, review.Choice(id=id, others=tuple(others)))
@@ -206,13 +211,13 @@ def _show_decided(request: Request, habitus: Habitus, said: Said, following: str
     return _show_page(request, habitus, said, inbox.get(habitus, following) if following else None)
 
 
-@router.post("/inbox/{id}/reopen")
+@router.post("/inbox/{id}/reopen", access=Access.REVIEWER)
 def reopen(request: Request, habitus: Opened, id: str) -> HTMLResponse:
     (item,) = review.reopen(habitus, review.Reopening(ids=(id,))).reopened
     return _show_page(request, habitus, Said(text="It waits for you again."), item)
 
 
-@router.post("/inbox/{id}/mend")
+@router.post("/inbox/{id}/mend", access=Access.REVIEWER)
 def mend(request: Request, habitus: Opened, id: str, text: Annotated[str, Form()]) -> HTMLResponse:
     done = review.edit(habitus, review.NewText(id=id, text=text.replace("\r\n", "\n")))
     said = Said(text="Changed; it still waits for you." if done.changed else "Nothing changed.")

@@ -9,10 +9,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Form, Request, UploadFile
+from fastapi import Form, Request, UploadFile
 from fastapi.responses import HTMLResponse
 from starlette.responses import StreamingResponse
 
+from habitus.access import Access
 from habitus.app import Habitus
 from habitus.app.library import updating, uploading
 from habitus.app.library.updating import TakenIn
@@ -29,13 +30,14 @@ from habitus.skills.sources.importing import Verdict
 from habitus.text import count_of
 from habitus.web.api.requests_and_answers import Opened, read_upload
 from habitus.web.rendering import Said, fragment, page, part
+from habitus.web.routing import LARGE, Router
 from habitus.web.streams import Happened, Put, stream_events
 
-router = APIRouter(include_in_schema=False)
+router = Router()
 _SHOWN = 50
 
 
-@router.get("/automation")
+@router.get("/automation", access=Access.VIEWER)
 def show(request: Request, habitus: Opened) -> HTMLResponse:
     return show_page(request, habitus)
 
@@ -49,7 +51,7 @@ def show_page(request: Request, habitus: Habitus, said: Said | None = None) -> H
     return page(request, "jobs.html", said=said, is_guest=habitus.settings.is_guest, **given)
 
 
-@router.get("/automation/live")
+@router.get("/automation/live", access=Access.VIEWER)
 async def live(habitus: Opened) -> StreamingResponse:
     """The list whenever something about it changes, until everything is done.
 
@@ -80,7 +82,7 @@ def _render_list(found: Sequence[Job]) -> str:
     return part("jobs_list.html", jobs=found)
 
 
-@router.post("/automation")
+@router.post("/automation", access=Access.ADMIN)
 def add(
     request: Request, habitus: Opened, kind: Annotated[str, Form()], words: Annotated[str, Form()] = ""
 ) -> HTMLResponse:
@@ -90,7 +92,7 @@ def add(
     return show_page(request, habitus, Said(text="It is left to the next worker that is free."))
 
 
-@router.post("/automation/schedule/{kind}")
+@router.post("/automation/schedule/{kind}", access=Access.ADMIN)
 def reschedule(
     request: Request, habitus: Opened, kind: str, how: Annotated[str, Form()], at: Annotated[str, Form()] = ""
 ) -> HTMLResponse:
@@ -100,13 +102,13 @@ def reschedule(
     return show_page(request, habitus, Said(text="Saved.", undo=done.undo))
 
 
-@router.post("/automation/{id}/cancel")
+@router.post("/automation/{id}/cancel", access=Access.ADMIN)
 def cancel(request: Request, habitus: Opened, id: str) -> HTMLResponse:
     cases.cancel(habitus, OneJob(id=id))
     return show_page(request, habitus, Said(text="It ends before its next part."))
 
 
-@router.post("/automation/{id}/retry")
+@router.post("/automation/{id}/retry", access=Access.ADMIN)
 def retry(request: Request, habitus: Opened, id: str) -> HTMLResponse:
     cases.retry(habitus, OneJob(id=id))
     return show_page(request, habitus, Said(text="It goes on where it had come to."))
@@ -115,13 +117,13 @@ def retry(request: Request, habitus: Opened, id: str) -> HTMLResponse:
 _ROWS = 500  # of what became of each
 
 
-@router.get("/import")
+@router.get("/import", access=Access.VIEWER)
 def show_import(request: Request, habitus: Opened) -> HTMLResponse:
     return _show_page(request, habitus)
 
 
 def _show_page(request: Request, habitus: Habitus, taken: TakenIn | None = None) -> HTMLResponse:
-    is_owner = not habitus.settings.is_guest and request.state.may_change
+    is_owner = request.state.access is Access.OWNER
     folders = agents.list_folders(habitus, Nothing()).folders if is_owner else ()
     said = None if taken is None else Said(text=_describe_import(taken), undo=taken.undo, is_bad=taken.is_failed)
     return page(request, "import.html", said=said, taken=taken, folders=folders, most=_ROWS)
@@ -133,13 +135,13 @@ def _describe_import(taken: TakenIn) -> str:
     return " ".join([*told, f"Waiting for you: {held}."] if held else told)
 
 
-@router.post("/import/look")
+@router.post("/import/look", access=Access.ADMIN, max_bytes=LARGE)
 def look(habitus: Opened, file: UploadFile) -> HTMLResponse:
     """Show a file's skills, before anything of it is saved."""
     return fragment("looked.html", looked=uploading.look(habitus.skills, habitus.screening, read_upload(file)))
 
 
-@router.post("/import/take")
+@router.post("/import/take", access=Access.ADMIN, max_bytes=LARGE)
 def take(
     request: Request, habitus: Opened, file: UploadFile, overwrite: Annotated[bool, Form()] = False
 ) -> HTMLResponse:
@@ -152,7 +154,7 @@ def take(
     return _show_page(request, habitus, taken)
 
 
-@router.post("/import/address")
+@router.post("/import/address", access=Access.ADMIN)
 def add_from_address(request: Request, habitus: Opened, source: Annotated[str, Form(max_length=2_000)]) -> HTMLResponse:
     """Fetch from an address and take in."""
     if not source.strip():
@@ -160,7 +162,7 @@ def add_from_address(request: Request, habitus: Opened, source: Annotated[str, F
     return _show_page(request, habitus, updating.add_from_web(habitus, source.strip()))
 
 
-@router.post("/import/agent/{agent}")
+@router.post("/import/agent/{agent}", access=Access.ADMIN)
 def take_from_agent(request: Request, habitus: Opened, agent: str) -> HTMLResponse:
     """What an agent has in folders of its own on this machine."""
     return _show_page(request, habitus, agents.take_in(habitus, agents.OneAgent(agent=agent)))

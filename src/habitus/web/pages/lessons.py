@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Form, Request
+from fastapi import Form, Request
 from fastapi.responses import HTMLResponse
 
+from habitus.access import Access
 from habitus.app import Habitus
 from habitus.app.library.browsing import LessonFilters, browse_lessons
 from habitus.app.use_cases import lessons
@@ -14,13 +15,14 @@ from habitus.errors import Stale
 from habitus.memory.model import Engram, Kind, Status, TrustLevel, kind_of
 from habitus.web.api.requests_and_answers import Opened
 from habitus.web.rendering import Said, page
+from habitus.web.routing import Router
 
-router = APIRouter(include_in_schema=False)
+router = Router()
 
 _ALL = LessonFilters()
 
 
-@router.get("/lessons")
+@router.get("/lessons", access=Access.OPEN_READING)
 def show(request: Request, habitus: Opened, kind: str = "", trust: str = "", order: str = "") -> HTMLResponse:
     """Those of an address; a filter that nobody knows counts as none."""
     filters = LessonFilters(
@@ -38,7 +40,7 @@ def _show_page(
     return page(request, "lessons.html", said=said, found=found, filters=filters)
 
 
-@router.get("/lessons/{id}")
+@router.get("/lessons/{id}", access=Access.OPEN_READING)
 def show_one(request: Request, habitus: Opened, id: str) -> HTMLResponse:
     return _one(request, habitus, habitus.memory.get(id))
 
@@ -47,7 +49,7 @@ def _one(request: Request, habitus: Habitus, lesson: Engram, said: Said | None =
     return page(request, "lesson.html", said=said, lesson=lesson, history=habitus.memory.history(lesson.id)[::-1])
 
 
-@router.post("/lessons")
+@router.post("/lessons", access=Access.ADMIN)
 def add(
     request: Request, habitus: Opened, text: Annotated[str, Form()], kind: Annotated[Kind, Form()] = Kind.LESSON
 ) -> HTMLResponse:
@@ -56,7 +58,7 @@ def add(
     return _show_page(request, habitus, Said(text=told, undo=done.undo))
 
 
-@router.post("/lessons/{id}")
+@router.post("/lessons/{id}", access=Access.ADMIN)
 def edit(
     request: Request,
     habitus: Opened,
@@ -76,13 +78,13 @@ def edit(
     return _one(request, habitus, done.lesson, said)
 
 
-@router.post("/lessons/{id}/away")
+@router.post("/lessons/{id}/away", access=Access.ADMIN)
 def away(request: Request, habitus: Opened, id: str) -> HTMLResponse:
     done = lessons.remove(habitus, lessons.ManyLessons(ids=(id,)))
     return _show_page(request, habitus, Said(text="Put away.", undo=done.undo))
 
 
-@router.post("/lessons/{id}/restore")
+@router.post("/lessons/{id}/restore", access=Access.ADMIN)
 def restore(request: Request, habitus: Opened, id: str) -> HTMLResponse:
     done = lessons.restore(habitus, lessons.ManyLessons(ids=(id,)))
     return _show_page(request, habitus, Said(text="It is back.", undo=done.undo))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import HTMLResponse
 
+from habitus.access import Access
 from habitus.app import Habitus
 from habitus.app.operating import checking
 from habitus.app.operating.doctor import Check, CheckState
@@ -14,10 +15,11 @@ from habitus.app.use_cases import writing
 from habitus.text import count_of
 from habitus.web.api.requests_and_answers import Opened
 from habitus.web.rendering import Said, moment, page
+from habitus.web.routing import Router
 from habitus.web.site_map import without_commands, without_terminal
 from habitus.web.words import CHECK_PAGES, TOOL_STATES, check, who
 
-router = APIRouter(include_in_schema=False)
+router = Router()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,7 +35,7 @@ class Line:
     post: str = ""
 
 
-@router.get("/tools")
+@router.get("/tools", access=Access.OPEN_READING)
 def tools(request: Request, habitus: Opened) -> HTMLResponse:
     found = habitus.tools.all()
     rows = [
@@ -53,7 +55,7 @@ def tools(request: Request, habitus: Opened) -> HTMLResponse:
     return page(request, "table.html", title="Tools", lead=lead, rows=rows, empty=empty, todo=("/chat", "Ask an agent"))
 
 
-@router.get("/archive")
+@router.get("/archive", access=Access.OPEN_READING)
 def archive(request: Request, habitus: Opened) -> HTMLResponse:
     return _archive(request, habitus)
 
@@ -81,7 +83,7 @@ def _archive(request: Request, habitus: Habitus, said: Said | None = None) -> HT
     )
 
 
-@router.post("/archive/{id}")
+@router.post("/archive/{id}", access=Access.ADMIN)
 def restore(request: Request, habitus: Opened, id: int) -> HTMLResponse:
     done = writing.restore(habitus, writing.ArchivedName(name=f"#{id}"))
     return _archive(request, habitus, Said(text=f"{done.name} is back.", undo=done.undo))
@@ -95,7 +97,7 @@ _CHECKS = {
 }
 
 
-@router.get("/doctor")
+@router.get("/doctor", access=Access.VIEWER)
 def doctor(request: Request, habitus: Opened) -> HTMLResponse:
     """What needs care; what works is told to whoever wants to know."""
     found = checking.doctor(habitus)

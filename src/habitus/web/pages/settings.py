@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Form, Request
+from fastapi import Form, Request
 from fastapi.responses import HTMLResponse
 
+from habitus.access import Access
 from habitus.app import Habitus
 from habitus.app.conversations import secrets
 from habitus.app.conversations.secrets import Standing
@@ -32,8 +33,9 @@ from habitus.web.api.requests_and_answers import Opened
 from habitus.web.homes_by_person import desks_of, habitus_of
 from habitus.web.pages.lists import Line
 from habitus.web.rendering import Said, fragment, moment, page
+from habitus.web.routing import Router
 
-router = APIRouter(include_in_schema=False)
+router = Router()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,7 +110,7 @@ _ORIGINS = {Origin.DEFAULT: "", Origin.FILE: "set here", Origin.ENVIRONMENT: "se
 _ROOTS = {IMPORTED: "Imported skills", APPROVED: "Code of your own skills"}
 
 
-@router.get("/settings")
+@router.get("/settings", access=Access.VIEWER)
 def show(request: Request, habitus: Opened) -> HTMLResponse:
     return _show_page(request, habitus)
 
@@ -130,7 +132,7 @@ def _show_page(request: Request, habitus: Habitus, said: Said | None = None) -> 
     )
 
 
-@router.post("/settings/value")
+@router.post("/settings/value", access=Access.ADMIN)
 def put(
     request: Request, habitus: Opened, key: Annotated[str, Form()], value: Annotated[str, Form()] = ""
 ) -> HTMLResponse:
@@ -143,7 +145,7 @@ def put(
     return _show_page(request, habitus_of(request), Said(text=told, undo=done.undo))
 
 
-@router.get("/connections")
+@router.get("/connections", access=Access.VIEWER)
 def show_connections(request: Request, habitus: Opened) -> HTMLResponse:
     return _show_connections(request, habitus)
 
@@ -160,31 +162,31 @@ def _show_connections(request: Request, habitus: Habitus, said: Said | None = No
         last_heard={one.name: one.last_heard for one in listed.heard},
         elsewhere=[one for one in listed.heard if one.name not in known],
         places=places(habitus.skills),
-        is_owner=not habitus.settings.is_guest,
+        is_owner=request.state.access is Access.OWNER,
     )
 
 
-@router.get("/connections/{agent}/changes")
+@router.get("/connections/{agent}/changes", access=Access.ADMIN)
 def changes(habitus: Opened, agent: str, leaving: bool = False) -> HTMLResponse:
     """What would change in an agent's files, before anything does."""
     plan = agents.changes(habitus, agents.AgentChange(agent=agent, leaving=leaving))
     return fragment("connection_changes.html", plan=plan, leaving=leaving)
 
 
-@router.post("/connections/{agent}/connect")
+@router.post("/connections/{agent}/connect", access=Access.ADMIN)
 def connect(request: Request, habitus: Opened, agent: str) -> HTMLResponse:
     done = agents.connect(habitus, agents.OneAgent(agent=agent))
     text = " ".join(part for part in (f"{done.title} is connected. Start it anew.", done.note) if part)
     return _show_connections(request, habitus, Said(text=text))
 
 
-@router.post("/connections/{agent}/disconnect")
+@router.post("/connections/{agent}/disconnect", access=Access.ADMIN)
 def disconnect(request: Request, habitus: Opened, agent: str) -> HTMLResponse:
     done = agents.disconnect(habitus, agents.OneAgent(agent=agent))
     return _show_connections(request, habitus, Said(text=f"{done.title} is disconnected; its files are as they were."))
 
 
-@router.get("/team")
+@router.get("/team", access=Access.VIEWER)
 def show_team(request: Request, habitus: Opened) -> HTMLResponse:
     return _show_team(request, habitus)
 
@@ -205,7 +207,7 @@ def _show_team(
     )
 
 
-@router.post("/team/invite")
+@router.post("/team/invite", access=Access.ADMIN)
 def invite(
     request: Request, habitus: Opened, name: Annotated[str, Form(max_length=100)], role: Annotated[Role, Form()]
 ) -> HTMLResponse:
@@ -215,13 +217,13 @@ def invite(
     return _show_team(request, habitus, invited=made)
 
 
-@router.post("/team/{name}/remove")
+@router.post("/team/{name}/remove", access=Access.ADMIN)
 def remove(request: Request, habitus: Opened, name: str) -> HTMLResponse:
     done = users.remove(habitus, users.OneUser(name=name))
     return _show_team(request, habitus, Said(text=f"{done.removed} can no longer sign in."))
 
 
-@router.post("/team/somebody-else")
+@router.post("/team/somebody-else", access=Access.ADMIN)
 def somebody_else(request: Request, habitus: Opened, on: Annotated[bool, Form()]) -> HTMLResponse:
     """Whether nobody may approve what is their own."""
     with desks_of(request).changing_settings():
@@ -244,7 +246,7 @@ _OUTCOMES = {
 }
 
 
-@router.get("/secrets")
+@router.get("/secrets", access=Access.VIEWER)
 def show_secrets(request: Request, habitus: Opened) -> HTMLResponse:
     found = secrets.overview(habitus)
     kept = [Line(name=one.name, text=f"For {', '.join(one.granted_to) or 'nobody yet'}") for one in found.secrets]

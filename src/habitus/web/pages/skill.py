@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Form, Request
+from fastapi import Depends, Form, Request
 from fastapi.responses import HTMLResponse
 
+from habitus.access import Access
 from habitus.app import Habitus
+from habitus.app.conversations import running_code
 from habitus.app.learning import insights
 from habitus.app.library import content, explaining, trusting
 from habitus.app.library.browsing import Uses, rows_of, uses_of
@@ -21,7 +23,7 @@ from habitus.app.library.content import FileChange
 from habitus.app.library.undoing import of_written
 from habitus.app.use_cases import improving, tasks, writing
 from habitus.app.use_cases.improving import Improvements
-from habitus.app.use_cases.skills import OneSkill, file_of, locate, read
+from habitus.app.use_cases.skills import OneSkill, locate, read, read_file
 from habitus.app.use_cases.skills import show as show_skill
 from habitus.errors import Invalid, Stale
 from habitus.skills import names
@@ -31,13 +33,14 @@ from habitus.skills.model import Skill, Source, Stage
 from habitus.skills.sources.trust import powers
 from habitus.skills.trees import MAIN_FILES
 from habitus.text import count_of
-from habitus.tools.model import ToolStatus, asked_for
+from habitus.tools.model import asked_for
 from habitus.web import charts, words
 from habitus.web.api.requests_and_answers import Opened
 from habitus.web.pages import skills
 from habitus.web.rendering import Compared, Said, draw_diffs, markdown, page
+from habitus.web.routing import Router
 
-router = APIRouter(include_in_schema=False)
+router = Router()
 _READABLE = 100_000  # characters of a file that is shown
 TABS = (
     ("read", "Read"),
@@ -53,7 +56,7 @@ TABS = (
 )
 
 
-@router.get("/skills/{name}")
+@router.get("/skills/{name}", access=Access.OPEN_READING)
 def show(
     request: Request, habitus: Opened, name: str, tab: str = "", version: str = "", old: str = "", file: str = ""
 ) -> HTMLResponse:
@@ -102,7 +105,8 @@ def _history(habitus: Habitus, name: str, old: int, version: int) -> dict[str, A
         made = content.VersionChange(before=old, after=version, files=changes)
     elif version:
         made = content.made_by(habitus.skills, name, version)
-    return {"versions": versions, "made": made, "drawn": draw_diffs(made.files if made else ())}
+    shown = content.readable(made.files if made else (), is_admin=habitus.settings.is_admin)
+    return {"versions": versions, "made": made, "drawn": draw_diffs(shown)}
 
 
 def _tabs(shown: ShownSkill) -> dict[str, str]:
@@ -129,10 +133,8 @@ def _of_tab(habitus: Habitus, shown: ShownSkill, tab: str, text: str, file: str)
         case "recipes":
             return {"recipes": [recipe for recipe in habitus.recipes.all() if recipe.skill == name]}
         case "code":
-            tool = habitus.tools.get(name)
-            is_whole = tool.status is not ToolStatus.BROKEN
-            code, cases = (habitus.tools.code(name), habitus.tools.cases(name)) if is_whole else ("", ())
-            return {"tool": tool, "code": code, "cases": cases, "may": asked_for(tool.permissions)}
+            whole = running_code.show_tool(habitus, name)
+            return {"whole": whole, "tool": whole.tool, "may": asked_for(whole.tool.permissions)}
         case "files":
             return {"file": file, "text": _text(habitus, shown, file) if file else None}
         case "fared":
@@ -187,7 +189,7 @@ def _raw(habitus: Habitus, shown: ShownSkill, text: str | None = None, problem: 
     return {"raw": text, "problems": problems, "line": line, "marked": marked if line else (), "newest": version}
 
 
-@router.post("/skills/{name}/raw")
+@router.post("/skills/{name}/raw", access=Access.ADMIN)
 def mend(
     request: Request, habitus: Opened, name: str, text: Annotated[str, Form()], version: Annotated[int, Form()]
 ) -> HTMLResponse:
@@ -220,18 +222,18 @@ def _diff_of(habitus: Habitus, name: str, found: Improvements) -> dict[str, tupl
 def _text(habitus: Habitus, shown: ShownSkill, path: str) -> str | None:
     """One of its files to be read; None for what is not text, or too long."""
     try:
-        text = file_of(habitus.skills, shown.item.name, path).decode()
+        text = read_file(habitus, shown.item.name, path).decode()
     except UnicodeDecodeError:
         return None
     return text if len(text) <= _READABLE and "\0" not in text else None
 
 
-@router.post("/preview")
+@router.post("/preview", access=Access.VIEWER)
 def preview(body: Annotated[str, Form()] = "") -> HTMLResponse:
     return HTMLResponse(str(markdown(body)))
 
 
-@router.post("/skills/{name}/edit")
+@router.post("/skills/{name}/edit", access=Access.ADMIN)
 def edit(
     request: Request,
     habitus: Opened,
@@ -253,7 +255,7 @@ def edit(
     return shown_page(request, habitus, name, said=said)
 
 
-@router.post("/skills/{name}/improve")
+@router.post("/skills/{name}/improve", access=Access.ADMIN)
 def improve(
     request: Request,
     habitus: Opened,
@@ -267,7 +269,7 @@ def improve(
     return shown_page(request, habitus, name, "improve", said=said)
 
 
-@router.post("/skills/{name}/tasks")
+@router.post("/skills/{name}/tasks", access=Access.ADMIN)
 def add_task(
     request: Request, habitus: Opened, name: str, asked: Annotated[str, Form()], expect: Annotated[str, Form()]
 ) -> HTMLResponse:
@@ -276,7 +278,7 @@ def add_task(
     return shown_page(request, habitus, name, "improve", said=Said(text="The task is kept.", undo=done.undo))
 
 
-@router.post("/skills/{name}/tasks/mine")
+@router.post("/skills/{name}/tasks/mine", access=Access.ADMIN)
 def mine_tasks(request: Request, habitus: Opened, name: str) -> HTMLResponse:
     """Propose tasks of what was asked again and again and came out well."""
     found = tasks.mine(habitus, tasks.TaskMining(skill=name, apply=True)).found
@@ -285,14 +287,14 @@ def mine_tasks(request: Request, habitus: Opened, name: str) -> HTMLResponse:
     return shown_page(request, habitus, name, "improve", said=Said(text=waits if found else nothing))
 
 
-@router.post("/skills/{name}/turn")
+@router.post("/skills/{name}/turn", access=Access.ADMIN)
 def turn(request: Request, habitus: Opened, name: str, on: Annotated[bool, Form()]) -> HTMLResponse:
     """Switch it on or off."""
     done = writing.switch(habitus, [name], on=on)
     return shown_page(request, habitus, name, said=Said(text=f"It is {'on' if on else 'off'} now.", undo=done.undo))
 
 
-@router.post("/skills/{name}/trust")
+@router.post("/skills/{name}/trust", access=Access.ADMIN)
 def trust(request: Request, habitus: Opened, name: str, on: Annotated[bool, Form()]) -> HTMLResponse:
     """Let it act as it is now, or no longer."""
     target = trusting.trustable_skill(habitus.skills, name)
@@ -304,7 +306,7 @@ def trust(request: Request, habitus: Opened, name: str, on: Annotated[bool, Form
     return shown_page(request, habitus, name, "trust", said=Said(text=told))
 
 
-@router.post("/skills/{name}/back")
+@router.post("/skills/{name}/back", access=Access.ADMIN)
 def back(request: Request, habitus: Opened, name: str, to: Annotated[int, Form()]) -> HTMLResponse:
     """Go back to an earlier version."""
     done = writing.rollback(habitus, writing.EarlierVersion(name=name, to=to))
@@ -312,7 +314,7 @@ def back(request: Request, habitus: Opened, name: str, to: Annotated[int, Form()
     return shown_page(request, habitus, name, "history", said=said)
 
 
-@router.post("/skills/{name}/away")
+@router.post("/skills/{name}/away", access=Access.ADMIN)
 def away(request: Request, habitus: Opened, name: str) -> HTMLResponse:
     """Put it away; the list follows."""
     (gone,) = writing.remove(habitus, writing.SkillRemoval(names=(name,))).skills
@@ -328,12 +330,12 @@ _STEPS = """1. Say what to look at first, and how to tell that this fits.
 """
 
 
-@router.get("/new")
+@router.get("/new", access=Access.VIEWER)
 def show_new(request: Request) -> HTMLResponse:
     return page(request, "new.html", draft=Draft(body=_STEPS))
 
 
-@router.post("/new/write")
+@router.post("/new/write", access=Access.ADMIN)
 def write(request: Request, habitus: Opened, draft: Drafted) -> HTMLResponse:
     """Save it under a name made from its title."""
     title = draft.texts["title"]

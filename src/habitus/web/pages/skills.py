@@ -12,10 +12,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Depends, Form, Request
+from fastapi import Depends, Form, Request
 from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
+from habitus.access import Access
 from habitus.app.conversations.running_code import check_tools, run_tool
 from habitus.app.library.browsing import Order, Row, browse, map_skills
 from habitus.app.use_cases import recipes, writing
@@ -29,11 +30,12 @@ from habitus.text import count_of
 from habitus.web import charts
 from habitus.web.api.requests_and_answers import Opened
 from habitus.web.rendering import Said, fragment, page, part
+from habitus.web.routing import Router
 
 if TYPE_CHECKING:
     from habitus.evidence.estimation import Effect
 
-router = APIRouter(include_in_schema=False)
+router = Router()
 _PAGE = 50
 _FILTERS = ("q", "tag", "source", "stage", "state")
 
@@ -57,7 +59,7 @@ def filters_of(q: str = "", tag: str = "", source: str = "", stage: str = "", st
 Chosen = Annotated[SkillList, Depends(chosen_filters)]
 
 
-@router.get("/skills")
+@router.get("/skills", access=Access.OPEN_READING)
 def list_skills(
     request: Request, habitus: Opened, filters: Chosen, sort: str = "", page: str = "", view: str = ""
 ) -> HTMLResponse:
@@ -136,7 +138,7 @@ def _address(given: Mapping[str, object], **changed: object) -> str:
     return f"/skills?{urlencode(told)}" if told else "/skills"
 
 
-@router.post("/skills/{name}/switch")
+@router.post("/skills/{name}/switch", access=Access.ADMIN)
 def switch(habitus: Opened, name: str, on: Annotated[bool, Form()]) -> HTMLResponse:
     """Of one row; the switch comes back as it is now."""
     done = writing.switch(habitus, [name], on=on)
@@ -145,7 +147,7 @@ def switch(habitus: Opened, name: str, on: Annotated[bool, Form()]) -> HTMLRespo
     return fragment("switch.html", item=item, said=said)
 
 
-@router.post("/skills/bulk")
+@router.post("/skills/bulk", access=Access.ADMIN)
 def bulk(
     request: Request,
     habitus: Opened,
@@ -176,7 +178,7 @@ def _done_to(habitus: Opened, act: str, names: list[str]) -> Said:
 Given = Annotated[str, Form(max_length=200_000)]
 
 
-@router.post("/skills/{name}/run")
+@router.post("/skills/{name}/run", access=Access.ADMIN)
 def run(habitus: Opened, name: str, payload: Given = "{}") -> HTMLResponse:
     """Call its tool; that counts as any other use."""
     ran = run_tool(habitus, name, payload)
@@ -184,13 +186,13 @@ def run(habitus: Opened, name: str, payload: Given = "{}") -> HTMLResponse:
     return fragment("ran.html", outcome=ran.outcome, printed=printed, notice=ran.notice)
 
 
-@router.post("/skills/{name}/test")
+@router.post("/skills/{name}/test", access=Access.ADMIN)
 def test(habitus: Opened, name: str) -> HTMLResponse:
     """Run the tests that it passed before once more."""
     return fragment("tested.html", report=check_tools(habitus, [name])[name])
 
 
-@router.post("/skills/{name}/recipes/{recipe}")
+@router.post("/skills/{name}/recipes/{recipe}", access=Access.ADMIN)
 def run_recipe(habitus: Opened, name: str, recipe: str, payload: Given = "{}") -> HTMLResponse:
     """Run one, in a turn of its own that is written down."""
     result = recipes.run(habitus, RecipeRun(recipe=recipe, payload=_object(payload), name=name))

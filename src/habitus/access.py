@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Self
-
-from habitus.app.operating.people import Role
 
 
 class Access(IntEnum):
-    """The least that a caller has to be. Each level may do what those before it may."""
+    """The least that a caller has to be. Each level may use what those before it may."""
 
     PUBLIC = 0  # anybody: the sign-in link and static files
     OPEN_READING = 1  # viewers; with `--open-reading` also somebody who isn't signed in, so nothing about a person
@@ -17,8 +14,3 @@ class Access(IntEnum):
     REVIEWER = 3
     ADMIN = 4
     OWNER = 5  # the account whose home it is
-
-    @classmethod
-    def of_role(cls, role: Role) -> Self:
-        """Return what somebody with this role may use."""
-        return cls[role.name]

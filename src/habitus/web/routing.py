@@ -1,0 +1,101 @@
+"""Routing: every REST route and page is registered with who may use it, and how much may be sent to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from fastapi import FastAPI
+from starlette.routing import BaseRoute, Match
+from starlette.types import Scope
+
+from habitus.access import Access
+
+SMALL, LARGE = 2 * 1024 * 1024, 20 * 1024 * 1024  # bytes of a request, and of one that uploads
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RouteRule:
+    """What a request to a route needs, before anything of it is read."""
+
+    access: Access
+    max_bytes: int = SMALL
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Registration:
+    path: str
+    endpoint: Callable[..., Any]
+    rule: RouteRule
+    options: dict[str, Any]
+
+
+class Router:
+    """The routes of one module; `defaults` are options of FastAPI that all of them share."""
+
+    def __init__(self, **defaults: Any) -> None:
+        self._defaults = defaults
+        self._registered: list[_Registration] = []
+
+    def get(self, path: str, *, access: Access, **options: Any) -> Callable[[Endpoint], Endpoint]:
+        return self.route("GET", path, access=access, **options)
+
+    def post(
+        self, path: str, *, access: Access, max_bytes: int = SMALL, **options: Any
+    ) -> Callable[[Endpoint], Endpoint]:
+        return self.route("POST", path, access=access, max_bytes=max_bytes, **options)
+
+    def put(self, path: str, *, access: Access, **options: Any) -> Callable[[Endpoint], Endpoint]:
+        return self.route("PUT", path, access=access, **options)
+
+    def delete(self, path: str, *, access: Access, **options: Any) -> Callable[[Endpoint], Endpoint]:
+        return self.route("DELETE", path, access=access, **options)
+
+    def route(
+        self, method: str, path: str, *, access: Access, max_bytes: int = SMALL, **options: Any
+    ) -> Callable[[Endpoint], Endpoint]:
+        """Register a function for requests of this method to this path."""
+        rule = RouteRule(access=access, max_bytes=max_bytes)
+
+        def register(endpoint: Endpoint) -> Endpoint:
+            given = {**self._defaults, **options, "methods": [method]}
+            self._registered.append(_Registration(path=path, endpoint=endpoint, rule=rule, options=given))
+            return endpoint
+
+        return register
+
+    def add_to(self, app: Application, prefix: str = "", **options: Any) -> None:
+        for one in self._registered:
+            app.router.add_api_route(prefix + one.path, one.endpoint, **options, **one.options)
+            app.declare(one.rule)
+
+
+class Application(FastAPI):
+    """FastAPI's, which knows the rule of each of its routes."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.rules: list[tuple[BaseRoute, RouteRule]] = []
+
+    def declare(self, rule: RouteRule) -> None:
+        """Give a rule to the route that was added last."""
+        route = self.routes[-1]
+        methods = getattr(route, "methods", None) or SAFE
+        if rule.access < Access.VIEWER and not methods <= SAFE:
+            raise ValueError(f"{route} changes something, so nobody uses it without signing in.")
+        self.rules.append((route, rule))
+
+    def check_rules(self) -> None:
+        """Raise if there is a route that nobody has declared who may use."""
+        declared = [route for route, _ in self.rules]
+        for route in self.routes:
+            if not any(route is one for one in declared):
+                raise ValueError(f"{route} does not declare who may use it: add access=Access.…")
+
+    def find_rule(self, scope: Scope) -> RouteRule | None:
+        """Return the rule of the route that will answer a request, or None if none does."""
+        return next((rule for route, rule in self.rules if route.matches(scope)[0] is Match.FULL), None)
