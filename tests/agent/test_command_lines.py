@@ -10,6 +10,7 @@ from habitus.agent.session import Session
 from habitus.agent.stream import ToolFinished
 from habitus.app import Habitus
 from habitus.app.conversations import secrets
+from habitus.app.use_cases import secrets as granting
 from habitus.files import file_of
 from habitus.llm.model import Answered
 from habitus.llm.scripted import calls, says
@@ -40,8 +41,8 @@ def desk(habitus: Habitus, monkeypatch: pytest.MonkeyPatch) -> Habitus:
     monkeypatch.setenv("HABITUS_VAULT_KEY", "a-long-random-text-of-a-variable")
     skill = Skill(name="desk", description="Files tickets", body="File it.", manifest=Manifest(cli=True, env=ASKS))
     habitus.skills.create(skill, habitus.person(), files={"scripts/cli.py": file_of(CLI)})
-    secrets.set_secret(habitus, "desk.token", SECRET)
-    secrets.grant(habitus, "desk", ["desk.token"])
+    habitus.vault.set("desk.token", SECRET)
+    granting.grant(habitus, granting.GrantRequest(names=("desk.token", "desk")))
     return habitus
 
 
@@ -91,7 +92,7 @@ async def test_a_cell_calls_a_command_line_and_sees_no_secret(desk: Habitus, tal
     assert unknown[0] == 127
     assert unknown[2] == "habitus-skill: No command line 'mail' may be called here. There are: desk.\n"
     assert SECRET not in str(model.asked) + ran
-    log = secrets.calls(desk)
+    log = secrets.open_calls(desk).list()
     assert len(log) == len(answers)
     assert {call.who for call in log} == {f"ann, session {session.id}"}
     await session.close()

@@ -167,7 +167,7 @@ def test_nobody_is_forgotten_by_accident_or_by_whom_it_does_not_concern(ann: Dir
     (ann.home / "habitus.toml").write_text(USERS)
     for words, said in (
         (("--user", "ann"), "Only an admin may have 'ann' forgotten."),
-        (("--user", "bob"), "can't be undone. Look with --dry-run, then give --yes."),
+        (("--user", "bob"), "It can't be undone. There is nobody to ask: look first, then give --yes."),
     ):
         ran = ann("forget", *words, env={"HABITUS_USER": "bob"})
         assert (ran.code, said in ran.err) == (1, True)

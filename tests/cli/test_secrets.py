@@ -134,7 +134,7 @@ def checked(direct: Direct, env: dict[str, str]) -> dict[str, tuple[str, str]]:
 def test_a_secret_is_forgotten_only_when_a_person_says_so(direct: Direct) -> None:
     keep(direct)
     refused = direct("secrets", "remove", "email.password", env=KEY)
-    assert (refused.code != 0, "say --yes" in refused.err) == (True, True)
+    assert (refused.code != 0, "give --yes" in refused.err) == (True, True)
     assert direct.json("secrets", "remove", "email.password", "--yes", env=KEY) == {"removed": "email.password"}
     assert "No secrets are kept" in direct.ok("secrets", "list")
     gone = direct("secrets", "remove", "email.password", "--yes")

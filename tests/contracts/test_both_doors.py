@@ -113,6 +113,13 @@ def _a_session(habitus: Habitus) -> sessions.OneSession:
     return sessions.OneSession(id="s", limit=1)
 
 
+def _a_call(habitus: Habitus) -> Nothing:
+    done = Outcome(kind=OutcomeKind.OK)
+    call = Call(when=habitus.clock(), who="ann", skill="mail", arguments=("send",), secrets=("smtp",), outcome=done)
+    secrets.open_calls(habitus).record(call)
+    return Nothing()
+
+
 def _a_judgement(habitus: Habitus) -> evidence.TurnJudgement:
     _a_session(habitus)
     return evidence.TurnJudgement(id="t1", ok=False, by="tester")
@@ -206,6 +213,7 @@ PREPARED: dict[str, Prepare] = {
     "review reopen": _an_approved_proposal,
     "outcome": _a_judgement,
     "evidence show": lambda habitus: (_a_session(habitus), evidence.EvidenceFilter(limit=1))[1],
+    "secrets list": _a_call,
     "users remove": lambda habitus: users.OneUser(name=open_people(habitus).add("ben", Role.VIEWER).person.name),
 }
 # `skills add` takes paths on the command line, and over REST only what lies on the public internet.
@@ -267,12 +275,6 @@ def _tasks(habitus: Habitus) -> None:
         tasks.add(habitus, tasks.NewTask(name="csv-summary", request=f"Say the {word}.", expect=(word,), id=word))
 
 
-def _a_call(habitus: Habitus) -> None:
-    done = Outcome(kind=OutcomeKind.OK)
-    call = Call(when=habitus.clock(), who="ann", skill="mail", arguments=("send",), secrets=("smtp",), outcome=done)
-    secrets.open_calls(habitus).record(call)
-
-
 JAM = "---\nname: make-jam\ndescription: Jam\n---\n1. Boil slowly.\n"
 _JAM_FILE = {"files": {"file": ("jam.md", JAM.encode())}}
 _UNDO = {"json": {"undo": ["undo", "csv-summary@user:1"]}}
@@ -309,7 +311,6 @@ PAIRS = [
         before=(*_CONNECT, "--yes"),
     ),
     Pair(command=(*_DISCONNECT, "--yes"), request=("POST", f"{_AGENT}/disconnect"), before=(*_CONNECT, "--yes")),
-    Pair(command=("secrets", "list"), request=("GET", "/secrets"), prepare=_a_call),
     Pair(
         command=("secrets", "log"),
         request=("GET", "/secrets"),

@@ -161,7 +161,7 @@ async def test_a_secret_that_is_used_everywhere_is_found_nowhere(shop: Cli, tmp_
         served = await _over_mcp(shop.home)
         said = shop("skill", "run", "shop", "--", "buy", SECRET)
         pages = list(_on_pages(habitus))
-        calls = secrets.calls(habitus)
+        calls = secrets.open_calls(habitus).list()
         assert leaks_below(tmp_path) == []  # with the log of the database still beside it
     assert leaks_below(tmp_path) == []
     for seen in (talked, hosted, served, said, pages, calls):

@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 
 from habitus.agent.stream import Said
 from habitus.app import Habitus, read_settings
-from habitus.app.conversations.talking import Happening, Over, Wanted
+from habitus.app.conversations.talking import Happening, Over, Wanted, open_talks
 from habitus.skills.model import Skill
 from habitus.web.app import make_app
 from habitus.web.homes_by_person import Desks
@@ -55,7 +55,7 @@ def talking(home: Path, tmp_path: Path) -> Iterator[Callable[[Steps], tuple[Test
 
 def waited_for(desks: Desks, id: str, kind: type[T]) -> T:
     """The first thing of a kind that happens in a conversation, as soon as it does."""
-    talks = desks.talks(desks.own)
+    talks = open_talks(desks.own)
     known: tuple[Happening, ...] = ()
     while not (found := [one for one in known if isinstance(one, kind)]):
         assert not any(isinstance(one, Over) for one in known), known

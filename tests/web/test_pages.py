@@ -14,6 +14,7 @@ from fastapi.testclient import TestClient
 from habitus.agent.stream import Consent
 from habitus.app import Habitus
 from habitus.app.conversations import secrets
+from habitus.app.use_cases import secrets as granting
 from habitus.events import OK, OutcomeKind, tool_called, tool_returned
 from habitus.evidence.findings import Verdict
 from habitus.jobs.model import JobState
@@ -381,8 +382,8 @@ def test_secrets_are_listed_by_name_with_what_was_called_and_never_a_value(
     skill = Skill(name="buy-tea", description="Buys tea", manifest=Manifest(cli=True, env=env), body="Call it.")
     habitus.skills.create(skill, habitus.person())
     assert "waits for you" in browser.get("/secrets").text
-    secrets.set_secret(habitus, "tea.password", secret)
-    secrets.grant(habitus, "buy-tea", ["tea.password"], hosts=["tea.example.org"])
+    habitus.vault.set("tea.password", secret)
+    granting.grant(habitus, granting.GrantRequest(names=("tea.password", "buy-tea"), host=("tea.example.org",)))
     call = Call(who="ann", skill="buy-tea", arguments=("--as", secret), outcome=OK, when=habitus.clock())
     secrets.open_calls(habitus).record(call)
     text = seen(browser.get("/secrets").text)

@@ -30,7 +30,7 @@ from starlette.types import ASGIApp
 
 from habitus.app import Habitus
 from habitus.app.operating.people import Role, open_people
-from habitus.web.api import jobs, sessions, skills
+from habitus.web.api import events, skills
 from habitus.web.pages import chat
 from habitus.web.pages import jobs as jobs_page
 from habitus.web.security import Keys
@@ -81,8 +81,8 @@ def test_what_works_in_a_handler_works_in_a_thread() -> None:
     ours = {unwrap(one) for one in handlers if one.__module__.startswith("habitus.")}
     assert len(ours) > 100
     assert {one for one in ours if iscoroutinefunction(one)} == {
-        sessions.events,
-        jobs.events,
+        events.turn_events,
+        events.job_events,
         skills.put_file,
         chat.events,
         jobs_page.live,

@@ -10,9 +10,7 @@ from starlette.types import ASGIApp
 
 from habitus.access import Access
 from habitus.app.operating.people import open_people
-from habitus.web.api import jobs as jobs_api
-from habitus.web.api import sessions, skills, use_case_routes
-from habitus.web.api import settings as settings_api
+from habitus.web.api import events, skills, use_case_routes
 from habitus.web.api.use_case_routes import API
 from habitus.web.homes_by_person import Desks, Rereading
 from habitus.web.pages import activity, chat, every_page, home, inbox, jobs, lists, settings
@@ -52,7 +50,7 @@ def doors() -> Application:
         redoc_url=None,
     )
     app.declare(RouteRule(access=Access.OPEN_READING))  # its own description
-    for part in (skills, sessions, jobs_api, settings_api):
+    for part in (skills, events):
         part.router.add_to(app, API, responses=DESCRIBED)
     use_case_routes.router().add_to(app, API, responses=DESCRIBED)
     for pages in (

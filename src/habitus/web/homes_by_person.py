@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from habitus.agent.background import in_thread
 from habitus.app import Habitus
-from habitus.app.conversations.talking import Talks
+from habitus.app.conversations.talking import Talks, open_talks
 from habitus.app.home import AWAY
 from habitus.app.home_directory import STAND_IN
 from habitus.app.operating import configuring
@@ -48,7 +48,6 @@ class Desks:
         self._asked_at = time.monotonic()
         self._opened: dict[tuple[Habitus, Person], Habitus] = {}  # by the home that it shares its connections with
         self._left: list[Habitus] = []  # what was opened with settings that have changed since, or on the snapshot
-        self._talks: dict[Habitus, Talks] = {}
         self._lock = threading.Lock()
         self._followers: list[Callable[[Habitus], None]] = []
         self._closed = threading.Event()
@@ -160,13 +159,6 @@ class Desks:
         self._left += [opened, *self._opened.values()]  # each before those that use its connections
         self._opened.clear()
 
-    def talks(self, habitus: Habitus) -> Talks:
-        """The conversations that whoever works at this desk has open."""
-        with self._lock:
-            if habitus not in self._talks:
-                self._talks[habitus] = Talks(habitus)
-            return self._talks[habitus]
-
     def close(self) -> None:
         self._closed.set()
         if self._returning.is_alive():
@@ -174,8 +166,6 @@ class Desks:
         if self._copy not in (None, self.own):
             self._left.append(self._copy)
         self._serving.close()
-        for talks in self._talks.values():
-            talks.close()
         for habitus in (*self._opened.values(), *reversed(self._left)):
             habitus.close()
 
@@ -202,7 +192,7 @@ async def open_habitus(request: Request) -> Habitus:
 
 def talks_of(request: Request) -> Talks:
     """The conversations that whoever asks has open."""
-    return desks_of(request).talks(habitus_of(request))
+    return open_talks(habitus_of(request))
 
 
 class Rereading:

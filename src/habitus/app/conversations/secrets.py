@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -21,8 +20,6 @@ from habitus.skills.library import Library
 
 if TYPE_CHECKING:
     from habitus.app.home import Home
-
-_HOST = re.compile(r"(?:\*\.)?[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::\d{1,5})?|\[[0-9A-Fa-f:.]+\](?::\d{1,5})?")
 
 
 class Standing(StrEnum):
@@ -55,13 +52,14 @@ class Kept:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Overview:
-    """Names, grants and requests; never a value."""
+class SecretsOverview:
+    """Names, grants, requests and calls, the newest first; never a value."""
 
     secrets: tuple[Kept, ...]
     grants: tuple[Grant, ...]
     requests: tuple[Request, ...]
     problems: tuple[str, ...]  # declarations that make no sense
+    calls: tuple[Call, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,7 +84,7 @@ def open_calls(home: Home) -> Calls:
     return Calls(home.local, redacted=home.redact, kept_for=kept_for)
 
 
-def overview(home: Home) -> Overview:
+def overview(home: Home) -> SecretsOverview:
     grants, names = Grants(home.local, home.clock).list(), home.vault.names()
     config, mine = home.settings.skill_config, (home.settings.user, EVERYBODY)
     found = [asking(home.skills, item) for item in home.skills.listing() if _may_ask(item)]
@@ -101,7 +99,13 @@ def overview(home: Home) -> Overview:
         Kept(name=name, granted_to=tuple(sorted({grant.skill for grant in grants if _is_of(grant, name)})))
         for name in names
     ]
-    return Overview(secrets=tuple(kept), grants=grants, requests=tuple(requests), problems=tuple(problems))
+    return SecretsOverview(
+        secrets=tuple(kept),
+        grants=grants,
+        requests=tuple(requests),
+        problems=tuple(problems),
+        calls=open_calls(home).list(),
+    )
 
 
 def askers(skills: Library, among: Collection[str]) -> tuple[str, ...]:
@@ -129,77 +133,7 @@ def asking(skills: Library, item: Listed) -> Asking:
     )
 
 
-def set_secret(home: Home, name: str, value: str) -> bool:
-    """Keep a value; False when it took the place of another."""
-    _allow(home, "change the vault")
-    return home.vault.set(name, value)
-
-
-def remove_secret(home: Home, name: str) -> None:
-    _allow(home, "change the vault")
-    home.vault.remove(name)
-
-
-def grant(
-    home: Home,
-    skill: str,
-    secrets: Sequence[str],
-    *,
-    hosts: Sequence[str] = (),
-    all_requested: bool = False,
-    again: bool = False,
-    everybody: bool = False,
-) -> tuple[Grant, ...]:
-    """Let a skill, as it is now, have secrets that it asks for and reach hosts: in one's own sessions, or everybody's.
-
-    With `all_requested`, every secret that it asks for; `again`, what it was granted before it changed.
-    """
-    _allow(home, "grant secrets")
-    asked = _asking(home.skills, skill)
-    if asked.untrusted:
-        raise Refused(
-            f"'{asked.item.name}': {asked.untrusted}.", mend=f"Read it, then: habitus trust {asked.item.name}"
-        )
-    for name in secrets:
-        _check_asked(asked, name)
-    for host in hosts:
-        if not _HOST.fullmatch(host):
-            raise Invalid(f"'{host}' is not a host.", mend="Write example.org, example.org:8443 or *.example.org.")
-    grants, user = Grants(home.local, home.clock), EVERYBODY if everybody else home.settings.user
-    had = [grant for grant in grants.of(asked.item.name, user) if again and grant.user == user]
-    kept = [grant.what for grant in had if grant.kind is GrantKind.SECRET and grant.what in asked.secrets]
-    return grants.add(
-        asked.item.name,
-        asked.content_hash,
-        user=user,
-        by=home.settings.signature,
-        secrets=[*secrets, *kept, *(_secrets_to_grant(home.vault, asked) if all_requested else ())],
-        hosts=[*hosts, *(grant.what for grant in had if grant.kind is GrantKind.HOST)],
-    )
-
-
-def revoke(
-    home: Home, skill: str, secrets: Sequence[str] = (), *, hosts: Sequence[str] = (), everybody: bool = False
-) -> tuple[Grant, ...]:
-    """Take grants back, or all of a skill's where none is named; also of one that is gone. Says which they were."""
-    home.refuse_if_read_only()
-    if everybody:
-        _allow(home, "take back what is granted for everybody")
-    user = EVERYBODY if everybody else home.settings.user
-    return Grants(home.local, home.clock).remove(_name(home, skill), user=user, secrets=secrets, hosts=hosts)
-
-
-def requested_secrets(skills: Library, vault: Vault, skill: str) -> tuple[str, ...]:
-    """The secrets that `grant --all` would give a skill."""
-    return _secrets_to_grant(vault, _asking(skills, skill))
-
-
-def calls(home: Home, *, since: datetime | None = None) -> tuple[Call, ...]:
-    """Command lines that were called, or refused, the newest first."""
-    return open_calls(home).list(since=since)
-
-
-def _secrets_to_grant(vault: Vault, asked: Asking) -> tuple[str, ...]:
+def secrets_to_grant(vault: Vault, asked: Asking) -> tuple[str, ...]:
     """All that it asks for; a variable of this host only where the vault has no such secret and the host has it."""
     names = set(vault.names())
     wanted = [
@@ -237,14 +171,14 @@ def _is_of(grant: Grant, name: str) -> bool:
     return grant.kind is GrantKind.SECRET and grant.what == name
 
 
-def _asking(skills: Library, skill: str) -> Asking:
+def asking_skill(skills: Library, skill: str) -> Asking:
     item = skills.find(skill)
     if item.summary is None:
         raise Invalid(f"'{item.name}' is broken: {item.diagnostics[-1]}", mend="")
     return asking(skills, item)
 
 
-def _check_asked(asked: Asking, name: str) -> None:
+def check_asked(asked: Asking, name: str) -> None:
     if name not in asked.secrets:
         known = f"It asks for: {', '.join(asked.secrets)}." if asked.secrets else "It asks for none."
         raise Invalid(
@@ -252,13 +186,7 @@ def _check_asked(asked: Asking, name: str) -> None:
         )
 
 
-def _name(home: Home, skill: str) -> str:
-    """A skill's name as it is kept, also when there is no such skill any more."""
-    known = {grant.skill for grant in Grants(home.local, home.clock).list()}
-    return skill if skill in known else home.skills.find(skill).name
-
-
-def _allow(home: Home, what: str) -> None:
+def refuse_unless_admin(home: Home, what: str) -> None:
     home.refuse_if_read_only()
     if not home.settings.is_admin:
         raise Refused(f"Only an admin may {what}.", mend="Ask one.")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack, aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from habitus.agent.background import LoopThread, in_thread
 from habitus.agent.session import Session, new_id
@@ -54,6 +56,19 @@ class GoingOn:
     request: str = ""
     attached: tuple[str, ...] = ()
     began_at: int = 0
+
+
+_opening = threading.Lock()
+_opened: WeakKeyDictionary[Home, Talks] = WeakKeyDictionary()
+
+
+def open_talks(home: Home) -> Talks:
+    """The conversations of this home, opened when they are first asked for; they end before it is closed."""
+    with _opening:
+        if home not in _opened:
+            _opened[home] = Talks(home)
+            home.ending.callback(_opened[home].close)
+        return _opened[home]
 
 
 class Talks:

@@ -57,7 +57,8 @@ class Restored:
 
     backup: Backup
     before: Backup
-    note: str = ""
+    note: str
+    undo: tuple[str, ...]
 
 
 def create(settings: Settings, file: Path | None = None, *, now: datetime) -> Backup:
@@ -141,7 +142,8 @@ def restore(settings: Settings, file: Path, *, now: datetime) -> Restored:
         tombstones.write(new / tombstones.FILE, tombstones.read(home / tombstones.FILE))
         replacing_a_home.replace(home, (path.name for path in _backup_files(home)))
     open_home(settings).close()  # which migrates it, and forgets again whom the backup brought back
-    return Restored(backup=backup, before=before, note=note)
+    undo = ("backup", "restore", str(before.file), "--yes")
+    return Restored(backup=backup, before=before, note=note, undo=undo)
 
 
 def _load(dump: Path, settings: Settings) -> str:

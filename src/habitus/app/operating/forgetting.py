@@ -65,6 +65,10 @@ class Forgotten:
     is_dry_run: bool = False
 
     @property
+    def is_failed(self) -> bool:
+        return bool(self.left)
+
+    @property
     def total(self) -> int:
         return sum(self.erased.values())
 

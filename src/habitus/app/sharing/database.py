@@ -38,6 +38,10 @@ class DatabaseStatus:
     search: str  # where skills are searched
     rows: Mapping[str, int]
 
+    @property
+    def is_failed(self) -> bool:
+        return not self.is_usable
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Migrated:

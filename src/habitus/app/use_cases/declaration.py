@@ -30,8 +30,8 @@ Done = TypeVar("Done")
 # One module a group. A group is imported when one of its commands is called, or when a server is started.
 GROUPS = (
     *("agents", "evidence", "finding", "identity", "improving", "jobs", "lessons", "overview", "pads", "pausing"),
-    *("recipes", "review", "sessions", "settings", "skills", "sources", "tasks", "tools", "trusting", "undoing"),
-    *("users", "writing"),
+    *("recipes", "review", "secrets", "sessions", "settings", "skills", "sources", "storage", "tasks", "tools"),
+    *("trusting", "undoing", "users", "writing"),
 )
 
 
@@ -52,6 +52,7 @@ class UseCase(Generic[Wanted, Done]):
     status: int  # of an answer that went well
     location: str  # of what was made, with {keys} of the result's JSON
     is_once: bool  # whether a key makes it happen once
+    takes_files: bool  # whether a request may be as large as an upload
     changes_settings: bool  # whether a server works on with settings that it changed
     made_since: Callable[[Home, Wanted, datetime], Done | None] | None  # its result where a killed process had made it
     version_of: Callable[[Done], tuple[int, str]] | None  # version and layer of the result, which make its ETag
@@ -303,6 +304,7 @@ def use_case(
     status: int = 200,
     location: str = "",
     is_once: bool = False,
+    takes_files: bool = False,
     changes_settings: bool = False,
     made_since: Callable[[Home, Any, datetime], Any] | None = None,
     version_of: Callable[[Any], tuple[int, str]] | None = None,
@@ -322,6 +324,7 @@ def use_case(
             status=status,
             location=location,
             is_once=is_once,
+            takes_files=takes_files,
             changes_settings=changes_settings,
             made_since=made_since,
             version_of=version_of,

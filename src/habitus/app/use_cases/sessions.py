@@ -1,18 +1,34 @@
-"""Past conversations: list them, show one, and one of their turns."""
+"""Conversations: past ones, one of their turns, and talking to an agent while coming and going."""
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 
 from habitus.access import Access
+from habitus.agent.stream import Consent
 from habitus.app.conversations.past_sessions import past_session
+from habitus.app.conversations.talking import open_talks
 from habitus.app.home import Home, whose
-from habitus.app.use_cases.declaration import after_option, argument, limit_option, option, page_of, use_case
+from habitus.app.library.uploading import Upload
+from habitus.app.use_cases.declaration import (
+    TEXT,
+    Nothing,
+    after_option,
+    argument,
+    limit_option,
+    option,
+    page_of,
+    use_case,
+)
+from habitus.errors import Invalid
 from habitus.events import OutcomeKind
 from habitus.journal.model import KeptSession, Turn, TurnFilter
 
 _EVERYBODY = "Of everybody; for admins."
+MOST_FILES = 20  # with one message
+_FILES = f"What comes with it, in Base64; {MOST_FILES} at most."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,3 +124,95 @@ class OneTurn:
 def show_turn(home: Home, wanted: OneTurn) -> Turn:
     """One turn."""
     return home.journal.turn(wanted.id, user=home.settings.user)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attachment:
+    name: str
+    content: str  # in Base64
+
+    def upload(self) -> Upload:
+        try:
+            return Upload(name=self.name, content=base64.b64decode(self.content, validate=True))
+        except ValueError:
+            raise Invalid(
+                f"The content of '{self.name}' is not Base64.", mend="Encode the bytes of the file."
+            ) from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewMessage:
+    text: str = option("What to say.", default="", longest=TEXT)
+    files: tuple[Attachment, ...] = option(_FILES, default=())
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextMessage:
+    id: str = argument("A session.")
+    text: str = option("What to say.", default="", longest=TEXT)
+    files: tuple[Attachment, ...] = option(_FILES, default=())
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartedTurn:
+    id: str  # of the session
+
+
+@use_case(
+    "", route="POST /sessions", access=Access.ADMIN, example=NewMessage(text="Sum it up."), status=202, is_once=True, takes_files=True
+)
+def begin(home: Home, wanted: NewMessage) -> StartedTurn:
+    """Begin a conversation; what comes of it is heard under its events, and then stands in it."""
+    return _say(home, "", wanted.text, wanted.files)
+
+
+@use_case(
+    "",
+    route="POST /sessions/{id}/say",
+    access=Access.ADMIN,
+    example=NextMessage(id="3f2a", text="And the mean?"),
+    status=202,
+    is_once=True,
+    takes_files=True,
+)
+def go_on(home: Home, wanted: NextMessage) -> StartedTurn:
+    """Go on with a conversation."""
+    return _say(home, wanted.id, wanted.text, wanted.files)
+
+
+def _say(home: Home, id: str, text: str, files: Sequence[Attachment]) -> StartedTurn:
+    if len(files) > MOST_FILES:
+        raise Invalid(f"{len(files)} files are too many.", mend=f"Send {MOST_FILES} at most.")
+    return StartedTurn(id=open_talks(home).say(text, id, [file.upload() for file in files]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunningTurn:
+    id: str = argument("A session.")
+
+
+@use_case("", route="POST /sessions/{id}/stop", access=Access.ADMIN, example=RunningTurn(id="3f2a"), status=204)
+def stop(home: Home, wanted: RunningTurn) -> Nothing:
+    """End the turn that runs."""
+    open_talks(home).stop(wanted.id)
+    return Nothing()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    id: str = argument("A session.")
+    number: int = option("Which question.", default=MISSING, least=0, most=10**9)
+    word: Consent = option("What the person says.", default=MISSING)
+
+
+@use_case(
+    "",
+    route="POST /sessions/{id}/answer",
+    access=Access.ADMIN,
+    example=Answer(id="3f2a", number=1, word=Consent.YES),
+    status=204,
+)
+def answer(home: Home, wanted: Answer) -> Nothing:
+    """The person's word on what a turn waits for."""
+    open_talks(home).answer(wanted.id, wanted.number, wanted.word)
+    return Nothing()

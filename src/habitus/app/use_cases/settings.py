@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from habitus.access import Access
 from habitus.app.home import Home
-from habitus.app.library import layers
+from habitus.app.library import layers, trusting
 from habitus.app.operating import checking, configuring
 from habitus.app.operating.configuring import Configured, Value
 from habitus.app.operating.doctor import Check, CheckState
@@ -18,6 +18,7 @@ from habitus.app.wiring import open_home
 from habitus.errors import Invalid
 from habitus.files import given_path
 from habitus.settings import Encoder, Settings
+from habitus.skills.sources.trust import Trusted
 
 ENCODER = "search.encoder"
 _KEY = "A setting, such as model or retention.lessons."
@@ -140,3 +141,14 @@ class HealthReport:
 def doctor(home: Home, wanted: Nothing) -> HealthReport:
     """What works, what is missing, and the exact mend. Exit code 1 when something in use is broken."""
     return HealthReport(checks=checking.doctor(home))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrustedContent:
+    trusted: Sequence[Trusted]
+
+
+@use_case("", route="GET /trust", access=Access.VIEWER, example=Nothing())
+def list_trusted(home: Home, wanted: Nothing) -> TrustedContent:
+    """What was trusted as it is, by whom and when."""
+    return TrustedContent(trusted=trusting.list_trusted(home))

@@ -1,56 +1,41 @@
-"""`habitus db …` and `habitus backup …`: the database as it stands, brought up to date or copied to another one; and a
-home as one file, while it is in use, and back."""
+"""`habitus db …`, `habitus backup …` and `habitus forget`: their words, and copying a database with its progress."""
 
 from __future__ import annotations
 
-import sys
-from datetime import UTC, datetime
-from pathlib import Path
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
-from habitus.app import read_settings
-from habitus.app.home_directory import BACKUPS
+from habitus.app import Habitus, read_settings
 from habitus.app.operating import backing_up
+from habitus.app.operating.backing_up import Backup, Restored
+from habitus.app.operating.forgetting import Forgotten
 from habitus.app.sharing import database
+from habitus.app.sharing.database import DatabaseStatus, Migrated
+from habitus.app.use_cases import storage
+from habitus.app.use_cases.declaration import Nothing
+from habitus.app.use_cases.storage import BackupFile, Backups, Erasure, Migration, OneBackup
 from habitus.cli import inputs, output
-from habitus.cli.completion import AsJson, Yes
-from habitus.errors import Refused
+from habitus.cli.completion import AsJson
+from habitus.settings import Settings
 
 
-def status(context: typer.Context, as_json: AsJson = False) -> None:
-    """Which database is used, how it stands and what it holds; nothing is changed."""
-    found = database.status(read_settings(context.find_root().obj))
-    if as_json:
-        output.print_json(found)
-    else:
-        output.say(f"{found.address} ({found.server}), answers in {found.latency_ms} ms")
-        output.say(f"Schema: {found.schema or 'no tables yet'}; this Habitus needs {found.needs}.")
-        if found.server.startswith("PostgreSQL"):
-            output.say(f"Search: {found.search}; pgvector: {found.pgvector or 'not there'}.")
-        if found.note:
-            output.say(found.note)
-        rows = [(name, count) for name, count in found.rows.items() if count]
-        if rows:
-            output.table(("table", "rows"), rows)
-    if not found.is_usable:
-        raise typer.Exit(1)
+def status(context: typer.Context, wanted: Nothing, done: DatabaseStatus) -> None:
+    output.say(f"{done.address} ({done.server}), answers in {done.latency_ms} ms")
+    output.say(f"Schema: {done.schema or 'no tables yet'}; this Habitus needs {done.needs}.")
+    if done.server.startswith("PostgreSQL"):
+        output.say(f"Search: {done.search}; pgvector: {done.pgvector or 'not there'}.")
+    if done.note:
+        output.say(done.note)
+    if rows := [(name, count) for name, count in done.rows.items() if count]:
+        output.table(("table", "rows"), rows)
 
 
-def migrate(
-    context: typer.Context,
-    even_so: Annotated[
-        bool, typer.Option("--even-so", help="Also while older processes run that can't use it afterwards.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Bring the database up to what this Habitus needs. A shared one is never migrated otherwise."""
-    done = database.migrate(read_settings(context.find_root().obj), even_so=even_so)
-    said = f"{done.address} is at schema {done.after}" + (
-        ", as it was." if done.before == done.after else f"; it was at {done.before or 'none'}."
-    )
-    output.say_done(context, as_json, done, said, f"A Habitus that knows schema {done.oldest} or later can use it.")
+def migrate(context: typer.Context, wanted: Migration, done: Migrated) -> None:
+    before = ", as it was." if done.before == done.after else f"; it was at {done.before or 'none'}."
+    output.say(f"{done.address} is at schema {done.after}{before}")
+    output.say(f"A Habitus that knows schema {done.oldest} or later can use it.")
 
 
 def copy(
@@ -75,42 +60,48 @@ def copy(
     output.say(f"{done.target} has everything of {done.source}.")
 
 
-def create(
-    context: typer.Context,
-    file: Annotated[Path | None, typer.Argument(help="Where to; without it, in the home.")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Write databases, skills, lessons and settings of the home into one file; it may be in use."""
-    made = backing_up.create(read_settings(context.find_root().obj), file, now=datetime.now(UTC))
-    said = f"{made.file}: {made.files} files, {made.size / 1e6:.1f} MB."
-    output.say_done(context, as_json, made, said, *([made.note] if made.note else []))
+def create(context: typer.Context, wanted: BackupFile, done: Backup) -> None:
+    output.say(f"{done.file}: {done.files} files, {done.size / 1e6:.1f} MB.")
+    if done.note:
+        output.say(done.note)
 
 
-def list_backups(context: typer.Context, as_json: AsJson = False) -> None:
-    """The backups that lie in the home."""
-    found = backing_up.list_backups(read_settings(context.find_root().obj))
-    rows = [(one.file.name, inputs.show_moment(one.made_on), one.files, f"{one.size / 1e6:.1f} MB") for one in found]
-    columns = ("file", "made", "files", "size")
-    output.say_list(as_json, {"backups": found}, columns, rows, empty="None yet. Make one: habitus backup create")
+def list_backups(context: typer.Context, wanted: Nothing, done: Backups) -> None:
+    rows = [
+        (one.file.name, inputs.show_moment(one.made_on), one.files, f"{one.size / 1e6:.1f} MB") for one in done.backups
+    ]
+    output.rows_or("None yet. Make one: habitus backup create", ("file", "made", "files", "size"), rows)
 
 
-def restore(
-    context: typer.Context,
-    file: Annotated[Path, typer.Argument(help="A backup: a path, or a name that 'list' shows.")],
-    yes: Yes = False,
-    as_json: AsJson = False,
-) -> None:
-    """Put a backup in place of the home, which is backed up first. Refused while somebody is in it."""
-    settings = read_settings(context.find_root().obj)
-    inside = settings.home / BACKUPS / file.name
-    file = inside if not file.exists() and inside.exists() else file
-    found = backing_up.look(file)
-    if not yes:
-        if as_json or not sys.stdin.isatty():
-            raise Refused(f"{settings.home} would be replaced.", mend="Give --yes.")
-        if not typer.confirm(f"Replace {settings.home} by what it was at {inputs.show_moment(found.made_on)}?"):
-            raise typer.Abort
-    done = backing_up.restore(settings, file, now=datetime.now(UTC))
-    said = f"The home is as it was at {inputs.show_moment(found.made_on)}."
-    said = f"{said} {done.note}".strip()
-    output.say_done(context, as_json, done, said, undo=("backup", "restore", str(done.before.file), "--yes"))
+def confirm_restore(settings: Settings, wanted: OneBackup, say: Callable[..., None]) -> str:
+    made_on = backing_up.look(wanted.path(settings)).made_on
+    return f"Replace {settings.home} by what it was at {inputs.show_moment(made_on)}?"
+
+
+def restore(context: typer.Context, wanted: OneBackup, done: Restored) -> None:
+    output.say(f"The home is as it was at {inputs.show_moment(done.backup.made_on)}. {done.note}".strip())
+
+
+def confirm_forget(habitus: Habitus, wanted: Erasure, say: Callable[..., None]) -> str:
+    """There is no way back, so nobody's silence is a yes."""
+    if wanted.dry_run:
+        return ""
+    kept = storage.forget(habitus, Erasure(user=wanted.user, dry_run=True))
+    return "\n".join([*_describe_erasure(kept), f"Erase all of '{wanted.user}' for good? It can't be undone."])
+
+
+def forget(context: typer.Context, wanted: Erasure, done: Forgotten) -> None:
+    for line in _describe_erasure(done):
+        output.say(line)
+    for place in done.left:
+        output.complain(f"habitus: still there: {place}")
+    if not done.is_dry_run and not done.left:
+        output.say("Looked again in every table and file: nothing of it is left. A restore is followed by the same.")
+
+
+def _describe_erasure(done: Forgotten) -> list[str]:
+    lines = [f"{'kept' if done.is_dry_run else 'erased':<7} {count:>6} {place}" for place, count in done.erased.items()]
+    if done.in_use:
+        names = ", ".join(done.in_use[:10]) + (" …" if len(done.in_use) > 10 else "")
+        lines.append(f"Skills of theirs that are in use stay, without their name: {names}.")
+    return lines if done.total else [f"Nothing is kept of '{done.user}'.", *lines]

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import MISSING
 from functools import cache
+from http import HTTPStatus
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from fastapi import Path, Query, Request, Response
@@ -23,7 +24,7 @@ from habitus.plain_data import json_keys, plain
 from habitus.web.api.requests_and_answers import SHAPES, IfMatch, JsonAnswer, OnceKey
 from habitus.web.homes_by_person import desks_of, habitus_of
 from habitus.web.problems import PreconditionRequired
-from habitus.web.routing import Router
+from habitus.web.routing import LARGE, SMALL, Router
 
 API = "/api/v1"
 
@@ -72,11 +73,12 @@ def _add(made: Router, case: UseCase[Any, Any]) -> None:
         case.method,
         case.path,
         access=case.access,
+        max_bytes=LARGE if case.takes_files else SMALL,
         status_code=case.status,
         tags=[case.path.split("/")[1]],
         description=case.help,
         response_class=JsonAnswer,
-        response_model=shape_of(case.result),
+        response_model=None if case.status == HTTPStatus.NO_CONTENT else shape_of(case.result),
     )(endpoint)
 
 
@@ -92,6 +94,8 @@ def _answer(case: UseCase[Any, Any], home: Habitus, wanted: Any, key: str) -> Re
 
     asked = [case.method, case.path, plain(wanted)]
     answer = once(home, key, asked, make) if case.is_once else make(Attempt())
+    if case.status == HTTPStatus.NO_CONTENT:
+        return Response(status_code=case.status)
     return JsonAnswer(answer["told"], status_code=case.status, headers=answer["headers"])
 
 

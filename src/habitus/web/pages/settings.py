@@ -270,7 +270,7 @@ def show_secrets(request: Request, habitus: Opened) -> HTMLResponse:
         for one in found.grants
         if one.kind is GrantKind.HOST
     ]
-    called = [_describe_call(one) for one in secrets.calls(habitus)]
+    called = [_describe_call(one) for one in found.calls]
     lead = "Passwords and keys for skills that act on real accounts. No agent sees them, and neither does this page."
     empty = "A secret is kept where Habitus runs, in a terminal, so that it never goes through a page."
     below = (("What skills ask for", asked), ("What they may reach", reached), ("What was called", called))
