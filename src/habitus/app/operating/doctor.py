@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-import sqlalchemy as sa
-
 from habitus import optional_packages, sql, tracing
 from habitus.app import home_directory
 from habitus.app.conversations import secrets
@@ -24,7 +22,7 @@ from habitus.app.sharing.availability import silence
 from habitus.errors import StorageFailed, UserError
 from habitus.hosts.hook import SOCKET, SPOOL
 from habitus.jobs.model import JobState
-from habitus.jobs.queue import jobs
+from habitus.jobs.queue import JobQueue
 from habitus.journal.spool import Spool
 from habitus.redact import Redactor
 from habitus.settings import Settings
@@ -70,14 +68,12 @@ def _spool(place: Path, redactor: Redactor) -> Iterator[Check]:
 def _jobs(home: Home) -> Iterator[Check]:
     if home.is_stand_in:
         return
-    query = sa.select(jobs.c.state, sa.func.count()).group_by(jobs.c.state)
-    with sql.reading(home.shared) as connection:
-        found = {JobState(state): count for state, count in connection.execute(query)}
-    if not found:
+    found = JobQueue(home.shared).states()
+    if not any(found.values()):
         return
-    parked = found.get(JobState.FAILED, 0) + found.get(JobState.PARKED, 0)
+    parked = found[JobState.FAILED] + found[JobState.PARKED]
     open_ones = sum(count for state, count in found.items() if not state.is_over)
-    detail = f"{open_ones} to do, {parked} failed for good, {found.get(JobState.DONE, 0)} done"
+    detail = f"{open_ones} to do, {parked} failed for good, {found[JobState.DONE]} done"
     mend = "See 'habitus jobs list --all', then 'habitus jobs retry ID'." if parked else ""
     yield Check(name="jobs", state=CheckState.PAUSED if parked else CheckState.OK, detail=detail, mend=mend)
 

@@ -240,16 +240,6 @@ def backups(settings: Settings, planned: Plan) -> tuple[Path, ...]:
     return tuple(connections.backup(change.wanted.file) for change in planned.changes if change.clean is not None)
 
 
-def connected_agents(settings: Settings, environ: Mapping[str, str]) -> list[str]:
-    """The names of the agents that have our server in their own settings."""
-    connections = Connections(settings.home)
-    return [
-        found.name
-        for found in CONNECTED.values()
-        if any(connections.is_connected(_server(settings, environ, found, scope)) for scope in found.config)
-    ]
-
-
 def _plan(settings: Settings, found: Host, scope: Scope, wanted: Sequence[Wanted]) -> Plan:
     connections = Connections(settings.home)
     changes = [connections.plan(one) for one in wanted if one.entries or connections.knows(one.file)]

@@ -50,7 +50,7 @@ def list_agents(home: Home, wanted: Nothing) -> AgentsHere:
 
 def heard_agents(home: Home, heard: Mapping[str, datetime]) -> list[HeardAgent]:
     """Those of this machine and others, the one that asked last first; `heard` is when each did."""
-    connected = connecting.connected_agents(home.settings, os.environ)
+    connected = [one.name for one in connecting.agents_here(home.settings, os.environ) if one.is_connected]
     names = dict.fromkeys([*connected, *(name for name in heard if name not in _OWN)])
     agents = [
         HeardAgent(

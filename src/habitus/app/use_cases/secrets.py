@@ -16,7 +16,6 @@ from habitus.moments import parse_moment
 from habitus.sandbox.credentials.grants import EVERYBODY, Call, Grant, GrantKind, Grants
 
 _HOST = re.compile(r"(?:\*\.)?[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::\d{1,5})?|\[[0-9A-Fa-f:.]+\](?::\d{1,5})?")
-_NAMES = "Secrets, and last the skill."
 
 
 @use_case("secrets list", route="GET /secrets", access=Access.VIEWER, example=Nothing())
@@ -44,12 +43,16 @@ def remove(home: Home, wanted: OneSecret) -> RemovedSecret:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GrantRequest:
-    names: tuple[str, ...] = argument(_NAMES, completes="skills")
+class RevokeRequest:
+    names: tuple[str, ...] = argument("Secrets, and last the skill.", completes="skills")
     host: tuple[str, ...] = option("A host that it may reach; may be repeated.", default=())
+    everybody: bool = option("In everybody's sessions, not only in yours.", default=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrantRequest(RevokeRequest):
     all: bool = option("Every secret that it asks for.", default=False)
     again: bool = option("What it was granted before it changed.", default=False)
-    everybody: bool = option("In everybody's sessions, not only in yours.", default=False)
 
     @property
     def skill(self) -> str:
@@ -98,13 +101,6 @@ def grant(home: Home, wanted: GrantRequest) -> GrantedSecrets:
         hosts=[*wanted.host, *(grant.what for grant in had if grant.kind is GrantKind.HOST)],
     )
     return GrantedSecrets(granted=made, undo=_command("revoke", made))
-
-
-@dataclass(frozen=True, kw_only=True)
-class RevokeRequest:
-    names: tuple[str, ...] = argument(_NAMES, completes="skills")
-    host: tuple[str, ...] = option("A host that it may reach; may be repeated.", default=())
-    everybody: bool = option("In everybody's sessions, not only in yours.", default=False)
 
 
 @dataclass(frozen=True, kw_only=True)

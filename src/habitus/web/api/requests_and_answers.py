@@ -35,7 +35,6 @@ Opened = Annotated[Habitus, Depends(open_habitus)]
 Talking = Annotated[Talks, Depends(talks_of)]
 IfMatch = Annotated[str | None, Header(alias="If-Match", description="The ETag that the change starts from.")]
 OnceKey = Annotated[str, Header(alias="Idempotency-Key", max_length=200, description="Sent twice, it is done once.")]
-Words = Annotated[str, StringConstraints(max_length=100_000)]
 Line = Annotated[str, StringConstraints(max_length=2_000)]
 
 
