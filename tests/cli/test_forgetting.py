@@ -165,12 +165,12 @@ def test_a_backup_put_back_by_hand_does_not_bring_them_back(furnished: Direct, t
 @pytest.mark.req("OP-04")
 def test_nobody_is_forgotten_by_accident_or_by_whom_it_does_not_concern(ann: Direct) -> None:
     (ann.home / "habitus.toml").write_text(USERS)
-    for words, said in (
-        (("--user", "ann"), "Only an admin may have 'ann' forgotten."),
-        (("--user", "bob"), "It can't be undone. There is nobody to ask: look first, then give --yes."),
+    for words, code, said in (
+        (("--user", "ann"), 1, "Only an admin may have 'ann' forgotten."),
+        (("--user", "bob"), 2, "It can't be undone. There is nobody to ask: look first, then give --yes."),
     ):
         ran = ann("forget", *words, env={"HABITUS_USER": "bob"})
-        assert (ran.code, said in ran.err) == (1, True)
+        assert (ran.code, said in ran.err) == (code, True)
     assert not (ann.home / tombstones.FILE).exists()
     assert ann.ok("forget", "--user", "nobody-here", "--yes").startswith("Nothing is kept of 'nobody-here'.")
 

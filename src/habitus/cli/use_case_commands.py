@@ -27,7 +27,7 @@ from habitus.app.use_cases.declaration import InputField, UseCase
 from habitus.cli import completion, inputs, output
 from habitus.cli.completion import AsJson, Yes
 from habitus.cli.opening import open_habitus, share_habitus
-from habitus.errors import Invalid, Refused, StorageFailed, UserError
+from habitus.errors import Invalid, Misused, StorageFailed, UserError
 from habitus.settings import Settings
 
 Confirm = Callable[[Any, Any, Callable[..., None]], str]  # the question before it is done; empty where none is needed
@@ -97,7 +97,7 @@ def ask(question: str, *, as_json: bool) -> None:
     """Ask whoever sits there, and stop unless they say yes. Refused where nobody does: a silence is not a yes."""
     if as_json or not sys.stdin.isatty():
         *_, asked = question.splitlines()
-        raise Refused(asked, mend="There is nobody to ask: look first, then give --yes.")
+        raise Misused(asked, mend="There is nobody to ask: look first, then give --yes.")
     if not typer.confirm(question):
         raise typer.Abort
 
