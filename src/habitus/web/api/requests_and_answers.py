@@ -1,4 +1,4 @@
-"""Parts of every request and answer of REST: Habitus behind the application, pages of a list, versions, and models
+"""Parts of every request and answer of REST: Habitus behind the application, versions, and models
 of answers, made from the dataclasses that `app` returns, so that nothing is described twice.
 """
 
@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_type_hints
 from fastapi import Depends, Header, UploadFile
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ConfigDict, StringConstraints, create_model
+from pydantic import BaseModel, StringConstraints, create_model
 
 from habitus.app import Habitus
 from habitus.app.conversations.talking import Talks
@@ -36,12 +36,6 @@ Talking = Annotated[Talks, Depends(talks_of)]
 IfMatch = Annotated[str | None, Header(alias="If-Match", description="The ETag that the change starts from.")]
 OnceKey = Annotated[str, Header(alias="Idempotency-Key", max_length=200, description="Sent twice, it is done once.")]
 Line = Annotated[str, StringConstraints(max_length=2_000)]
-
-
-class Body(BaseModel):
-    """The body a program sends; a field that nobody knows is a mistake worth saying."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 def read_upload(file: UploadFile) -> Upload:
