@@ -103,8 +103,6 @@ class Desks:
     def _close_copy(self, copy: Habitus) -> None:
         theirs = [copy, *(self._opened.pop(key) for key in list(self._opened) if key[0] is copy)]
         for habitus in reversed(theirs):
-            if habitus in self._talks:
-                self._talks.pop(habitus).close()
             habitus.close()
 
     def _return(self) -> None:
