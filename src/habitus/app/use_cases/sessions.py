@@ -157,7 +157,13 @@ class StartedTurn:
 
 
 @use_case(
-    "", route="POST /sessions", access=Access.ADMIN, example=NewMessage(text="Sum it up."), status=202, is_once=True, takes_files=True
+    "",
+    route="POST /sessions",
+    access=Access.ADMIN,
+    example=NewMessage(text="Sum it up."),
+    status=202,
+    is_once=True,
+    takes_files=True,
 )
 def begin(home: Home, wanted: NewMessage) -> StartedTurn:
     """Begin a conversation; what comes of it is heard under its events, and then stands in it."""
