@@ -233,9 +233,9 @@ async def test_a_clash_is_skipped_and_a_bug_in_a_tool_is_a_result(caplog: pytest
 
     tools = Registry(
         [
-            Tool(name="one", description="", arguments=Nothing, run=breaks),
-            Tool(name="one", description="", arguments=Nothing, run=other),
-            Tool(name="two", description="", arguments=Nothing, run=other),
+            Tool(name="one", description="", arguments=Nothing, run=breaks, access=None),
+            Tool(name="one", description="", arguments=Nothing, run=other, access=None),
+            Tool(name="two", description="", arguments=Nothing, run=other, access=None),
         ]
     )
     assert tools.names() == ("one", "two")

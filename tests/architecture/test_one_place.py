@@ -39,13 +39,13 @@ _ADDED = {  # file → what stands there, and what is put in front of it
     # A tool is declared in the list of its subject; its name is kept from the code of skills.
     "agent/tools/builtin_tools.py": (
         "    return [report_outcome(), ",
-        "    greet = Tool(name='greet', description='Greets.', arguments=Arguments, reach=Reach.NOTHING, "
-        "is_default=True, run=lambda given, running: ToolResult(content='hello'))\n",
+        "    greet = Tool(name='greet', description='Greets.', arguments=Arguments, access=Access.VIEWER, "
+        "reach=Reach.NOTHING, is_default=True, run=lambda given, running: ToolResult(content='hello'))\n",
     ),
     "agent/tools/memory_tools.py": (
         "    return [memorize(",
-        "    wipe = Tool(name='wipe', description='Wipes.', arguments=Arguments, takes_away=True, is_repeatable=True, "
-        "run=lambda given, running: ToolResult(content='gone'))\n",
+        "    wipe = Tool(name='wipe', description='Wipes.', arguments=Arguments, access=Access.ADMIN, "
+        "takes_away=True, is_repeatable=True, run=lambda given, running: ToolResult(content='gone'))\n",
     ),
     "app/operating/job_kinds.py": (
         "_Any = Curate | ",

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,15 @@ import pytest
 from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
+from habitus.access import Access
+from habitus.agent.user_input import Asking
 from habitus.app import Habitus
-from habitus.app.operating.people import Role, open_people
+from habitus.app.conversations.hosting import HostRequest
+from habitus.app.operating.people import Person, Role, open_people
 from habitus.errors import Invalid
 from habitus.journal.model import Turn
 from habitus.mcp.http import serve_http
+from habitus.mcp.offered_tools import is_offered
 from habitus.mcp.scope import Scope
 from tests.mcp.conftest import MODES, text_of
 
@@ -76,6 +80,30 @@ async def test_a_client_with_the_token_works_and_its_turn_ends_when_it_leaves(
         if mode == "legacy":  # it says good-bye; the later protocol has no such word
             assert [turn.ended_on is not None for turn in turns(habitus)] == [True]
     assert [(turn.ended_on is not None, turn.source_type) for turn in turns(habitus)] == [(True, "mcp")]
+
+
+# Every built-in tool by the least that a client has to be. A declaration that changes has to change here too.
+ACCESS = {
+    Access.VIEWER: {"list_lessons", "list_skills", "read_skill", "recall_skill", "search_skills", "why"},
+    Access.REVIEWER: {"report_outcome"},
+    Access.ADMIN: {"create_skill", "create_tool", "delete_skill", "disable_skill", "enable_skill", "manage_skills"}
+    | {"memorize", "scratchpad", "update_skill"},
+}
+
+
+@pytest.mark.req("CL-04", "CL-05")
+async def test_everybody_is_offered_the_tools_of_the_table(place: Path, habitus: Habitus) -> None:
+    asked = HostRequest(asking=Asking(text=""), user=habitus.user(), conversation="c", source_type="mcp")
+    tools = [tool for tool in await habitus.hosting.offered_tools(asked) if not tool.skill]
+    assert {tool.name for tool in tools if tool.access is None} == {"edit_system_prompt"}
+    offered = set[str]()
+    for role in Role:
+        scope = Scope(person=Person(name=role.value, role=role), profile="all")
+        offered |= ACCESS[role.access]
+        assert {tool.name for tool in tools if is_offered(tool, scope)} == offered
+        looking = {tool.name for tool in tools if is_offered(tool, replace(scope, read_only=True))}
+        assert looking == ACCESS[Access.VIEWER]
+    assert {tool.name for tool in tools if is_offered(tool, Scope(profile="all"))} == offered
 
 
 @pytest.mark.full

@@ -1,6 +1,7 @@
 """Which tools a client of MCP is offered, and how: schemas, annotations, results, every text within its limit.
 
-The tools themselves are those of the agent, in `agent/tools`; `Tool.over_mcp` and its profiles say who has one here.
+The tools themselves are those of the agent, in `agent/tools`; `Tool.access` and its profiles say who has one here.
+Resources and prompts are for everybody whom the server lets in.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from typing import Any
 
 import mcp_types as types
 
+from habitus.access import Access
 from habitus.agent.tools.registry import Reach, Tool
-from habitus.app.operating.people import Role
 from habitus.events import ToolResult
 from habitus.mcp.scope import Scope
 
@@ -20,20 +21,18 @@ TEXT_BYTES = 2000  # of one description; clients cut longer ones, or leave the t
 
 def is_offered(tool: Tool, scope: Scope) -> bool:
     """Whether a client of this scope has the tool."""
-    if not tool.over_mcp or not tool.is_in(scope.profile):
+    if tool.access is None or not tool.is_in(scope.profile) or _access(scope) < tool.access:
         return False
-    if tool.reach is Reach.NOTHING or (tool.skill and is_admin(scope)):
-        return True
-    return not scope.read_only and (is_admin(scope) or (tool.is_for_reviewers and _role(scope) is Role.REVIEWER))
+    return tool.reach is Reach.NOTHING or bool(tool.skill) or not scope.read_only
 
 
 def is_admin(scope: Scope) -> bool:
     """Who may call the code of skills whatever it does, also by a name that is not listed."""
-    return _role(scope) is Role.ADMIN
+    return _access(scope) >= Access.ADMIN
 
 
-def _role(scope: Scope) -> Role:
-    return Role.ADMIN if scope.person is None else scope.person.role
+def _access(scope: Scope) -> Access:
+    return Access.OWNER if scope.person is None else scope.person.role.access
 
 
 def as_tool(tool: Tool) -> types.Tool:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import Field
 
+from habitus.access import Access
 from habitus.agent.choosing import SessionMemory, explain
 from habitus.agent.library_view import OtherFiles, View
 from habitus.agent.tools.code_tools import making_tools, scratchpad
@@ -71,7 +72,7 @@ def report_outcome() -> Tool:
         running.report(OK if given.ok else failure(running.redactor.redact(reason).text[:500]))
         return json_result({"recorded": "ok" if given.ok else "failed", "weight": "weak: the model's own word"})
 
-    return Tool(arguments=ReportOutcome, run=run, is_default=True, is_repeatable=True, is_for_reviewers=True)
+    return Tool(arguments=ReportOutcome, run=run, is_default=True, is_repeatable=True, access=Access.REVIEWER)
 
 
 _MOST_NAMED = 20  # of those that were left out
@@ -92,7 +93,7 @@ def why(view: View, finder: Finder) -> Tool:
         )
         return ToolResult(content="\n".join(lines))
 
-    return Tool(arguments=Why, run=run, is_parallel=True, reach=Reach.NOTHING, is_default=True)
+    return Tool(arguments=Why, run=run, access=Access.VIEWER, is_parallel=True, reach=Reach.NOTHING, is_default=True)
 
 
 def _choice_lines(view: View) -> list[str]:

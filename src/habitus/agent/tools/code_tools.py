@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar, assert_never
 
 from pydantic import Field
 
+from habitus.access import Access
 from habitus.agent.background import in_thread
 from habitus.agent.library_view import sandbox_services
 from habitus.agent.stream import Consent, Question
@@ -81,7 +82,11 @@ def scratchpad(
         else ""
     )
     return Tool(
-        description=description_of(Scratchpad) + folders + learned, arguments=Scratchpad, run=run, takes_away=True
+        description=description_of(Scratchpad) + folders + learned,
+        arguments=Scratchpad,
+        run=run,
+        access=Access.ADMIN,
+        takes_away=True,
     )
 
 
@@ -215,7 +220,7 @@ def create_tool(tools: Tools, changes: Changes) -> Tool:
             told |= {"status": "proposed", "proposal": made.proposal}
         return json_result(told)
 
-    return Tool(arguments=CreateTool, run=run, keeps=True)
+    return Tool(arguments=CreateTool, run=run, access=Access.ADMIN, keeps=True)
 
 
 async def _let_in(changes: Changes, proposal: int, name: str, code: str) -> bool:
@@ -268,7 +273,7 @@ def manage_skills(tools: Tools, changes: Changes) -> Tool:
                 back = await _do_if_confirmed(changes, tools.restore, given.name, f"Restore the tool '{given.name}'?")
                 return json_result({"name": back.name, "status": back.status.value})
 
-    return Tool(arguments=ManageSkills, run=run, takes_away=True)
+    return Tool(arguments=ManageSkills, run=run, access=Access.ADMIN, takes_away=True)
 
 
 def _line(tool: CodeTool) -> dict[str, object]:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, WithJsonSchema
 
+from habitus.access import Access
 from habitus.agent.background import in_thread
 from habitus.agent.choosing import SessionMemory
 from habitus.agent.stream import AskPerson, Consent, Question
@@ -55,7 +56,7 @@ def memorize(memory: SessionMemory, *, conversation: str, ask: AskPerson) -> Too
         refused = done.status in (Status.REFUSED, Status.OFF, Status.PAUSED)
         return json_result(told, failure(reason) if refused else OK)
 
-    return Tool(arguments=Memorize, run=run, is_default=True, is_repeatable=True)
+    return Tool(arguments=Memorize, run=run, access=Access.ADMIN, is_default=True, is_repeatable=True)
 
 
 async def _ask_decision(cortex: Cortex, waiting: Encoded, user: str, ask: AskPerson) -> Encoded:
@@ -104,4 +105,6 @@ def list_lessons(cortex: Cortex, *, user: str) -> Tool:
             }
         )
 
-    return Tool(arguments=ListLessons, run=run, is_parallel=True, reach=Reach.NOTHING, is_default=True)
+    return Tool(
+        arguments=ListLessons, run=run, access=Access.VIEWER, is_parallel=True, reach=Reach.NOTHING, is_default=True
+    )

@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from pydantic import Field
 
+from habitus.access import Access
 from habitus.agent.library_view import OtherFile, OtherFiles, View
 from habitus.agent.prompts import prompt
 from habitus.agent.tools.registry import Arguments, Reach, Running, Tool, json_result
@@ -48,7 +49,15 @@ def recall_skill(view: View, files: OtherFiles, ladder: Ladder) -> Tool:
                 view.note_loaded(other, is_asked=False)
         return ToolResult(content="\n\n".join(parts))
 
-    return Tool(arguments=RecallSkill, run=run, is_parallel=True, reach=Reach.NOTHING, is_default=True, is_pinned=True)
+    return Tool(
+        arguments=RecallSkill,
+        run=run,
+        access=Access.VIEWER,
+        is_parallel=True,
+        reach=Reach.NOTHING,
+        is_default=True,
+        is_pinned=True,
+    )
 
 
 def resolve_name(wanted: str, known: Collection[str], view: View) -> tuple[str, str]:
@@ -105,7 +114,15 @@ def search_skills(finder: Finder, view: View) -> Tool:
         found = [line(summary) for summary in known if view.may_name(summary) and summary.name not in waiting]
         return ToolResult(content="\n".join([head, *waiting.values(), *found]))
 
-    return Tool(arguments=SearchSkills, run=run, is_parallel=True, reach=Reach.NOTHING, is_default=True, is_pinned=True)
+    return Tool(
+        arguments=SearchSkills,
+        run=run,
+        access=Access.VIEWER,
+        is_parallel=True,
+        reach=Reach.NOTHING,
+        is_default=True,
+        is_pinned=True,
+    )
 
 
 def _waiting_for(query: str, view: View) -> dict[str, str]:
@@ -146,7 +163,7 @@ def list_skills(view: View) -> Tool:
             }
         )
 
-    return Tool(arguments=ListSkills, run=run, is_parallel=True, reach=Reach.NOTHING)
+    return Tool(arguments=ListSkills, run=run, access=Access.VIEWER, is_parallel=True, reach=Reach.NOTHING)
 
 
 def _facts(view: View, skill: Summary) -> dict[str, object]:
@@ -188,7 +205,7 @@ def read_skill(view: View, files: OtherFiles) -> Tool:
         view.note_loaded(skill)
         return json_result({**_facts(view, skill), "content": skill.body, "files": files.paths(name)})
 
-    return Tool(arguments=ReadSkill, run=run, is_parallel=True, reach=Reach.NOTHING)
+    return Tool(arguments=ReadSkill, run=run, access=Access.VIEWER, is_parallel=True, reach=Reach.NOTHING)
 
 
 def _other_file(view: View, files: OtherFiles, name: str, path: str, offset: int, running: Running) -> ToolResult:

@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from habitus.access import Access
 from habitus.agent.background import in_thread
 from habitus.errors import HabitusError, Invalid, ToolFailed, UserError, did_you_mean
 from habitus.events import OK, Event, Outcome, ToolCall, ToolResult, failure, infra
@@ -68,6 +69,7 @@ class Tool:
     description: str = ""
     arguments: type[Arguments] | Mapping[str, object]
     run: Callable[[Any, Running], Awaitable[ToolResult] | ToolResult]  # a plain function runs in a thread
+    access: Access | None  # the least that a client of the MCP server has to be; None where it isn't served
     is_parallel: bool = False  # may run beside other calls of the same answer
     keeps: bool = False  # what it is given is stored: secrets are taken out first
     version: int = 0
@@ -78,8 +80,6 @@ class Tool:
     is_repeatable: bool = False  # the same call once more changes nothing more
     is_default: bool = False  # whether the profile of that name has it
     is_pinned: bool = False  # stays in sight where a client keeps the other tools back
-    over_mcp: bool = True  # whether clients of a server have it, whose prompt is not ours
-    is_for_reviewers: bool = False  # what those who only review may call beside looking
     returns: Mapping[str, object] | None = None  # JSON Schema of the object it returns, where that is known
 
     def __post_init__(self) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from habitus.access import Access
 from habitus.agent.background import in_thread
 from habitus.agent.library_view import View
 from habitus.agent.tools.registry import Reach, Registry, Running, Tool, explain_absence
@@ -58,6 +59,7 @@ def _tool_of_code(tool: CodeTool, run: Run, fall_back: FallBack) -> Tool:
         skill=tool.name,
         item=Item(kind=ItemKind.TOOL, name=tool.name, version=tool.version) if tool.version else None,
         reach=reach,
+        access=Access.VIEWER if reach is Reach.NOTHING else Access.ADMIN,
         takes_away=reach is not Reach.NOTHING,
         returns=tool.returns,
     )
@@ -134,6 +136,7 @@ def _tool_of_recipe(
         skill=recipe.skill,
         item=Item(kind=ItemKind.RECIPE, name=recipe.name, version=recipe.version),
         reach=reach,
+        access=Access.VIEWER if reach is Reach.NOTHING else Access.ADMIN,
         takes_away=reach is not Reach.NOTHING,
     )
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import Field, create_model
 
+from habitus.access import Access
 from habitus.agent.background import in_thread
 from habitus.agent.library_view import View
 from habitus.agent.prompts.prompt import NAME, identity_skill
@@ -63,7 +64,7 @@ def create_skill(changes: Changes) -> Tool:
         done = await changes.write(USER, name, tree, "the agent worked it out", f"Save the skill '{name}'?")
         return json_result({"name": name, "version": done.version or 1, **_pending(done)})
 
-    return Tool(arguments=_with_other_fields(CreateSkill), run=run, keeps=True, is_default=True)
+    return Tool(arguments=_with_other_fields(CreateSkill), run=run, access=Access.ADMIN, keeps=True, is_default=True)
 
 
 def _with_other_fields(arguments: type[Arguments]) -> type[Arguments]:
@@ -121,7 +122,7 @@ def update_skill(changes: Changes) -> Tool:
         )
         return json_result({"name": name, "version": done.version or skill.version, **_pending(done)})
 
-    return Tool(arguments=_with_other_fields(UpdateSkill), run=run, keeps=True, is_default=True)
+    return Tool(arguments=_with_other_fields(UpdateSkill), run=run, access=Access.ADMIN, keeps=True, is_default=True)
 
 
 def _edit_files(changes: Changes, wanted: str, edit: Edit, fields: Fields) -> tuple[str, Tree, Skill, Skill]:
@@ -161,7 +162,7 @@ def delete_skill(changes: Changes) -> Tool:
         done = await changes.submit(change, "the agent wants it gone", question)
         return json_result({"deleted": done.proposal is None, **_pending(done)})
 
-    return Tool(arguments=DeleteSkill, run=run, takes_away=True)
+    return Tool(arguments=DeleteSkill, run=run, access=Access.ADMIN, takes_away=True)
 
 
 class SwitchSkill(Arguments):
@@ -184,7 +185,13 @@ def _switch(changes: Changes, action: Action, description: str) -> Tool:
 
     name = f"{action.value}_skill"
     return Tool(
-        name=name, description=description, arguments=SwitchSkill, run=run, takes_away=not wanted, is_repeatable=True
+        name=name,
+        description=description,
+        arguments=SwitchSkill,
+        run=run,
+        access=Access.ADMIN,
+        takes_away=not wanted,
+        is_repeatable=True,
     )
 
 
@@ -208,7 +215,7 @@ def edit_system_prompt(changes: Changes) -> Tool:
 
         return await in_thread(propose)
 
-    return Tool(arguments=EditSystemPrompt, run=run, keeps=True, over_mcp=False)
+    return Tool(arguments=EditSystemPrompt, run=run, keeps=True, access=None)
 
 
 T = TypeVar("T")
