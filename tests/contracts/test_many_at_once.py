@@ -94,14 +94,13 @@ def test_a_read_takes_few_transactions(api: TestClient, habitus: Habitus) -> Non
         assert soon(lambda: news_of(habitus.shared).last_change(Topic.ROWS) is not None)
     few = {"/skills": 7, f"{API}/skills": 5, "/skills/brew-tea": 6, f"{API}/skills/brew-tea": 3}
     for path, most in few.items():  # one less, but when word of changes is proved anew
-        taken: list[
-            int
-        ] = []  # what is kept from one to the next is read once, and anew when seconds have passed in between
-        while len(taken) < 2 or (min(taken) > most and len(taken) < 20):
+        assert api.get(path).status_code == 200  # fills what is kept from one request to the next
+        taken: list[int] = []
+        while not taken or (min(taken) > most and len(taken) < 20):  # caches expire on a slow machine, so try again
             with counted_costs() as costs:
                 assert api.get(path).status_code == 200
             taken.append(costs.transactions)
-        assert min(taken[1:]) <= most, (path, taken)
+        assert min(taken) <= most, (path, taken)
 
 
 @pytest.mark.req("OP-05")
