@@ -7,60 +7,54 @@ import pytest
 from habitus.errors import UserError
 from habitus.repl.commands import (
     COMMANDS,
-    Attach,
     CommandLine,
     Completion,
-    Explain,
-    Help,
-    Invoke,
-    Judge,
-    Meant,
-    New,
-    Quit,
-    SaveSkill,
-    Say,
+    ParsedLine,
+    SkillCall,
+    SlashCommand,
+    UserMessage,
     completions,
     fill_arguments,
     in_chat,
-    meaning,
+    parse_line,
 )
 
 pytestmark = pytest.mark.req("AG-07")
 
 
 @pytest.mark.parametrize(
-    ("line", "meant"),
+    ("line", "parsed"),
     [
-        ("hello there", Say(text="hello there")),
-        ("  two\nlines ", Say(text="two\nlines")),
-        ("//help is a command", Say(text="/help is a command")),
-        ("/usr/lib is full", Say(text="/usr/lib is full")),
-        ("/help", Help()),
-        ("/?", Help()),
-        ("/new", New()),
-        ("/EXIT", Quit()),
+        ("hello there", UserMessage(text="hello there")),
+        ("  two\nlines ", UserMessage(text="two\nlines")),
+        ("//help is a command", UserMessage(text="/help is a command")),
+        ("/usr/lib is full", UserMessage(text="/usr/lib is full")),
+        ("/help", SlashCommand(name="help")),
+        ("/?", SlashCommand(name="help")),
+        ("/new", SlashCommand(name="new")),
+        ("/EXIT", SlashCommand(name="quit")),
         ("/skills", CommandLine(words=("skills", "list"))),
         ("/skill", CommandLine(words=("skills", "list"))),
-        ("/skill save", SaveSkill(hint="")),
-        ("/skill save what we did's hard part", SaveSkill(hint="what we did's hard part")),
+        ("/skill save", SlashCommand(name="save")),
+        ("/skill save what we did's hard part", SlashCommand(name="save", arguments="what we did's hard part")),
         ("/skill show csv_summary", CommandLine(words=("skills", "show", "csv_summary"), looks_at="csv_summary")),
         ("/skill edit x --append 'a b'", CommandLine(words=("skills", "edit", "x", "--append", "a b"))),
         ("/skill rollback x v2", CommandLine(words=("skills", "rollback", "x", "--to", "2"))),
         ("/review", CommandLine(words=("review", "list"))),
         ("/review approve 3 4", CommandLine(words=("review", "approve", "3", "4"))),
         ("/review reject 3 it's wrong", CommandLine(words=("review", "reject", "3", "--reason", "it's wrong"))),
-        ("/why", Explain(name="")),
-        ("/why csv-summary", Explain(name="csv-summary")),
-        ("/good", Judge(is_good=True, reason="")),
-        ("/bad the total is wrong", Judge(is_good=False, reason="the total is wrong")),
-        ("/attach my file.csv", Attach(path="my file.csv")),
-        ("/csv-summary sales.csv by region", Invoke(name="csv-summary", arguments="sales.csv by region")),
-        ("/CSV_Summary", Invoke(name="csv-summary", arguments="")),
-        ("/csv-summary\nfirst\nsecond", Invoke(name="csv-summary", arguments="first\nsecond")),
+        ("/why", SlashCommand(name="why")),
+        ("/why csv-summary", SlashCommand(name="why", arguments="csv-summary")),
+        ("/good", SlashCommand(name="good")),
+        ("/bad the total is wrong", SlashCommand(name="bad", arguments="the total is wrong")),
+        ("/attach my file.csv", SlashCommand(name="attach", arguments="my file.csv")),
+        ("/csv-summary sales.csv by region", SkillCall(name="csv-summary", arguments="sales.csv by region")),
+        ("/CSV_Summary", SkillCall(name="csv-summary", arguments="")),
+        ("/csv-summary\nfirst\nsecond", SkillCall(name="csv-summary", arguments="first\nsecond")),
     ],
 )
-def test_lines_mean_what_they_say(line: str, meant: Meant) -> None:
-    assert meaning(line, {"csv-summary"}) == meant
+def test_lines_mean_what_they_say(line: str, parsed: ParsedLine) -> None:
+    assert parse_line(line, {"csv-summary"}) == parsed
 
 
 @pytest.mark.parametrize(
@@ -79,7 +73,7 @@ def test_lines_mean_what_they_say(line: str, meant: Meant) -> None:
 )
 def test_a_mistake_is_one_line_with_its_mend(line: str, said: str) -> None:
     with pytest.raises(UserError) as raised:
-        meaning(line, {"csv-summary"})
+        parse_line(line, {"csv-summary"})
     assert str(raised.value) == said
 
 

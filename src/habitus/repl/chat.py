@@ -31,24 +31,14 @@ from habitus.memory.model import Status
 from habitus.repl import display, lines
 from habitus.repl.commands import (
     COMMANDS,
-    Attach,
     CommandLine,
-    Cost,
-    Explain,
-    Help,
-    Invoke,
-    Judge,
-    Meant,
-    New,
-    Quit,
-    Resume,
-    SaveSkill,
-    Say,
-    Undo,
-    UseModel,
+    ParsedLine,
+    SkillCall,
+    SlashCommand,
+    UserMessage,
     fill_arguments,
     in_chat,
-    meaning,
+    parse_line,
     slash_command,
 )
 from habitus.repl.lines import CommandReport, Surface
@@ -141,8 +131,8 @@ RunCommand = Callable[[Sequence[str]], list[tuple[str, ...]]]  # does what `habi
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Around:
-    """The surroundings of every request of a chat."""
+class ChatContext:
+    """What every request of a chat is sent with."""
 
     paths: Sequence[str] = ()
     resources: Sequence[str] = ()
@@ -161,7 +151,7 @@ class Chat:
         models: Models,
         resume: str = "",
         attached: Sequence[Path] = (),
-        around: Around = Around(),  # noqa: B008  # frozen
+        context: ChatContext = ChatContext(),  # noqa: B008  # frozen
         typed: lines.Typed = slash_command,
     ) -> None:
         """`open_session` goes on with the session of that id, or begins one. `typed` is a command as it is typed."""
@@ -172,7 +162,7 @@ class Chat:
         self._open_session = open_session
         self._run_command = run_command
         self._models = models
-        self._around = around
+        self._context = context
         self._typed = typed
         self._undos: list[tuple[str, ...]] = []  # commands that take back what was changed here, the last one last
         self._known: dict[str, str] = {}  # what a person may call, as it was when the library last answered
@@ -186,10 +176,10 @@ class Chat:
             if dropped := dropped_files(line, self.habitus.settings.cwd):
                 self._attach(dropped)
                 return True
-            meant = meaning(line, self.invocable())
-            if isinstance(meant, Quit):
+            parsed = parse_line(line, self.invocable())
+            if parsed == SlashCommand(name="quit"):
                 return False
-            await self._do(meant, line.strip())
+            await self._do(parsed, line.strip())
         except UserError as error:
             self._say_failure(error.message, error.mend)
         except HabitusError as error:
@@ -198,13 +188,13 @@ class Chat:
 
     async def say(self, text: str, attach: Sequence[Path] = (), *, invoked: Skill | None = None) -> Done | None:
         """One turn."""
-        around = self._around
+        context = self._context
         events = self.session.turn_stream(
             text,
             attach,
-            paths=around.paths,
-            resources=around.resources,
-            features=around.features,
+            paths=context.paths,
+            resources=context.resources,
+            features=context.features,
             invoked=invoked,
         )
         done = await self._surface.show_turn(self._note_events(events), self.session.cancel)
@@ -261,39 +251,42 @@ class Chat:
         self.went_well = False
         self._surface.complain(message, in_chat(mend) if self._typed is slash_command else mend)
 
-    async def _do(self, meant: Meant, line: str) -> None:
-        match meant:
-            case Say(text=text):
+    async def _do(self, parsed: ParsedLine, line: str) -> None:
+        match parsed:
+            case UserMessage(text=text):
                 await self._say_with_attached(text)
-            case Invoke(name=name, arguments=arguments):
+            case SkillCall(name=name, arguments=arguments):
                 skill = self.habitus.skills.load(name)
                 await self._say_with_attached(line, invoked=replace(skill, body=fill_arguments(skill.body, arguments)))
             case CommandLine(words=words, looks_at=wanted):
                 self._undos += self._run_command([self._nearest(word) if word == wanted else word for word in words])
-            case SaveSkill(hint=hint):
-                await self._save_skill(hint)
-            case Explain(name=name):
-                self._why(name)
-            case Judge(is_good=is_good, reason=reason):
-                self._judge(is_good, reason)
-            case Attach(path=path):
-                self._attach(named_files(path, self.habitus.settings.cwd))
-            case New():
-                await self._go_over_to("")
-            case Resume(session=wanted):
-                await self._go_over_to(past_session(self.habitus.settings, self.habitus.journal, wanted).session)
-            case UseModel(name=name):
-                await self._use_model(name)
-            case Cost():
-                self._surface.tell(_cost(self.session.usage))
-            case Undo():
-                self._undo()
-            case Help():
-                self._surface.tell(_help())
-            case Quit():
-                pass
+            case SlashCommand(name=name, arguments=arguments):
+                await self._run_slash_command(name, arguments)
             case never:
                 assert_never(never)
+
+    async def _run_slash_command(self, name: str, arguments: str) -> None:
+        match name:
+            case "save":
+                await self._save_skill(arguments)
+            case "why":
+                self._why(arguments)
+            case "good" | "bad":
+                self._judge(name == "good", arguments)
+            case "attach":
+                self._attach(named_files(arguments, self.habitus.settings.cwd))
+            case "new":
+                await self._go_over_to("")
+            case "resume":
+                await self._go_over_to(past_session(self.habitus.settings, self.habitus.journal, arguments).session)
+            case "model":
+                await self._use_model(arguments)
+            case "cost":
+                self._surface.tell(_cost(self.session.usage))
+            case "undo":
+                self._undo()
+            case _:
+                self._surface.tell(_help())
 
     async def _say_with_attached(self, text: str, *, invoked: Skill | None = None) -> None:
         attached, self._attached = self._attached, []

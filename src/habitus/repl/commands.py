@@ -1,4 +1,4 @@
-"""The meaning of a typed line: words for the model, or one of the slash commands. Pure, so that anybody can ask."""
+"""Parse a typed line: a message for the model, or one of the slash commands. Pure functions."""
 
 from __future__ import annotations
 
@@ -53,104 +53,52 @@ LESSON_ACTIONS = ("show", "remove", "restore")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Say:
-    """Words for the model."""
+class UserMessage:
+    """Text for the model."""
 
     text: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Invoke:
-    """A skill called by its name."""
+class SkillCall:
+    """A skill called by its name, with the text typed behind it."""
 
     name: str
     arguments: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SlashCommand:
+    """A command of the chat itself, such as `/cost`, with the text typed behind it; `save` is `/skill save`."""
+
+    name: str
+    arguments: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CommandLine:
-    """A command that `habitus` has on the command line; `looks_at` is the skill it only looks at, which may be
-    misspelt."""
+    """A command of `habitus` on the command line; `looks_at` is the skill it only reads, whose name may be misspelt."""
 
     words: tuple[str, ...]
     looks_at: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SaveSkill:
-    hint: str
+ParsedLine = UserMessage | SkillCall | SlashCommand | CommandLine
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Explain:
-    name: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Judge:
-    is_good: bool
-    reason: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Attach:
-    path: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UseModel:
-    """Another model, or without a name the one that is used."""
-
-    name: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Resume:
-    session: str
-
-
-@dataclass(frozen=True, slots=True)
-class Undo:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class Help:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class New:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class Quit:
-    pass
-
-
-Telling = Say | Invoke | Attach  # what is for the model
-Meant = Telling | CommandLine | SaveSkill | Explain | Judge | UseModel | Resume | Undo | Cost | Help | New | Quit
-
-
-def meaning(line: str, skills: Collection[str] = ()) -> Meant:
-    """The meaning of a line, where `skills` are those a person may call; `//` and paths are ordinary words."""
+def parse_line(line: str, skills: Collection[str] = ()) -> ParsedLine:
+    """Parse a typed line; `skills` are those a person may call. `//` and paths begin an ordinary message."""
     said = line.strip()
     if not said.startswith("/") or _is_path(said, skills):
-        return Say(text=said)
+        return UserMessage(text=said)
     if said.startswith("//"):
-        return Say(text=said[1:])
+        return UserMessage(text=said[1:])
     word, _, rest = said[1:].partition(" ") if "\n" not in said.split(" ")[0] else said[1:].partition("\n")
     name, rest = OTHER_NAMES.get(word.lower(), word.lower()), rest.strip()
     if name in COMMANDS:
         return _command(name, rest)
     if names.canonical(word) in skills:
-        return Invoke(name=names.canonical(word), arguments=rest)
+        return SkillCall(name=names.canonical(word), arguments=rest)
     near = get_close_matches(name, [*COMMANDS, *skills], n=1)
     mend = f"Did you mean '/{near[0]}'?" if near else "See /help."
     raise NotFound(f"There is no command '/{word}'.", mend=mend)
@@ -162,38 +110,24 @@ def _is_path(said: str, skills: Collection[str]) -> bool:
     return "/" in first[1:] and not first.startswith("//") and names.canonical(first[1:]) not in skills
 
 
-def _command(name: str, rest: str) -> Meant:
+def _command(name: str, rest: str) -> SlashCommand | CommandLine:
     match name:
-        case "help":
-            return Help()
-        case "new":
-            return New()
-        case "quit":
-            return Quit()
+        case "skill":
+            return _skill(rest)
         case "skills":
             return CommandLine(words=("skills", "list"))
-        case "undo":
-            return CommandLine(words=("undo", *rest.split())) if rest else Undo()
-        case "cost":
-            return Cost()
-        case "model":
-            return UseModel(name=rest)
-        case "resume":
-            return Resume(session=rest) if rest else CommandLine(words=("sessions", "list"))
         case "lessons":
             return _lessons(rest)
-        case "why":
-            return Explain(name=rest)
-        case "good" | "bad":
-            return Judge(is_good=name == "good", reason=rest)
-        case "attach":
-            if not rest:
-                raise Invalid("Which file?", mend="Write /attach PATH.")
-            return Attach(path=rest)
         case "review":
             return _review(rest)
+        case "undo" if rest:
+            return CommandLine(words=("undo", *rest.split()))
+        case "resume" if not rest:
+            return CommandLine(words=("sessions", "list"))
+        case "attach" if not rest:
+            raise Invalid("Which file?", mend="Write /attach PATH.")
         case _:
-            return _skill(rest)
+            return SlashCommand(name=name, arguments=rest)
 
 
 def _review(rest: str) -> CommandLine:
@@ -216,10 +150,10 @@ def _lessons(rest: str) -> CommandLine:
     return CommandLine(words=("lessons", action, *words))
 
 
-def _skill(rest: str) -> SaveSkill | CommandLine:
+def _skill(rest: str) -> SlashCommand | CommandLine:
     action, words = _action(rest or "list", SKILL_ACTIONS, "skill")
     if action == "save":
-        return SaveSkill(hint=rest.partition(" ")[2].strip())
+        return SlashCommand(name="save", arguments=rest.partition(" ")[2].strip())
     if action in ("list", "stats"):
         return CommandLine(words=("skills", action, *words))
     if not words:

@@ -28,7 +28,7 @@ from habitus.cli.opening import open_habitus, share_habitus
 from habitus.cli.operating.secrets import unlock
 from habitus.errors import Invalid, UserError
 from habitus.files import given_path
-from habitus.repl.chat import Around, Chat
+from habitus.repl.chat import Chat, ChatContext
 from habitus.repl.commands import slash_command
 from habitus.repl.lines import JsonPipe, Surface, TextPipe, Typed, typed_lines
 from habitus.repl.terminal import LineEditor, Names, Terminal, converse, silent_keyboard
@@ -61,13 +61,13 @@ def chat(
     """Talk to the agent. Without a terminal every line of standard input is a turn; exit code 1 if one failed."""
     if session is not None and not resume:
         raise typer.BadParameter("A session is named with --resume; to ask one thing, use 'habitus ask'.")
-    around = Around(paths=path or (), resources=resource or (), features=feature or (), read=read or ())
+    chat_context = ChatContext(paths=path or (), resources=resource or (), features=feature or (), read=read or ())
     with _lines_of_errors(as_json), open_habitus(context, model=model) as habitus:
         refuse_in_chat(model_names(habitus.settings, os.environ)[0], os.environ)
         unlock(habitus)
         past = past_session(habitus.settings, habitus.journal, session) if resume else None
         try:
-            is_well = asyncio.run(_chat(context, habitus, past, attach or [], around, as_json))
+            is_well = asyncio.run(_chat(context, habitus, past, attach or [], chat_context, as_json))
         except KeyboardInterrupt:
             if as_json or not _is_terminal():
                 raise
@@ -88,13 +88,13 @@ def ask(
     as_json: AsJson = False,
 ) -> None:
     """Ask one thing and print the answer; exit code 1 if that failed."""
-    around = Around(paths=path or (), resources=resource or (), features=feature or (), read=read or ())
+    chat_context = ChatContext(paths=path or (), resources=resource or (), features=feature or (), read=read or ())
     with _lines_of_errors(as_json), open_habitus(context, model=model) as habitus:
         if request is None and sys.stdin.isatty():
             raise typer.BadParameter("Say what to ask: habitus ask 'How do I …?'")
         text = sys.stdin.read() if request in (None, "-") else request
         is_well = asyncio.run(
-            _ask(habitus, text or "", attach or [], around, as_json, partial(output.command, context))
+            _ask(habitus, text or "", attach or [], chat_context, as_json, partial(output.command, context))
         )
     if not is_well:
         raise typer.Exit(1)
@@ -119,11 +119,11 @@ async def _chat(
     habitus: Habitus,
     past: PastSession | None,
     attach: Sequence[Path],
-    around: Around,
+    chat_context: ChatContext,
     as_json: bool,
 ) -> bool:
     surface = _surface(as_json)
-    async with _chatting(habitus, surface, around, past, attach) as chat:
+    async with _chatting(habitus, surface, chat_context, past, attach) as chat:
         if isinstance(surface, Terminal):
             _greet(surface, chat, past)
             await converse(chat, surface)
@@ -152,9 +152,9 @@ def _greet(terminal: Terminal, chat: Chat, past: PastSession | None) -> None:
 
 
 async def _ask(
-    habitus: Habitus, text: str, attach: Sequence[Path], around: Around, as_json: bool, typed: Typed
+    habitus: Habitus, text: str, attach: Sequence[Path], chat_context: ChatContext, as_json: bool, typed: Typed
 ) -> bool:
-    async with _chatting(habitus, _surface(as_json, typed), around, typed=typed) as chat:
+    async with _chatting(habitus, _surface(as_json, typed), chat_context, typed=typed) as chat:
         await chat.say(text, [habitus.settings.cwd / path for path in attach])
     return chat.went_well
 
@@ -163,7 +163,7 @@ async def _ask(
 async def _chatting(
     habitus: Habitus,
     surface: Terminal | JsonPipe | TextPipe,
-    around: Around,
+    chat_context: ChatContext,
     past: PastSession | None = None,
     attach: Sequence[Path] = (),
     typed: Typed = slash_command,
@@ -173,12 +173,12 @@ async def _chatting(
         chat = Chat(
             habitus,
             surface,
-            open_session=partial(_open_session, habitus, surface.ask, around.read),
+            open_session=partial(_open_session, habitus, surface.ask, chat_context.read),
             run_command=partial(_run, habitus, surface),
             models=habitus.models,
             resume=past.session if past is not None else "",
             attached=attach,
-            around=around,
+            context=chat_context,
             typed=typed,
         )
     if isinstance(surface, Terminal):
