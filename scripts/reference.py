@@ -333,10 +333,11 @@ def rest_page() -> str:
     return _page(
         "REST",
         "Below `http://127.0.0.1:8765/api/v1`, served by `habitus up`; `GET /openapi.json` there says it to machines."
-        " Looking at skills needs nothing; changes and conversations need `Authorization: Bearer TOKEN` with the token"
-        " that `habitus up` prints.",
-        "An error is `application/problem+json` with `title` (what) and `detail` (what to do): 401 not signed in, 404"
-        " not there, 409 refused, 412 somebody was faster, 413 too large, 422 can't be so, 428 names no version.",
+        " Every request needs `Authorization: Bearer TOKEN` with the token that `habitus up` prints; with"
+        " `--open-reading` routes that name nobody can be read without one.",
+        "An error is `application/problem+json` with `title` (the problem) and `detail` (the hint): 401 not signed in,"
+        " 403 not allowed for your role, 404 not found, 409 refused, 412 changed meanwhile, 413 too large, 422 invalid,"
+        " 428 version missing, 503 the database is away.",
         "`GET` of a skill or lesson has an `ETag`; a change sends it back as `If-Match`. A create may have an"
         " `Idempotency-Key`: sent twice, it is done once. Lists come in pages: `limit`, and `after` with what `next`"
         " said. What changes something answers with `undo`, which `POST /undo` takes.",
