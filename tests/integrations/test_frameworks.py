@@ -120,7 +120,7 @@ options = ClaudeAgentOptions(model="claude-sonnet-4-5", permission_mode="bypassP
 
 def example(heading: str) -> str:
     """The code of a section of the guide."""
-    (section,) = re.findall(rf"^#### {re.escape(heading)}\n(.*?)(?=^##)", GUIDE, re.MULTILINE | re.DOTALL)
+    (section,) = re.findall(rf"^#### {re.escape(heading)}\n(.*?)(?=^##|\Z)", GUIDE, re.MULTILINE | re.DOTALL)
     (code,) = re.findall(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
     return str(code)
 
