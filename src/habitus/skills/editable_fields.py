@@ -1,6 +1,6 @@
-"""The fields of a skill that people change, declared once: reading, writing, forms, options and tools ask this table.
+"""The editable fields of a skill, declared once for reading, writing, forms, options and tools.
 
-A new one is a line here and an attribute of `Summary`.
+To add one, add an entry here and an attribute to `SkillSummary`.
 """
 
 from __future__ import annotations
@@ -17,29 +17,30 @@ Value = str | tuple[str, ...]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EditableField:
-    """One of them, with what every surface says about it."""
+    """One editable field and the texts that describe it in every interface."""
 
     name: str
-    noun: str  # beside its value
-    label: str  # above its place in a form
+    noun: str  # shown next to the value
+    label: str  # shown above the input in a form
     help: str  # a sentence for the command line, REST and a model
-    hint: str = ""  # small, after the label
+    hint: str = ""  # small text after the label
     example: str = ""
-    options: tuple[str, ...] = ()  # on the command line, where they are not simply its name
+    options: tuple[str, ...] = ()  # command-line options, if they differ from the name
     longest: int | None = None
-    is_list: bool = False  # of texts, which a line has with commas between them
+    is_list: bool = False  # a list of texts, separated by commas
     is_required: bool = False
-    is_short: bool = False  # two of them fit side by side
+    is_short: bool = False  # two of them fit side by side in a form
 
     def value(self, given: str | Sequence[str]) -> Value:
-        """The value that somebody gave, as a skill has it."""
+        """Convert user input to the field's type; a list is split at commas."""
         if not self.is_list:
             return given if isinstance(given, str) else " ".join(given)
+        # An option may be repeated and each value may hold commas, so join first and split once.
         parts = given if isinstance(given, str) else ",".join(given)
         return tuple(text for part in parts.split(",") if (text := part.strip()))
 
     def text(self, skill: object) -> str:
-        """The value as one line."""
+        """Return the skill's value of this field as one line."""
         value: Value = getattr(skill, self.name)
         return value if isinstance(value, str) else ", ".join(value)
 
@@ -91,7 +92,7 @@ LISTS = frozenset(field.name for field in EDITABLE if field.is_list)
 
 @dataclass(frozen=True, init=False)
 class Fields:
-    """New values for the fields of a skill that people change; None leaves one as it is."""
+    """New values for a skill's editable fields; None leaves a field unchanged."""
 
     values: Mapping[str, Value]
 
@@ -99,14 +100,18 @@ class Fields:
         if unknown := given.keys() - set(NAMES):
             raise Invalid(f"A skill has no field '{min(unknown)}' to change.", mend=f"Use one of {', '.join(NAMES)}.")
         values = {field.name: field.value(value) for field in EDITABLE if (value := given.get(field.name)) is not None}
+        # The dataclass is frozen, so plain assignment would raise here.
         object.__setattr__(self, "values", values)
 
     @classmethod
     def of(cls, holder: object) -> Fields:
-        """From an object that has attributes of their names, such as the body of a request; those it lacks stay."""
+        """Read the values from the attributes of an object, such as a request body; missing attributes leave fields
+        unchanged.
+        """
         return cls(**{name: getattr(holder, name, None) for name in NAMES})
 
     def apply_to(self, skill: Skill) -> Skill:
+        """Return the skill with the new values."""
         changes: dict[str, Any] = dict(self.values)
         return replace(skill, **changes)
 

@@ -1,4 +1,6 @@
-"""Edits, differences and merges of a skill's text, as pure functions. Text is literal: no patterns in it."""
+"""Text edits, diffs and three-way merges of a skill's files, as pure functions. Search text is literal, never a
+pattern.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,8 @@ from habitus.files import File, Tree, file_of
 
 
 class Operation(StrEnum):
+    """The kind of a text edit."""
+
     REPLACE = "replace"
     FIND_REPLACE = "find_replace"
     APPEND = "append"
@@ -24,7 +28,7 @@ class Operation(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Edit:
-    """An edit of a text. Without an operation nothing is done, and no operand may be given."""
+    """An edit of a text. Without an operation it does nothing and must have no operands."""
 
     operation: Operation | None = None
     content: str | None = None
@@ -34,7 +38,7 @@ class Edit:
 
 
 def apply(text: str, edit: Edit) -> str:
-    """The edited text, or an error that says what is missing; the text given is never half-edited."""
+    """Return the edited text; raise `Invalid` if an operand is missing or the text to find is absent."""
     match edit.operation:
         case None:
             _refuse_operands(edit)
@@ -70,7 +74,7 @@ def _operand(edit: Edit, name: str) -> str:
 
 
 def _join_parts(first: str, second: str) -> str:
-    """Exactly one newline is put between the parts where there is none."""
+    """Join two texts with exactly one newline between them where there is none."""
     if not first or not second or first.endswith("\n") or second.startswith("\n"):
         return first + second
     return f"{first}\n{second}"
@@ -86,6 +90,7 @@ def _replace_text(text: str, find: str, replacement: str, *, all_of_them: bool) 
 
 
 def diff_trees(old: Tree, new: Tree, old_label: str, new_label: str) -> str:
+    """Return a unified diff of two file trees, empty if they are equal; binary files are only mentioned."""
     parts = []
     for path in sorted({*old, *new}):
         before, after = old.get(path), new.get(path)
@@ -116,23 +121,26 @@ def _text(file: File | None) -> str | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Merged:
-    """The files without the change; `conflicts` are those where both touched the same place."""
+    """The files after a merge; `conflicts` lists the paths that both sides changed."""
 
     tree: Tree
     conflicts: tuple[str, ...]
 
 
 def without_change(before: Tree, after: Tree, now: Tree) -> Merged:
-    """The files of now without what was done between `before` and `after`; what was done later stays."""
+    """Return the current files without the change from `before` to `after`; later changes stay."""
     tree: dict[str, File] = {}
     conflicts: list[str] = []
     for path in sorted({*before, *after, *now}):
         was, became, is_now = before.get(path), after.get(path), now.get(path)
         if _is_same(was, became) or _is_same(was, is_now):
             merged = is_now
+        # A file too large for the history has no content to go back to, so that case falls through to a conflict.
         elif _is_same(became, is_now) and (was is None or was.content is not None):
             merged = was
         else:
+            # Reverting is a merge with the roles turned: the changed file is the base, the old and the current file
+            # the sides.
             merged = _merged_file(was, became, is_now)
             conflicts += [path] if merged is None else []
         if merged is not None:
@@ -155,6 +163,7 @@ def _merged_file(was: File | None, became: File | None, is_now: File | None) -> 
     lines = merged_lines(*(text or [] for text in texts))
     if lines is None:
         return None
+    # Keep the current mode if it was changed later; otherwise revert it together with the text.
     executable = was.executable if became.executable == is_now.executable else is_now.executable
     return file_of("\n".join(lines).encode(), executable=executable)
 
@@ -167,9 +176,10 @@ def _lines(file: File) -> list[str] | None:
 
 
 def merged_lines(base: Sequence[str], ours: Sequence[str], theirs: Sequence[str]) -> list[str] | None:
-    """Both changes of a text in one, or None where they touch the same lines in different ways."""
+    """Merge two changes of a text; None if they change the same lines in different ways."""
     edits = sorted({*_edits(base, ours), *_edits(base, theirs)})
     for one, other in pairwise(edits):
+        # Two insertions at one place have no order, so they conflict even though they don't overlap.
         both_insert = one[:2] == other[:2] and one[0] == one[1]
         if both_insert or other[0] < one[1]:
             return None
@@ -182,6 +192,7 @@ def merged_lines(base: Sequence[str], ours: Sequence[str], theirs: Sequence[str]
 
 
 def _edits(base: Sequence[str], changed: Sequence[str]) -> list[tuple[int, int, tuple[str, ...]]]:
-    """(start, end, new lines) of each place of the base that is other in the changed text."""
+    """Return (start, end, new lines) for each part of the base that differs in the changed text."""
+    # autojunk would treat frequent lines as noise in texts over 200 lines and give poor merges.
     matcher = SequenceMatcher(None, base, changed, autojunk=False)
     return [(a, b, tuple(changed[c:d])) for what, a, b, c, d in matcher.get_opcodes() if what != "equal"]

@@ -1,6 +1,6 @@
-"""Erasing a person from skills: past versions and archived skills of theirs, proposals, and their name under the rest.
+"""Erase a person from the skills: their past versions, archived skills and proposals, and their name everywhere else.
 
-A skill that is in use stays, for it is everybody's; who wrote it is no longer said.
+A skill in use stays, because others depend on it; only its author's name is removed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from habitus.skills.stores import records
 from habitus.skills.stores.tables import blobs, counters, intents, proposals, skills, switches, versions
 from habitus.skills.trees import TOOL_FILE
 
-NOBODY = "forgotten"  # the name under what somebody did who was erased
+# Replaces the name of an erased person; stored in databases, so it can't change.
+NOBODY = "forgotten"
+# SQLite and PostgreSQL limit the number of parameters in one query.
 _AT_A_TIME = 500
 
 T = TypeVar("T")
@@ -29,29 +31,31 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Traces:
-    """Somebody's traces in one database: keys of rows, and where archived files of theirs lie."""
+    """The traces of one person in one database: keys of rows, and the archive folders with their files."""
 
-    past: tuple[tuple[int, int], ...]  # skill and number of versions that have been replaced
+    past: tuple[tuple[int, int], ...]  # (skill, number) of versions that have been replaced
     archived: tuple[int, ...]
-    folders: tuple[str, ...]  # of those, below the archive
-    present: tuple[str, ...]  # skills of theirs that are in use
+    folders: tuple[str, ...]  # below the archive, with the files of those skills
+    present: tuple[str, ...]  # names of their skills that are in use
     proposals: tuple[int, ...]
-    decisions: tuple[int, ...]  # proposals of others that they decided
+    decisions: tuple[int, ...]  # proposals by others that they decided
     signed_versions: tuple[tuple[int, int], ...]
     signed_switches: tuple[int, ...]
     signed_archived: tuple[int, ...]
 
     @property
     def signatures(self) -> int:
+        """How many rows of others carry the person's name."""
         return len((*self.decisions, *self.signed_versions, *self.signed_switches, *self.signed_archived))
 
 
 def traces(connection: sa.Connection, names: Collection[str], conversations: Collection[str]) -> Traces:
-    """`names` are how they sign, `conversations` those in which proposals were made for them."""
+    """Find the traces of a person who signs with `names` and took part in `conversations`."""
     theirs = _is_signed_by(versions.c.author, names)
     columns = (skills.c.name, skills.c.version, skills.c.archived_on, skills.c.archived_as)
     query = sa.select(versions.c.skill, versions.c.number, versions.c.tree, *columns).join(skills)
     recorders = _Recorders(connection, names, conversations)
+    # A tool's recorded cases quote calls; a version by another author can still quote this person's.
     quoting = [
         row
         for row in connection.execute(query.where(_has_tool(versions.c.tree), sa.not_(theirs)))
@@ -84,6 +88,7 @@ def traces(connection: sa.Connection, names: Collection[str], conversations: Col
         folders=tuple(folder for folder in archived.values() if folder),
         present=tuple(sorted({row.name for row in present})),
         proposals=tuple(sorted(proposed)),
+        # Proposals that get deleted need no new signature.
         decisions=tuple(id for id in decided if id not in proposed),
         signed_versions=tuple((row.skill, row.number) for row in present),
         signed_switches=tuple(row.id for row in switched if row.skill not in archived),
@@ -94,16 +99,16 @@ def traces(connection: sa.Connection, names: Collection[str], conversations: Col
 def brought_cases(
     connection: sa.Connection, names: Collection[str], conversations: Collection[str]
 ) -> Mapping[str, frozenset[str]]:
-    """By skill, the payloads of kept cases that name no conversation and came with a change of theirs.
+    """Return, by skill, the payloads of recorded cases without a conversation that this person contributed.
 
-    Whoever carried a case along in a later version did not bring it. What was approved is theirs in whose
-    conversation it was proposed.
+    Carrying a case along in a later version is no contribution. An approved proposal counts for the person in
+    whose conversation it was made.
     """
     return _Recorders(connection, names, conversations).brought
 
 
 class _Recorders:
-    """Somebody as the one whose calls tools keep, for every skill."""
+    """Tells which recorded cases of any tool come from one person."""
 
     def __init__(self, connection: sa.Connection, names: Collection[str], conversations: Collection[str]) -> None:
         self._connection = connection
@@ -112,12 +117,12 @@ class _Recorders:
         self.brought = self._find_cases(names)
 
     def made_case(self, skill: str, tree: str) -> bool:
-        """Whether a tool among these files keeps a case of theirs."""
+        """Whether the tool in these files holds a case by this person."""
         recorder = Recorder(conversations=self._conversations, payloads=self.brought.get(skill, ()))
         return any(recorder.has_made(case) for case in self._cases(tree))
 
     def _find_cases(self, names: Collection[str]) -> dict[str, frozenset[str]]:
-        """By skill, the payloads that these were the first to bring, in the order of time."""
+        """Return, by skill, the payloads that this person was the first to add."""
         signed = _is_signed_by(versions.c.author, names)
         written = sa.select(versions.c.made_on, skills.c.name, versions.c.tree, signed.label("theirs")).join(skills)
         proposed = sa.select(proposals.c.made_on, proposals.c.name, proposals.c.tree, proposals.c.conversation).where(
@@ -131,6 +136,7 @@ class _Recorders:
             (row.made_on, row.name, row.tree, row.conversation in self._conversations)
             for row in self._connection.execute(proposed.where(_has_tool(proposals.c.tree)))
         ]
+        # Changes are sorted by time, so setdefault keeps the first author of each payload.
         first: dict[tuple[str, str], bool] = {}
         for _, name, tree, is_theirs in sorted(changes, key=itemgetter(0)):
             for case in self._cases(tree):
@@ -151,11 +157,15 @@ class _Recorders:
 
 
 def _has_tool(tree: sa.Column[Any]) -> sa.ColumnElement[bool]:
+    """Match trees that mention a tool file, without unpacking them."""
     return tree.contains(f'"{TOOL_FILE}"', autoescape=True)
 
 
 def erase(connection: sa.Connection, found: Traces, also: Collection[str] = ()) -> None:
-    """Take all of it away; contents that nothing else needs go, too, and so do `also`, by their hashes."""
+    """Delete or anonymise all traces, and the blobs that nothing else uses; `extra_hashes` names more blobs to
+    check.
+    """
+    # Collect the trees first: once their rows are gone, nothing says which blobs they used.
     trees = _trees(connection, versions.c.tree, _these(found.past))
     trees += _trees(connection, versions.c.tree, [versions.c.skill.in_(part) for part in _parts(found.archived)])
     for column in (proposals.c.tree, proposals.c.base):
@@ -177,13 +187,14 @@ def erase(connection: sa.Connection, found: Traces, also: Collection[str] = ()) 
 
 
 def _is_signed_by(author: sa.Column[str], names: Collection[str]) -> sa.ColumnElement[bool]:
-    """Whether somebody signed it, by how authors are written down."""
+    """Match rows that one of these names signed."""
+    # The author is stored as a JSON list, so its beginning identifies a user by name without parsing any row.
     begins = [f'["user", {json.dumps(name, ensure_ascii=False)}, ' for name in names]
     return sa.or_(*(author.startswith(begin, autoescape=True) for begin in begins))
 
 
 def _unsign(connection: sa.Connection, author: sa.Column[str], where: Iterable[sa.ColumnElement[bool]]) -> None:
-    """Leave which change it was part of, so that it can be taken back, and nobody's name or words."""
+    """Remove the author's name and reason but keep the change id, which undo needs."""
     table = author.table
     assert isinstance(table, sa.Table)
     keys = list(table.primary_key)
@@ -195,7 +206,7 @@ def _unsign(connection: sa.Connection, author: sa.Column[str], where: Iterable[s
 
 
 def _sweep(connection: sa.Connection, candidates: Collection[str]) -> None:
-    """Drop the contents that no version, proposal or unfinished change needs."""
+    """Delete the blobs that no version, proposal or pending write-ahead record uses."""
     if not candidates:
         return
     needed = {
@@ -205,6 +216,7 @@ def _sweep(connection: sa.Connection, candidates: Collection[str]) -> None:
         for sha256 in _contents(tree)
     }
     plans = connection.execute(sa.select(intents.c.plan)).scalars().all()
+    # Plans are JSON text that contains hashes, so a substring search is enough and errs on the safe side.
     gone = [one for one in candidates if one not in needed and not any(one in plan for plan in plans)]
     for part in _parts(gone):
         connection.execute(blobs.delete().where(blobs.c.sha256.in_(part)))
@@ -231,6 +243,6 @@ def _ids(ids: Collection[int]) -> list[sa.ColumnElement[bool]]:
 
 
 def _parts(keys: Collection[T]) -> list[list[T]]:
-    """As many at a time as a query may have."""
+    """Split keys into batches that fit into one query."""
     listed = list(keys)
     return [listed[start : start + _AT_A_TIME] for start in range(0, len(listed), _AT_A_TIME)]

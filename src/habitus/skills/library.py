@@ -1,4 +1,4 @@
-"""The library: every layer as one collection of skills, with the doors through which they are read and changed."""
+"""The library: all layers as one collection of skills, and every operation that reads or changes them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ from habitus.skills.stores.base import Facts, Step, Written, changed_names, read
 
 
 class Library:
-    """Threads may share it: what it knows of the layers is replaced whole, under a lock."""
+    """All layers as one collection of skills. Thread-safe: its state is one immutable snapshot, replaced under a
+    lock.
+    """
 
     def __init__(
         self,
@@ -44,29 +46,34 @@ class Library:
         self.layers = tuple(layers)
         self._outside = outside
         self._gates = gate_context
-        self._reader = fill.get("USER", "")  # who reads, unless it is said
+        self._reader = fill.get("USER", "")  # the default reader
         self._fill = {name: value for name, value in fill.items() if name != "USER"}
         self._allow = allow
-        self._newest = newest  # changes with what somebody trusts, and with any layer that a database knows of
-        self._reading = reading  # one transaction for all that a snapshot asks of one database
+        # Changes whenever trust changes, or any layer that a database records.
+        self._newest = newest
+        # Opens one transaction for all reads that make up a snapshot.
+        self._reading = reading
         self._lock = threading.RLock()
         self._mark: Hashable = None
-        self._looks = 0  # that were begun
-        self._last_look = {False: -1, True: -1}  # the number of the last that ended; by whether it was at directories
-        self.last = Snapshot(revision=(), entries=ByName())  # as it was looked at last
+        # Numbers of refreshes begun, and of the last completed one, by whether it checked the directories.
+        self._looks = 0
+        self._last_look = {False: -1, True: -1}
+        self.last = Snapshot(revision=(), entries=ByName())  # the newest composed snapshot
 
     # Reading
 
     def snapshot(self, *, look: bool = True, user: str = "") -> Snapshot:
-        """The library as it is now, the same object while nothing changes; `user` is who will read it.
+        """Return the library as it is now, as the same object while nothing changes, filled in for `user`.
 
-        Without a look the directories are not read, so what somebody changed there by hand is not noticed.
+        Without `check_disk` the directories are not read, so manual edits there go unnoticed.
         """
         asked = self._looks
         with self._lock:
-            if self._last_look[look] < asked:  # else another thread has begun and ended one while we waited
+            # Otherwise another thread has begun and completed a refresh while this one waited for the lock.
+            if self._last_look[look] < asked:
                 number, self._looks = self._looks, self._looks + 1
                 self._catch_up(look=look)
+                # A refresh that checked the directories also answers callers that didn't ask for that.
                 self._last_look |= {False: number, look: number}
             return self.last.for_reader(user or self._reader)
 
@@ -76,6 +83,7 @@ class Library:
             if mark != self._mark:
                 self._compose(mark[0])
                 self._mark = mark
+        # A list, not any(): every store must check its directory, not only the first changed one.
         if look and [layer for layer in self.layers if layer.store.look()]:
             with self._reading():
                 self._compose(mark[0])
@@ -86,6 +94,7 @@ class Library:
         if revision == self.last.revision:
             return
         shown = [(layer, content) for layer, content in contents if layer.is_listed]
+        # With the changed names known, only those are composed again; None means that everything may have changed.
         names = changed_names(self.last.revision, revision, [content for _, content in contents])
         reclaimed = self._outside.look(names)
         names = None if names is None else names | reclaimed
@@ -96,11 +105,11 @@ class Library:
             self.last = self.last.after(revision, names, items)
 
     def listing(self) -> list[Listed]:
-        """Every name once, as the highest layer has it, broken ones included, sorted by name."""
+        """Return every skill once, from its highest layer, broken ones included, sorted by name."""
         return list(self.snapshot().listing)
 
     def find(self, address: str, *, at: Snapshot | None = None) -> Listed:
-        """The entry that a name, or `name@layer`, stands for; an error with the nearest name when there is none."""
+        """Return the entry for `name` or `name@layer`; raise `NotFound` with the closest name if there is none."""
         wanted = names.parse_address(address)
         seen = at or self.snapshot()
         if wanted.layer is None:
@@ -120,10 +129,10 @@ class Library:
         raise self._unknown(address, [f"{name}@{layer.name}" for name in contents.summaries])
 
     def load(self, address: str, *, at: Snapshot | None = None, user: str = "", own: Tree | None = None) -> Skill:
-        """The skill with its body, ready to be read by a model: layers merged, placeholders filled.
+        """Return the skill with its body as the model reads it: layers merged, placeholders filled.
 
-        With a snapshot, the one that stood in the library then; no database is asked. `user` is who will read it, `own`
-        the files of its highest copy, where they were read already.
+        With a snapshot, load the skill as of then, without a database query. `user` is the reader; `own_files` are
+        the files of the highest copy, if already read.
         """
         item = self.find(address, at=at)
         if item.summary is None:
@@ -141,7 +150,7 @@ class Library:
         fill: Mapping[str, str] | None = None,
         own: Tree | None = None,
     ) -> Skill:
-        """The skill that its copies make together; without `fill` its placeholders stay open."""
+        """Merge the copies of a skill; without `fill` the placeholders stay."""
         counting = copies.counting(item, self.layer, self._outside, only_layer=only_layer, look=look, own=own)
         skill = copies.one_skill(counting, fill)
         if skill is None:
@@ -149,11 +158,11 @@ class Library:
         return skill
 
     def files(self, item: Listed) -> SkillFiles:
-        """All its files as they are now, and which of them nobody stands behind."""
+        """Return the skill's current files, and which of them are unreviewed."""
         return copies.one_folder(copies.counting(item, self.layer, self._outside), self._outside)
 
     def unreviewed_origin(self, item: Listed) -> str:
-        """Where a skill comes from that no person has looked at, in words; nothing for the others."""
+        """Describe the origin of a skill that no person has reviewed; empty for the others."""
         layer = self.layer(item.layer)
         if origin := self._outside.origin(layer, item.name, item.tree_hash):
             return f"it was imported from {origin}"
@@ -161,25 +170,27 @@ class Library:
         return "an agent wrote it" if versions and versions[-1].author.is_automatic else ""
 
     def untrusted_notice(self, item: Listed) -> str:
-        """That what a skill claims for itself has no force yet, in words; nothing where it has."""
+        """Explain that the skill's claims have no effect yet; empty if it is trusted."""
         is_trusted = self._outside.is_trusted(self.layer(item.layer), item.name, item.tree_hash)
         return "" if is_trusted else "nobody trusts it as it is"
 
     def directory(self, address: str) -> Path | None:
-        """Where the skill's files lie, where it has a place on disk."""
+        """Return the directory of the skill's files, or None if it isn't stored on disk."""
         item = self.find(address)
         return self.layer(item.layer).store.directory(item.name)
 
     def is_taken(self, name: str) -> bool:
+        """Whether a listed layer has a skill of this name."""
         return any(layer.store.is_taken(name) for layer in self._listed_layers())
 
     def closest_match(self, name: str, *, cutoff: float = names.CUTOFF) -> str | None:
+        """Return the skill name closest to a misspelt one, or None."""
         return names.closest_match(name, self.snapshot().hashes, cutoff=cutoff)
 
     # Changing
 
     def create(self, skill: Skill, author: Author, *, layer: str | None = None, files: Tree | None = None) -> Skill:
-        """Write a new skill, with these files beside its text; a taken name in that layer is refused."""
+        """Create a skill, with further files beside its text; raise an error if the layer already has the name."""
         self._allow(author)
         place = self._writable(layer)
         if files:
@@ -191,14 +202,14 @@ class Library:
     def write_tree(
         self, layer: str, name: str, tree: Tree, author: Author, *, expected_version: int | None = None
     ) -> int:
-        """Make a skill of one layer consist of exactly these files; returns its version."""
+        """Replace all files of a skill in one layer; return the new version."""
         self._allow(author)
         return self._writable(layer).store.save_tree(name, tree, author, expected_version=expected_version).version
 
     def write_trees(
         self, layer: str, wanted: Mapping[str, Tree], author: Author, *, facts: Mapping[str, Facts] | None = None
     ) -> dict[str, int]:
-        """Many skills at once, as `write_tree`; `facts` are versions and dates that new ones bring along."""
+        """Write many skills at once, as `write_tree` does; `facts` are the versions and dates of imported ones."""
         self._allow(author)
         return self._writable(layer).store.save_many(wanted, author, facts=facts)
 
@@ -212,7 +223,7 @@ class Library:
         expected_version: int | None = None,
         at: Snapshot | None = None,
     ) -> Written:
-        """Change a skill's body by one operation and its fields; a read-only skill gets an override above it."""
+        """Edit a skill's body and fields; a read-only skill gets an override in the user's layer."""
         self._allow(author)
         item = self.find(address, at=at)
         layer = self.layer(item.layer)
@@ -224,10 +235,14 @@ class Library:
         return self._override(names.parse_address(address), layer, trees.with_skill(tree, change(skill)), author)
 
     def changing(self, item: Listed | None, edit: Edit, fields: Fields) -> Callable[[Skill], Skill]:
-        """How an edit changes one's own copy of what is listed, if it is: the text it starts from is the one shown."""
+        """Return a function that applies the edit to an editable copy, starting from the text that the reader
+        sees.
+        """
         shown = self.text_above(item) if item is not None else ""
 
         def change(skill: Skill) -> Skill:
+            # A copy that extends another may have no body of its own; editing must then start from the inherited
+            # text.
             is_borrowed = skill.manifest.extends and "body" not in skill.stated
             before = shown if is_borrowed else skill.body
             after = edits.apply(before, edit)
@@ -241,11 +256,13 @@ class Library:
         return change
 
     def text_above(self, item: Listed) -> str:
-        """The text that a skill shows which stands above others of its name; nothing where it stands alone."""
+        """Return the merged text of a skill that hides copies in lower layers; empty if it hides none."""
         return self._load_layered(item).body if item.summary is not None and item.hidden else ""
 
     def own_copy(self, item: Listed) -> tuple[str, Tree, Skill]:
-        """The layer that a change to a skill goes to, and what it starts from; of a read-only one a strict copy."""
+        """Return the layer that an edit of this skill goes to, with the files and skill it starts from; a strict copy
+        if the skill is read-only.
+        """
         layer = self.layer(item.layer)
         tree = layer.store.tree(item.name, look=False) or {}
         if not layer.can_write and item.summary is not None:
@@ -258,7 +275,7 @@ class Library:
     def edit_file(
         self, address: str, path: str, content: bytes, author: Author, *, expected_version: int | None = None
     ) -> Written:
-        """Replace one file of a skill whole; refused when the skill could not be loaded with it."""
+        """Replace one file of a skill; raise `Invalid` if the skill could not be loaded with it."""
         self._allow(author)
         item = self.find(address)
         layer = self.layer(item.layer)
@@ -284,7 +301,7 @@ class Library:
         return self._writable(None).store.save_tree(address.name, tree, author, expected_version=0)
 
     def remove(self, address: str, author: Author) -> Listed:
-        """Move a skill to the archive; a lower copy of the same name comes into view again."""
+        """Archive a skill; a copy of the same name in a lower layer becomes visible again."""
         self._allow(author)
         item = self.find(address)
         layer = self.layer(item.layer)
@@ -295,19 +312,22 @@ class Library:
         return item
 
     def restore(self, wanted: str, author: Author, *, new_name: str | None = None) -> tuple[str, str]:
-        """Bring back the newest archived skill of a name (`name`, `name@layer`), or the one with that `#ID`."""
+        """Restore the newest archived skill for `name` or `name@layer`, or the one with that `#ID`; return name and
+        layer.
+        """
         self._allow(author)
         chosen = self.newest_archived(wanted)
         return self.layer(chosen.layer).store.restore(chosen.id, author, new_name=new_name), chosen.layer
 
     def set_enabled(self, address: str, enabled: bool, author: Author) -> Listed:
+        """Enable or disable a skill; return its new entry."""
         self._allow(author)
         item = self.find(address)
         self.layer(item.layer).store.set_enabled(item.name, enabled, author)
         return self.find(address)
 
     def rollback(self, address: str, to: int, author: Author) -> Written:
-        """Make an earlier version the current one, as a new version."""
+        """Make an earlier version current, as a new version."""
         self._allow(author)
         item = self.find(address)
         layer = self.layer(item.layer)
@@ -316,9 +336,9 @@ class Library:
         return layer.store.rollback(item.name, to, author)
 
     def return_to(self, moment: datetime, author: Author, *, dry_run: bool = False) -> list[Step]:
-        """Make every layer that can be written what it was at a moment, as new versions; return the steps.
+        """Return all writable layers to their state at a timestamp, as new versions; return the steps taken.
 
-        What other agents or a project brought into their directories is not taken away for being new to us.
+        Skills that other agents or a project put into their own directories stay, even if they are newer.
         """
         self._allow(author)
         return [
@@ -331,6 +351,7 @@ class Library:
     # Counting
 
     def count_recommended(self, address: str, *, stage: Stage = Stage.STEPS, at: Snapshot | None = None) -> None:
+        """Count that the skill was recommended to the model."""
         item = self.find(address, at=at or self.snapshot(look=False))
         self.layer(item.layer).store.increment_recommended(item.name, stage=stage)
 
@@ -341,7 +362,9 @@ class Library:
         succeeded: bool | None = None,
         at: Snapshot | None = None,
     ) -> None:
-        """Each was used; `succeeded` is None when nobody can say. What is gone meanwhile is passed over."""
+        """Count one use of each skill; `succeeded` is None without feedback. Skills that are gone by now are
+        skipped.
+        """
         seen = at or self.snapshot(look=False)
         found: dict[str, list[str]] = {}
         for address in addresses:
@@ -353,29 +376,34 @@ class Library:
             try:
                 store.record_use(*wanted, stage=stage, succeeded=succeeded)
             except NotFound:
+                # A skill was removed between the lookup and the write: count the rest.
                 there = store.contents(look=False).hashes
                 store.record_use(*(name for name in wanted if name in there), stage=stage, succeeded=succeeded)
 
     # History
 
     def history(self, address: str) -> list[Version]:
+        """Return the versions of a skill, oldest first."""
         item = self.find(address)
         return self.layer(item.layer).store.history(item.name)
 
     def diff(self, address: str, a: int, b: int, *, with_examination: bool = True) -> str:
-        """Return a unified diff of two versions, with or without the files that a skill is examined by."""
+        """Return a unified diff of two versions, with or without the skill's tasks and cases."""
         item, old, new = self.find(address), self.tree(address, a), self.tree(address, b)
         if not with_examination:
             old, new = without_examination(old), without_examination(new)
         return diff_trees(old, new, f"{item.name} v{a}", f"{item.name} v{b}")
 
     def list_archived(self) -> list[Archived]:
-        """Skills that can be restored, newest first."""
+        """Return the skills that can be restored, newest first."""
         found = [item for layer in self.layers if layer.can_write for item in layer.store.list_archived()]
         return sorted(found, key=lambda item: (item.archived_on, item.id), reverse=True)
 
     def newest_archived(self, wanted: str) -> Archived:
-        """The archived skill that `name`, `name@layer` or `#ID` stands for; `name@layer#ID` is both."""
+        """Return the newest archived skill for `name`, `name@layer`, `#ID` or `name@layer#ID`; raise `NotFound`
+        otherwise.
+        """
+        # A bare number is an id too: a skill name made of digits alone can still be given with its layer.
         named, _, number = (f"#{wanted}" if wanted.isdecimal() else wanted).partition("#")
         address, candidates = names.parse_address(named), self.list_archived()
         for item in candidates:
@@ -386,11 +414,14 @@ class Library:
         raise NotFound(f"The archive has no skill '{wanted}'.", mend=mend)
 
     def counters(self, address: str, *, version: int | None = None) -> dict[Stage, Counters]:
+        """Return the usage counters of a skill by stage, of one version or all."""
         item = self.find(address)
         return self.layer(item.layer).store.counters(item.name, version=version)
 
     def all_counters(self, *, with_told: bool = False) -> dict[tuple[str, str], dict[Stage, Counters]]:
-        """(layer, name) → counters per stage, for the skills that have any; also what their sources told, if asked."""
+        """Return the counters per stage by (layer, name), for skills that have any; `with_imported` adds the counts
+        reported by their sources.
+        """
         return {
             (layer.name, name): stages
             for layer in self.layers
@@ -398,10 +429,12 @@ class Library:
         }
 
     def notice(self, item: Listed) -> bool:
-        """Read this skill's folders if they were changed by hand since they were last looked at; whether any was."""
+        """Read this skill's folders again if they were edited by hand; return whether any was."""
+        # A list, not a generator: every copy must be checked, not only up to the first change.
         return True in [self.layer(layer).store.notice(item.name) for layer in (*item.hidden, item.layer)]
 
     def tree(self, address: str, version: int | None = None) -> Tree:
+        """Return the files of a skill, current or of one version; raise `NotFound` if there is no such version."""
         item = self.find(address)
         store = self.layer(item.layer).store
         tree = store.tree(item.name, version)
@@ -415,6 +448,7 @@ class Library:
         return (layer for layer in self.layers if layer.is_listed)
 
     def layer(self, name: str) -> Layer:
+        """Return the layer of this name; raise `NotFound` with the closest name otherwise."""
         for layer in self.layers:
             if layer.name == name:
                 return layer
@@ -436,7 +470,7 @@ class Library:
 
 
 def _strict_copy(layer: Layer, name: str, tree: Tree, *, description: str) -> Tree:
-    """The copy that goes above a read-only skill; its placeholders go on being filled."""
+    """Return the copy to put above a read-only skill; its placeholders stay active."""
     strict = fitting.strict(name, tree, description=description)
     return trees.kept_open(name, strict) if layer.fills_placeholders else strict
 

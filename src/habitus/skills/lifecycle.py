@@ -1,6 +1,5 @@
-"""Decisions about a skill as pure functions: the state it is in, how far a stage can be relied on, and what becomes
-of it; the gates that keep it from being offered: switches, rights, features and tools; and which packages it will
-miss.
+"""Lifecycle decisions as pure functions: a skill's status, the reliability of its stages, its next transition, the
+gates that close it, and the packages it lacks.
 """
 
 from __future__ import annotations
@@ -18,12 +17,13 @@ if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
 
-_LOW = 0.1  # reliability is the lower 10 % bound
+# Reliability is the lower 10 % bound.
+_LOW = 0.1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Standing:
-    """The state of a skill with the reason, in words for a person."""
+    """The state of a skill and the reason, as text for a person."""
 
     state: State
     reason: str = ""
@@ -32,7 +32,7 @@ class Standing:
 def standing(
     *, problem: str | None, distrusted_for: str, held_for: str, disabled_by: str, closed_gates: Sequence[str]
 ) -> Standing:
-    """The first thing that keeps a skill from use decides what a listing calls it."""
+    """Return the status of a skill; the first reason that keeps it from use decides."""
     if problem is not None:
         return Standing(state=State.BROKEN, reason=problem)
     if distrusted_for:
@@ -50,31 +50,31 @@ _OK = Standing(state=State.OK)
 
 
 class Transition(StrEnum):
-    """The next step of an item when its worth is known; a person decides about each, and each can be taken back."""
+    """The next step for an item, given its utility. A person approves each, and each can be undone."""
 
     STAY = "stay"
     CLIMB = "climb"  # it has earned its next stage
-    ROLL_BACK = "roll back"  # to the version before
+    ROLL_BACK = "roll back"  # to the previous version
     HIDE = "hide"  # off the menu; people can still call it
-    RETIRE = "retire"  # switched off; of a lesson, put away
+    RETIRE = "retire"  # disabled; a lesson is archived
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Worth:
-    """The worth of an item: what bounds prove, where they prove anything yet, and how its uses went."""
+    """The utility of an item: what the evidence proves, if anything yet, and its usage counters."""
 
     counters: Counters = field(default_factory=Counters)
     helps: bool = False
     is_useless: bool = False
     does_harm: bool = False
-    is_worse: bool = False  # than the version before it
+    is_worse: bool = False  # than the previous version
 
 
 def transition(worth: Worth, *, reliable: float) -> Transition:
-    """Of a skill or a recipe. Bounds decide as soon as they prove something; until then, how its uses went.
-
-    A better version before it comes back before all else.
+    """Decide the next transition of a skill or recipe. Proven evidence decides; until there is any, the usage
+    counters do.
     """
+    # A better earlier version exists, so going back beats every other remedy.
     if worth.is_worse:
         return Transition.ROLL_BACK
     if worth.does_harm:
@@ -87,7 +87,9 @@ def transition(worth: Worth, *, reliable: float) -> Transition:
 
 
 def lesson_transition(worth: Worth, *, is_verified: bool, reliable: float) -> Transition:
-    """Of a lesson: harm puts it away, and one that a trial verified climbs when it served; retention does the rest."""
+    """Decide the next transition of a lesson: retire it if it does harm, let it climb if it is verified and useful.
+    Retention handles the rest.
+    """
     if worth.does_harm:
         return Transition.RETIRE
     is_earned = worth.helps or (is_verified and serves(worth.counters, reliable))
@@ -95,7 +97,7 @@ def lesson_transition(worth: Worth, *, is_verified: bool, reliable: float) -> Tr
 
 
 def above(stages: Collection[Stage]) -> tuple[Stage, ...]:
-    """Where a skill that has these stages can climb to, the nearest first."""
+    """Return the stages that a skill can still climb to, the next one first."""
     return _LADDER[max(map(_LADDER.index, stages)) + 1 :]
 
 
@@ -103,24 +105,28 @@ _LADDER = (Stage.STEPS, Stage.CHUNKS, Stage.CODE)
 
 
 def serves(counters: Counters, reliable: float) -> bool:
-    """Whether its uses went well often enough to rely on it."""
+    """Whether the uses succeeded often enough to rely on."""
     return is_judged(counters) and reliability(counters) >= reliable
 
 
 def fails(counters: Counters, reliable: float) -> bool:
-    """Whether it is as sure to fail as a reliable one is to serve."""
+    """Whether failure is as certain as success is for a reliable item."""
+    # Symmetric by construction: swap the two counts and ask the same question.
     return serves(replace(counters, succeeded=counters.failed, failed=counters.succeeded), reliable)
 
 
 def is_judged(counters: Counters) -> bool:
-    """Whether anybody could say how a use went."""
+    """Whether any use has a known outcome."""
     return bool(counters.succeeded or counters.failed)
 
 
 def reliability(counters: Counters) -> float:
-    """Lower 10 % bound of Beta(1 + succeeded, 1 + failed): low while little is known, high only after proof."""
+    """Return the lower 10 % bound of Beta(1 + succeeded, 1 + failed): low with little data, high only after many
+    successes.
+    """
     a, b = 1.0 + counters.succeeded, 1.0 + counters.failed
     low, high = 0.0, 1.0
+    # Fifty halvings reach the precision of a float; this avoids a dependency on SciPy.
     for _ in range(50):
         middle = (low + high) / 2
         if _beta_cdf(a, b, middle) < _LOW:
@@ -131,8 +137,8 @@ def reliability(counters: Counters) -> float:
 
 
 def _beta_cdf(a: float, b: float, x: float) -> float:
-    """The regularised incomplete beta function for 0 < x < 1, by its continued fraction on the side where that
-    converges fast."""
+    """The regularised incomplete beta function for 0 < x < 1, by its continued fraction."""
+    # The fraction converges fast only on this side of the mean; the other side follows by symmetry.
     if x > (a + 1) / (a + b + 2):
         return 1.0 - _beta_cdf(b, a, 1.0 - x)
     front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x))
@@ -140,8 +146,9 @@ def _beta_cdf(a: float, b: float, x: float) -> float:
 
 
 def _continued_fraction(a: float, b: float, x: float) -> float:
-    """By Lentz's algorithm. On this side `(a + b) * x` is less than `a + 1`, so the first divisor is positive."""
+    """Evaluate the continued fraction of the incomplete beta function with Lentz's algorithm."""
     tiny = 1e-300
+    # The caller ensures (a + b) * x < a + 1, so the first divisor is positive.
     c, d = 1.0, 1.0 / (1.0 - (a + b) * x / (a + 1.0))
     total = d
     for m in range(1, 300):
@@ -151,6 +158,7 @@ def _continued_fraction(a: float, b: float, x: float) -> float:
         ):
             d = 1.0 + term * d
             c = 1.0 + term / c
+            # Lentz's algorithm replaces a divisor near zero by a tiny number instead of failing.
             d = 1.0 / (d if abs(d) > tiny else tiny)
             c = c if abs(c) > tiny else tiny
             total *= d * c
@@ -164,14 +172,15 @@ _GATING_FIELDS = ("admin_only", "experimental", "dependencies", "requires_tools"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Packages:
-    """Which Python packages are installed, looked up without importing any."""
+    """The installed Python packages, looked up without importing them."""
 
+    # Lambdas defer the lookup of functions that are defined further down.
     version_of: Callable[[str], str | None] = lambda name: _installed_version(name)
     requires_of: Callable[[str], list[str]] = lambda name: _installed_requirements(name)
     _known: dict[str, str] = field(default_factory=dict)
 
     def missing(self, requirement: str) -> str:
-        """Why a requirement is not met, or nothing when it is."""
+        """Explain why a requirement is not met; empty if it is."""
         if requirement not in self._known:
             self._known[requirement] = _missing(requirement, self)
         return self._known[requirement]
@@ -179,8 +188,9 @@ class Packages:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GateContext:
-    """The facts that gates are checked against. `tools` is None where no agent is there to have any; without `layers`,
-    those of every layer are offered."""
+    """The facts that gates are checked against. `tools` is None if there is no agent; an empty `layers` offers every
+    layer.
+    """
 
     disabled: frozenset[str] = frozenset()
     is_admin: bool = True
@@ -190,7 +200,7 @@ class GateContext:
 
 
 def disabled_by(summary: Summary, context: GateContext) -> str:
-    """Who switched the skill off, or nothing."""
+    """Explain what disabled the skill; empty if it is enabled."""
     if not summary.enabled:
         return "switched off"
     if summary.name in context.disabled:
@@ -199,17 +209,19 @@ def disabled_by(summary: Summary, context: GateContext) -> str:
 
 
 def is_barred(summary: Summary, context: GateContext) -> bool:
-    """Whether the skill is switched off or closed for somebody."""
+    """Whether the skill is disabled, or gated in this context."""
     return bool(disabled_by(summary, context) or closed_gates(summary, context))
 
 
 def closed_gates(summary: Summary, context: GateContext) -> list[str]:
-    """The gates that are closed for this skill, each with what would open it."""
+    """Return the closed gates of a skill, each with what would open it."""
     manifest = summary.manifest
     if context.layers and summary.layer not in context.layers:
         return [f"its layer '{summary.layer}' is not offered here"]
-    if manifest is PLAIN_MANIFEST:  # nearly every skill of thousands
+    # Nearly all skills have the default manifest, and a listing checks thousands.
+    if manifest is PLAIN_MANIFEST:
         return []
+    # An unreadable gate stays closed: guessing could open what its author meant to restrict.
     reasons = [f"its '{name}' can't be read" for name in manifest.unreadable if name in _GATING_FIELDS]
     if manifest.admin_only and not context.is_admin:
         reasons.append("for administrators only")
@@ -220,8 +232,9 @@ def closed_gates(summary: Summary, context: GateContext) -> list[str]:
 
 
 def missing_packages(manifest: Manifest, packages: Packages) -> tuple[str, ...]:
-    """Packages that a skill needs and Habitus's own environment lacks. It closes nothing: scripts and tools run
-    elsewhere."""
+    """Return a sentence for each package that the skill needs and this environment lacks. They close no gate, because
+    scripts and tools run elsewhere.
+    """
     missing = (packages.missing(text) for text in manifest.dependencies)
     return tuple(f"It {reason}; install it where its scripts run." for reason in missing if reason)
 
@@ -250,6 +263,7 @@ def _missing(text: str, packages: Packages, seen: frozenset[str] = frozenset()) 
         return f"needs '{text}', and {version} is installed"
     for extra in sorted(requirement.extras):
         for below in _required_by(extra, packages.requires_of(requirement.name)):
+            # Extras can refer to each other in a circle; `seen` ends it.
             reason = "" if below in seen else _missing(below, packages, seen | {below})
             if reason:
                 return f"{reason} (for '{text}')"
@@ -257,8 +271,7 @@ def _missing(text: str, packages: Packages, seen: frozenset[str] = frozenset()) 
 
 
 def _required_by(extra: str, requirements: Iterable[str]) -> Iterator[str]:
-    """The requirements that an extra adds to a package. A line of the package's own that makes no sense is nobody's to
-    mend here."""
+    """Yield the requirements that an extra adds to a package; invalid lines in the package's metadata are skipped."""
     for text in requirements:
         part = _parse_requirement(text)
         if part is None or part.marker is None or part.marker.evaluate({"extra": ""}):
@@ -269,7 +282,8 @@ def _required_by(extra: str, requirements: Iterable[str]) -> Iterator[str]:
 
 
 def _parse_requirement(text: str) -> Requirement | None:
-    from packaging.requirements import InvalidRequirement, Requirement  # only skills with dependencies need it
+    # Imported here because only skills with dependencies need it.
+    from packaging.requirements import InvalidRequirement, Requirement
 
     try:
         return Requirement(text)
@@ -278,7 +292,7 @@ def _parse_requirement(text: str) -> Requirement | None:
 
 
 def _installed_version(name: str) -> str | None:
-    from importlib.metadata import PackageNotFoundError, version  # as above
+    from importlib.metadata import PackageNotFoundError, version  # imported late for the same reason
 
     try:
         return version(name)
@@ -287,6 +301,6 @@ def _installed_version(name: str) -> str | None:
 
 
 def _installed_requirements(name: str) -> list[str]:
-    from importlib.metadata import requires  # as above
+    from importlib.metadata import requires  # imported late for the same reason
 
     return requires(name) or []

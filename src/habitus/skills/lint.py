@@ -1,5 +1,6 @@
-"""Oddities of skills: of one, fields that nobody here follows; of a whole set, pairs that are the
-same, pairs that compete, cues that match everything, what eats the prompt, and copies that hide others."""
+"""Lint checks: parts of one skill that have no effect, and problems of the whole library (duplicates, confusable and
+greedy when-to-use lines, prompt costs, shadowed copies).
+"""
 
 from __future__ import annotations
 
@@ -19,24 +20,29 @@ from habitus.skills.layers.listing import Listed
 from habitus.skills.model import Diagnostic, Severity, State
 from habitus.text import tokens
 
-NEAR = 0.7  # of neighbours less alike than this, one in sixty comes first when the other's cue is asked for
-_ASK_ALL = 300  # cues of which the whole library is asked, however many there are
+# Measured: below this similarity, only one neighbour in sixty outranks a skill for its own when-to-use line.
+NEAR = 0.7
+# A search over the whole library per skill is quadratic, so larger libraries are sampled.
+_ASK_ALL = 300
 _GREEDY_SHARE = 0.2
-_GREEDY_FROM = 20  # with fewer skills every cue is near every other
-_LONG_LINE = 0.05  # of the menu's budget
+# In a small library every when-to-use line is close to every other.
+_GREEDY_FROM = 20
+# Share of the menu's budget above which one line is reported.
+_LONG_LINE = 0.05
 _NAMES_OTHERS = re.compile(r"companion|exclude", re.IGNORECASE)
-_COMMAND = re.compile(r"(?<![\w`])!`[^`\n]+`|^\s*```!")  # what another agent would run when it loads the skill
+# Syntax that makes other agents run a command while they load the skill.
+_COMMAND = re.compile(r"(?<![\w`])!`[^`\n]+`|^\s*```!")
 
 
 class Search(Protocol):
-    """The skills that fit a cue, of all or only among these names, best first."""
+    """Search the skills by a when-to-use line, all or only those in `among`, best first."""
 
     def __call__(self, cue: str, among: Collection[str] | None) -> Results: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SetFinding:
-    """One thing about the set, with the numbers and a suggestion."""
+    """One finding about the library, with its score and a hint."""
 
     kind: str  # duplicate, confusable, greedy, budget, shadowed
     names: tuple[str, ...]
@@ -48,7 +54,7 @@ class SetFinding:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Room:
-    """The room for skills in a prompt, in tokens, and the share of those that stand in every prompt in full."""
+    """The token budgets for skills in a prompt, and the cost of each skill that is in every prompt in full."""
 
     menu: int
     eager: int
@@ -56,10 +62,10 @@ class Room:
 
 
 def check_one(name: str, tree: Tree, known: Collection[str]) -> Iterator[Diagnostic]:
-    """Parts of a skill that have no effect: code that can't be called, commands to run while it is loaded, and names
-    of skills that are not there.
+    """Yield the parts of a loadable skill that have no effect: code with a reserved name, commands to run while
+    loading, and references to unknown skills.
 
-    `known` are the skills that are. The skill is one that can be loaded.
+    `known` holds the names of all skills.
     """
     main = trees.main_file(tree)
     if main is None:
@@ -74,7 +80,8 @@ def check_one(name: str, tree: Tree, known: Collection[str]) -> Iterator[Diagnos
                 what=f"Line {number}: {found[0].strip()} is text here; no command runs while a skill is loaded.",
                 mend="Write the command as a step.",
             )
-    may_name = trees.TOML_FILE in tree or _NAMES_OTHERS.search(text)  # parsing takes longer than all the rest
+    # Parsing takes longer than all the other checks, so a skill that can't name others is not parsed.
+    may_name = trees.TOML_FILE in tree or _NAMES_OTHERS.search(text)
     skill = trees.parse(name, tree).skill if may_name else None
     for field in ("companion_skills", "exclude_skills"):
         for other in getattr(skill.manifest, field) if skill is not None else ():
@@ -95,10 +102,11 @@ def check(
     neighbours: Mapping[str, Sequence[Hit]],
     progress: Callable[[int], None],
 ) -> Iterator[SetFinding]:
-    """Everything there is to say about the loadable skills of a listing. `neighbours` are the nearest of each, at
-    least NEAR.
+    """Yield every finding about the loadable skills of a listing. `neighbours` holds, for each skill, those with a
+    similarity of at least `NEIGHBOUR_THRESHOLD`.
 
-    Cues are asked of the whole library for some skills, evenly spread; for the others, of their neighbours only.
+    A sample of skills, evenly spread, is searched against the whole library; the others only against their
+    neighbours.
     """
     present = [item for item in listing if item.summary is not None]
     yield from _find_shadowed(present)
@@ -106,6 +114,7 @@ def check(
     yield from _on_the_menu([item for item in present if item.state is State.OK and item.name not in room.taken], room)
     seen: set[frozenset[str]] = set()
     before: Counter[str] = Counter()
+    # Ceiling division: every n-th skill gets the full search, at most _FULL_SEARCH_LIMIT of them.
     every = -(-len(present) // _ASK_ALL) or 1
     for place, item in enumerate(present):
         progress(place + 1)
@@ -115,6 +124,7 @@ def check(
         if among is None or len(among) > 1:
             rivals = _rivals(item, search, among)
             yield from _confusable(item, rivals, seen)
+            # Only full searches count for greediness; a search among neighbours would overstate it.
             if among is None:
                 before.update(hit.id for hit in rivals)
     yield from _greedy(before, -(-len(present) // every))
@@ -135,7 +145,7 @@ def _duplicates(item: Listed, near: Sequence[Hit], seen: set[frozenset[str]]) ->
 
 
 def _rivals(item: Listed, search: Search, among: Collection[str] | None) -> list[Hit]:
-    """Ask for a skill in its own words: whoever comes before it competes with it for real requests."""
+    """Return the skills that rank above a skill when searched by its own when-to-use line."""
     assert item.summary is not None
     hits = search(item.summary.cue, among).hits
     return list(itertools.takewhile(lambda hit: hit.id != item.name, hits))

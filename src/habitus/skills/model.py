@@ -1,4 +1,4 @@
-"""Skills: a skill is a named, versioned procedure with up to three stages, and everything known about it."""
+"""The data model of skills: named, versioned procedures with up to three stages, and the records about them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ Json = Any
 
 
 class Stage(StrEnum):
+    """One form of a skill; a skill gains stages and keeps the earlier ones."""
+
     STEPS = "steps"  # the body of SKILL.md
     CHUNKS = "chunks"  # chunks.md
     CODE = "code"  # tool.json and scripts/tool.py
 
 
 class Source(StrEnum):
+    """Where a skill came from."""
+
     USER = "user"
     AGENT = "agent"
     BUNDLED = "bundled"
@@ -31,12 +35,14 @@ class State(StrEnum):
     OK = "ok"
     DISABLED = "disabled"  # switched off by a person or by the settings
     GATED = "gated"  # something it needs is not there
-    HELD = "held"  # waits for a person because of what a scan found
-    UNTRUSTED = "untrusted"  # from a project nobody has trusted yet
+    HELD = "held"  # a finding of a scan keeps it for review
+    UNTRUSTED = "untrusted"  # from a project that no person has trusted yet
     BROKEN = "broken"  # can't be loaded; its diagnostics say why
 
 
 class Severity(StrEnum):
+    """How much a diagnostic matters for loading the skill."""
+
     ERROR = "error"  # the skill can't be loaded
     WARNING = "warning"  # loads, but something is lost or risky
     RISK = "risk"  # loads; a scan finds something that a person should see
@@ -45,7 +51,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Diagnostic:
-    """One problem of one file, with its mend."""
+    """One problem in one file, with a hint on how to fix it."""
 
     file: str
     what: str
@@ -57,7 +63,7 @@ class Diagnostic:
 
 
 class Unreadable(Exception):
-    """A file, or a block of one, can't be read; carries the diagnostic."""
+    """Raised when a file, or a block in it, can't be parsed; carries the diagnostic."""
 
     def __init__(self, what: str, mend: str, *, file: str = "") -> None:
         self.diagnostic = Diagnostic(file=file, what=what, mend=mend, severity=Severity.ERROR)
@@ -65,27 +71,31 @@ class Unreadable(Exception):
 
 
 class Actor(StrEnum):
+    """The kind of author of a change."""
+
     USER = "user"
     AGENT = "agent"
     JOB = "job"
-    DISK = "disk"  # found changed in the directory
+    DISK = "disk"  # the change was found in the directory
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Author:
-    """Who made a change, and why."""
+    """The author of a change, and the reason for it."""
 
     actor: Actor
     name: str = ""
     reason: str = ""
-    change: str = field(default="", compare=False)  # the id of what one command did, however much that is
+    # Every step of one command shares this id, so one undo reverts them all; two authors are equal without it.
+    change: str = field(default="", compare=False)
 
     @property
     def is_automatic(self) -> bool:
+        """Whether no person made the change."""
         return self.actor in (Actor.AGENT, Actor.JOB)
 
 
-# A field by which a skill changes what else is in a prompt, or how it is chosen itself.
+# Marks fields with which a skill changes the rest of a prompt or its own selection; untrusted skills lose them.
 _FORCE = {"grants_force": True}
 
 
@@ -114,17 +124,18 @@ class Manifest:
     placeholders: bool = False
     disable_model_invocation: bool = False
     user_invocable: bool = True
-    unreadable: tuple[str, ...] = ()  # fields above whose value made no sense; gates among them are closed
+    unreadable: tuple[str, ...] = ()  # fields above with an invalid value; a gate among them stays closed
 
     @property
     def claims(self) -> dict[str, Json]:
-        """The fields with force that it states, with their values."""
+        """Return the claim fields that the skill sets, with their values."""
+        # Nearly every skill has the default manifest, so the common case costs no loop.
         if self is PLAIN_MANIFEST:
             return {}
         return {name: value for name in CLAIMS if (value := getattr(self, name))}
 
     def without_force(self) -> Manifest:
-        """The same, asking for nothing."""
+        """Return the manifest with every claim reset to its default."""
         return replace(self, **{name: getattr(PLAIN_MANIFEST, name) for name in CLAIMS}) if self.claims else self
 
 
@@ -134,7 +145,7 @@ CLAIMS = tuple(found.name for found in fields(Manifest) if found.metadata.get("g
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Summary:
-    """Every field of a skill but its body."""
+    """Every field of a skill except its body."""
 
     name: str
     title: str = ""
@@ -147,9 +158,11 @@ class Summary:
     allowed_tools: str = ""
     manifest: Manifest = PLAIN_MANIFEST
     provenance: Mapping[str, Json] = field(default_factory=dict)
-    metadata: Mapping[str, str] = field(default_factory=dict)  # keys of `metadata` that are not ours
-    extra: Mapping[str, Json] = field(default_factory=dict)  # frontmatter keys that nobody here knows
-    stated: frozenset[str] = frozenset()  # the fields the file states itself, for layers that extend others
+    metadata: Mapping[str, str] = field(default_factory=dict)  # keys under `metadata` that Habitus doesn't define
+    extra: Mapping[str, Json] = field(default_factory=dict)  # unknown frontmatter keys, kept for writing back
+    stated: frozenset[str] = (
+        frozenset()
+    )  # the fields set in the file itself; a layer that extends another inherits the rest
     stages: frozenset[Stage] = frozenset({Stage.STEPS})
     layer: str = ""
     version: int = 0
@@ -159,7 +172,7 @@ class Summary:
 
     @property
     def cue(self) -> str:
-        """The one line the model sees: when to use it, or else what it is."""
+        """The line that the model sees before loading the skill: when to use it, or else the description."""
         return self.when_to_use or self.description
 
 
@@ -172,14 +185,15 @@ class Skill(Summary):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Counters:
-    """How one stage of a skill has fared. `reliability` is in lifecycle."""
+    """Usage counts of one stage of a skill. `lifecycle.compute_reliability` turns them into a score."""
 
     recommended: int = 0
     used: int = 0
     succeeded: int = 0
     failed: int = 0
     last_used: datetime | None = None
-    by_presence_until: datetime | None = None  # until then what only stood in the prompt counted as used
+    # Before this timestamp, standing in the prompt already counted as a use.
+    by_presence_until: datetime | None = None
 
     def __add__(self, other: Counters) -> Counters:
         dates = [date for date in (self.last_used, other.last_used) if date is not None]
@@ -205,7 +219,7 @@ class Version:
 
 
 class Switched(StrEnum):
-    """Steps that change a skill without changing its files."""
+    """An action that changes a skill's availability but none of its files."""
 
     ENABLED = "enabled"
     DISABLED = "disabled"
@@ -215,7 +229,7 @@ class Switched(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Switch:
-    """A skill was switched on or off, moved to the archive or brought back: by whom, and when."""
+    """One enabling, disabling, archiving or restoring of a skill, with author and time."""
 
     action: Switched
     author: Author
@@ -224,7 +238,7 @@ class Switch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class History:
-    """Everything that was done to a skill, oldest first; of one in the archive as well."""
+    """Every version and lifecycle event of a skill, oldest first; archived skills have one too."""
 
     versions: tuple[Version, ...] = ()
     switches: tuple[Switch, ...] = ()
@@ -232,7 +246,7 @@ class History:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Archived:
-    """A skill that was deleted, retired or replaced, and can be brought back."""
+    """A skill that was deleted, retired or replaced and can be restored."""
 
     id: int
     name: str

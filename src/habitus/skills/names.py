@@ -1,4 +1,4 @@
-"""Names of skills: which are legal, which are the same, and how to make one from any text."""
+"""Names of skills: validation, canonical spelling, and slugs made from any text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from habitus.errors import Invalid
 MAX_LENGTH = 64
 CUTOFF = 0.6
 
-# The agent's own tools (`agent/tools`), by name: the code of a skill can't go by such a one.
+# The agent's own tools (`agent/tools`); a skill's code can't use one of these names.
 BUILT_IN_TOOLS = frozenset(
     {
         *("scratchpad", "recall_skill", "search_skills", "create_skill", "update_skill", "delete_skill"),
@@ -23,10 +23,10 @@ BUILT_IN_TOOLS = frozenset(
     }
 )
 
-# Those of them that look at skills or keep them; the work is done by others.
+# Tools that inspect or edit skills; calling one says nothing about how the task was solved.
 ASIDE = BUILT_IN_TOOLS - {"scratchpad"}
 
-# Those of them that run the code they are given.
+# Tools that execute the code in their arguments.
 CODE_RUNNERS = frozenset({"scratchpad", "create_tool"})
 
 _LEGAL = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -35,7 +35,7 @@ _NOT_ALNUM = re.compile(r"[^a-z0-9]+")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Address:
-    """`name` or `name@layer`: the copy of a skill in one layer."""
+    """`name` or `name@layer`: a skill, or its copy in one layer."""
 
     name: str
     layer: str | None = None
@@ -45,6 +45,7 @@ class Address:
 
 
 def parse_address(text: str) -> Address:
+    """Parse `name` or `name@layer`; raise `Invalid` if the layer after the '@' is missing."""
     name, at, layer = text.partition("@")
     if at and not layer:
         raise Invalid(f"'{text}' names no layer after the '@'.", mend="Write name@user, or leave out the '@'.")
@@ -52,16 +53,17 @@ def parse_address(text: str) -> Address:
 
 
 def is_legal(name: str) -> bool:
+    """Whether a name matches the Agent Skills rules exactly as it is written."""
     return len(name) <= MAX_LENGTH and _LEGAL.fullmatch(name) is not None
 
 
 def canonical(name: str) -> str:
-    """The one spelling under which all spellings of a name meet: `CSV_Summary` and `csv-summary` are one."""
+    """Return the spelling under which all spellings of a name are equal: `CSV_Summary` becomes `csv-summary`."""
     return unicodedata.normalize("NFC", name).strip().lower().replace("_", "-")
 
 
 def check_name(name: str) -> str:
-    """The canonical name, or an error that says what a legal one looks like."""
+    """Return the canonical name; raise `Invalid` with a legal suggestion if there is none."""
     found = canonical(name)
     if is_legal(found):
         return found
@@ -72,25 +74,27 @@ def check_name(name: str) -> str:
 
 
 def callable_name(name: str) -> str:
-    """The spelling for places that want an identifier, such as tool names."""
+    """Return the name as an identifier, for places such as tool names."""
     return canonical(name).replace("-", "_")
 
 
 def slugify(text: str) -> str:
-    """A legal name from any text, in any script."""
+    """Make a legal name from any text in any script."""
     text = unicodedata.normalize("NFC", text)
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
     slug = _join_words(plain)
     if not slug or not text.isascii():
-        from anyascii import anyascii  # the tables of all scripts, needed only here
+        # The tables for all scripts are large, and only names outside ASCII need them.
+        from anyascii import anyascii
 
         slug = _join_words(anyascii(text))
     slug = _cut(slug, MAX_LENGTH)
+    # A text without any letter, such as an emoji, still gets a stable name.
     return slug or f"skill-{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:8]}"
 
 
 def unique_name(base: str, is_taken: Callable[[str], bool]) -> str:
-    """`base`, or `base-2`, `base-3`, … : the first that is free, never longer than allowed."""
+    """Return the first free name of `base`, `base-2`, `base-3`, …, within the maximum length."""
     base = slugify(base)
     if not is_taken(base):
         return base
@@ -104,7 +108,7 @@ def unique_name(base: str, is_taken: Callable[[str], bool]) -> str:
 
 
 def closest_match(name: str, known: Iterable[str], *, cutoff: float = CUTOFF) -> str | None:
-    """The known name nearest to a misspelt one, or None when none is near."""
+    """Return the known name closest to a misspelt one, or None if none is close."""
     near = difflib.get_close_matches(canonical(name), list(known), n=1, cutoff=cutoff)
     return near[0] if near else None
 
@@ -114,7 +118,7 @@ def _join_words(text: str) -> str:
 
 
 def _cut(slug: str, room: int) -> str:
-    """As many whole words as there is room for; a word that would take half of it with it is cut itself."""
+    """Shorten a slug to whole words, or cut inside a word if whole words would lose more than half."""
     if len(slug) <= room:
         return slug
     words = slug[: room + 1].rpartition("-")[0]

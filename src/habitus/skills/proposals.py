@@ -1,4 +1,4 @@
-"""Proposals as they are kept: a change that somebody wants, of which skill on which host, and what became of it."""
+"""Stored proposals: a pending change to a skill, the host it is for, and the decision about it."""
 
 from __future__ import annotations
 
@@ -26,66 +26,74 @@ from habitus.skills.stores.tables import proposals
 from habitus.sql.notifications import Topic, news_of
 from habitus.text import one_line
 
-TRIAL = "trial"  # where a proposal keeps the table of the trial that its code passed
-USER_OF = "user"  # where it keeps whose it is
-AGENT_STARTED = "the agent started it"  # a reason to wait, alone where nothing was found in it
+# Keys of a proposal's details: the trial that its code passed, and the user it belongs to.
+TRIAL = "trial"
+USER_OF = "user"
+# The only reason on a proposal in which no check found anything.
+AGENT_STARTED = "the agent started it"
 TRIAL_COLUMNS = ("input", "recorded", "draft", "compared")
 
 
 class Action(StrEnum):
+    """What a proposal does to its skill."""
+
     WRITE = "write"
     REMOVE = "remove"
     ENABLE = "enable"
     DISABLE = "disable"
-    TASKS = "examine"  # with more tasks
+    TASKS = "examine"  # adds tasks to it
 
 
 class ProposalState(StrEnum):
+    """The state of a proposal, from pending to its decision."""
+
     WAITING = "waiting"
-    ACCEPTED = "accepted"  # approved, and its host has not heard of it yet
-    CARRYING = "carrying"  # its host is at it
-    APPROVED = "approved"  # and carried out
+    ACCEPTED = "accepted"  # approved, not yet known to its host
+    CARRYING = "carrying"  # its host is applying it
+    APPROVED = "approved"  # approved and applied
     REJECTED = "rejected"
-    STALE = "stale"  # what it changes has moved on
+    STALE = "stale"  # the skill has changed since
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """A change that somebody wants to make to one skill. `tree` is its files as they shall be, for a write."""
+    """A requested change to one skill. For a write, `tree` holds the new files."""
 
     action: Action
     name: str
     layer: str
     tree: Tree = field(default_factory=dict)
-    findings: tuple[str, ...] = ()  # what a scan or a search found, in words
+    findings: tuple[str, ...] = ()  # findings of a scan or search, as text
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proposal:
+    """A pending or decided change to a skill."""
+
     id: int
     change: Change
     base_hash: str
     author: Author
-    reasons: tuple[str, ...]  # why it waits
+    reasons: tuple[str, ...]  # why it needs review
     made_on: datetime
     state: ProposalState
     conversation: str = ""
-    host: str = ""  # whose directories it changes, where hosts share a database; empty for what they share
-    root: str = ""  # the directory there
-    base: Tree = field(default_factory=dict)  # what was there, for those who can't look
+    host: str = ""  # the host whose directories it changes, if a database is shared; empty for shared skills
+    root: str = ""  # the directory on that host
+    base: Tree = field(default_factory=dict)  # the files it is based on, for hosts that can't read them
     decided_on: datetime | None = None
     decided_by: str = ""
     decision: str = ""  # the reason given
 
     @property
     def trial(self) -> tuple[Mapping[str, str], ...]:
-        """Rows of a trial that code went through: input, recorded, draft, and what of it was compared."""
+        """Rows of the trial that the code passed: input, recorded, draft, and what was compared."""
         return tuple(self.change.details.get(TRIAL, ()))
 
     @property
     def user(self) -> str:
-        """Who proposed it, or whose agent did; nobody for what goes on by itself."""
+        """The user who proposed it, or whose agent did; empty for background jobs."""
         return "" if self.author.actor is Actor.JOB else str(self.change.details.get(USER_OF, ""))
 
     @property
@@ -95,23 +103,23 @@ class Proposal:
 
     @property
     def is_harmless(self) -> bool:
-        """Whether it is text of an agent that brings no code and no power, and in which no check found anything."""
+        """Whether it is text by an agent, without code, new powers or findings."""
         return self.change.action is Action.WRITE and self.reasons == (AGENT_STARTED,)
 
     @property
     def place(self) -> str:
-        """The skill and its layer, with the host where that matters."""
+        """The skill and its layer, with the host if it is for one."""
         address = f"{self.change.name}@{self.change.layer}"
         return f"{address} on {self.host}" if self.host else address
 
     @property
     def carried_as(self) -> str:
-        """The change that its host makes of it: whoever is killed on the way finds it done, or not."""
+        """The change id under which the host applies it; after a crash it tells whether the change was made."""
         return hashlib.sha256(f"{self.host} {self.id} {self.decided_on}".encode()).hexdigest()[:16]
 
     @property
     def refusal(self) -> str:
-        """Of one that was turned down: that it was, by whom and why, in a sentence."""
+        """Why and by whom the proposal was rejected, as a sentence."""
         what = "This change of" if self.change.action is Action.WRITE else f"The wish to {self.change.action}"
         reason = one_line(self.decision)[:500].rstrip(".") or "no reason given"
         return f"{what} '{self.change.name}' (proposal {self.id}) was turned down by {self.decided_by}: {reason}."
@@ -119,20 +127,21 @@ class Proposal:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Submitted:
-    """The result of a change: applied as this version, or waiting as this proposal."""
+    """The result of submitting a change: applied as this version, or pending as this proposal."""
 
     version: int | None = None
     proposal: Proposal | None = None
 
 
 def reasons_to_wait(change: Change, before: Tree, author: Author, *, auto: bool) -> list[str]:
-    """Why a change has to wait for a person; nothing when it need not."""
+    """Return the reasons why a person must review the change; empty if none is needed."""
     if not author.is_automatic:
         return list(change.findings)
     reasons = [] if auto else [AGENT_STARTED]
     if change.action is not Action.WRITE:
         reasons.append(f"the agent wants to {change.action} it")
         return reasons
+    # Only powers that the change adds count; those already approved don't need review again.
     new_powers = powers(change.name, change.tree) - powers(change.name, before)
     if any(power.kind is PowerKind.RUNS for power in new_powers):
         reasons.append("it brings code")
@@ -146,9 +155,9 @@ _COUNT = sa.select(sa.func.count()).where(proposals.c.state == sa.bindparam("sta
 
 
 class Desks:
-    """Where proposals lie: in one database, or where hosts share one, in that and for a while in the host's own.
+    """The proposals in one database, or in the shared one and, while that is unavailable, in the host's own.
 
-    People call them by number: the id of the row, or with two databases even numbers for the shared one.
+    People refer to proposals by number: the row id, or with two databases even numbers for the shared one.
     """
 
     def __init__(self, *engines: sa.Engine) -> None:
@@ -156,7 +165,7 @@ class Desks:
         self._blobs = Ledger("", "")
 
     def keep(self, engine: sa.Engine, wanted: Proposal) -> int:
-        """Write it down; the number that it has there."""
+        """Store a proposal; return its number."""
         change = wanted.change
         with self._writing(engine) as connection:
             self._blobs.keep(connection, [*change.tree.values(), *wanted.base.values()])
@@ -184,7 +193,7 @@ class Desks:
     def find(
         self, *where: sa.ColumnElement[bool], with_contents: bool = False, at: Sequence[sa.Engine] = ()
     ) -> list[Proposal]:
-        """The oldest first; without contents their files are known by hash alone."""
+        """Return the matching proposals, oldest first; without contents, files have only their hashes."""
         query = sa.select(proposals).where(*where).order_by(proposals.c.id)
         found: list[Proposal] = []
         for engine in at or self.engines:
@@ -194,16 +203,20 @@ class Desks:
         return sorted(found, key=lambda proposal: (proposal.made_on, proposal.id))
 
     def count(self, state: ProposalState) -> int:
+        """Count the proposals in a state, over all databases."""
+
         def ask(engine: sa.Engine) -> int:
             with sql.reading(engine) as connection:
                 return int(connection.execute(_COUNT, {"state": state.value}).scalar_one())
 
         return sum(
+            # Every page shows this number, so it is cached until a notification says that proposals changed.
             news_of(engine).fresh(Topic.PROPOSALS, partial(ask, engine), of=(sql.acts_as(engine), state))
             for engine in self.engines
         )
 
     def get(self, number: int) -> Proposal:
+        """Return a proposal with its contents; raise `NotFound` with the pending numbers otherwise."""
         engine, identity = self._place(number)
         with sql.reading(engine) as connection:
             row = connection.execute(sa.select(proposals).where(proposals.c.id == identity)).mappings().first()
@@ -221,14 +234,18 @@ class Desks:
         of: Iterable[ProposalState] = ProposalState,
         keep: Tree | None = None,
     ) -> bool:
-        """Whether it was in one of these states, and is changed; `keep` are contents that the values speak of."""
+        """Update a proposal that is in one of `expected_states`; False if it isn't. `contents` are files that the
+        values refer to.
+        """
         engine, identity = self._place(number)
+        # The state is part of the WHERE clause, so of two concurrent decisions exactly one succeeds.
         this = (proposals.c.id == identity, proposals.c.state.in_([state.value for state in of]))
         with self._writing(engine) as connection:
             self._blobs.keep(connection, (keep or {}).values())
             return connection.execute(proposals.update().where(*this).values(values)).rowcount > 0
 
     def remove(self, number: int) -> None:
+        """Delete a proposal."""
         engine, identity = self._place(number)
         with self._writing(engine) as connection:
             connection.execute(proposals.delete().where(proposals.c.id == identity))
@@ -238,6 +255,7 @@ class Desks:
         return sql.writing(engine, durable=True, lock="proposals")
 
     def _number(self, engine: sa.Engine, identity: int) -> int:
+        # Numbers interleave the databases, so a number alone says which one holds the row.
         return identity * len(self.engines) + self.engines.index(engine)
 
     def _place(self, number: int) -> tuple[sa.Engine, int]:

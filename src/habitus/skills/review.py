@@ -1,7 +1,7 @@
-"""Proposals: changes that wait for a person, each bound to what it changes, so that nothing else can be approved.
+"""The review queue: pending changes, each bound to the files it changes, so a person approves exactly what they saw.
 
-What a person asks for is applied at once. What the agent starts itself waits, unless the person has said that its
-prose may be applied (`review.auto`); code, new powers, findings, near-duplicates, deletes and switches always wait.
+A change by a person is applied at once. A change by the agent waits, unless `review.auto` lets its prose through;
+code, new powers, findings, near-duplicates, removals and switches always wait.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ _UNDECIDED: Mapping[str, Any] = {
 
 
 class Review:
+    """Submits, lists and decides proposals for one user on one host."""
+
     def __init__(
         self,
         library: Library,
@@ -59,20 +61,21 @@ class Review:
         redacted: Callable[[str], str] = lambda text: text,
         tell: Callable[[Proposal], None] = lambda proposal: None,
     ) -> None:
-        """`local` is the database of this `host` where `engine` is shared with others.
+        """`local` is this host's own database if `engine` is shared with other hosts.
 
-        `user` is whose this is, and `needs_somebody_else` says whether they may not approve what is theirs;
-        `allow_elsewhere` raises where this person may not decide for another host; `carry` carries out what was
-        approved for a directory of this one; `tell` hears what begins to wait.
+        `requires_other_approver` says whether `user` may not approve their own proposals. `authorize_other_host`
+        raises an error if this user may not decide for another host. `apply_on_host` applies approved changes to
+        this host's directories. `notify` is called with each new pending proposal.
         """
         self._library = library
-        self._duplicates = duplicates  # what a new skill is too much like, in words
+        self._duplicates = duplicates  # describes the skills that a new one resembles
         self._desks = Desks(engine) if local is None or local is engine else Desks(engine, local)
         self._host = host
         self._allow_elsewhere = allow_elsewhere
         self._carry = carry or self.carry_out
         self._clock = clock
-        self._redacted = redacted  # for reasons, which people and models write; files are kept as they are
+        # Only for reasons, which people and models write; files are stored unchanged.
+        self._redacted = redacted
         self._auto = auto
         self._user = user
         self._needs_somebody_else = needs_somebody_else
@@ -80,11 +83,11 @@ class Review:
         self._told: list[Callable[[Proposal], None]] = []
 
     def when_approved(self, tell: Callable[[Proposal], None]) -> None:
-        """Call this with every proposal that has been carried out."""
+        """Register a listener, called with every proposal that has been applied."""
         self._told.append(tell)
 
     def submit(self, change: Change, author: Author, *, conversation: str = "") -> Submitted:
-        """Apply a change, or keep it for a person to decide."""
+        """Apply a change, or store it as a proposal if a person must decide."""
         before = self._current(change)
         if author.is_automatic and change.action is Action.WRITE and not before:
             change = replace(change, findings=(*change.findings, *self._twins(change)))
@@ -100,9 +103,10 @@ class Review:
             return ("the database is away: nobody knows whether another skill says the same",)
 
     def propose(self, change: Change, author: Author, reasons: Sequence[str], *, conversation: str = "") -> Proposal:
-        """Keep a change for a person. The same change proposed again is the same proposal.
+        """Store a change for review; the same change again returns the same proposal.
 
-        What a person has turned down is refused with their reason, unless it is a person who brings it up again.
+        Raise `Refused` with the reason if a person has rejected this change before, unless a person proposes it
+        again.
         """
         details = {**change.details, USER_OF: self._user} if self._user else change.details
         change = replace(change, name=names.check_name(change.name), details=details)
@@ -122,6 +126,7 @@ class Review:
             conversation=conversation,
             root=_root(self._library.layer(change.layer)),
         )
+        # Only directories belong to a host; the user's layer lives in the shared database itself.
         shared, *own = self._desks.engines
         if not own or change.layer == USER:
             return self._propose(shared, wanted)
@@ -129,7 +134,8 @@ class Review:
         try:
             return self._propose(shared, wanted)
         except StorageFailed:
-            return self._propose(own[0], wanted)  # until the shared one is back: see `hand_over`
+            # The shared database is unavailable; `upload_unsynced` moves the proposal later.
+            return self._propose(own[0], wanted)
 
     def _propose(self, engine: sa.Engine, wanted: Proposal) -> Proposal:
         for earlier in self._earlier(engine, wanted):
@@ -142,7 +148,7 @@ class Review:
         return made
 
     def _earlier(self, engine: sa.Engine, wanted: Proposal) -> list[Proposal]:
-        """Proposals of the same change that wait or were turned down, those that wait first."""
+        """Return the pending and rejected proposals of the same change, pending ones first."""
         change = wanted.change
         about = {"layer": change.layer, "name": change.name, "action": change.action.value}
         same = [proposals.c[column] == value for column, value in about.items()]
@@ -156,6 +162,8 @@ class Review:
             for one in found
             if one.root in ("", wanted.root)
             and is_same(one.change.tree, change.tree)
+            # A rejected write stays rejected even if the skill has changed since; the new files are what was
+            # refused.
             and (
                 one.base_hash == wanted.base_hash
                 or (one.state is ProposalState.REJECTED and change.action is Action.WRITE)
@@ -163,17 +171,17 @@ class Review:
         ]
 
     def left_here(self) -> list[Proposal]:
-        """Proposals made while the shared database was away, or before there was one."""
+        """Return the pending proposals in the host's own database, made without the shared one."""
         of_host = (proposals.c.state == ProposalState.WAITING.value, proposals.c.layer != USER)
         own = self._desks.engines[1:]
         return self._desks.find(*of_host, with_contents=True, at=own) if own else []
 
     def hand_over(self) -> None:
-        """Hand proposals that are left here to the shared database, where every host can decide."""
+        """Move unsynced proposals to the shared database, where every host can decide on them."""
         shared = self._desks.engines[0]
         for one in self.left_here():
             same = (proposals.c.host == self._host, proposals.c.made_on == one.made_on)
-            # It is there already where this was killed before the last line.
+            # A process killed before `remove` has already copied this proposal.
             if not self._desks.find(proposals.c.name == one.change.name, *same, at=[shared]):
                 before = one.base or self.before(one)
                 self._desks.keep(shared, replace(one, host=self._host, base=before))
@@ -187,16 +195,17 @@ class Review:
         everywhere: bool = False,
         names: Sequence[str] | None = None,
     ) -> list[Proposal]:
-        """The proposals of a state, or all, of some skills or any; without contents, files are known by hash alone.
+        """Return the proposals in a state, or all, optionally of some skills; without contents, files have only
+        hashes.
 
-        Those for directories of other hosts only where that is asked for: what goes on here does not regard them.
+        Proposals for directories of other hosts are included only with `all_hosts`.
         """
         where = [] if state is None else [proposals.c.state == state.value]
         where += [] if names is None else [proposals.c.name.in_(names)]
         return self._desks.find(*where, *([] if everywhere else [self._are_ours]), with_contents=with_contents)
 
     def due(self) -> Sequence[Proposal]:
-        """Approved changes for directories of this host, to be carried out."""
+        """Return the approved changes that this host still has to apply."""
         approved = proposals.c.state.in_([state.value for state in _DUE])
         return self._desks.find(approved, proposals.c.host == self._host) if self._host else []
 
@@ -205,30 +214,31 @@ class Review:
         return proposals.c.host.in_(("", self._host))
 
     def turned_down(self) -> Sequence[Proposal]:
-        """Proposals of an agent that a person turned down, and no agent has heard so yet."""
+        """Return the rejected proposals that no agent has been told about yet."""
         rejected = proposals.c.state == ProposalState.REJECTED.value
         return self._desks.find(rejected, proposals.c.told_on.is_(None), self._are_ours)
 
     def note_told(self, numbers: Iterable[int]) -> None:
-        """The agent has heard that these were turned down, and why."""
+        """Record that the agent has been told about these rejections."""
         for number in numbers:
             self._desks.change(number, {"told_on": self._clock()})
 
     def in_conversation(self, conversation: str) -> dict[str, Skill]:
-        """The skills that wait and were written in this conversation: there they work already."""
+        """Return the pending skills written in this conversation, by name; they are usable there before approval."""
         waiting = [proposal for proposal in self.list() if proposal.conversation == conversation]
         parsed = {p.change.name: trees.parse(p.change.name, p.change.tree).skill for p in waiting if p.change.tree}
         return {name: skill for name, skill in parsed.items() if skill is not None}
 
     def waiting_count(self) -> int:
-        """On all hosts together."""
+        """Count the pending proposals on all hosts."""
         return self._desks.count(ProposalState.WAITING)
 
     def get(self, number: int) -> Proposal:
+        """Return a proposal with its contents."""
         return self._desks.get(number)
 
     def diff(self, number: int, *, with_examination: bool = True) -> str:
-        """Return the changes that approving it would make, with or without the files that a skill is examined by."""
+        """Return the diff that approving it would apply, with or without the skill's tasks and cases."""
         proposal = self.get(number)
         change = proposal.change
         if change.action in (Action.ENABLE, Action.DISABLE):
@@ -240,24 +250,28 @@ class Review:
         return diff_trees(old, new, f"{change.name} now", f"{change.name} proposed")
 
     def before(self, proposal: Proposal) -> Tree:
-        """The files that it changes: as they are, or for another host as they were when it was proposed there."""
+        """Return the files that it changes: the current ones, or those stored with it if its directory is not open
+        here.
+        """
         return self._current(proposal.change) if self.is_open(proposal) else proposal.base
 
     def is_elsewhere(self, proposal: Proposal) -> bool:
-        """Whether it is about a directory of another host."""
+        """Whether it changes a directory of another host."""
         return proposal.host not in ("", self._host)
 
     def is_open(self, proposal: Proposal) -> bool:
-        """Whether its directory is one of those that are open here: which projects are, depends on where one is."""
+        """Whether its directory is open here; which project is open depends on the working directory."""
         roots = {layer.name: _root(layer) for layer in self._library.layers}
         return not self.is_elsewhere(proposal) and proposal.root in ("", roots.get(proposal.change.layer))
 
     def is_for_somebody_else(self, proposal: Proposal) -> bool:
-        """Whether whoever is at work here may not approve it, because it is theirs."""
+        """Whether it belongs to the current user, who may not approve their own proposals."""
         return bool(proposal.user) and proposal.user == self._user and self._needs_somebody_else()
 
     def approve(self, number: int, person: Author) -> tuple[Proposal, int | None]:
-        """Carry it out, or have its host do so. A proposal whose base has moved changes nothing."""
+        """Apply a proposal, or leave that to its host; return it with the new version. Raise `Stale` if its skill has
+        changed.
+        """
         proposal = self._waiting(number)
         if self.is_for_somebody_else(proposal):
             raise Refused(
@@ -273,6 +287,7 @@ class Review:
             return self.get(number), version
         if not self.is_open(proposal):
             raise Refused(f"Proposal {number} is about {proposal.root}, which is not open here.", mend="Run it there.")
+        # Without this check, approving would overwrite changes that the person never saw.
         if self._hash_now(proposal.change) != proposal.base_hash:
             self._decide(number, ProposalState.STALE, person, "what it changes has moved on")
             raise Stale(
@@ -293,13 +308,15 @@ class Review:
         return self._apply(proposal.change, replace(person, reason=reason), expected_version=current)
 
     def carry_out(self, number: int) -> int | None:
-        """Do what was approved for a directory of this host: once, also when whoever was at it was killed.
+        """Apply a proposal approved for this host, exactly once even if a process was killed halfway.
 
-        What can't be done waits again with the reason, on what is there now; only a disk or a database is tried again.
+        If it can't be applied it becomes pending again with the reason; only storage failures leave it to be
+        retried.
         """
         is_due = self._desks.change(number, {"state": ProposalState.CARRYING.value}, of=_DUE)
         proposal = self.get(number)
-        if not is_due and proposal.state is not ProposalState.APPROVED:  # by another process of this host
+        # Another process of this host was faster, and failed.
+        if not is_due and proposal.state is not ProposalState.APPROVED:
             raise Stale(f"Proposal {number} is {proposal.state.value} again: {proposal.reasons[-1]}.", mend="")
         try:
             made = self._carried_out(proposal)
@@ -317,11 +334,12 @@ class Review:
         return version
 
     def _carried_out(self, proposal: Proposal) -> Sequence[Changed]:
-        """The result of carrying it out, now or before somebody was killed."""
+        """Apply the change unless a killed process already did; return what was written."""
         change = proposal.change
         if not self.is_open(proposal):
             raise NotFound(f"There is no {proposal.root} any more.", mend="")
-        before = self._hash_now(change)  # a look, which ends what was begun
+        # Reading the current files also completes writes that a killed process left.
+        before = self._hash_now(change)
         store = self._library.layer(change.layer).store
         if made := store.changed_in(proposal.carried_as):
             return made
@@ -332,7 +350,7 @@ class Review:
         return store.changed_in(proposal.carried_as)
 
     def put_back(self, number: int, reason: str) -> None:
-        """It could not be carried out: it waits again, with the reason, on what is there now."""
+        """Make a proposal that could not be applied pending again, with the reason, based on the current files."""
         proposal = self.get(number)
         before = self.before(proposal)
         based = {"base": records.pack_tree(before), "base_hash": tree_hash(before) if before else ""}
@@ -340,7 +358,7 @@ class Review:
         self._desks.change(number, {**_UNDECIDED, **based, "reasons": reasons}, of=_DUE, keep=before)
 
     def reject(self, number: int, person: Author, reason: str) -> Proposal:
-        """Turn it down; the agent sees the reason."""
+        """Reject a proposal; the agent is told the reason."""
         proposal = self._waiting(number)
         self._decide(number, ProposalState.REJECTED, person, reason)
         if not proposal.author.is_automatic:
@@ -348,7 +366,7 @@ class Review:
         return self.get(number)
 
     def reopen(self, number: int) -> Proposal:
-        """Let it wait again, as if nobody had decided; what approving it did is the caller's to take back."""
+        """Make a decided proposal pending again. The caller undoes the effects of its approval."""
         proposal = self.get(number)
         self._allow(proposal)
         if not self._desks.change(number, _UNDECIDED, of=_DECIDED):
@@ -358,15 +376,15 @@ class Review:
         return self.get(number)
 
     def supersede(self, number: int, by: int, author: Author) -> None:
-        """A later proposal of the same author says what this one said, and more."""
+        """Mark a proposal stale because a later one by the same author replaces it."""
         self._decide(number, ProposalState.STALE, author, f"replaced by proposal {by}")
 
     def withdraw(self, number: int, author: Author) -> None:
-        """Its author does not want it any more."""
+        """Mark a proposal stale because its author withdrew it."""
         self._decide(number, ProposalState.STALE, author, "taken back by its author")
 
     def edit(self, number: int, path: str, content: bytes) -> Proposal:
-        """Change a file of a waiting proposal before it is approved."""
+        """Change a file of a pending proposal."""
         proposal = self._waiting(number)
         if proposal.change.action is not Action.WRITE:
             raise Invalid(f"Proposal {number} writes nothing that could be edited.", mend="Approve or reject it.")
@@ -391,13 +409,14 @@ class Review:
             self._allow_elsewhere()
 
     def _decide(self, number: int, state: ProposalState, person: Author, decision: str) -> None:
-        """Whoever is first has decided; the others hear that."""
+        """Record a decision; raise `Invalid` if another person decided first."""
         values = {
             "state": state.value,
             "decided_on": self._clock(),
             "decided_by": person.name or person.actor.value,
             "decision": self._redacted(decision),
         }
+        # A lost race has changed the state, so this call raises with the other person's decision.
         if not self._desks.change(number, values, of=[ProposalState.WAITING]):
             self._waiting(number)
 
@@ -406,7 +425,7 @@ class Review:
         return tree_hash(before) if before else ""
 
     def _current(self, change: Change) -> Tree:
-        """The files that the change is about, as they are; empty when there are none."""
+        """Return the current files of the changed skill; empty if it doesn't exist."""
         store = self._library.layer(change.layer).store
         return store.tree(change.name) or {}
 
@@ -425,7 +444,8 @@ class Review:
                 self._library.set_enabled(address, change.action is Action.ENABLE, author)
                 return None
             case Action.TASKS:
-                return None  # whoever hears of it keeps them
+                # The listeners of approvals store the tasks.
+                return None
             case never:
                 assert_never(never)
 

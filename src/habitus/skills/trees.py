@@ -1,5 +1,5 @@
-"""A skill's directory read and written as data: which file is which, the stages there are, and the skill in it; and
-names in braces that its text may leave open, such as `{BOT_NAME}`, filled in when it is shown.
+"""A skill's directory as data: its main file, stages and parsed skill, and the placeholders in its text, such as
+`{BOT_NAME}`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ TOOL_CODE = "scripts/tool.py"
 CLI_CODE = "scripts/cli.py"
 TOML_FILE = "skill.toml"
 TASKS_FILE = "evals/tasks.toml"
-LEFT_OUT = frozenset({".git", ".hg", ".svn", ".jj", "__pycache__", ".DS_Store"})  # what no version has
-# Folders of version control: what lies there runs when its owner next uses the tool, and no history sees it.
+LEFT_OUT = frozenset({".git", ".hg", ".svn", ".jj", "__pycache__", ".DS_Store"})  # never part of a version
+# Folders of version control: hooks in them run when their owner next uses the tool, and no history shows them.
 _CONTROL = frozenset({".git", ".hg", ".svn", ".jj", ".sl", ".bzr", ".pijul", "_darcs"})
-# Files that editors, shells and agents run by themselves in the folder they are opened in; `HEAD` makes the folder it
-# lies in a repository of its own, whose `config` beside it names commands that git runs. Not `.env`: most tools read it
-# for values, and the shells' add-ons that run it ask first.
+# Files that editors, shells and agents execute by themselves when they open the folder. `HEAD` turns its folder
+# into a bare repository, whose `config` can name commands for git to run. `.env` is not listed: most tools only
+# read values from it, and shell add-ons that run it ask first.
 _RUN_UNASKED = frozenset(
     {
         "head",
@@ -43,17 +43,20 @@ _RUN_UNASKED = frozenset(
         *(".codex/config.toml", ".codex/hooks.json", ".gemini/settings.json", ".pre-commit-config.yaml"),
     }
 )
-_PLUGINS = (".opencode/plugin/", ".opencode/plugins/")  # folders of which every file is run
-_WORKSPACE = ".code-workspace"  # names tasks and settings as those in `.vscode` do
+# Every file in these folders is executed.
+_PLUGINS = (".opencode/plugin/", ".opencode/plugins/")
+# Such a file names tasks and settings, like those in `.vscode`.
+_WORKSPACE = ".code-workspace"
 
 
 def is_control(name: str) -> bool:
-    """Whether this is what version control calls a file or folder of its own."""
+    """Whether a file or folder name belongs to version control."""
     return name.casefold() in _CONTROL
 
 
 def runs_unasked(path: str) -> bool:
-    """Whether another tool would run or obey this file by itself; upper case and folders above make no difference."""
+    """Whether another tool would execute or obey this file by itself; case and parent folders make no difference."""
+    # File systems of macOS and Windows ignore case, so `.GIT` is as dangerous as `.git`.
     folded = path.casefold()
     parts = folded.split("/")
     if not _CONTROL.isdisjoint(parts) or not _RUN_UNASKED.isdisjoint(("/".join(parts[-2:]), parts[-1])):
@@ -62,22 +65,24 @@ def runs_unasked(path: str) -> bool:
 
 
 def is_left_out(path: str) -> bool:
-    """Whether a directory is read as if this were not there."""
+    """Whether reading a directory skips this path."""
     return any(part in LEFT_OUT or part.startswith(ASIDE) for part in path.split("/")) or path.endswith(".pyc")
 
 
 def main_contents(trees: Mapping[str, Tree]) -> dict[str, bytes]:
-    """Folder → what its main file says, of those that have one."""
+    """Return the content of each folder's main file; folders without one are left out."""
     mains = ((folder, tree[main].content) for folder, tree in trees.items() if (main := main_file(tree)) is not None)
     return {folder: content for folder, content in mains if content is not None}
 
 
 def main_file(tree: Iterable[str]) -> str | None:
+    """Return the name of the main file in a tree, or None."""
     paths = tree if isinstance(tree, Mapping) else set(tree)
     return next((name for name in MAIN_FILES if name in paths), None)
 
 
 def stages(tree: Tree) -> frozenset[Stage]:
+    """Return the stages that the files provide; steps are always among them."""
     found = {Stage.STEPS}
     if CHUNKS_FILE in tree:
         found.add(Stage.CHUNKS)
@@ -87,19 +92,20 @@ def stages(tree: Tree) -> frozenset[Stage]:
 
 
 def clash(name: str, tree: Tree) -> str:
-    """Why this code can't go by its skill's name, in words; nothing when it can."""
+    """Explain why this code can't have its skill's name; empty if it can."""
     called = names.callable_name(name)
     is_taken = Stage.CODE in stages(tree) and called in names.BUILT_IN_TOOLS
     return f"'{called}' is the name of a built-in tool, so no code can go by it" if is_taken else ""
 
 
 def refuse_clash(name: str, tree: Tree) -> None:
+    """Raise `Invalid` if the code would take the name of a built-in tool."""
     if reason := clash(name, tree):
         raise Invalid(f"{reason}.", mend="Take another name for the skill.")
 
 
 def parse(folder: str, tree: Tree) -> Parsed:
-    """The skill that a directory holds, or why it holds none."""
+    """Parse the skill in a directory; if there is none, the result's diagnostics say why."""
     main = main_file(tree)
     toml = tree.get(TOML_FILE)
     content = tree[main].content if main else (b"" if toml else None)
@@ -112,14 +118,14 @@ def parse(folder: str, tree: Tree) -> Parsed:
     return _parse_main(folder, content, f"{folder}/{main or TOML_FILE}", toml.content if toml is not None else None)
 
 
-# A skill on its way in is looked at by its reader, the scanner and the store, one after the other.
+# An imported skill is parsed by its reader, the scanner and the store in turn; the cache makes that one parse.
 @functools.lru_cache(maxsize=1024)
 def _parse_main(folder: str, content: bytes, file: str, toml: bytes | None) -> Parsed:
     return skill_md.parse(folder, content, file=file, toml=toml)
 
 
 def with_skill(tree: Tree, skill: Skill) -> dict[str, File]:
-    """The files with the main one saying what `skill` says."""
+    """Return the files with the main file rewritten to match `skill`."""
     main = main_file(tree)
     if main is None:
         return {**tree, "SKILL.md": file_of(skill_md.render(skill))}
@@ -130,7 +136,7 @@ def with_skill(tree: Tree, skill: Skill) -> dict[str, File]:
 
 
 def rename_tree(tree: Tree, name: str) -> dict[str, File]:
-    """The files with the main one carrying another name."""
+    """Return the files with another name in the main file."""
     main = main_file(tree)
     content = tree[main].content if main is not None else None
     if main is None or content is None:
@@ -139,44 +145,49 @@ def rename_tree(tree: Tree, name: str) -> dict[str, File]:
 
 
 def with_kept(wanted: Tree, current: Tree) -> dict[str, File]:
-    """A version's files, examined as today; one too large for the history is taken as it lies on the shelf, if it
-    still does."""
+    """Return a version's files with today's tasks and cases; a file too large for the history is taken from the
+    current files, if it is still there.
+    """
     kept = {path: file for path, file in without_examination(wanted).items() if file.content is not None}
     large = {path: current[path] for path in wanted if path not in kept and path in current}
     return kept | large | {path: file for path, file in current.items() if is_examination(path)}
 
 
 def examined_as(tree: Tree, current: Tree) -> dict[str, File]:
-    """New files of a skill; those it is examined by stay where there are no new ones, and its tasks as they are."""
+    """Return new files of a skill, keeping its current tasks, and its other examination files unless they are
+    replaced.
+    """
     stay = {path: file for path, file in current.items() if is_examination(path)}
+    # Tasks decide whether a change is good, so the change must not bring its own.
     return {**stay, **tree, **{path: file for path, file in stay.items() if path == TASKS_FILE}}
 
 
 KNOWN = ("BOT_NAME", "BOT_DIR", "SKILL_DIR", "USER")
+# `${USER}` is a shell variable, hence the lookbehind.
 _OPEN = re.compile(r"(?<!\$)\{(" + "|".join(KNOWN) + r")\}")
 _TEXTS = (*(field.name for field in EDITABLE if not field.is_list), "body")
 AnySkill = TypeVar("AnySkill", bound=Summary)
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:
-    """Replace the known names; shell variables (`${USER}`) and every other brace stay as they are."""
+    """Replace the known placeholders; shell variables (`${USER}`) and other braces stay."""
     return _OPEN.sub(lambda found: values.get(found[1], found[0]), text)
 
 
 def open_texts(skill: Summary) -> dict[str, str]:
-    """The texts of a skill that leave a name open, by field."""
+    """Return the texts of a skill that contain placeholders, by field."""
     texts = {name: getattr(skill, name, "") for name in _TEXTS}
     return {name: text for name, text in texts.items() if "{" in text and _OPEN.search(text)}
 
 
 def fill_placeholders(skill: AnySkill, values: Mapping[str, str]) -> AnySkill:
-    """The skill as it is shown."""
+    """Return the skill with its placeholders replaced."""
     texts: dict[str, Any] = {name: fill(text, values) for name, text in open_texts(skill).items()}
     return replace(skill, **texts) if texts else skill
 
 
 def kept_open(name: str, tree: Tree) -> Tree:
-    """A copy of a skill whose names were filled because of where it lies: it asks for that itself."""
+    """Return a copy whose manifest asks for placeholders, for a skill that leaves the layer that filled them."""
     skill = parse(name, tree).skill
     if skill is None or not open_texts(skill):
         return tree
