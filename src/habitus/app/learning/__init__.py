@@ -1,1 +1,1 @@
-"""Learning and evidence put together: what teaches memory, what earns the next stage, and what goes."""
+"""Use cases of learning: lessons, climbs to the next stage, evidence, curation, mining, self-play and trials."""

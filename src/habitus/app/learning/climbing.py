@@ -1,7 +1,8 @@
-"""The climb: what has earned its next stage is drafted, put to its trial, and proposed to a person.
+"""Climbs: draft the next stage of lessons and skills that have earned it, put the draft to its trial, and propose
+it.
 
-A lesson becomes a skill, what was done again and again with a skill becomes its recipe, and a recipe, or steps that
-were followed with code, become its code. What fails its trial is not proposed, and the same version does not try again.
+A lesson becomes a skill, repeated calls become a recipe, and a recipe or steps that were followed with code become
+code. A draft that fails its trial is not proposed, and the same version does not try again.
 """
 
 from __future__ import annotations
@@ -43,9 +44,13 @@ from habitus.tasks.schema import Json
 from habitus.text import one_line
 from habitus.tools.model import CouldNotTest, Grounds
 
-_CLIMB = "climb"  # where a proposal keeps what climbed
+# The key under which the details of a proposal name the item that climbed.
+_CLIMB = "climb"
+# These errors say nothing about the draft itself, so the same version may try again later.
 _NOT_ITS_OWN = (CouldNotTest, NoUsableAnswer, ProviderFault, Refused, TimeoutError)
-_LONGEST_TITLE = 10  # words
+# In words.
+_LONGEST_TITLE = 10
+# Words that begin a new phrase: a title is cut in front of one, and never ends with one.
 _PHRASE_BEGINS = re.compile(
     "after|and|as|at|because|before|but|by|for|from|if|in|into|of|on|or|since|so|that|the|then|to|until|when|where|"
     "which|while|with|without",
@@ -55,17 +60,23 @@ _PHRASE_BEGINS = re.compile(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Climb:
-    """One step up: `problem` says why it is not proposed, and `proposal` is its number once it waits."""
+    """A planned or attempted climb to a stage: `problem` says why it was not proposed, `proposal` is the number of
+    its proposal.
+    """
 
-    item: str  # the id of a lesson, the address of a skill
+    # The id of a lesson, or the address of a skill.
+    item: str
     version: int
     to: Stage
-    skill: str  # whose stage it becomes; a lesson's skill has its name once it is drafted
+    # The skill that gets the stage; empty for a lesson until its skill is drafted.
+    skill: str
     why: str
-    text: str = ""  # what it is made of, or what would be written
+    # The material of the stage, or the text that would be written.
+    text: str = ""
     problem: str = ""
     proposal: int | None = None
-    spent: str = ""  # on a model
+    # The tokens and cost spent on a model, in words.
+    spent: str = ""
 
     @property
     def is_failed(self) -> bool:
@@ -74,7 +85,7 @@ class Climb:
 
 @asynccontextmanager
 async def drafting(home: Home, name: str) -> AsyncIterator[BudgetedModel | None]:
-    """The model of this name within the tokens of the day, where learning may ask one; nobody where none is named."""
+    """Open the named model within the token budget of the day; None if no model is named."""
     if not name:
         yield None
         return
@@ -86,15 +97,16 @@ async def drafting(home: Home, name: str) -> AsyncIterator[BudgetedModel | None]
 
 
 class Climbing:
-    """One look at what may climb: `due` by its use, or `lesson` and `skill` by a person's wish; then `carry_out`."""
+    """Plans climbs, either those `due` by use or those a person asks for, and runs them."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
         self._failed = FailedClimbs(home.shared, home.clock)
 
     def due(self, found: Iterable[Due]) -> list[Climb]:
-        """Skills that have earned their next stage, were not proposed for it before, and did not fail its trial as they
-        are."""
+        """Return the climbs that skills and lessons have earned, without those already proposed or failed at this
+        version.
+        """
         earned = [one for one in found if one.transition is Transition.CLIMB]
         climbs = {(climb.item, climb.to): climb for one in earned if (climb := self._of(one)) is not None}
         return [climb for climb in climbs.values() if not self._is_settled(climb.item, climb.to, climb.version)]
@@ -121,11 +133,13 @@ class Climbing:
             case ItemKind.LESSON:
                 lesson = self._home.memory.get(due.item.name)
                 is_private = lesson.scope is Scope.USER and self._home.settings.database is not None
-                return None if is_private else _of_lesson(lesson, due.reason)  # only a person shows it to the others
+                # A private lesson becomes visible to others only if its owner decides so.
+                return None if is_private else _of_lesson(lesson, due.reason)
             case ItemKind.SKILL:
                 skill = self._own(due.item.name)
                 if skill is None or skill.summary is None or skill.summary.stages != {Stage.STEPS}:
-                    return None  # what stands above the steps has to earn the next stage
+                    # Once a skill has a recipe or code, that stage must earn the next one.
+                    return None
                 return self._of_skill(skill, due.reason)
             case ItemKind.RECIPE:
                 recipe = self._home.recipes.get(due.item.name)
@@ -135,6 +149,7 @@ class Climbing:
                 return None
 
     def lesson(self, id: str) -> Climb:
+        """Plan the climb of one active lesson to a skill; `Invalid` if it is archived or not a lesson."""
         lesson = self._home.memory.get(id)
         if not lesson.kind.is_lesson or lesson.state is not LessonState.ACTIVE:
             what = f"a {lesson.kind.value} entry" if not lesson.kind.is_lesson else lesson.state.value
@@ -142,6 +157,7 @@ class Climbing:
         return _of_lesson(lesson, "A person wants it as a skill.")
 
     def skill(self, name: str, to: Stage | None = None) -> Climb:
+        """Plan the climb of one skill to the nearest possible stage; `Invalid` if there is no material for one."""
         item = self._home.skills.find(name)
         skill = self._own(f"{item.name}@{item.layer}")
         if skill is None or skill.summary is None:
@@ -157,14 +173,14 @@ class Climbing:
         return climb
 
     def _own(self, address: str) -> Listed | None:
-        """A skill that is the person's own, in use, and can be written."""
+        """Return a skill of the user's own that is active and writable; None otherwise."""
         item = self._home.skills.find(address)
         if item.summary is None or item.state is not State.OK or item.summary.source is Source.IMPORTED:
             return None
         return item if self._home.skills.layer(item.layer).can_write else None
 
     def _of_skill(self, skill: Listed, why: str, *, to: Stage | None = None, is_asked: bool = False) -> Climb | None:
-        """To the nearest stage that there is something to make of."""
+        """Plan the climb to the nearest stage that has material; None if there is none or it is settled already."""
         assert skill.summary is not None
         item, version = f"{skill.name}@{skill.layer}", skill.summary.version
         for stage in above(skill.summary.stages):
@@ -177,12 +193,12 @@ class Climbing:
         return None
 
     def _waits(self, skill: Listed) -> bool:
-        """Whether another change of it waits: approving one would make the other stale."""
+        """Whether another change of the skill is pending: approving one would make the other stale."""
         where = (skill.name, skill.layer, ProposalState.WAITING)
         return any((one.change.name, one.change.layer, one.state) == where for one in self._proposals)
 
     def _material(self, skill: Listed, stage: Stage, *, is_asked: bool) -> str:
-        """The material of a stage, in words."""
+        """Describe the material for a stage; empty if there is none."""
         if stage is Stage.CHUNKS:
             return next((found.text for found in self._mining.recipes_of(skill.name)), "")
         uses = self._uses(skill, is_asked=is_asked)
@@ -198,10 +214,11 @@ class Climbing:
         recipe = self._recipe_of(skill)
         if recipe is not None and (uses := coding.of_recipe(self._home, recipe)) is not None:
             return uses
-        return coding.of_steps(self._home, skill) if is_asked else None  # nothing says whether a draft is right
+        # Without recorded results nothing can tell a right draft from a wrong one, so a person has to ask for it.
+        return coding.of_steps(self._home, skill) if is_asked else None
 
     def _recipe_of(self, skill: Listed) -> SkillRecipe | None:
-        """The recipe of a skill that served most often."""
+        """Return the active recipe of a skill that succeeded most often; None if it has none."""
         mine = [
             one
             for one in self._home.recipes.all()
@@ -210,7 +227,7 @@ class Climbing:
         return max(mine, key=lambda one: (one.counts.succeeded, one.name), default=None)
 
     async def carry_out(self, climb: Climb, model: BudgetedModel | None) -> Climb:
-        """Draft it, put it to its trial, and propose it; without a model where that can be done."""
+        """Draft the stage, put it to its trial and propose it. A recipe, or a skill from a lesson, needs no model."""
         author = Author(actor=Actor.JOB, name="climb", reason=climb.why)
         try:
             self._home.allow(author)
@@ -222,7 +239,8 @@ class Climbing:
                     return replace(climb, text=made.text, proposal=made.proposal)
                 case Stage.CODE:
                     return await self._as_code(climb, author, model)
-        except _NOT_ITS_OWN as fault:  # another time
+        # Not the draft's fault, so nothing is noted and a later run tries again.
+        except _NOT_ITS_OWN as fault:
             return replace(climb, problem=str(fault) or "the model took too long")
         except HabitusError as error:
             self._failed.note(climb.item, climb.to, climb.version, self._home.redact(str(error)))
@@ -243,7 +261,7 @@ class Climbing:
         return replace(climb, skill=skill.name, text=skill.body, proposal=made.id)
 
     async def _draft(self, lesson: Engram, model: BudgetedModel) -> Skill:
-        """From the lesson and the turn that taught it, where that is still there."""
+        """Draft a skill from the lesson and, if it is still stored, the turn that taught it."""
         facts = Asked(parts=(Text(text=_from_facts(lesson, lambda name: False).body),))
         return await saving.draft(self._home, model, [*self._taught(lesson), facts], lesson.text, patience_s=PATIENCE_S)
 
@@ -262,7 +280,8 @@ class Climbing:
             mend = f"Name one: habitus skills climb {climb.skill} --model {name}"
             return replace(climb, problem=f"A model has to draft its code. {mend}")
         uses = self._uses(self._home.skills.find(climb.item), is_asked=True)
-        assert uses is not None  # what is followed with nothing can still be asked for
+        # A climb that a person asked for always has uses, even if they are empty.
+        assert uses is not None
         async with self._home.tools:
             cases = await coding.trial_cases(self._home, uses)
             if problem := coding.too_few(cases) if cases else "":
@@ -283,7 +302,7 @@ class Climbing:
 
 
 def _describe_trial(cases: Sequence[Task], parameters: Json) -> str:
-    """The trial of a proposed draft in words, with the results that could not be compared."""
+    """Describe the trial of a draft and the results that could not be compared."""
     if not cases:
         return "it was compared with nothing: no use is recorded that it could be held against"
     apart = sorted({path for case in cases if case.expected_result for path in case.expected_result.apart})
@@ -297,7 +316,7 @@ def _describe_trial(cases: Sequence[Task], parameters: Json) -> str:
 
 
 def _name_untried(cases: Sequence[Task], parameters: Json) -> list[str]:
-    """What the cases can't tell: a parameter that never varied may be ignored by a draft that passes."""
+    """Return remarks on parameters that had one value in all cases: a draft may ignore them and still pass."""
     required = parameters.get("required", ()) if isinstance(parameters, dict) else ()
     found = []
     for name in required:
@@ -316,7 +335,7 @@ def _of_lesson(lesson: Engram, why: str) -> Climb:
 
 
 def _from_facts(lesson: Engram, is_taken: Callable[[str], bool]) -> Skill:
-    """The lesson as a procedure, in its own words."""
+    """Write the lesson as a skill without a model, in the lesson's own words."""
     body = lesson.body
     when, do, instead_of = (
         (body.trigger, body.correct_pattern, body.anti_pattern) if body is not None else ("", lesson.text, "")
@@ -334,26 +353,29 @@ def _from_facts(lesson: Engram, is_taken: Callable[[str], bool]) -> Skill:
 
 
 def _heading(text: str) -> str:
-    """The first phrase of a text: up to its first stop, or where that is long, up to where another phrase begins."""
+    """Return the first phrase of a text, cut in front of another phrase if it is too long for a title."""
     words = re.split(r"[.,;:!?](?=\s|$)", one_line(text).strip(), maxsplit=1)[0].split()
     if len(words) <= _LONGEST_TITLE:
         return " ".join(words)
     ends = [end for end in range(3, _LONGEST_TITLE + 1) if _PHRASE_BEGINS.fullmatch(words[end])]
     end = ends[-1] if ends else _LONGEST_TITLE
+    # A title must not end in "and" or "with".
     while end > 3 and _PHRASE_BEGINS.fullmatch(words[end - 1]):
         end -= 1
     return " ".join(words[:end])
 
 
 def _sentence(text: str) -> str:
-    """A text as a sentence of its own; what may be code keeps its first letter."""
+    """Return the text as a sentence with a capital and a full stop; text that may be code keeps its first letter."""
     line = one_line(text).strip()
     line = line if re.search(r"[`_=/\\$(){}<>|]|--", line) else line[:1].upper() + line[1:]
     return line if line.endswith((".", "!", "?")) else f"{line}."
 
 
 def _with_case(tree: Tree, skill: Skill, lesson: Engram) -> Tree:
-    """What the skill must come up for, beside it: `habitus curate` and `skills eval` ask for it again."""
+    """Return the skill's files with an eval case that the skill must be chosen for; `curate` and `skills eval` run
+    it.
+    """
     query = lesson.body.trigger if lesson.body is not None else lesson.text
     case = EvalCase(query=query, should_trigger=True)
     return {**tree, evals.FILE: file_of(evals.with_case(tree, skill.name, case))}

@@ -1,7 +1,7 @@
-"""Code from a recipe or from steps: what recorded uses show, a model's draft of it, and the trial of that draft.
+"""Draft the code of a skill from recorded uses of its recipe or steps, and try the draft.
 
-A trial compares values: each recorded input goes through the draft, and has to come to the recorded result; where the
-recipe may be run again without touching anything, to what it comes to today, as far as two runs of it agree.
+A trial compares values: each recorded input goes through the draft and must give the recorded result. If the recipe can
+run again without side effects, the draft must give today's result instead, as far as two runs of the recipe agree.
 """
 
 from __future__ import annotations
@@ -49,22 +49,26 @@ from habitus.tools.workshop import LONGEST_CASE, MOST_CASES, reads_the_clock
 if TYPE_CHECKING:
     from habitus.tools.tools import Tools
 
-_ATTEMPTS = 2  # drafts of a model; the second knows why the first was not accepted
-_SHOWN_USES = 3  # to a model
-_LONGEST = 2_000  # characters of a result that a model is shown
-_HARMLESS = ("exec", "view", "dump", "reset")  # of a scratchpad in a folder of its own
+# The second draft is told why the first was rejected.
+_ATTEMPTS = 2
+# Uses that a model is shown.
+_SHOWN_USES = 3
+# Characters of a result that a model is shown.
+_LONGEST = 2_000
+# Scratchpad actions without side effects outside the scratchpad's own folder.
+_HARMLESS = ("exec", "view", "dump", "reset")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recorded:
-    """One input of a recipe, what it came to each time, the latest last, and in whose conversation that was."""
+    """One input of a recipe, its results with the latest last, and the conversation of the latest call."""
 
     payload: Json
     results: tuple[str, ...]
     conversation: str
 
     def case(self, again: Sequence[str] = ()) -> Task:
-        """`again` are two results of today; without, the recorded ones have to agree with each other."""
+        """Return a test case from two fresh results, or from the recorded ones as far as they agree."""
         if again:
             expected = expect(again, before=self.results[-1:])
         else:
@@ -74,7 +78,9 @@ class Recorded:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Uses:
-    """The material for code: words for a model, what it takes if that is known, and what was recorded."""
+    """The material for drafting code: a text for the model, the parameters if known, and recorded inputs with
+    results.
+    """
 
     told: str
     evidence: str
@@ -84,11 +90,12 @@ class Uses:
 
     @property
     def problem(self) -> str:
-        """Why the recorded uses can't tell a right draft from a wrong one; nothing where they can."""
+        """Why the recorded uses can't tell a right draft from a wrong one; empty if they can."""
         return too_few([one.case() for one in self.recorded]) if self.recorded else ""
 
 
 def too_few(cases: Sequence[Task]) -> str:
+    """Return why the cases are too few for a trial; empty if they are enough."""
     expected = [case.expected_result for case in cases if case.expected_result is not None]
     if is_enough(expected):
         return ""
@@ -99,7 +106,7 @@ def too_few(cases: Sequence[Task]) -> str:
 
 
 def of_recipe(home: Home, recipe: SkillRecipe) -> Uses | None:
-    """The recipe, the programs it calls, and what it was called with and came to; nothing if no call went well."""
+    """Return the recipe, the programs it calls and its recorded calls; None if no call succeeded."""
     calls = [
         (turn, call)
         for turn in _past(home.settings, home.journal)
@@ -127,8 +134,10 @@ def of_recipe(home: Home, recipe: SkillRecipe) -> Uses | None:
 
 
 def _as_used(schema: Json, given: Sequence[Mapping[str, Json]]) -> Json:
-    """The parameters of a recipe, without types that its own uses don't have: a parameter with no type is called a
-    text."""
+    """Return the recipe's schema without types that its own calls contradict.
+
+    Mining declares a parameter of unknown type a string.
+    """
     fitting = {
         name: {key: value for key, value in one.items() if key != "type"}
         if any(name in call and not fits(one, call[name]) for call in given)
@@ -139,9 +148,10 @@ def _as_used(schema: Json, given: Sequence[Mapping[str, Json]]) -> Json:
 
 
 def _recorded_cases(calls: Sequence[tuple[Turn, ObservedCall]]) -> tuple[Recorded, ...]:
-    """By input, those that were used last at the end; as many as are kept beside a tool."""
+    """Group the calls by input, the latest used last, limited to the number of cases a tool keeps."""
     found: dict[str, Recorded] = {}
     for turn, call in calls:
+        # Popped and inserted again, so the dictionary is ordered by last use.
         before = found.pop(_arguments_text(call), None)
         results = (*(before.results if before else ()), last_said(call.result))
         found[_arguments_text(call)] = Recorded(
@@ -151,7 +161,7 @@ def _recorded_cases(calls: Sequence[tuple[Turn, ObservedCall]]) -> tuple[Recorde
 
 
 def _can_be_a_case(call: ObservedCall) -> bool:
-    """What a secret was taken out of, or is too long to be kept beside a tool, can't be run again."""
+    """Whether the call can run again: a redacted secret or an overlong argument rules it out."""
     written = _arguments_text(call)
     return len(written) <= LONGEST_CASE and not MARKER.search(written) and not is_capped(call.result)
 
@@ -161,7 +171,9 @@ def _arguments_text(call: ObservedCall) -> str:
 
 
 def of_steps(home: Home, skill: Listed) -> Uses:
-    """The steps, and the cells that were run where they were followed; there is nothing to compare a draft with."""
+    """Return the steps and the cells that were run while following them; there are no results to compare a draft
+    with.
+    """
     cells: list[tuple[Turn, list[ObservedCall]]] = []
     for turn in _past(home.settings, home.journal):
         seen = mining.observe_turn(turn)
@@ -194,11 +206,12 @@ def _use(call: ObservedCall, result: str) -> str:
 
 
 async def trial_cases(home: Home, uses: Uses) -> tuple[Task, ...]:
-    """The results a draft has to give: today's where the recipe may be run again, the recorded ones elsewhere."""
+    """Return the cases a draft must pass: today's results if the recipe can run again, the recorded ones otherwise."""
     may_run = uses.recipe is not None and _may_run_again(home.tools, uses.recipe)
     cases = [
         one.case(await _run_twice(home, uses.recipe, one) if may_run and uses.recipe else ()) for one in uses.recorded
     ]
+    # A field that changes between runs of one input changes for the others too, even if those ran only once.
     # What changes for one input changes for the others, too, where nobody happened to ask twice.
     apart = {field for case in cases if case.expected_result for field in case.expected_result.apart}
     lasts = uses.recipe is None or not any(map(reads_the_clock, _programs(home.tools, uses.recipe)))
@@ -211,14 +224,15 @@ def _expect(case: Task, apart: Collection[str], *, lasts: bool) -> Task:
 
 
 def _programs(tools: Tools, recipe: SkillRecipe) -> list[str]:
-    """The code of the tools and cells that it runs, with bare names for what is filled in."""
+    """Return the code of the recipe's tools and cells, with bare names for its placeholders."""
     ours = {tool.callable_name for tool in tools.active()}
     cells = [str(step.params.get("code", "")) for step in _steps(recipe) if step.tool == SCRATCHPAD]
+    # A placeholder such as `$path` is not Python; without its dollar sign the cell can be parsed.
     return [*map(tools.code, sorted(recipe.plan.tools & ours)), *(cell.replace("$", "") for cell in cells)]
 
 
 def _may_run_again(tools: Tools, recipe: SkillRecipe) -> bool:
-    """Whether every call it makes touches nothing, or only a folder that is thrown away."""
+    """Whether every call of the recipe has no side effects, or only in a folder that is removed afterwards."""
     harmless = {tool.name for tool in _harmless_tools(tools)}
     return all(
         not step.tool or step.tool in harmless or (step.tool == SCRATCHPAD and step.params.get("action") in _HARMLESS)
@@ -236,12 +250,13 @@ def _harmless_tools(tools: Tools) -> list[Tool]:
 
 
 async def _run_twice(home: Home, recipe: SkillRecipe, recorded: Recorded) -> list[str]:
-    """Two results of today; none where one of the runs failed."""
+    """Return two fresh results; empty if one of the runs failed."""
     results = [await _run_once(home, recipe, recorded) for _ in range(2)]
     return [] if None in results else [str(result) for result in results]
 
 
 async def _run_once(home: Home, recipe: SkillRecipe, recorded: Recorded) -> str | None:
+    """Run the recipe with a recorded input in a scratchpad of its own; None if it failed."""
     folder = f"{PADS}/trial-{new_id()}"
     pads = open_scratchpads(home, folder)
     registry = Registry([*_harmless_tools(home.tools), scratchpad(pads)])
@@ -262,7 +277,7 @@ async def _run_once(home: Home, recipe: SkillRecipe, recorded: Recorded) -> str 
 async def draft_and_try(
     home: Home, skill: str, uses: Uses, model: BudgetedModel, author: Author, grounds: Grounds
 ) -> Created:
-    """Have it drafted, and proposed if the draft passes; `ToolFailed` says why none did."""
+    """Draft the code and propose it if it passes its cases; `ToolFailed` says why no draft did."""
     refused = ""
     for _ in range(_ATTEMPTS):
         draft = await draft_code(model, uses.told, refused=refused, redactor=home.redactor)
@@ -279,6 +294,7 @@ async def draft_and_try(
                 dependencies=draft.dependencies,
                 grounds=grounds,
             )
+        # A broken sandbox is not the draft's fault; another draft would fail the same way.
         except CouldNotTest:
             raise
         except ToolFailed as error:

@@ -1,7 +1,7 @@
-"""Curating: degraded tools retire, rules are compacted, lessons that never helped go, stale proofs are renewed, and
-what evidence and use say of skills is proposed: up a stage, back, off the menu, out of use.
+"""Curation: retire degraded tools, compact rules, prune lessons that never helped, run old test cases again, and
+propose what evidence and use say about skills.
 
-What goes is in the archive. The end of a session tidies memory as well, without a sandbox or a model.
+Everything removed is in the archive. The end of a session tidies memory as well, without a sandbox or a model.
 """
 
 from __future__ import annotations
@@ -34,27 +34,38 @@ if TYPE_CHECKING:
     from habitus.tools.model import Regression
     from habitus.tools.tools import Tools
 
+# A limit high enough to mean all of them.
 _MOST_RULES = 10_000
 
 
 class CuratorAction(StrEnum):
-    RETIRE = "retire"  # a degraded tool
-    TEST = "test"  # run the cases of a tool again
-    COMPACT = "compact"  # too many rules of a kind
-    PRUNE = "prune"  # a lesson that never helped, has expired, or is said by another
-    PROPOSE = "propose"  # what evidence or use says of a skill
-    MERGE = "merge"  # two skills that say the same
-    MEND = "mend"  # a skill's own case fails, and a person has to look at it
-    CLIMB = "climb"  # a lesson to a skill, a skill to a recipe, a recipe or steps to code
-    ARCHIVE = "archive"  # a lesson that does harm
+    # Archive a degraded tool.
+    RETIRE = "retire"
+    # Run the cases of a tool again.
+    TEST = "test"
+    # Merge or drop rules of a kind that has too many.
+    COMPACT = "compact"
+    # Remove a lesson that never helped, has expired, or repeats another.
+    PRUNE = "prune"
+    # Propose what evidence or use says about a skill.
+    PROPOSE = "propose"
+    # Propose to merge two skills that say the same.
+    MERGE = "merge"
+    # Report that a skill fails its own eval case, which a person has to fix.
+    MEND = "mend"
+    # Propose a lesson as a skill, a skill's recipe, or its code.
+    CLIMB = "climb"
+    # Archive a lesson that does harm.
+    ARCHIVE = "archive"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CuratorStep:
-    """One thing that is to be done, or was, and why. `undo` follows `habitus`."""
+    """One planned or finished step of curation and its reason; `undo` holds the arguments for `habitus`."""
 
     action: CuratorAction
-    item: str  # the name of a tool, the id of a lesson
+    # The name of a tool or skill, or the id of a lesson.
+    item: str
     reason: str
     text: str = ""
     undo: tuple[str, ...] = ()
@@ -62,16 +73,20 @@ class CuratorStep:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Curation:
+    """The steps of a curation, planned or done."""
+
     is_done: bool
     steps: tuple[CuratorStep, ...]
-    spent: str = ""  # on a model
+    # The tokens and cost spent on a model, in words.
+    spent: str = ""
 
 
 async def curate(home: Home, *, apply: bool, model: str = "") -> Curation:
-    """Look at everything that ages; without `apply` nothing is changed and nothing is run.
+    """Curate skills, lessons and tools; without `apply`, only plan it.
 
-    `model`, as provider:model, drafts what climbs; without one what takes no model does.
+    `model`, as provider:model, drafts climbs. Without one, only climbs that need no model are drafted.
     """
+    # Imported here because only curation needs the statistics and the journal; other commands start faster.
     # The arithmetic of evidence and the reading of the journal, for those who curate.
     from habitus.app.learning import verdicts
     from habitus.app.learning.climbing import Climbing, drafting
@@ -100,7 +115,7 @@ async def curate(home: Home, *, apply: bool, model: str = "") -> Curation:
 
 
 def _missed_triggers(home: Home) -> list[CuratorStep]:
-    """Requests that should bring a skill up, as it says itself, and do not."""
+    """Return a step for each eval case that says a skill should be chosen when it is not."""
     from habitus.app.library.explaining import evaluate_skill
 
     steps = []
@@ -132,7 +147,7 @@ def _climb(climb: Climb) -> CuratorStep:
 
 
 def _verdict_step(due: Due, proposal: Proposal | None = None) -> CuratorStep:
-    """A verdict of the evidence: of a lesson it is carried out, of a skill a person decides."""
+    """Describe a transition that the evidence demands: lessons are archived at once, for skills a person decides."""
     name = due.item.name
     if due.item.kind is ItemKind.LESSON:
         return CuratorStep(
@@ -144,7 +159,7 @@ def _verdict_step(due: Due, proposal: Proposal | None = None) -> CuratorStep:
 
 
 def tidy(memory: Cortex, *, dry_run: bool = False, is_thorough: bool = False) -> tuple[CuratorStep, ...]:
-    """Compact the rules and prune the lessons; if thorough, look for what is said twice."""
+    """Compact the rules and prune the lessons; `is_thorough` also looks for lessons that repeat each other."""
     compacted = memory.compact(dry_run=dry_run)
     pruned = memory.prune(dry_run=dry_run, is_thorough=is_thorough, also=_contradicted_rules(memory))
     too_many = "there are too many {} entries for {}, and others are more useful"
@@ -155,7 +170,7 @@ def tidy(memory: Cortex, *, dry_run: bool = False, is_thorough: bool = False) ->
 
 
 def _contradicted_rules(memory: Cortex) -> list[Engram]:
-    """Rules of detectors beside which the same turn taught a more specific one."""
+    """Return rules of detectors for which the same turn taught a more specific rule."""
     taught: dict[str, list[Engram]] = {}
     for one in memory.list_lessons(limit=_MOST_RULES):
         if one.evidence.detector in DETECTORS and one.evidence.trace:
@@ -174,7 +189,8 @@ def _step(action: CuratorAction, engram: Engram, reason: str) -> CuratorStep:
     return CuratorStep(action=action, item=engram.id, reason=reason, text=engram.text, undo=undo)
 
 
-_PROOF_DAYS = 30  # after which the cases of a tool are run again
+# Days after which the cases of a tool are run again.
+_PROOF_DAYS = 30
 _STALE = "code, dependencies or interpreter are not those that its cases passed with"
 
 
@@ -184,7 +200,7 @@ def _degraded_tools(tools: Tools) -> list[CuratorStep]:
 
 
 def _unproved_tools(home: Home) -> list[CuratorStep]:
-    """Tools whose cases did not pass as they are, or passed long ago."""
+    """Return the active tools whose cases never passed with their present code, or passed long ago."""
     long_ago = home.clock() - timedelta(days=_PROOF_DAYS)
     steps = []
     for tool in home.tools.all():
@@ -206,7 +222,8 @@ async def _curated_tools(home: Home) -> list[CuratorStep]:
             if due.item in left:
                 came_to = "it has some time yet" if left[due.item] is ToolStatus.DEGRADED else "its cases pass again"
                 steps.append(replace(due, reason=f"{due.reason}: {came_to}"))
-        for due in unproved:  # what is degraded only now has its time until a later run
+        # A tool that degrades only now gets its grace period and is retired by a later run at the earliest.
+        for due in unproved:
             came_to = _came_to(due.item, await tools.renew(due.item))
             steps.append(replace(due, reason=f"{due.reason}: {came_to}"))
     return steps
@@ -221,12 +238,13 @@ def _came_to(name: str, report: Regression) -> str:
     return f"{failed}, and it is degraded; see 'habitus tools test {name}'"
 
 
-_MARK = re.compile(r"^(?:[-*+]|\d+[.)])\s+")  # of a line in a list
+# The bullet or number of a list item.
+_MARK = re.compile(r"^(?:[-*+]|\d+[.)])\s+")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Duplicate:
-    """`added` are the lines that only the lesser one has."""
+    """Two skills that say the same; `added` holds the lines that only the lesser one has."""
 
     better: Listed
     lesser: Listed
@@ -245,7 +263,9 @@ class Duplicate:
 
 
 def find_duplicates(home: Home) -> Iterator[Duplicate]:
-    """Pairs of the person's own skills; each skill is in one pair at most, and in none while a change of it waits."""
+    """Yield pairs of the user's own similar skills; each skill is in at most one pair, and in none while a change of
+    it is pending.
+    """
     seen = home.skills.snapshot()
     own = {item.name: item for item in seen.listing if _is_own(home.skills, item)}
     busy = {proposal.change.name for proposal in home.review.list(with_contents=False)}
@@ -266,7 +286,7 @@ def _is_own(skills: Library, item: Listed) -> bool:
 
 
 def _rank(skills: Library, item: Listed) -> tuple[int, int, str, str]:
-    """More stages first, then what served more often, then the older one."""
+    """Return a sort key: more stages first, then more successes, then the older one."""
     assert item.summary is not None
     served = sum(skills.counters(f"{item.name}@{item.layer}").values(), Counters()).succeeded
     return -len(item.summary.stages), -served, str(item.summary.created_on), item.name
@@ -283,8 +303,9 @@ def _plain(line: str) -> str:
 
 
 def propose(skills: Library, review: Review, pair: Duplicate) -> Proposal | None:
-    """Nothing where a person has turned it down."""
+    """Propose to merge the pair; None if a person rejected that before."""
     author = Author(actor=Actor.JOB, name="curator", reason=pair.reason)
+    # A lesser skill that adds nothing is removed; otherwise its extra lines go into the better one.
     item = pair.better if pair.added else pair.lesser
     change = Change(action=Action.REMOVE, name=item.name, layer=item.layer)
     if pair.added:

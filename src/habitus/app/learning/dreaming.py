@@ -1,4 +1,4 @@
-"""Self-play put together: challenges, our session as their solver, and memory for what it taught."""
+"""Self-play: run challenges with our own session as the solver, and store the lessons they teach."""
 
 from __future__ import annotations
 
@@ -35,13 +35,18 @@ from habitus.tasks.files import write_task
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import Rollout, TaskSplit
 
-_PLAYED = "self-play: "  # what the source of a lesson says before the name of its challenge
-OWN = "challenges"  # a folder of the home with challenges of one's own
-_MOST_TRIED = 200  # candidates at a time
+# The prefix of a lesson's source, in front of the name of its challenge.
+_PLAYED = "self-play: "
+# The folder of the home with the user's own challenges.
+OWN = "challenges"
+# Lessons looked at in one run.
+_MOST_TRIED = 200
 
 
 def challenges(settings: Settings, path: Path | None = None) -> tuple[Task, ...]:
-    """Those of a file or folder; else those that come along, and the home's own, which win under one name."""
+    """Return the challenges of a file or folder; without a path, the built-in ones and the home's own, which win by
+    name.
+    """
     if path is not None:
         return read(path)
     own = settings.home / OWN
@@ -51,7 +56,7 @@ def challenges(settings: Settings, path: Path | None = None) -> tuple[Task, ...]
 
 @asynccontextmanager
 async def _open_player(home: Home, model: str, limits: Limits | None = None) -> AsyncIterator[BudgetedModel]:
-    """The model of this name, or the settings', within the tokens of the day; refused while nothing may be learned."""
+    """Open the named or configured model within the token budget of the day; refused while learning is paused."""
     home.refuse_if_read_only()
     home.pause.refuse_if_paused()
     opened = models.models_named(home.settings, model) if model else home.models
@@ -62,7 +67,7 @@ async def _open_player(home: Home, model: str, limits: Limits | None = None) -> 
 
 
 async def dream(home: Home, challenge: Task, *, key: str, model: str = "", limits: Limits | None = None) -> Dreamt:
-    """One cycle over one challenge, its lesson kept; under a key whose lesson is kept already, only that is told."""
+    """Run one cycle over a challenge and store its lesson; do nothing if this key has taught one before."""
     if home.memory.taught_by([key]):
         return Dreamt(challenge=challenge.id, verdict=DreamVerdict.NOTHING, reason="it was dreamt already")
     async with _open_player(home, model, limits) as player:
@@ -81,7 +86,8 @@ def _with_spent(dreamt: Dreamt, budget: Budget) -> Dreamt:
 
 
 async def dream_with(home: Home, challenge: Task, solver: Solver, model: BudgetedModel, *, key: str) -> Dreamt:
-    """The same with any solver; `model` draws the lesson."""
+    """Run one cycle with the given solver; `model` extracts the lesson."""
+    # The built-in challenges are validated by tests; only other ones are worth the time.
     if challenge not in starters():
         sound = await validate_task(home, challenge)
         if not sound.is_sound:
@@ -95,6 +101,7 @@ async def dream_with(home: Home, challenge: Task, solver: Solver, model: Budgete
 
 
 def _keep_lesson(home: Home, challenge: Task, dreamt: Dreamt, key: str) -> Dreamt:
+    """Store the lesson of a dream; the result is a rejection if memory did not accept it."""
     if dreamt.lesson is None or not dreamt.is_kept:
         return dreamt
     encoded = home.open_memory(user=home.settings.user).encode(
@@ -118,20 +125,20 @@ def _keep_lesson(home: Home, challenge: Task, dreamt: Dreamt, key: str) -> Dream
 
 
 def candidates(home: Home) -> tuple[str, ...]:
-    """The ids of the lessons that self-play has drawn and nothing has shown yet."""
+    """Return the ids of lessons from self-play that no later attempt has verified."""
     memory = home.open_memory(user=home.settings.user)
     drawn = [one for one in memory.list_lessons("self-play", limit=_MOST_TRIED) if one.source.startswith(_PLAYED)]
     return tuple(one.id for one in drawn if not one.verified and one.body is not None)
 
 
 async def verify(home: Home, id: str, *, model: str = "") -> Dreamt:
-    """Try a lesson once more on the challenge that it was drawn from; what was verified meanwhile stays so."""
+    """Try a lesson again on the challenge it was extracted from; a verified one stays verified."""
     async with _open_player(home, model) as player:
         return _with_spent(await verify_with(home, id, SessionSolver(home, player)), player.budget)
 
 
 async def verify_with(home: Home, id: str, solver: Solver) -> Dreamt:
-    """The same with any solver."""
+    """Verify a lesson with the given solver."""
     lesson = await asyncio.to_thread(home.open_memory(user=home.settings.user).get, id)
     name = lesson.source.removeprefix(_PLAYED)
     found = {each.id: each for each in challenges(home.settings)}
@@ -148,9 +155,9 @@ async def verify_with(home: Home, id: str, solver: Solver) -> Dreamt:
 
 
 class SessionSolver:
-    """Our own agent, in a session that nobody's memory learns from but by this.
+    """Solves challenges with our own agent in sessions that teach memory nothing else.
 
-    Rollouts of a run are stored: those that a killed process has made are not made again.
+    The rollouts of a run are stored, so a run that continues after a killed process does not repeat them.
     """
 
     def __init__(self, home: Home, model: BudgetedModel, *, run: str = "") -> None:
@@ -162,6 +169,8 @@ class SessionSolver:
         self._number = 0
 
     async def solve(self, challenge: Task, *, playbook: str = "", feedback: str = "") -> Rollout:
+        """Return the next rollout of the run: the stored one, or a new attempt at the challenge."""
+        # Rollouts are matched by their order, which is the same whenever a run is repeated.
         self._number += 1
         if self._number <= len(self._made):
             return self._made[self._number - 1]
@@ -182,13 +191,13 @@ def _request(challenge: Task, playbook: str, feedback: str) -> str:
 
 
 async def invent(home: Home, *, model: str = "") -> tuple[Task, TaskValidation]:
-    """A challenge that a model makes up about what failed here; one that tells right from wrong is kept in the home."""
+    """Let a model invent a challenge about recent failures; store it in the home if it can tell right from wrong."""
     async with _open_player(home, model) as player:
         return await invent_with(home, player)
 
 
 async def invent_with(home: Home, model: BudgetedModel) -> tuple[Task, TaskValidation]:
-    """The same with any model."""
+    """Invent a challenge with the given model."""
     failures = await asyncio.to_thread(_failures, home)
     made = await propose(failures, model=model, redactor=home.redactor)
     sound = await validate_task(home, made)
@@ -200,7 +209,7 @@ async def invent_with(home: Home, model: BudgetedModel) -> tuple[Task, TaskValid
 
 
 def _failures(home: Home) -> list[str]:
-    """Recent failures, as memory has them."""
+    """Return the latest failures that lessons in memory came from, with their signature."""
     memory = home.open_memory(user=home.settings.user)
     found = [one for one in memory.list_lessons(limit=200) if one.evidence.error_signature or one.evidence.detector]
     return [f"{one.text} [{one.evidence.error_signature or one.evidence.detector}]" for one in found[:20]]

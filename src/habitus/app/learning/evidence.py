@@ -1,4 +1,4 @@
-"""Evidence (`habitus.evidence`): what was offered or withheld and how it went, and what that proves of each item."""
+"""The evidence of a home: exposures from the journal and what they prove about each item (see `habitus.evidence`)."""
 
 from __future__ import annotations
 
@@ -18,36 +18,48 @@ from habitus.journal.model import KeptExposure, KeptSums, Origin
 from habitus.skills.layers.layer import address
 from habitus.skills.layers.listing import Listed
 
-USUAL_SHARE = 0.1  # what a plan reckons with while nothing is withheld
-_WEEK = 7.0  # days
-_PATIENCE = 1.0  # seconds for a database that is busy
-Named = tuple[str, str]  # an item by its kind and name, whatever its version
+# The share that a plan assumes while nothing is withheld.
+USUAL_SHARE = 0.1
+# In days.
+_WEEK = 7.0
+# Seconds to wait for a busy database: cached sums are not worth a longer wait.
+_PATIENCE = 1.0
+# An item by its kind and name, without a version.
+Named = tuple[str, str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """What is said follows every outcome that comes later: sums of older conversations go when one of these changes."""
+    """Computes findings from the exposures in the journal.
+
+    Findings take every later outcome into account: cached sums of older conversations are dropped when one of those
+    changes.
+    """
 
     journal: Journal
     clock: Callable[[], datetime]
-    share: float  # of offers that is withheld at random; 0 is off
-    refuse_changes: Callable[[], None]  # where nothing can be kept
-    worth: int = 64  # conversations from which on sums are kept, or kept anew
+    # The share of offers that is withheld at random; 0 turns trials off.
+    share: float
+    # Raises if nothing can be stored here.
+    refuse_changes: Callable[[], None]
+    # The number of settled conversations from which on sums are cached.
+    worth: int = 64
 
     def exposures(self) -> list[KeptExposure]:
-        """All that is kept, oldest first."""
+        """Return all stored exposures, oldest first."""
         return self.journal.exposures()
 
     def findings(self) -> Findings:
-        """Of every skill version, lesson, recipe and tool that was offered or withheld, what is known."""
+        """Return the findings about every skill version, lesson, recipe and tool that was offered or withheld."""
         return self.findings_and_chosen()[0]
 
     def findings_and_chosen(self) -> tuple[Findings, frozenset[tuple[str, str]]]:
-        """The same, and which items were ever chosen for a request."""
+        """Return the findings, and the items that were ever chosen for a request."""
         rows, kept = self.journal.exposures_and_sums()
         now = self.clock()
         settled = _Settled.read(kept, now)
         by_request = settled.chosen | chosen_items(rows)
+        # An item first chosen now must be counted differently in old conversations, so the cached sums no longer hold.
         if kept.sums and not settled.fits(by_request):
             rows, settled = self.exposures(), _Settled()
             by_request = chosen_items(rows)
@@ -62,13 +74,15 @@ class Evidence:
         return found, by_request
 
     def _keep(self, sums: KeptSums) -> None:
-        """Where nothing can be kept now, the next one who asks does it."""
+        """Cache the sums; on failure, the next query caches them."""
         with suppress(HabitusError), sql.patience(_PATIENCE):
             self.refuse_changes()
             self.journal.keep_sums(sums)
 
     def of(self, name: str) -> tuple[Finding, ...]:
-        """The same of each version of one item: a skill's name, a lesson's id, the name of a recipe or a tool."""
+        """Return the findings about each version of an item, by a skill's name, a lesson's id, or a recipe's or
+        tool's name.
+        """
         found = self.findings().items
         mine = tuple(one for one in found if name in (one.item.name, one.item.name.partition("@")[0]))
         if not mine:
@@ -77,31 +91,36 @@ class Evidence:
         return mine
 
     def of_skill(self, item: Listed) -> tuple[Finding, ...]:
-        """Of each version of a skill that was offered or withheld, the newest first."""
+        """Return the findings about each version of a skill, newest first."""
         name = address(item.name, item.layer)
         skills = [one for one in self.findings().items if one.item.kind is ItemKind.SKILL]
         return tuple(sorted((one for one in skills if one.item.name == name), key=lambda one: -one.item.version))
 
     def forget_user(self, user: str) -> int:
-        """Erase what a user's conversations were offered and how they went; how many entries went."""
+        """Erase the exposures and outcomes of a user's conversations; return the number of erased entries."""
         self.refuse_changes()
         return self.journal.erase_evidence(user)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Settled:
-    """Sums over older conversations, and what has to hold so that they do."""
+    """Sums over older conversations, with the conditions under which they are valid."""
 
     sums: Running = NOTHING
-    chosen: frozenset[Named] = frozenset()  # for a request, in these conversations
-    steady: frozenset[Named] = frozenset()  # stood in a steady part of their prompts
-    apart: frozenset[Named] = frozenset()  # of these, those not counted there, because they were ever chosen
-    late: frozenset[str] = frozenset()  # conversations among them in which something was offered later
+    # Items chosen for a request in these conversations.
+    chosen: frozenset[Named] = frozenset()
+    # Items in a steady part of their prompts.
+    steady: frozenset[Named] = frozenset()
+    # Steady items that are not counted there because they were chosen elsewhere.
+    apart: frozenset[Named] = frozenset()
+    # Conversations among them that had further offers later.
+    late: frozenset[str] = frozenset()
 
     @classmethod
     def read(cls, kept: KeptSums, now: datetime) -> _Settled:
-        """Made anew every week, in case an older release has changed something and not said so."""
+        """Unpack the cached sums; empty if there are none or they are older than a week."""
         found = unpack(kept.sums) if kept.sums else None
+        # Rebuilt every week, because an older release may have changed a row without noting the change.
         if found is None or not 0 <= _days(now) - found[1]["made"] <= _WEEK:
             return cls()
         sums, words = found
@@ -114,7 +133,7 @@ class _Settled:
     def after(
         self, rows: Sequence[KeptExposure], old: Set[str], by_request: frozenset[Named], now: datetime
     ) -> _Settled:
-        """With the old ones of more conversations; `rows` are all that came since the last time."""
+        """Return the sums extended by the `old` conversations; `rows` are all exposures since the last extension."""
         until, units = now - MOVING, self.late | old
         added = [one for one in rows if one.at <= until or one.unit in units]
         steady = self.steady | {_item_of(one) for one in added if one.exposure.is_steady}
@@ -137,7 +156,7 @@ def _days(now: datetime) -> float:
 
 
 def chosen_items(kept: Iterable[KeptExposure]) -> frozenset[Named]:
-    """The items that were ever chosen for a request; the rest only stood in a steady part of prompts."""
+    """Return the items that were ever chosen for a request; all others only stood in a steady part of prompts."""
     return frozenset(_item_of(one) for one in kept if not one.exposure.is_steady)
 
 
@@ -146,10 +165,11 @@ def _item_of(kept: KeptExposure) -> Named:
 
 
 def observations(kept: Iterable[KeptExposure], by_request: Set[Named], now: datetime) -> list[Observation]:
-    """Exposures as estimates count them: once a unit, in the order of time.
+    """Return the exposures as observations for the estimates: one per unit, in order of time.
 
-    What was ever chosen for a request is judged by the conversations in which it was: a line on the menu of all the
-    others would only thin the effect out. What only ever stood in a steady part is judged by the sessions it stood in.
+    An item that was ever chosen for a request is judged by the conversations in which it was chosen: its line on the
+    menu of all others would only dilute the effect. Items that only stood in a steady part are judged by those
+    sessions.
     """
     items: dict[tuple[str, str, int], Item] = {}
     return [_observation(one, now, items) for one in kept if _counts(one, by_request)]
@@ -176,5 +196,6 @@ def _observation(kept: KeptExposure, now: datetime, items: dict[tuple[str, str, 
         request_kind=exposure.request_kind,
         tokens=exposure.tokens,
         is_trial=kept.origin is Origin.TRIAL,
-        age_days=max((now - kept.at).total_seconds() / 86_400, 0.0),  # a clock may have been set back
+        # Never negative, even if the clock was set back.
+        age_days=max((now - kept.at).total_seconds() / 86_400, 0.0),
     )

@@ -1,4 +1,4 @@
-"""Improving and trying a skill of a home (`habitus.improve`): its tasks, its store and the solvers put together."""
+"""Wire improvement runs and trials (`habitus.improve`) to a home: its skills, tasks, store and solvers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ from habitus.skills.model import State
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import TaskSplit
 
-_MOST_REMEMBERED = 3  # candidates that a drafter is told of
+# Rejected candidates that a drafter is told about.
+_MOST_REMEMBERED = 3
 
 
 def open_store(home: Home) -> ImproveStore:
@@ -39,10 +40,11 @@ def open_store(home: Home) -> ImproveStore:
 
 
 def open_subject(home: Home, name: str) -> SkillUnderTest:
-    """Read a skill with its tasks; tasks without a split get one for good."""
+    """Read a skill with its tasks; tasks without a split are assigned one permanently."""
     item = home.skills.find(name)
     if item.summary is None or item.state is not State.OK:
         raise Invalid(f"'{item.name}' can't be tried: it is {item.state}.", mend=f"{item.reason or 'Mend it'} first.")
+    # Splits must not change between runs, or tasks that a draft has practised with could end up in its gate.
     layer, tree, skill = home.skills.own_copy(item)
     tasks = tuple(task for task in tasks_of(home, item.name) if not task.is_for_tool)
     store = open_store(home)
@@ -57,17 +59,18 @@ def open_subject(home: Home, name: str) -> SkillUnderTest:
 
 
 def preview_run(home: Home, request: ImproveRequest) -> RunPlan:
+    """Return the plan of an improvement run without starting it."""
     return plan_run(open_store(home), open_subject(home, request.skill), request)
 
 
 def skills_with_tasks(home: Home) -> list[str]:
-    """Return the skills that have enough tasks for a gate that shows something."""
+    """Return the names of the skills that have enough tasks for a meaningful gate."""
     names = [item.name for item in home.skills.listing() if item.summary is not None and item.state is State.OK]
     return [name for name in names if len(open_subject(home, name).tasks[TaskSplit.GATE]) >= FEWEST_TASKS]
 
 
 def describe_practice(home: Home, name: str) -> str:
-    """Return a skill's text and how practice with it went, for a drafter."""
+    """Return a skill's text and the results of practice with it, as a prompt for a drafter."""
     if not name:
         raise Invalid("Which skill?", mend="Give its name.")
     subject, store = open_subject(home, name), open_store(home)
@@ -81,9 +84,12 @@ def describe_practice(home: Home, name: str) -> str:
 
 
 async def improve(home: Home, request: ImproveRequest, *, run: str, is_scheduled: bool = False) -> ImproveResult:
-    """Run to the end, or on from where a process was killed. A scheduled run stays within the tokens of the day."""
+    """Run an improvement to its end, or continue one that was killed; a scheduled run stays within the token budget
+    of the day.
+    """
     home.refuse_if_read_only()
     home.pause.refuse_if_paused()
+    # A continued run must not spend its limits twice, so finished rollouts are deducted.
     paid = await asyncio.to_thread(open_store(home).rollouts, run=run)
     limits = Limits(
         tokens=None if request.tokens is None else max(request.tokens - sum(one.tokens for one in paid), 0),
@@ -100,8 +106,11 @@ async def improve(home: Home, request: ImproveRequest, *, run: str, is_scheduled
 
 
 def open_drafters(home: Home, request: ImproveRequest) -> Models | None:
-    """Return the models that draft, and that our own agent solves with. A program that solves drafts too where no
-    model is named; none is needed where a candidate is given and a program solves."""
+    """Return the models that draft, which our own agent also solves with; None if a given candidate is solved by a
+    program.
+
+    A program that solves also drafts if no model is configured.
+    """
     if request.model:
         return models.models_named(home.settings, request.model)
     if request.solver and request.is_given:
@@ -120,7 +129,7 @@ def open_run(
     *,
     budget: Budget | None = None,
 ) -> ImproveRun:
-    """Put a run together; `model` drafts, and our own agent solves with it."""
+    """Build an improvement run; `model` drafts, and our own agent solves with it."""
     subject = open_subject(home, request.skill)
     paying = model.budget if model is not None else budget or Budget()
     runner = _open_runner(home, subject, run, paying, parallel=request.parallel)
@@ -146,7 +155,7 @@ def _open_runner(home: Home, subject: SkillUnderTest, run: str, budget: Budget, 
 
 
 def plan_trial(home: Home, name: str, cases: Sequence[Task], runs: int) -> TrialPlan:
-    """Plan a trial of these cases, or of the skill's own tasks; no model is asked yet."""
+    """Plan a trial of these cases, or of the skill's own tasks, without asking a model."""
     subject = open_subject(home, name)
     if subject.skill.manifest.disable_model_invocation:
         raise Invalid(f"'{name}' is offered to no model.", mend="Take disable-model-invocation away first.")
@@ -159,7 +168,7 @@ def plan_trial(home: Home, name: str, cases: Sequence[Task], runs: int) -> Trial
 
 
 def run_trial(home: Home, plan: TrialPlan, model: BudgetedModel) -> AsyncIterator[RolloutRunner]:
-    """Run a trial here, so that its outcomes count as evidence."""
+    """Run a trial in this home; its outcomes count as evidence."""
     home.refuse_if_read_only()
     name, summary = plan.subject.name, plan.subject.item.summary
     assert summary is not None, "it was opened"

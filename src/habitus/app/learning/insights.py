@@ -1,5 +1,5 @@
-"""Insights over the whole library: what helps over time, what the menu costs, what is never used, what is confused;
-and of one skill how it did, version by version and week by week, and what that proves.
+"""Insights into the library: effects over time, the cost of the menu, unused and confused skills; and the usage of
+one skill by version and week.
 """
 
 from __future__ import annotations
@@ -26,15 +26,18 @@ from habitus.skills.library import Library
 from habitus.skills.model import Counters, State, Version
 from habitus.text import tokens
 
-_HELPS, _WEEKS = 12, 6  # skills, and moments at which each is looked at
-_LINES = 10  # of the menu, the dearest first
+# Skills shown, and weeks at which the effect of each is estimated.
+_HELPS, _WEEKS = 12, 6
+# Menu lines shown, the most expensive first.
+_LINES = 10
 _UNUSED_AFTER = timedelta(days=14)
-_CONFUSED = 10  # skills of the matrix
+# Skills in the confusion matrix.
+_CONFUSED = 10
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EffectAt:
-    """An effect as it was known at a moment; none before anybody had judged."""
+    """An effect as it was known at a point in time; None before the first outcome."""
 
     at: datetime
     effect: Effect | None
@@ -42,7 +45,7 @@ class EffectAt:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SkillEffect:
-    """The effect of offering a skill, week by week up to now, and its share of a prompt."""
+    """The effect of offering a skill, week by week up to now, and the tokens it takes in a prompt."""
 
     name: str
     effect: Effect
@@ -53,6 +56,8 @@ class SkillEffect:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MenuLine:
+    """The cost of one line of the menu and the uses of its skill."""
+
     name: str
     tokens: int
     used: int
@@ -60,26 +65,31 @@ class MenuLine:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MenuCost:
-    """The list of names that every conversation begins with."""
+    """The cost of the list of skills that every conversation begins with."""
 
     tokens: int
     budget: int
     shown: int
-    cut: int  # for which there was no room
+    # Skills left out because the budget was full.
+    cut: int
     dearest: Sequence[MenuLine]
-    unused_tokens: int  # of the lines of skills that nobody ever used
+    # Tokens of the lines of skills that were never used.
+    unused_tokens: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UnusedSkill:
+    """A skill that was never used, and since when it exists."""
+
     name: str
     since: datetime | None
-    tokens: int  # that its line takes in every conversation; 0 where it has none
+    # Tokens of its menu line in every conversation; 0 if it has none.
+    tokens: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Confusion:
-    """Asked in the words of the skill of a row, how well that of each column fits, 0 to 1."""
+    """How well each column's skill matches a request in the words of each row's skill, 0 to 1."""
 
     names: Sequence[str]
     rows: Sequence[Sequence[float]]
@@ -87,6 +97,8 @@ class Confusion:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TriedCandidate:
+    """A candidate edit that was tried for a skill, with its state and results in words."""
+
     skill: str
     number: int
     state: str
@@ -94,7 +106,7 @@ class TriedCandidate:
 
 
 def effects(home: Home) -> tuple[SkillEffect, ...]:
-    """Of the skills that most is known of, the most helpful first."""
+    """Return the effects of the best-known skills, the most helpful first."""
     now = home.clock()
     kept = home.evidence.exposures()
     rows = observations(kept, chosen_items(kept), now)
@@ -106,6 +118,7 @@ def effects(home: Home) -> tuple[SkillEffect, ...]:
     known = [
         (name, item, effect) for name, item in latest.items() if (effect := history[-1][item].offering) is not None
     ]
+    # The narrowest interval is the best-known effect.
     surest = sorted(known, key=lambda one: one[2].high - one[2].low)[:_HELPS]
     return tuple(
         SkillEffect(
@@ -123,6 +136,7 @@ def effects(home: Home) -> tuple[SkillEffect, ...]:
 
 
 def menu_cost(home: Home) -> MenuCost:
+    """Return the tokens of the menu in total and by line."""
     drawn, uses = _menu(home), _uses(home.skills)
     lines = [MenuLine(name=name, tokens=cost, used=uses.get(name, 0)) for name, cost in _costs(drawn).items()]
     return MenuCost(
@@ -136,7 +150,7 @@ def menu_cost(home: Home) -> MenuCost:
 
 
 def unused_skills(home: Home) -> tuple[UnusedSkill, ...]:
-    """Skills that are on for some time, and that nobody ever used; the oldest first."""
+    """Return the skills that have been active for two weeks and were never used, oldest first."""
     uses, costs, since = _uses(home.skills), _costs(_menu(home)), home.clock() - _UNUSED_AFTER
     found = [
         UnusedSkill(name=item.name, since=item.summary.created_on, tokens=costs.get(item.name, 0))
@@ -153,6 +167,7 @@ def _menu(home: Home) -> menu.Menu:
 
 
 def _costs(drawn: menu.Menu) -> dict[str, int]:
+    # The first paragraph introduces the menu; each following line is one skill, in order.
     lines = drawn.text.split("\n\n", 1)[-1].split("\n")
     return {name: tokens(line) for name, line in zip(drawn.shown, lines, strict=False)}
 
@@ -163,7 +178,7 @@ def _uses(skills: Library) -> dict[str, int]:
 
 
 def confusion(home: Home) -> Confusion:
-    """Of the skills that are most like another one."""
+    """Return the confusion matrix of the skills that are most similar to another one."""
     seen = home.skills.snapshot()
     cues = {item.name: item.summary.cue for item in seen.listing if item.summary is not None and item.state is State.OK}
     near = home.finder.neighbours(at=seen)
@@ -179,7 +194,7 @@ def confusion(home: Home) -> Confusion:
 
 
 def tried_candidates(home: Home) -> tuple[TriedCandidate, ...]:
-    """Candidates that were tried for skills, with their results; the last of a skill first."""
+    """Return the candidates tried for skills with their results, the latest of each skill first."""
     store = open_store(home)
     return tuple(
         TriedCandidate(skill=skill, number=one.number, state=one.state.value, summary=summary_of(one))
@@ -188,12 +203,13 @@ def tried_candidates(home: Home) -> tuple[TriedCandidate, ...]:
     )
 
 
-_VERSIONS, _WEEKS_SHOWN = 20, 26  # the last
+# The latest ones shown.
+_VERSIONS, _WEEKS_SHOWN = 20, 26
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Uses:
-    """How often something was used, and how often that is known to have gone well or wrong."""
+    """How often something was used with success, with failure, and without feedback."""
 
     good: int = 0
     bad: int = 0
@@ -209,14 +225,16 @@ class Uses:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SkillUsage:
-    """`weeks` by their Monday, from the first with a use on; `versions` by their number; both the oldest first."""
+    """The uses of a skill by version and by week, oldest first; a week is named by its Monday."""
 
     versions: tuple[tuple[int, Uses], ...]
     weeks: tuple[tuple[date, Uses], ...]
-    items: tuple[Finding, ...]  # by version, the newest first
+    # By version, newest first.
+    items: tuple[Finding, ...]
 
 
 def record_of(home: Home, item: Listed) -> SkillUsage:
+    """Return the uses and findings of a skill; only real conversations count."""
     kept = home.journal.exposures([address(item.name, item.layer), item.name])
     return SkillUsage(
         versions=tuple(
@@ -238,7 +256,7 @@ def _of_version(skills: Library, item: Listed, number: int) -> Uses:
 
 
 def _weeks(kept: Iterable[KeptExposure], now: datetime) -> tuple[tuple[date, Uses], ...]:
-    """Weeks without a use count, too, so that a chart has its gaps."""
+    """Count the uses by week, with the empty weeks in between for a chart."""
     counted: dict[date, Uses] = {}
     for one in kept:
         week = _monday(one.at)

@@ -1,4 +1,4 @@
-"""Learning put together: the learner of a session, remedies of past ones, and somebody's word of how a turn went."""
+"""Wire up learning: the learner of a session, the remedies found in past sessions, and judgements of turns."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from habitus.text import one_line
 
 
 def open_learner(home: Home, keeper: LessonKeeper, model: Model | None, lessons: Cortex | None = None) -> Learner:
-    """The learner from errors in one session; `model` is the cheap one, none where no model is to be asked.
+    """Build the learner from errors in one session; without a `model`, it asks none.
 
-    `lessons` is where remedies for what fails are looked up.
+    Remedies for failures are looked up in `lessons`.
     """
     settings = home.settings
     mode = Mode.OFF if settings.memory is MemoryMode.OFF else Mode(settings.acc_mode.value)
@@ -50,7 +50,9 @@ def open_learner(home: Home, keeper: LessonKeeper, model: Model | None, lessons:
 
 
 def open_adviser(home: Home) -> Learner:
-    """An adviser, who says beside a failure what it shows and learns nothing: it sees only a part of what happens."""
+    """Build a learner that comments on failures but stores nothing, because its host shows it only some of the
+    calls.
+    """
     settings = home.settings
     is_off = settings.memory is MemoryMode.OFF or settings.acc_mode is AccMode.OFF
     mode = Mode.OFF if is_off else Mode.ACTIVE
@@ -58,14 +60,17 @@ def open_adviser(home: Home) -> Learner:
 
 
 def open_applier(home: Home, keeper: LessonKeeper, redactor: Redactor) -> Applier:
-    """The applier, which teaches memory from transcripts."""
+    """Build the applier that teaches memory from transcripts."""
 
     def count_skill(use: SkillUse) -> bool:
-        name = use.skill.rpartition(":")[2]  # a plugin's skill is written plugin:name
-        if use.success is False:  # it was not loaded, so it was neither shown nor used
+        # A plugin's skill is written plugin:name.
+        name = use.skill.rpartition(":")[2]
+        # The skill was not loaded, so it was neither shown nor used.
+        if use.success is False:
             return False
         try:
-            home.skills.find(name)  # counting does not look at the directories
+            # Counting does not look at the directories, so an unknown skill must be refused here.
+            home.skills.find(name)
             home.skills.count_recommended(name)
             home.skills.count_use(name)
         except NotFound:
@@ -82,7 +87,8 @@ def open_applier(home: Home, keeper: LessonKeeper, redactor: Redactor) -> Applie
     )
 
 
-_LATEST = 100  # sessions of our own that a quick look reads
+# Enough of our own sessions for a quick overview.
+_LATEST = 100
 _MOST_SHOWN = 10  # failures by a quick look
 MOST_FAILURES = 50  # in a report
 JOURNAL = "journal:"  # how our own sessions are named among the files
@@ -90,7 +96,7 @@ JOURNAL = "journal:"  # how our own sessions are named among the files
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToldLesson:
-    """A lesson or a rule that could be kept, with what it rests on."""
+    """A lesson or rule that memory could store, with its evidence."""
 
     text: str
     kind: str
@@ -102,6 +108,8 @@ class ToldLesson:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToldRemedies:
+    """The recurring failures of past sessions, with the lessons, candidates and rules found in them."""
+
     failures: tuple[Recurring, ...] = ()
     lessons: tuple[ToldLesson, ...] = ()
     candidates: tuple[ToldLesson, ...] = ()
@@ -111,7 +119,7 @@ class ToldRemedies:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Repeated:
-    """A failure that comes again and again, with what helped against it where that is known."""
+    """A recurring failure and, if known, the remedy against it."""
 
     failure: Recurring
     remedy: str = ""
@@ -119,7 +127,7 @@ class Repeated:
 
 @dataclass
 class Gathering:
-    """The facts of the sessions that are read, and those that earlier runs have kept."""
+    """Collects the facts of sessions as they are read, together with the stored facts of earlier runs."""
 
     home: Home
     only_new: bool = False  # go on from the last run that kept something
@@ -128,13 +136,14 @@ class Gathering:
     _found: Findings | None = None
 
     def begin(self, path: Path) -> bool:
-        """Whether the file has something to read."""
+        """Whether the file is new or has changed since the last run."""
         return self._is_wanted(str(path), stamp_of(path))
 
     def _is_wanted(self, file: str, stamp: Stamp) -> bool:
         if self.only_new and self._known_stamps.get(file) == stamp:
             return False
-        self._stamps[file] = stamp  # as it was before it was read: what is added meanwhile is read the next time
+        # The stamp from before reading: lines that are appended meanwhile are read by the next run.
+        self._stamps[file] = stamp
         return True
 
     def take(self, studied: StudiedTurn) -> None:
@@ -145,7 +154,7 @@ class Gathering:
         self._readers[key].take(studied.turn)
 
     def take_journal(self, limit: int = 10_000) -> int:
-        """Our own sessions, and those of other loops that took turns of ours, the latest; how many there are."""
+        """Read the latest sessions of the journal, our own and those of other agent loops; return their number."""
         user, journal = self.home.settings.user, self.home.journal
         sessions = journal.sessions(limit=limit, user=user)
         for kept in sessions:
@@ -158,6 +167,7 @@ class Gathering:
         return len(sessions)
 
     def findings(self) -> Findings:
+        """Return the findings over the sessions read and all stored facts."""
         if self._found is None:
             earlier = self._store().facts(without=self._stamps)
             self._found = findings([*earlier, *(reader.facts() for reader in self._readers.values())])
@@ -174,7 +184,7 @@ class Gathering:
         )
 
     def proposals(self) -> list[TaughtLessons]:
-        """The lessons that held and the rules that were meant for good, each to be decided once."""
+        """Return the lessons that held and the rules that were meant permanently, each to be decided once."""
         found, now, user = self.findings(), self.home.clock(), self.home.settings.user
         made = [
             (wording.draft_lesson(each, now=now, user=user, project=each.project), each.traces)
@@ -193,7 +203,7 @@ class Gathering:
         ]
 
     def keep(self) -> None:
-        """Remember what was read, so that the next run goes on from here."""
+        """Store the facts and file stamps; the next run with `only_new` continues from here."""
         facts: dict[str, list[SessionFacts]] = {file: [] for file in self._stamps}
         for (file, _), reader in self._readers.items():
             facts[file].append(reader.facts())
@@ -210,8 +220,9 @@ class Gathering:
 
 
 def repeated_failures(home: Home) -> tuple[Repeated, ...]:
-    """The failures that cost most in the last sessions here and in all studied transcripts. Nothing is kept by
-    looking."""
+    """Return the most expensive failures of the latest sessions and all studied transcripts, without storing
+    anything.
+    """
     gathering = Gathering(home, only_new=True)
     gathering.take_journal(_LATEST)
     found = gathering.findings()
@@ -226,9 +237,9 @@ def _way(failure: Recurring, ways: Iterable[Held]) -> str:
 
 
 def remedy_for(home: Home, tool: str, arguments: object, error: str, project: str = "") -> str:
-    """The remedy that memory has against this failure, in a sentence; empty where it has none.
+    """Return the remedy that memory knows for this failure as a sentence; empty if it knows none.
 
-    `arguments` is what the tool was called with, parsed or as JSON; `project` a directory, the current one by default.
+    `arguments` are those of the tool call, parsed or as JSON; `project` is a directory, by default the current one.
     """
     where = project_of(project) if project else home.project
     return wording.remedy_for(_in_sight(home.memory, where), tool, arguments, error)
@@ -240,7 +251,7 @@ def _in_sight(memory: Cortex, project: str) -> Iterable[Engram]:
 
 
 def project_of(place: str) -> str:
-    """The project that a directory belongs to, where it is on this machine; else as the transcript has it."""
+    """Return the root of the project that a directory belongs to; the directory itself if it is not on this machine."""
     path = Path(place)
     return str(project_root(path)) if place and path.is_dir() else place
 
@@ -250,7 +261,7 @@ def _digest(draft: Draft, trace: str) -> str:
 
 
 def apply_decisions(taught: TaughtLessons, said: Mapping[str, str | None]) -> TaughtLessons:
-    """As a person decided about each text: in their words and with their trust, or not at all."""
+    """Apply a person's decision about each draft: store it in their words and with their trust, or drop it if None."""
     texts = ((draft, said[draft.text]) for draft in taught.drafts)
     kept = [replace(draft, text=text, trust=TrustLevel.USER) for draft, text in texts if text is not None]
     return replace(taught, drafts=tuple(kept))
@@ -280,19 +291,22 @@ def _rule(rule: ProposedRule, now: datetime) -> ToldLesson:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judged:
+    """A judged turn with its request and the recorded outcome."""
+
     turn: str
     request: str
     outcome: TurnOutcome
 
 
 def judge(home: Home, turn: str, *, ok: bool, by: str, reason: str = "") -> Judged:
-    """`turn` is its id, or the one that the caller gave it. An admin may judge everybody's."""
+    """Record whether a turn succeeded; `turn` is its id or the caller's own id. An admin may judge anyone's turns."""
     home.refuse_if_read_only()
     user = None if home.settings.is_admin else home.settings.user
     kind = OutcomeKind.OK if ok else OutcomeKind.FAILED
     said = explicit(kind, one_line(by), home.redact(one_line(reason)))
     judged = home.journal.brief(turn, user=user)
-    if judged is None:  # its words may have gone, and still it counts
+    # The text of the turn may be erased by now; the outcome still counts.
+    if judged is None:
         return Judged(turn=home.journal.judge(turn, said, user=user), request="", outcome=said)
     is_own = judged.user == home.settings.user
     cortex = home.memory if is_own else home.open_memory(user=judged.user)

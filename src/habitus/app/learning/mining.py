@@ -1,7 +1,7 @@
-"""Mining the journal: what was done again and again becomes a recipe or a skill, proposed to a person.
+"""Mine the journal: propose recipes and skills for procedures that were repeated.
 
-A sequence of calls is a recipe where all its tools are ours, beside the skill that its turns used, and the steps of a
-new skill where they are not. Requests that ask for the same and had no skill become one, too.
+A sequence of calls becomes a recipe if all its tools are ours, in the skill that its turns used; otherwise it becomes
+the steps of a new skill. Similar requests that no skill served become a skill too.
 """
 
 from __future__ import annotations
@@ -45,10 +45,13 @@ from habitus.skills.sources.trust import powers
 from habitus.text import count_of, one_line, tokens
 
 MOST_TURNS = 10_000  # the latest ones
-SESSIONS_ELSEWHERE = 3  # of another agent, whose turns nobody has judged
-_MINED = "mined"  # where a proposal keeps what it was made of
+# Outcomes of other agents' turns are unknown, so a procedure must recur in more sessions.
+SESSIONS_ELSEWHERE = 3
+# The key under which the details of a proposal name its source.
+_MINED = "mined"
 _SHOWN_RUNS = 3
-_MOST_WISHES = 5  # groups of requests that are brought up at once, the largest
+# Groups of similar requests that become suggestions in one run, the largest first.
+_MOST_WISHES = 5
 _LISTED = 10  # requests of a group that are written down
 _DRAFTED_FROM = 3  # turns that a model is shown
 
@@ -60,7 +63,7 @@ class SuggestionKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Suggestion:
-    """A suggestion to a person. `text` is what would be written, `proposal` its number once it waits."""
+    """A recipe or skill suggested to the user; `text` is its content, `proposal` its number once proposed."""
 
     kind: SuggestionKind
     name: str
@@ -73,6 +76,8 @@ class Suggestion:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MiningReport:
+    """The suggestions of a mining run, and why a model stopped drafting."""
+
     turns: int  # that were looked at
     suggestions: tuple[Suggestion, ...]
     stopped: str = ""  # why no model drafted
@@ -90,8 +95,10 @@ class _Draft:
 
 
 class Mining:
-    """One look at the journal of the person, or at turns of other agents that it was given to `take`: `look`, perhaps
-    `draft` and `propose`, then `report`."""
+    """Finds repeated procedures in the user's journal, or in turns of other agents added with `add_turn`.
+
+    Call `find_suggestions`, optionally `draft_skills` and `propose_all`, then `make_report`.
+    """
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -114,13 +121,13 @@ class Mining:
             study(path, self._home.redactor, self.take)
 
     def take(self, studied: StudiedTurn) -> None:
-        """A turn of another agent."""
+        """Add a turn of another agent."""
         if len(self._elsewhere) < MOST_TURNS:
             turn, seen = observed_elsewhere(studied, self._home.clock())
             self._turns[turn.id], self._elsewhere[turn.id] = turn, seen
 
     def look(self) -> None:
-        """Find what is worth a proposal; nothing is written."""
+        """Find procedures worth a proposal, without writing anything."""
         done = self._elsewhere or self._turns_by_id()
         least = SESSIONS_ELSEWHERE if self._elsewhere else SESSIONS
         for found in mine(list(done.values())):
@@ -131,7 +138,8 @@ class Mining:
             ):
                 self._add(draft)
         if self._elsewhere:
-            return  # whether a request was served well is not written there
+            # Other agents' transcripts don't say whether a request was served well.
+            return
         taken = {turn for draft in self._drafts for turn in draft.suggestion.turns}
         alone = [self._turns[id] for id, one in done.items() if one.ok and one.calls and id not in taken]
         for group in itertools.islice(self._wishes(alone), _MOST_WISHES):
@@ -142,18 +150,19 @@ class Mining:
         done: dict[str, ObservedTurn] = {}
         for turn in self._home.journal.past(limit=MOST_TURNS, user=self._home.settings.user):
             done[turn.id] = observe_turn(turn, without=recipes)
-            self._turns[turn.id] = replace(turn, messages=(), events=())  # all that was said would fill the memory
+            # Without messages and events: the full text of ten thousand turns would fill the memory.
+            self._turns[turn.id] = replace(turn, messages=(), events=())
         return done
 
     def _add(self, draft: _Draft) -> None:
-        """One proposal a skill at a time: approving the first would make the others stale."""
+        """Add a draft unless its skill has one: approving the first would make the others stale."""
         waiting = {p.change.name for p in self._earlier if p.state is ProposalState.WAITING}
         if draft.suggestion.skill not in waiting | {other.suggestion.skill for other in self._drafts}:
             self._drafts.append(draft)
             self._taken.add(tool_name_of(draft.suggestion.name))
 
     def _is_known(self, found: Mined) -> bool:
-        """Whether it is a recipe already, or part of one, or was proposed before, whatever came of that."""
+        """Whether the sequence is part of a recipe, or was proposed before, with any result."""
         written = [tuple(step.tool for step in recipe.plan.steps) for recipe in self._recipes]
         if any(_is_within(found.tools, tools) for tools in written):
             return True
@@ -164,11 +173,14 @@ class Mining:
     def _of_sequence(self, found: Mined) -> _Draft | None:
         turns = [self._turns[one.turn] for one in found.occurrences]
         used = Counter(name for turn in turns for name in chosen_skills(turn))
+        # A recipe belongs to a skill only if more than half of its turns used that skill.
         skill = next((name for name, count in used.most_common(1) if count * 2 > len(turns)), "")
         evidence = (when(turns), *_runs(found))
         if not set(found.tools) <= self._ours:
             if skill:
                 return None
+            # The tools belong to another agent, so a model has to call them; the skill says which, and with which
+            # arguments.
             # Its tools are another's, so a model has to call them; the skill says which, and with what.
             steps = self._new_skill(found.recipe.name, turns, as_steps(found.recipe))
             return _of_skill(steps, turns, evidence, found.labels)
@@ -198,7 +210,9 @@ class Mining:
         return _Draft(suggestion=suggestion, layer=layer, tree=tree, labels=found.labels)
 
     def _place(self, name: str) -> tuple[str, Tree] | None:
-        """Where the skill that the turns used can take a recipe: its layer and its files."""
+        """Return the layer and files of a skill that can get a recipe; None if it is not ours or its recipes are
+        malformed.
+        """
         item = self._home.skills.snapshot().by_name.get(names.canonical(name))
         if item is None or item.summary is None or item.state is not State.OK:
             return None
@@ -218,7 +232,7 @@ class Mining:
     # Requests
 
     def _wishes(self, turns: Sequence[Turn]) -> Iterator[list[Turn]]:
-        """Requests for the same that were served well without a skill, often enough."""
+        """Yield groups of similar requests that were often enough served well without a skill."""
         proposed = {turn for one in self._earlier for turn in one.change.details[_MINED].get("turns", ())}
         without = [turn for turn in turns if turn.request.strip() and not chosen_skills(turn)]
         for group in alike(
@@ -242,18 +256,18 @@ class Mining:
     # What a person wants done with it
 
     def recipes_of(self, skill: str) -> list[Suggestion]:
-        """The recipes found for a skill that is there already."""
+        """Return the recipes found for an existing skill."""
         found = (draft.suggestion for draft in self._drafts)
         return [one for one in found if one.kind is SuggestionKind.RECIPE and one.skill == skill]
 
     @property
     def requests_to_draft(self) -> list[Suggestion]:
-        """The suggestions whose words a model would write better."""
+        """The suggestions from requests, whose text a model would write better."""
         return [draft.suggestion for draft in self._drafts if not draft.labels]
 
     @property
     def tokens_to_send(self) -> int:
-        """About how many `draft` would send."""
+        """Roughly the tokens that `draft_skills` would send."""
         texts = (str(m.content) for one in self.requests_to_draft for m in self._messages_of(one.turns))
         return sum(map(tokens, texts))
 
@@ -261,7 +275,7 @@ class Mining:
         return [kept for id in turns[-_DRAFTED_FROM:] for kept in self._home.journal.turn(id).messages]
 
     async def draft(self, model: Model) -> None:
-        """Have the skills of requests written by a model, within the tokens of the day."""
+        """Let a model write the skills found in requests, within the token budget of the day."""
         paid = self._budget.model(model)
         for number, draft in enumerate(self._drafts):
             if draft.labels or self._stopped:
@@ -280,13 +294,13 @@ class Mining:
             self._drafts[number] = _of_skill(skill, turns, evidence)
 
     def propose(self) -> None:
-        """Put everything that was found before the person."""
+        """Propose everything found to the user."""
         author = Author(actor=Actor.JOB, name="mining", reason="it was done again and again")
         self._home.allow(author)
         self._drafts = [replace(draft, suggestion=self._propose(draft, author)) for draft in self._drafts]
 
     def propose_for(self, skill: str, author: Author) -> Suggestion:
-        """Put the first recipe that was found for a skill before the person, and say why it is brought up now."""
+        """Propose the first recipe found for a skill, with the author's reason first."""
         draft = next(draft for draft in self._drafts if draft.suggestion in self.recipes_of(skill))
         evidence = (author.reason, *draft.suggestion.evidence)
         return self._propose(replace(draft, suggestion=replace(draft.suggestion, evidence=evidence)), author)
@@ -324,12 +338,12 @@ def _of_skill(skill: Skill, turns: Sequence[Turn], evidence: tuple[str, ...], la
 
 
 def _is_within(some: Sequence[str], all: Sequence[str]) -> bool:
-    """Whether a sequence is part of another, in one piece."""
+    """Whether the first sequence is a contiguous part of the second."""
     return any(tuple(all[at : at + len(some)]) == tuple(some) for at in range(len(all) - len(some) + 1))
 
 
 def _runs(found: Mined) -> list[str]:
-    """The turns it was replayed on, and with what."""
+    """Describe the latest turns that the recipe was replayed on, with their arguments."""
     runs = []
     for one in found.occurrences[-_SHOWN_RUNS:]:
         told = {name: value for name, value in one.params.items() if not MARKER.search(str(value))}
@@ -338,12 +352,13 @@ def _runs(found: Mined) -> list[str]:
     return [f"it makes the very calls of all {len(found.occurrences)} again, such as {'; '.join(runs)}"]
 
 
-_SAID_ALOUD = ("one_line_description", "estimated_execution_time_seconds")  # what a call says of itself
+# Arguments in which a call describes itself; they differ each time without meaning.
+_SAID_ALOUD = ("one_line_description", "estimated_execution_time_seconds")
 _SHOWN_REQUESTS, _LONGEST_REQUEST = 3, 100
 
 
 def observe_turn(turn: Turn, *, without: Collection[str] = ()) -> ObservedTurn:
-    """A turn of the journal as mining looks at it, ours or another's; calls that only look at skills are left out."""
+    """Return a turn of the journal as mining sees it, without calls that only look up skills."""
     messages = [message for kept in turn.messages if (message := unpack(kept)) is not None]
     results = {message.call: message for message in messages if isinstance(message, Returned)}
     went_well = {
@@ -365,7 +380,7 @@ def observe_turn(turn: Turn, *, without: Collection[str] = ()) -> ObservedTurn:
 
 
 def observed_elsewhere(studied: StudiedTurn, now: datetime) -> tuple[Turn, ObservedTurn]:
-    """A turn of another agent's transcript: as the journal would have it, and as mining looks at it."""
+    """Return a turn of another agent's transcript, both as a journal turn and as mining sees it."""
     turn, made = studied.turn, calls.calls(studied.turn.events, project=studied.project)
     done = [
         ObservedCall(
@@ -392,7 +407,7 @@ def _arguments(text: str) -> dict[str, Any] | None:
 
 
 def chosen_skills(turn: Turn) -> set[str]:
-    """The skills that a turn used because of what was asked."""
+    """Return the skills that a turn used because of its request."""
     return {
         one.name
         for one in turn.selected
@@ -401,7 +416,7 @@ def chosen_skills(turn: Turn) -> set[str]:
 
 
 def when(turns: Sequence[Turn]) -> str:
-    """How often and when, for a person to judge by."""
+    """Describe in how many turns and sessions, and when; for example "done in 3 turns of 2 sessions, on 2026-01-05"."""
     days: list[datetime] = sorted(turn.started_on for turn in turns)
     first, last = (f"{day:%Y-%m-%d}" for day in (days[0], days[-1]))
     sessions = count_of(len({turn.session for turn in turns}), "session")
@@ -410,7 +425,7 @@ def when(turns: Sequence[Turn]) -> str:
 
 
 def describe_use(turns: Sequence[Turn]) -> str:
-    """When to use it, in the words it was asked for."""
+    """Return a when-to-use text that quotes the latest requests; empty if there are none."""
     said = dict.fromkeys(quote_request(turn) for turn in reversed(turns) if turn.request.strip())
     return f"Requests such as {'; '.join(list(said)[:_SHOWN_REQUESTS])}." if said else ""
 

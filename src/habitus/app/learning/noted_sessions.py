@@ -1,4 +1,4 @@
-"""Learning from sessions that hooks of other agents noted in a file: those that are over, each from its own project."""
+"""Learn from ended sessions that hooks of other agents noted in a file, each within its own project."""
 
 from __future__ import annotations
 
@@ -20,21 +20,27 @@ from habitus.settings import Settings
 
 log = logging.getLogger(__name__)
 
-OpenAt = Callable[[Path], AbstractContextManager[Home]]  # the home as seen from a working directory
+# Opens the home as seen from a working directory.
+OpenAt = Callable[[Path], AbstractContextManager[Home]]
 _LOCK = "learning.lock"
-TAKEN = "hooks.learning"  # the spool while it is learned from; what a killed process left is taken up again
+# The noted sessions while they are processed; a killed process leaves the file behind for the next one.
+TAKEN = "hooks.learning"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NotedSession:
+    """A session of another agent with its transcript and working directory."""
+
     session: str
     transcript: Path
     cwd: Path
 
 
 def learn_from_noted(settings: Settings, open_at: OpenAt, *, live: Collection[str] = ()) -> int:
-    """Learn from the sessions that are over, each seen from its own project; those that go on stay noted. How many
-    transcripts were read; none while another process learns."""
+    """Learn from the sessions that have ended and return the number of transcripts read; live sessions stay noted.
+
+    Returns 0 while another process is learning.
+    """
     with try_lock(settings.home / _LOCK) as held:
         return 0 if held is None else _learned_from(settings, open_at, live)
 
@@ -45,7 +51,8 @@ def _learned_from(settings: Settings, open_at: OpenAt, live: Collection[str]) ->
     later = [one for one in noted.values() if one.session in live]
     try:
         read = sum(_learn_from(settings, open_at, one) for one in over)
-    except Refused as refused:  # nobody learns while that holds
+    # A pause or a read-only home concerns all sessions, so all of them wait.
+    except Refused as refused:
         log.info("Nothing is learned now: %s", refused)
         read, later = 0, list(noted.values())
     _put_back(settings.home, later)
@@ -54,7 +61,8 @@ def _learned_from(settings: Settings, open_at: OpenAt, live: Collection[str]) ->
 
 def _learn_from(settings: Settings, open_at: OpenAt, noted: NotedSession) -> bool:
     if not noted.transcript.is_file():
-        return False  # Claude Code removes old ones
+        # Claude Code removes old transcripts.
+        return False
     cwd = noted.cwd if noted.cwd.is_dir() else settings.user_home
     try:
         with open_at(cwd) as home:
@@ -70,7 +78,7 @@ def _learn_from(settings: Settings, open_at: OpenAt, noted: NotedSession) -> boo
 
 
 def _take_lines(home: Path) -> list[str]:
-    """Every line, moved out of the way of hooks that go on noting."""
+    """Move the notes aside, so hooks can go on writing, and return all lines."""
     spool, taken = home / SPOOL, home / TAKEN
     left = taken.read_text("utf-8", "replace") if taken.exists() else ""
     if left:
@@ -100,4 +108,5 @@ def _parse_note(line: str) -> NotedSession | None:
             session=str(told["session"]), transcript=Path(told["transcript"]), cwd=Path(told["cwd"] or "/")
         )
     except (ValueError, KeyError, TypeError):
-        return None  # cut off by a full disk, or by another version
+        # Cut off by a full disk, or written by another version.
+        return None

@@ -1,4 +1,4 @@
-"""Solving a task with one version of a skill, in a throw-away home: our own agent, or a person's program."""
+"""Solve a task with one version of a skill in a temporary home, by our own agent or by another agent's program."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ from habitus.tasks.judging import judge
 from habitus.tasks.model import Call, Submission, Task, call_of
 from habitus.tasks.rollouts import Rollout
 
-LONGEST_S = 600.0  # of one rollout
+# Seconds for one rollout.
+LONGEST_S = 600.0
 _RESULT_CHARS = 1_000  # of a tool's result that a record keeps
 _IN_VIEW = (Place.EAGER, Place.STICKY, Place.LOADED)
 _ABOUT_FOLDER = "What the task speaks of lies in this folder, and what you write here counts. Nobody is there to ask."
@@ -52,7 +53,7 @@ _ABOUT_FOLDER = "What the task speaks of lies in this folder, and what you write
 
 @dataclass(frozen=True, slots=True)
 class OwnAgent:
-    """Our own agent in a home that has one version of a skill, or where it is offered or withheld as `fixed` says."""
+    """Solves tasks with our own agent; `fixed` decides for each item whether it is offered or withheld."""
 
     home: Home
     model: BudgetedModel
@@ -66,6 +67,7 @@ class OwnAgent:
 async def open_throw_away_agent(
     home: Home, skill: str, tree: Tree, model: BudgetedModel | None
 ) -> AsyncIterator[OwnAgent]:
+    """Open our own agent in a temporary home that has only this version of the skill."""
     if model is None:
         raise Invalid("Nobody can solve the tasks.", mend="Name a --model.")
     async with throw_away_home(home, skill, tree) as apart:
@@ -74,9 +76,11 @@ async def open_throw_away_agent(
 
 @asynccontextmanager
 async def throw_away_home(home: Home, name: str, tree: Tree, *, folder: Path | None = None) -> AsyncIterator[Home]:
-    """A home of its own with the bundled skills and this one, as these files have it: nothing that happens there is
-    known here, and nothing is known there of tasks, memory and secrets. One that a killed process left goes with old
-    scratchpads."""
+    """Open a temporary home with the bundled skills and this version of one skill.
+
+    It shares no tasks, memory or secrets with the real home. If a process is killed, its folder is removed with old
+    scratchpads.
+    """
     folder = folder or home.place / PADS / f"rollouts-{new_id()}"
     person = folder / "person"
     await asyncio.to_thread(person.mkdir, mode=0o700, parents=True)
@@ -97,6 +101,7 @@ async def throw_away_home(home: Home, name: str, tree: Tree, *, folder: Path | N
             "durable": False,
         }
     )
+    # The skill's own eval cases would tell the solver what is checked.
     shown = without_examination(tree)
     try:
         opened = await asyncio.to_thread(open_home, settings, clock=home.clock, has_pages=False)
@@ -111,7 +116,7 @@ async def throw_away_home(home: Home, name: str, tree: Tree, *, folder: Path | N
 
 
 def _approve_as_here(home: Home, apart: Home, name: str) -> None:
-    """Code that may run here may run there, too; other code that a candidate brings may not."""
+    """Approve the skill's code in the temporary home only if the same code is approved here."""
     if any(tool.name == name for tool in home.tools.active()):
         apart.approvals.trust(APPROVED, {name: home.skills.tree(name)}, apart.person().name)
 
@@ -126,8 +131,10 @@ async def solve(
     request: str = "",
     fixed: Fixed | None = None,
 ) -> Rollout:
-    """Make a rollout by our own agent, in a session that teaches nobody anything. `request` stands for the task's own
-    words, and where offers are `fixed` the journal has the outcome."""
+    """Make a rollout with our own agent in a session that stores no lessons.
+
+    `request` replaces the task's own request; if offers are `fixed`, the outcome is also recorded in the journal.
+    """
     async with AsyncExitStack() as exits:
         workspace = await exits.enter_async_context(lay_out(home, task)) if task.needs_workspace else None
         if workspace is not None and not workspace.setup.is_ok:
@@ -149,7 +156,8 @@ async def solve(
             return rollout.judged(_outcome_of(fault), usage=session.usage)
         done = next(event for event in reversed(events) if isinstance(event, Done))
         outcome = done.outcome
-        if outcome.kind is not OutcomeKind.INFRA:  # that a turn went badly is for the checks to say
+        # Whether the turn succeeded is for the task's checks to decide, not for the agent.
+        if outcome.kind is not OutcomeKind.INFRA:
             calls = tuple(call_of(event.tool, event.arguments) for event in events if isinstance(event, ToolStarted))
             submission = Submission(reply=done.reply, calls=calls, workspace=workspace)
             ask = partial(judge_rubric, model=model, redactor=home.redactor)
@@ -200,7 +208,7 @@ def _uses(skill: str, turn: Turn) -> list[Exposure]:
 
 
 def describe_powers(name: str) -> str:
-    """The powers of a solver on this machine, for a person to agree to before it starts."""
+    """Describe what a solver program may do on this machine, for the user to confirm before it starts."""
     solver = solver_named(name)
     trial = " This is experimental." if solver.is_experimental else ""
     return (
@@ -214,8 +222,10 @@ def describe_powers(name: str) -> str:
 async def open_program_solver(
     home: Home, skill: str, tree: Tree, name: str, budget: Budget, model: BudgetedModel | None
 ) -> AsyncIterator[ProgramSolver]:
-    """The program of this name with one version of a skill; `model` judges rubrics. What it works on lies far from the
-    home, whose tasks it must not meet."""
+    """Open the named program with one version of a skill; `model` judges rubrics.
+
+    It works in a folder far from the home, whose tasks it must not read.
+    """
     solver = solver_named(name)
     if home.settings.sandbox.runtime != "local":
         raise Invalid("Cells run on another machine, where no program of yours is.", mend="Leave --solver out.")
@@ -225,9 +235,10 @@ async def open_program_solver(
 
 @dataclass(frozen=True, slots=True)
 class ProgramSolver:
-    """A program of the person's that solves tasks itself; its transcripts say what it did."""
+    """Solves tasks with another agent's program and reads its transcripts afterwards."""
 
-    home: Home  # thrown away
+    # A temporary one.
+    home: Home
     skill: str
     solver: SolverProgram
     model: str
@@ -263,11 +274,12 @@ class ProgramSolver:
         )
 
     async def _run_program(self, task: Task, room: Path, work: Path) -> Said:
-        """One run of the program, paid from the budget: what it takes is known when it is over."""
+        """Run the program once, paid from the budget; its usage is known only at the end."""
         prompt = "\n\n".join([task.request, *([_ABOUT_FOLDER] if task.needs_workspace else [])])
         name = f"{self.solver.program.name}:{self.model}"
         question = Question(system="", prompt=prompt, model=self.model, room=room, environ=os.environ)
         ask = Ask(system="", messages=(Asked(parts=(Text(text=prompt),)),))
+        # The most that the run may use is reserved and kept if it fails, because its real usage is unknown then.
         aside = await asyncio.to_thread(self.budget.reserve, ask, name)
         used = aside.most
         try:

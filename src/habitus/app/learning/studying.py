@@ -1,4 +1,4 @@
-"""Studying transcripts of agents: find the files, say what they show, teach memory."""
+"""Study transcripts of agents: find the files, report what they show, and teach memory."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SUFFIXES = (".jsonl", ".json", ".ndjson", ".zst")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileLessons:
-    """The lessons a model drew from the failures of one file."""
+    """The lessons that a model extracted from the failures of one file."""
 
     file: Path
     lessons: tuple[str, ...]
@@ -47,7 +47,7 @@ class FileLessons:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileFault:
-    """Why a model could make nothing of the failures of one file."""
+    """Why a model extracted nothing from the failures of one file."""
 
     file: Path
     error: str
@@ -55,6 +55,8 @@ class FileFault:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StudyReport:
+    """The findings of a study, by detector, skill, remedy and procedure, and what was stored."""
+
     files: tuple[FileRead, ...]
     detectors: tuple[DetectorReport, ...]
     skills: Mapping[str, Mapping[str, int]]  # name → uses, failed
@@ -70,7 +72,7 @@ class StudyReport:
 
     @property
     def teaches(self) -> bool:
-        """Whether there is anything that memory could keep."""
+        """Whether there is anything that memory could store."""
         drawn = any(isinstance(told, FileLessons) and told.lessons for told in self.post_mortems)
         told = self.remedies.lessons or self.remedies.rules or self.procedures
         return bool(self.detectors or self.skills or drawn or told)
@@ -78,7 +80,7 @@ class StudyReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SendPreview:
-    """The amount of text that would go to a model."""
+    """The amount of text that would be sent to a model."""
 
     calls: int
     files: int
@@ -86,9 +88,10 @@ class SendPreview:
 
 
 def found_files(given: Sequence[str]) -> list[Path]:
-    """Every file that is meant, once; folders stand for the transcripts below them.
+    """Return every transcript among the files, folders and patterns once; without any, those of agents on this
+    machine.
 
-    Without any, those of the agents that keep some on this machine.
+    `NotFound` or `Invalid` if a path has no transcript.
     """
     if not given:
         return [path for agent in STUDIED.values() for path in agent.transcripts(os.environ, Path.home())]
@@ -100,6 +103,7 @@ def found_files(given: Sequence[str]) -> list[Path]:
         elif path.exists():
             here = [path]
         else:
+            # Path.glob refuses absolute patterns.
             matches = glob.glob(str(path), recursive=True)  # noqa: PTH207  # a pattern may be absolute
             here = [Path(each) for each in sorted(matches) if Path(each).is_file()]
         if not here:
@@ -116,7 +120,7 @@ def found_files(given: Sequence[str]) -> list[Path]:
 
 
 def _is_something_else(path: Path) -> bool:
-    """Whether no reader knows the file; one that can't be opened is told of later."""
+    """Whether no reader knows the file; one that can't be opened is reported later."""
     try:
         return path.is_file() and format_of(path) == UNKNOWN
     except OSError:
@@ -124,7 +128,7 @@ def _is_something_else(path: Path) -> bool:
 
 
 def open_models(settings: Settings, pause: Pause, name: str) -> Models:
-    """The model that looks at failed calls, where learning may ask one at all."""
+    """Open the named model for post-mortems and drafts; refused if memory is off or paused."""
     if settings.memory is MemoryMode.OFF:
         raise Refused("Memory is off, so no model is asked for learning.", mend="Set HABITUS_MEMORY=autopilot.")
     pause.refuse_if_paused()
@@ -132,7 +136,9 @@ def open_models(settings: Settings, pause: Pause, name: str) -> Models:
 
 
 class Study:
-    """One look at transcripts: `read`, `look`, perhaps `ask`, then `keep` what a person wants kept, and `report`."""
+    """Studies transcripts: `read_file` each, `find_procedures`, optionally `ask_model`, then `store_lessons` and
+    `make_report`.
+    """
 
     def __init__(
         self,
@@ -165,7 +171,7 @@ class Study:
         self._budget = Budget(day=home.spending)
 
     def read(self, path: Path, turn_done: Callable[[], None] = lambda: None) -> None:
-        """Study one file, a turn at a time."""
+        """Study one file turn by turn; skip it if the last run read it as it is."""
         if not self._gathering.begin(path):
             self._unchanged += 1
             return
@@ -186,7 +192,7 @@ class Study:
             self._tokens_to_send += estimate(cells_as_json(list(failures.cells.values()), self._redactor))
 
     def read_own(self) -> None:
-        """Study the sessions of our own journal; without any, and without files, there is nothing to look at."""
+        """Study the sessions of our own journal; `NotFound` if there are neither sessions nor files."""
         self._own = self._gathering.take_journal()
         if not (self._files or self._unchanged or self._own):
             raise NotFound(
@@ -212,18 +218,20 @@ class Study:
             counts.update(uses=1, failed=int(use.success is False))
 
     def look(self) -> None:
-        """Once all is read: what was done the same way again and again."""
+        """Find repeated procedures, once all files are read."""
         if self._files:
             self._mining.look()
 
     @property
     def sending(self) -> SendPreview:
-        """What `ask` would send."""
+        """The amount of text that `ask_model` would send."""
         calls = sum(len(each.cells) for each in self._failures)
         return SendPreview(calls=calls, files=len(self._failures), tokens=self._tokens_to_send)
 
     async def ask(self, model: Model) -> None:
-        """One call per file. A file whose call fails is left for another time; the cap ends it all."""
+        """Ask a model about the failures, one call per file; a failed call skips its file, a reached budget ends the
+        rest.
+        """
         paid = self._budget.model(model)
         for failures in self._failures:
             cells, before = list(failures.cells.values()), self._budget.tokens
@@ -244,12 +252,12 @@ class Study:
                 self._applier.apply_post_mortem(failures, found)
 
     def proposals(self) -> list[TaughtLessons]:
-        """Findings that could be kept and were not decided yet: lessons of the detectors, remedies and rules."""
+        """Return the lessons, remedies and rules that could be stored and were not decided yet."""
         assert self._applier is not None
         return [each for each in (*self._taught, *self._gathering.proposals()) if self._applier.is_new(each)]
 
     def keep(self, wanted: Sequence[TaughtLessons] | None = None) -> None:
-        """Teach memory these, by default all of it, and remember what was read."""
+        """Teach memory the accepted lessons, by default all, propose the procedures, and remember the files as read."""
         assert self._applier is not None
         for taught in (*self._taught, *self._gathering.proposals()) if wanted is None else wanted:
             self._applier.keep(taught)

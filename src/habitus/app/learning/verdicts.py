@@ -1,5 +1,7 @@
-"""Verdicts: what evidence and use lead to. `habitus curate` carries them out: proposals for skills, the archive for
-lessons; what has earned its next stage goes to `climbing`."""
+"""Decide what evidence and use lead to: a proposal for a skill, the archive for a harmful lesson.
+
+`habitus curate` carries these transitions out; items that earned their next stage go to `climbing`.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +28,13 @@ from habitus.skills.model import Actor, Author, Counters, Stage, State
 from habitus.skills.review import Action, Change, Proposal
 
 MOST_LESSONS = 10_000
-_LISTED = 5  # turns that a reason names
+# Turns that a reason names.
+_LISTED = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Due:
-    """A step that may be taken with an item, and why; `to` is the version to go back to."""
+    """A transition that an item is due for, and why; `to` is the version to roll back to."""
 
     item: Item
     transition: Transition
@@ -40,7 +43,7 @@ class Due:
 
 
 class _Now:
-    """The items in use at one moment."""
+    """The skills and recipes in one snapshot of the library."""
 
     def __init__(self, home: Home) -> None:
         self.home = home
@@ -48,7 +51,7 @@ class _Now:
         self._recipes = {recipe.name: recipe for recipe in home.recipes.all(at=self._seen)}
 
     def skill_of(self, item: Item) -> Listed | None:
-        """The skill whose version, code or recipe it is, if it is still there."""
+        """Return the skill that the item is a version, code or recipe of; None if it was removed."""
         recipe = self._recipes.get(item.name) if item.kind is ItemKind.RECIPE else None
         if item.kind is ItemKind.RECIPE and recipe is None:
             return None
@@ -58,7 +61,9 @@ class _Now:
             return None
 
     def uses(self, found: Finding, skill: Listed) -> Counters:
-        """How the uses of this version went; the calls of a tool count for its health instead."""
+        """Return the outcomes of the uses of this version; empty for a tool, whose calls count for its health
+        instead.
+        """
         match found.item.kind:
             case ItemKind.SKILL if found.estimate.used:
                 counted = self.home.skills.layer(skill.layer).store.counters(skill.name, version=found.item.version)
@@ -70,7 +75,7 @@ class _Now:
                 return Counters()
 
     def recipes_without(self, found: Iterable[Item]) -> Iterator[tuple[Item, Counters]]:
-        """The recipes in use that were never offered, with how their runs went: by hand, or by who knew their names."""
+        """Yield the active recipes that were never offered, with the outcomes of their runs by hand or by name."""
         known = set(found)
         for recipe in self._recipes.values():
             item = Item(kind=ItemKind.RECIPE, name=recipe.name, version=recipe.version)
@@ -83,7 +88,7 @@ def _runs(recipe: SkillRecipe) -> Counters:
 
 
 def due(home: Home) -> tuple[Due, ...]:
-    """The steps that today's evidence on the items in use leads to."""
+    """Return the transitions that today's evidence on active items leads to."""
     (found, by_request), now = home.evidence.findings_and_chosen(), _Now(home)
     back = {one.item: one for one in found.rollbacks}
     lessons = {(lesson.id, lesson.version): lesson for lesson in home.memory.list_lessons(limit=MOST_LESSONS)}
@@ -118,9 +123,9 @@ def _of_lesson(home: Home, found: Finding, lesson: Engram | None) -> Due | None:
 
 
 def _of_skill(now: _Now, found: Finding, back: Rollback | None, is_chosen: bool) -> Due | None:
-    """Of the version that is offered today; a layer that can't be written has none to go back to.
+    """Decide about the version that is offered today; a read-only layer has no version to roll back to.
 
-    What only stood on menus hardly changes a session, however much it helps where it is needed: that is not useless.
+    An item that only stood on menus hardly changes a session, however much it helps when needed, so it is not useless.
     """
     item, skill, home = found.item, now.skill_of(found.item), now.home
     if skill is None or skill.summary is None or (skill.state, skill.summary.version) != (State.OK, item.version):
@@ -131,7 +136,8 @@ def _of_skill(now: _Now, found: Finding, back: Rollback | None, is_chosen: bool)
     worth = _worth(found, uses, is_chosen=is_chosen or is_ignored(found.estimate), is_worse=back is not None)
     then = transition(worth, reliable=home.settings.reliable)
     is_of_skill = item.kind is ItemKind.SKILL or then is not Transition.RETIRE or worth.does_harm
-    if then is Transition.STAY or not is_of_skill:  # below a recipe that fails there are steps that may serve
+    # Below a failing recipe there are steps that may still serve, so the skill is not retired for it.
+    if then is Transition.STAY or not is_of_skill:
         return None
     if back is not None:
         return Due(item=item, transition=then, reason=back.reason, to=back.to.version)
@@ -144,7 +150,7 @@ def _of_skill(now: _Now, found: Finding, back: Rollback | None, is_chosen: bool)
 
 
 def _of_runs(now: _Now, item: Item, runs: Counters) -> Due | None:
-    """A recipe of which nothing is known but how its runs went: they let it climb, and nothing else."""
+    """Decide about a recipe of which only its runs are known: they let it climb, nothing else."""
     if not serves(runs, now.home.settings.reliable):
         return None
     past = now.home.journal.past(limit=MOST_TURNS)
@@ -155,7 +161,7 @@ def _of_runs(now: _Now, item: Item, runs: Counters) -> Due | None:
 
 
 def _turns_that(home: Home, item: Item, skill: Listed, *, is_good: bool) -> list[str]:
-    """The turns, of those that are kept, in which it went as the count says."""
+    """Return the stored turns in which the item succeeded, or failed."""
     if item.kind is ItemKind.SKILL:
         uses = SkillUses(home, skill.layer, skill.name, item.version)
         turns = home.journal.turns_showing(skill.name, skill.layer, item.version)
@@ -172,7 +178,7 @@ def _came_to(event: Event) -> tuple[object, object]:
 
 
 def _in_turns(turns: Sequence[str]) -> str:
-    """The latest by name; nothing where none is kept any more."""
+    """Name the latest turns; empty if none is stored any more."""
     more = f" and {len(turns) - _LISTED} before" if len(turns) > _LISTED else ""
     return f": turn{'s' if len(turns) > 1 else ''} {', '.join(turns[-_LISTED:])}{more}" if turns else ""
 
@@ -189,12 +195,12 @@ def _worth(found: Finding, uses: Counters, *, is_chosen: bool = True, is_worse: 
 
 
 def _describe_bound(worth: Worth, found: Finding) -> str:
-    """The bound in words, where one decided."""
+    """Return the reason of the judgement, if the evidence decided rather than the counts."""
     return found.judgement.reason if worth.helps or worth.is_useless or worth.does_harm else ""
 
 
 def carry_out(home: Home, steps: Sequence[Due]) -> Iterator[tuple[Due, Proposal | None]]:
-    """Propose what changes skills, and put harmful lessons away; what a person has turned down is left alone."""
+    """Propose the changes of skills and archive harmful lessons; changes that a person rejected before are skipped."""
     now = _Now(home)
     for step in steps:
         if _is_lesson(step.item):
@@ -234,7 +240,7 @@ def _went(turn: Turn) -> Counters:
 
 
 class SkillUses:
-    """The uses of one version of a skill, by the rule of today."""
+    """Counts the uses of one version of a skill in stored turns, by the present rule."""
 
     def __init__(self, home: Home, layer: str, name: str, version: int) -> None:
         self._name = name
@@ -247,10 +253,12 @@ class SkillUses:
             self._steps = ""
 
     def of(self, turn: Turn) -> Counters:
+        """Return the turn's use and outcome; empty if the skill was not used, or the turn was not real."""
         places = [one for one in turn.selected if one.name == self._name]
         if not turn.is_real or not turn.outcomes or not (self._is_asked(places) or self._has_trace(turn, places)):
             return Counters()
         said = [message for kept in turn.messages if (message := unpack(kept)) is not None]
+        # A turn that acted through the skill's code or recipe is a use of the steps, but its outcome is not theirs.
         is_above = acted_above(self._steps, self._stages, request=turn.request, events=turn.events, messages=said)
         return Counters(used=1, last_used=turn.ended_on) if is_above else _went(turn)
 
