@@ -1,1 +1,1 @@
-"""Operation: what works here, settings and people, backups, and forgetting somebody."""
+"""Operating a home: health checks, settings and users, backups, jobs, and erasing a user's data."""

@@ -1,7 +1,8 @@
-"""Backups of a home: one file with its databases, skills and settings, made while it is in use, and put back whole.
+"""Backups of a home: one file with its databases, skills and settings, made while the home is in use and restored
+whole.
 
-What can be made anew (caches) and what opens doors (the keys of the web page) is not in it; the key of the vault never
-lies in a home. A shared database goes with it for an admin, and back into one that is empty.
+Caches, which can be rebuilt, and the keys of the web page are left out; the vault's key never lies in a home. An
+admin's backup includes the shared database, which is restored only into an empty one.
 """
 
 from __future__ import annotations
@@ -37,12 +38,15 @@ _SUFFIX = ".tar.gz"
 _MANIFEST = "backup.json"
 _DATABASES = (DATABASE,)
 _LEFT_OUT = frozenset({BACKUPS, "cache", "workers", "web.key", PADS})
-_DUMP = "habitus-shared.db"  # what hosts share; no file of a home is called so
+# The dump of the shared database; no file of a home has this name.
+_DUMP = "habitus-shared.db"
 _NOT_IN_IT = "The shared database is not in it: only an admin backs up what is everybody's."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Backup:
+    """A backup file with the facts of its manifest."""
+
     file: Path
     made_on: datetime
     size: int
@@ -53,7 +57,7 @@ class Backup:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Restored:
-    """The restored home, and the backup of the one before it."""
+    """The restored backup, and the backup of the home that it replaced."""
 
     backup: Backup
     before: Backup
@@ -62,7 +66,7 @@ class Restored:
 
 
 def create(settings: Settings, file: Path | None = None, *, now: datetime) -> Backup:
-    """Everything as it is at one moment, with what hosts share: nobody writes to the home meanwhile, for a moment."""
+    """Back up the home and, for an admin, the shared database; writers of the home wait meanwhile."""
     shares = bool(settings.database) and settings.is_admin
     made = _create(settings, file, now, "habitus", shares=shares)
     return replace(made, note=_NOT_IN_IT) if settings.database and not shares else made
@@ -91,9 +95,10 @@ def _create(settings: Settings, file: Path | None, now: datetime, name: str, *, 
 
 
 def look(file: Path) -> Backup:
-    """Read the manifest of a backup."""
+    """Read the manifest of a backup; `Invalid` if the file is not one."""
     try:
         with tarfile.open(file, "r:gz") as archive:
+            # The manifest is the first member, so a large archive is not read to its end.
             first = archive.next()
             content = archive.extractfile(first) if first is not None and first.name == _MANIFEST else None
             told: Mapping[str, Any] = json.loads(content.read(1 << 20)) if content is not None else {}
@@ -111,7 +116,7 @@ def look(file: Path) -> Backup:
 
 
 def list_backups(settings: Settings) -> tuple[Backup, ...]:
-    """Those that lie in the home, the newest first; what can't be read is left out."""
+    """Return the backups in the home, newest first; unreadable ones are left out."""
     found = []
     for file in (settings.home / BACKUPS).glob(f"*{_SUFFIX}"):
         try:
@@ -122,7 +127,7 @@ def list_backups(settings: Settings) -> tuple[Backup, ...]:
 
 
 def restore(settings: Settings, file: Path, *, now: datetime) -> Restored:
-    """Put a backup in place of what is there, which is backed up first; whoever was forgotten stays so."""
+    """Back up the home, then replace it with the backup; erased users are erased again."""
     backup = look(file)
     if not sql.BASELINE <= backup.schema <= sql.HEAD:
         age, mend = (
@@ -139,15 +144,17 @@ def restore(settings: Settings, file: Path, *, now: datetime) -> Restored:
         _extract(file, new)
         before = _create(settings, None, now, "before-restore", shares=False)
         note = _load(new / _DUMP, settings)
+        # Erasure records outlive a restore, or a backup would bring an erased user back.
         tombstones.write(new / tombstones.FILE, tombstones.read(home / tombstones.FILE))
         replacing_a_home.replace(home, (path.name for path in _backup_files(home)))
-    open_home(settings).close()  # which migrates it, and forgets again whom the backup brought back
+    # Opening migrates the home and erases again the users that the backup brought back.
+    open_home(settings).close()
     undo = ("backup", "restore", str(before.file), "--yes")
     return Restored(backup=backup, before=before, note=note, undo=undo)
 
 
 def _load(dump: Path, settings: Settings) -> str:
-    """Fill the shared database of the settings, if it is new; says what became of that."""
+    """Fill the configured shared database if it is empty; return a note for the user, empty if all went as expected."""
     if not dump.exists():
         return ""
     try:
@@ -191,7 +198,7 @@ def _write(settings: Settings, file: Path, scratch: Path, now: datetime) -> None
 
 @contextmanager
 def _standing_still(database: Path) -> Iterator[None]:
-    """Whoever changes skills takes the write lock first, so that files and database belong together."""
+    """Hold the write lock of the database: every change of skills takes it first, so files and rows stay consistent."""
     if not database.is_file():
         yield
         return
@@ -202,17 +209,19 @@ def _standing_still(database: Path) -> Iterator[None]:
             if "locked" in str(error):
                 raise StorageFailed(f"{database} has been busy for 30 s.", mend="Look for a stuck process.") from None
         except sqlite3.DatabaseError:
-            pass  # damaged: it is taken as it is
+            # A damaged database is backed up as it is.
+            pass
         yield
 
 
 def _copy_database(database: Path, copy: Path) -> Path:
-    """By SQLite's own means; what that can't read is taken byte by byte."""
+    """Copy a database with SQLite's backup API, or byte by byte if it is damaged."""
     try:
         with closing(sqlite3.connect(database)) as source, closing(sqlite3.connect(copy)) as target:
             source.backup(target)
             target.execute("PRAGMA journal_mode = DELETE")
             if target.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (signing_keys.name,)).fetchone():
+                # Deleted rows would otherwise stay readable in the free pages of the copy.
                 target.execute("PRAGMA secure_delete = ON")
                 target.execute(f"DELETE FROM {signing_keys.name}")
                 target.commit()
@@ -223,7 +232,7 @@ def _copy_database(database: Path, copy: Path) -> Path:
 
 
 def _backup_files(home: Path) -> list[Path]:
-    """The files that belong into a backup, and that a restore replaces."""
+    """Return the entries of a home that belong in a backup and that a restore replaces."""
     return [path for path in sorted(home.iterdir()) if _is_kept(path.name)]
 
 
@@ -232,7 +241,7 @@ def _is_kept(name: str) -> bool:
 
 
 def _files(path: Path) -> Iterator[Path]:
-    """Regular files and links as links; a folder that is empty stays out."""
+    """Yield regular files and symbolic links; empty folders are left out."""
     if path.is_symlink() or path.is_file():
         yield path
     elif path.is_dir():
@@ -241,10 +250,11 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 def _extract(file: Path, target: Path) -> None:
-    """Only what we would have put in, each in its place; links last, so that nothing is written through one."""
+    """Extract the archive; `Invalid` if it has a member that no backup of ours contains."""
     try:
         with tarfile.open(file, "r:gz") as archive:
             members = [member for member in archive if member.name != _MANIFEST]
+            # Links come last, so no file is written through one.
             for member in sorted(members, key=tarfile.TarInfo.issym):
                 place = PurePosixPath(member.name)
                 is_ours = (member.isfile() or member.issym()) and not place.is_absolute() and ".." not in place.parts

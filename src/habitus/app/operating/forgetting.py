@@ -1,4 +1,4 @@
-"""Forgetting a person: erased wherever they are kept, looked for again everywhere, and done again after a restore."""
+"""Erase a user's data everywhere, verify that nothing is left, and erase it again after a restore."""
 
 from __future__ import annotations
 
@@ -48,19 +48,23 @@ if TYPE_CHECKING:
     from habitus.app.home import Home
 
 _ARCHIVE = "archive"
-_OWNERS = (SPOOL, TAKEN, LOG, CHAT_HISTORY, WAITING, "pads")  # files of the home without a name in them
+# Files of the home that belong to its owner without naming a user.
+_OWNERS = (SPOOL, TAKEN, LOG, CHAT_HISTORY, WAITING, "pads")
 _USERS = (turns, seen, exposures, lasting_outcomes)
-_MOST_WORDS = 50  # texts of theirs that are looked for at the end
+# Texts of the user that are searched for at the end.
+_MOST_WORDS = 50
+# A shorter text would be found anywhere by chance.
 _LEAST_LETTERS, _MOST_LETTERS = 16, 80  # of such a text: what is shorter is found anywhere
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Forgotten:
-    """The number of things erased of a person, by place; `left` are places where something of theirs still is."""
+    """The number of erased entries by kind; `left` names places that still hold data of the user."""
 
     user: str
     erased: Mapping[str, int]
-    in_use: tuple[str, ...] = ()  # skills they wrote, which stay without their name
+    # Skills they wrote, which stay without their name.
+    in_use: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
     is_dry_run: bool = False
 
@@ -74,18 +78,21 @@ class Forgotten:
 
 
 def forget(home: Home, user: str, *, dry_run: bool = False) -> Forgotten:
-    """Erase a person; a dry run only counts."""
+    """Erase a user's data; a dry run only counts it."""
     home.refuse_if_read_only()
     if user != home.settings.user and not home.settings.is_admin:
         raise Refused(f"Only an admin may have '{user}' forgotten.", mend="Ask one, or forget yourself.")
-    home = home.as_nobody()  # whose the others' rows are has to be seen, so that they stay
-    Spool(home.place / WAITING, home.redactor).replay(home.journal)  # what waits is theirs, too
+    # Another user's rows must be visible, because they decide what has to stay.
+    home = home.as_nobody()
+    # Turns in the outbox may be theirs too, so they are written first.
+    Spool(home.place / WAITING, home.redactor).replay(home.journal)
     person = _person(home.settings, home.shared, user)
     erased, in_use = _count_rows(home, person), _in_use(home.shared, home.local, person)
     if dry_run:
         return Forgotten(user=user, erased=erased, in_use=in_use, is_dry_run=True)
     words = [*_words(home.shared, person), *_words_of_cases(home, person)]
     stone = Tombstone.of(user)
+    # The erasure record comes first: after a crash, the next start erases the rest.
     tombstones.write(home.settings.home / tombstones.FILE, [stone])
     _erase(home, person)
     busy = [note for engine in _engines(home.shared, home.local) if (note := _compact(engine))]
@@ -96,7 +103,7 @@ def forget(home: Home, user: str, *, dry_run: bool = False) -> Forgotten:
 
 
 def forget_again(home: Home, stones: Sequence[Tombstone]) -> None:
-    """Whoever was forgotten and is there again, goes again."""
+    """Erase users again who were erased before and have come back with a restored backup."""
     home = home.as_nobody()
     for user in _known_users(home):
         if any(stone.is_of(user) for stone in stones):
@@ -108,7 +115,7 @@ def forget_again(home: Home, stones: Sequence[Tombstone]) -> None:
 
 
 def _person(settings: Settings, shared: sa.Engine, user: str) -> Person:
-    """With every conversation of theirs: what it was offered is known longer than what was said in it."""
+    """Return the user with all their conversations: exposures are stored longer than the turns themselves."""
     columns = (turns.c.session, turns.c.conversation, exposures.c.unit, lasting_outcomes.c.unit)
     found: set[str] = set()
     with sql.reading(shared) as connection:
@@ -137,7 +144,7 @@ def _engines(shared: sa.Engine, local: sa.Engine) -> tuple[sa.Engine, ...]:
 
 
 def _count_rows(home: Home, person: Person) -> Mapping[str, int]:
-    """By place, in the order in which they are erased; where there is nothing, nothing is said."""
+    """Count the user's entries by kind, in the order of erasure; kinds without entries are left out."""
     count: Counter[str] = Counter()
     for engine in _engines(home.shared, home.local):
         with sql.reading(engine) as connection:
@@ -170,7 +177,7 @@ def _in_use(shared: sa.Engine, local: sa.Engine, person: Person) -> tuple[str, .
 
 
 def _erase(home: Home, person: Person) -> None:
-    """Files and search before the turns, which tell whose they are."""
+    """Erase everything of a user. Files and search go before the turns, which tell whose they are."""
     requests = _learned_requests(home.shared, home.finder, person)
     home.finder.forget_learned(requests)
     for path in _files(home.shared, home.place, person):
@@ -200,7 +207,7 @@ def _erase(home: Home, person: Person) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _KeptCases:
-    """A tool in use that keeps calls of theirs, and what its skill is without them."""
+    """A tool that stores calls of the user, and the files of its skill without them."""
 
     item: Listed
     cases: tuple[Mapping[str, Any], ...]
@@ -226,17 +233,18 @@ def _tools_with_cases(home: Home, person: Person) -> list[_KeptCases]:
 
 
 def _drop_cases(home: Home, person: Person) -> None:
-    """The tool stays without them; the version that had them is then a past one, which goes like all of theirs."""
+    """Write the tools without the user's cases; the version that had them becomes a past one and is erased as such."""
     author = Author(actor=Actor.JOB, name="forget", reason="somebody was forgotten")
     for tool in _tools_with_cases(home, person):
         home.skills.write_tree(tool.item.layer, tool.item.name, tool.without, author)
 
 
 def _skills_with_tasks(home: Home, person: Person) -> list[tuple[Listed, int, list[Task]]]:
-    """Skills that are examined by what they asked, how many tasks that are, and the tasks that stay."""
+    """Return the skills that have tasks from the user's requests, the number of those tasks, and the remaining ones."""
     found: list[tuple[Listed, int, list[Task]]] = []
     for item in home.skills.snapshot().listing:
-        with suppress(HabitusError):  # what can't be read as tasks, nobody mined
+        # A malformed task file was not mined from anyone's turns.
+        with suppress(HabitusError):
             tasks = kept_tasks(home, item)
             theirs = {
                 t.id for t in tasks if person.name == t.origin.user or t.origin.conversation in person.conversations
@@ -251,26 +259,27 @@ def _address(item: Listed) -> str:
 
 
 def _jobs(shared: sa.Engine, person: Person, *, dry_run: bool = False) -> int:
-    """Their jobs, with the results."""
+    """Erase the user's jobs with their results; return their number."""
     return JobQueue(shared).forget_user(person.name, dry_run=dry_run)
 
 
 def _learned_requests(shared: sa.Engine, finder: Finder, person: Person) -> frozenset[str]:
-    """Requests that search remembers, but for those that somebody else's turn explains.
+    """Return the requests that search has learned, without those that another user's turn explains.
 
-    Search outlives the turns and knows no names: what nobody can tell apart any more goes, and is learned again.
+    Search outlives the turns and stores no names, so a request of unknown origin is erased and may be learned again.
     """
     with sql.reading(shared) as connection:
         rows = connection.execute(sa.select(turns.c.user, turns.c.request)).all()
     others = {own_words(row.request) for row in rows if row.user != person.name}
     theirs = {own_words(row.request) for row in rows if row.user == person.name}
-    with sql.reading(shared) as connection:  # where a copy of a home may have brought some
+    # A copied home may have brought some.
+    with sql.reading(shared) as connection:
         copied = frozenset(connection.execute(sa.select(learned_table.c.text)).scalars())
     return frozenset(text for text in finder.learned_requests() | copied if text in theirs or text not in others)
 
 
 def _files(shared: sa.Engine, place: Path, person: Person) -> list[Path]:
-    """Files of their conversations in this home, and where it is their home, of their work without one."""
+    """Return the files of the user's conversations and, for the home's owner, files that belong to no conversation."""
     with sql.reading(shared) as connection:
         others = set(
             connection.execute(sa.select(turns.c.session).where(turns.c.user != person.name).distinct()).scalars()
@@ -282,7 +291,8 @@ def _files(shared: sa.Engine, place: Path, person: Person) -> list[Path]:
         if folder.name in person.conversations or (person.is_owner and folder.name not in others)
     ]
     found += [own] if (own := place / FILES / harmless(person.name)).exists() else []
-    found += [path for path in [place / STAND_IN] if path.exists()]  # it is copied anew
+    # The offline snapshot is copied anew.
+    found += [path for path in [place / STAND_IN] if path.exists()]
     return found + [path for name in _OWNERS if person.is_owner and (path := place / name).exists()]
 
 
@@ -295,13 +305,14 @@ def _remove(path: Path) -> None:
 
 
 def _compact(engine: sa.Engine) -> str:
-    """Leave nothing in free pages and logs; says so where somebody keeps the database busy."""
+    """Overwrite free pages and logs; return a note if another process keeps the database busy, else empty."""
     mend = f"'{DATABASE}' is busy: free pages may still hold it; stop other processes and run this again"
     if engine.dialect.name == "postgresql":
         with sql.storage_errors(engine), engine.connect() as connection:
             connection.execution_options(isolation_level="AUTOCOMMIT").execute(sa.text("VACUUM"))
         return ""
-    engine.dispose()  # our own connections would keep the log
+    # Our own connections would keep the write-ahead log open.
+    engine.dispose()
     try:
         with closing(sqlite3.connect(engine.url.database or "", timeout=5, isolation_level=None)) as connection:
             connection.execute("VACUUM")
@@ -312,7 +323,7 @@ def _compact(engine: sa.Engine) -> str:
 
 
 def _words(shared: sa.Engine, person: Person) -> list[str]:
-    """Some texts that were theirs alone, to look for when they should be gone."""
+    """Return some texts that only this user wrote, to search for after the erasure."""
     with sql.reading(shared) as connection:
         rows = connection.execute(sa.select(turns.c.user, turns.c.request)).all()
     lessons = [one.text for one in _engrams(shared) if one.is_of(person.name)]
@@ -323,7 +334,7 @@ def _words(shared: sa.Engine, person: Person) -> list[str]:
 
 
 def _words_of_cases(home: Home, person: Person) -> list[str]:
-    """Texts of calls that tools keep of theirs, but for those that the skills themselves say."""
+    """Return texts of the user's calls stored by tools, without those that the skills themselves contain."""
     found: dict[str, None] = {}
     for tool in _tools_with_cases(home, person):
         stays = [file.content or b"" for file in tool.without.values()]
@@ -339,6 +350,6 @@ def _texts(value: Any) -> list[str]:
 
 
 def _telling(text: str) -> str:
-    """The longest piece of a text that is the same in JSON and as bytes."""
+    """Return the longest fragment of a text that reads the same in JSON and as bytes; empty if it is too short."""
     longest = max(re.split(r'["\\\n\r\t\ud800-\udfff]', text), key=len)[:_MOST_LETTERS].strip()
     return longest if len(longest) >= _LEAST_LETTERS else ""

@@ -1,4 +1,6 @@
-"""Requests that carry a key are done once: sent again, even after a restart, they get the answer they had."""
+"""Idempotent requests: a request with a key runs once, and a repetition gets the stored answer, even after a
+restart.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ from habitus.locks import try_lock
 from habitus.settings import Settings
 
 KEPT = timedelta(days=7)
-CUT_OFF = timedelta(minutes=1)  # what another host began and has not answered by then, it will not
+# An attempt of another host that is not answered by then was cut off.
+CUT_OFF = timedelta(minutes=1)
 FOLDER = "cache/answering"  # of locks that nobody misses
 
 answered = sa.Table(
@@ -28,8 +31,10 @@ answered = sa.Table(
     sql.metadata,
     sa.Column("user", sa.String, primary_key=True),
     sa.Column("key", sa.String, primary_key=True),
-    sa.Column("asked", sa.String, nullable=False),  # a hash: what was asked may be long
-    sa.Column("answer", sa.Text),  # none while it is being done
+    # A hash, because a request may be long.
+    sa.Column("asked", sa.String, nullable=False),
+    # NULL while the request is running.
+    sa.Column("answer", sa.Text),
     sa.Column("asked_on", sql.Utc, nullable=False),
 )
 
@@ -38,16 +43,19 @@ Answer = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attempt:
-    """Doing a request: `id` is the same each time it is tried; `since` is when one began that was cut off."""
+    """An attempt at a request: `id` is the same for each attempt, `since` is the start of an earlier one that was
+    cut off.
+    """
 
     id: str = ""
     since: datetime | None = None
 
 
 def once(home: Home, key: str, asked: object, make: Callable[[Attempt], Answer]) -> Answer:
-    """The answer of `make`, now or from before; `asked` is the request as JSON knows it. Without a key it is just made.
+    """Return the stored answer, or that of `make_answer`; without a key, always the latter. `request` must be JSON.
 
-    Who was killed in the middle may have done it or not: `make` is told, and does not do it a second time.
+    An attempt that was killed may have finished its work or not: `make_answer` is told when it began, and must not
+    repeat the work.
     """
     if not key:
         return make(Attempt())
@@ -69,7 +77,7 @@ def once(home: Home, key: str, asked: object, make: Callable[[Attempt], Answer])
 
 @contextmanager
 def alone(settings: Settings, key: str) -> Iterator[None]:
-    """No other process of this machine does the same request meanwhile; one that was killed does it no longer."""
+    """Keep other processes on this machine from running the same request; a killed process releases the lock."""
     folder = settings.home / FOLDER
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / hashlib.sha256(f"{settings.user} {key}".encode()).hexdigest()
@@ -78,7 +86,8 @@ def alone(settings: Settings, key: str) -> Iterator[None]:
             if held is None:
                 raise _under_way()
             if not os.fstat(held).st_nlink:
-                continue  # somebody finished between the two lines above
+                # The holder finished and removed the file between opening and locking it.
+                continue
             try:
                 yield
             finally:
@@ -91,7 +100,7 @@ def _under_way() -> Refused:
 
 
 def _claim(home: Home, key: str, wanted: str, this: sa.ColumnElement[bool]) -> tuple[sa.Row[Any], bool]:
-    """The request that has the key, and whether it is this one, the first."""
+    """Return the row that owns the key, and whether this request created it."""
     now, mine = home.clock(), sa.select(answered).where(this)
     with sql.writing(home.shared, durable=True, lock="answers") as connection:
         connection.execute(answered.delete().where(answered.c.asked_on < now - KEPT))
@@ -106,6 +115,7 @@ def _make_answer(
 ) -> Answer:
     try:
         answer = make(attempt)
+    # A failed request is not stored, so it can be sent again with the same key.
     except BaseException:
         with sql.writing(shared, lock="answers") as connection:
             connection.execute(answered.delete().where(this))
