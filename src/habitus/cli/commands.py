@@ -1,4 +1,4 @@
-"""Every command of `habitus`, where it lives, and an example of each. Its docstring says what it does."""
+"""Every command of `habitus`: the module that implements it and an example for its help."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from habitus.cli.lazy import group
 
 FIRST = ("check", "connect", "chat", "up", "skills")
 _USE, _LEARN, _DECIDE, _OPERATE = "Use", "Learn", "Decide", "Operate"
+# Tab completion has to work before a command's module is imported, so the completer is bound here.
 _OfSkill = partial(Command, completes=skill_names)
 _OfLesson = partial(Command, completes=lesson_ids)
 _DeclaredSkill = partial(Declared, completes=skill_names)
@@ -21,6 +22,7 @@ _DeclaredLesson = partial(Declared, completes=lesson_ids)
 
 
 def commands() -> list[TyperCommand | TyperGroup]:
+    """Return all commands of `habitus`, each with an example as the last line of its help."""
     found = _commands()
     for command in found:
         _add_example(command, f"habitus {command.name}")
@@ -28,6 +30,7 @@ def commands() -> list[TyperCommand | TyperGroup]:
 
 
 def _add_example(command: Any, words: str) -> None:
+    # A declared command replaces this on loading with the example of its declaration.
     command.epilog = f"Example: {words} {command.example}".rstrip()
     for name, below in getattr(command, "commands", {}).items():
         _add_example(below, f"{words} {name}")

@@ -1,5 +1,6 @@
-"""Names for the shell's Tab key, read straight from the databases, because a key press can't wait for the whole app;
-and the options and arguments that many commands share.
+"""Tab completion of names, read straight from the databases, and options that many commands share.
+
+A key press can't wait for the whole application to start, so the queries are written by hand here.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ _LESSONS = (
 
 
 def skill_names(context: typer.Context, incomplete: str) -> list[str]:
-    """The names that begin so, of this machine's layers and of the shared database where there is one."""
+    """Return the skill names with this prefix, from the home and from the shared database if there is one."""
     return [row[0] for row in _rows(_home(context), _SKILLS, incomplete.replace("_", "-").lower() + "%")]
 
 
 def lesson_ids(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """The ids that this user sees, with their texts, which tell a person which is which."""
+    """Return the lesson ids with this prefix that the user may see, each with the start of its text."""
     home = _home(context)
     user = _setting(home, "user") or _account()
     return [(row[0], row[1][:60]) for row in _rows(home, _LESSONS, incomplete.lower() + "%", user)]
@@ -41,23 +42,27 @@ def _home(context: typer.Context) -> Path:
 
 
 def home_of(given: Path | None) -> Path:
-    """The home, without the settings, which take too long to read."""
+    """Return the home directory without reading the settings, which takes too long for a key press."""
     home = Path(given or os.environ.get("HABITUS_HOME") or Path.home() / ".habitus")
     try:
         return home.expanduser()
     except RuntimeError:
-        return home  # of nobody; whoever opens it says so
+        # `~name` of an unknown account; opening the home reports it.
+        return home
 
 
 def _account() -> str:
+    """Return the name of the current account, or its number if it has no name."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
+        # A container can run under a number without an account.
         return str(os.getuid())
 
 
 def _setting(home: Path, name: str) -> str:
-    """A setting from the environment or the file; the settings themselves take too long to load."""
+    """Return a setting from the environment or from habitus.toml, or nothing."""
+    # Loading the settings class takes longer than a person waits for a Tab press.
     if told := os.environ.get(f"HABITUS_{name.upper()}"):
         return told
     try:
@@ -67,6 +72,7 @@ def _setting(home: Path, name: str) -> str:
 
 
 def _rows(home: Path, query: str, *values: str) -> list[Row]:
+    """Run the query on the home's and the shared database; return the merged rows, sorted and limited."""
     found = {*_in_file(home / "habitus.db", query, values), *_in_shared(home, query, values)}
     return sorted(found)[:_MOST]
 
@@ -80,9 +86,11 @@ def _in_shared(home: Path, query: str, values: Row) -> list[Row]:
 
 
 def _in_file(database: Path, query: str, values: Row) -> list[Row]:
+    """Run the query on an SQLite file; return nothing if it is missing, locked or damaged."""
     if not database.is_file():
         return []
     try:
+        # Read-only and with a short timeout: completion must never create, lock or wait for a database.
         address = f"file:{quote(str(database.absolute()))}?mode=ro"
         with closing(sqlite3.connect(address, uri=True, timeout=0.2)) as connection:
             return list(connection.execute(query, values))
@@ -96,6 +104,7 @@ def _in_postgresql(address: str, workspace: str, query: str, values: Row) -> lis
     except ImportError:
         return []
     try:
+        # Two seconds: a key press that waits longer feels broken.
         with psycopg.connect(address, connect_timeout=2) as connection:
             if workspace:
                 connection.execute("SELECT set_config('search_path', quote_ident(%s), true)", (workspace,))
@@ -104,6 +113,7 @@ def _in_postgresql(address: str, workspace: str, query: str, values: Row) -> lis
         return []
 
 
+# Options shared by many commands; they live here because importing this module is cheap.
 AllUsers = Annotated[bool, typer.Option("--all-users", help="Of everybody; for admins.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Paths = Annotated[list[str] | None, typer.Option("--path", help="A file the work is about; may be repeated.")]

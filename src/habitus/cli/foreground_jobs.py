@@ -1,4 +1,4 @@
-"""Jobs in the foreground: a command does its own job and shows the progress; Ctrl-C leaves the rest to a worker."""
+"""Runs a job in the foreground with visible progress; Ctrl-C leaves the rest to a worker."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from habitus.jobs.model import Job, JobState
 from habitus.jobs.queue import JobQueue
 from habitus.jobs.worker import PATIENCE_S
 
+# Often enough for a smooth progress line, rarely enough to cost nothing.
 _LOOK_S = 0.3
 
 
 def run_job(
     habitus: Habitus, queue: JobQueue, id: str, look: Callable[[], None], *, patience_s: float = PATIENCE_S
 ) -> Job:
-    """Work on this job until it is over or Ctrl-C is pressed, calling `look` meanwhile, and return it."""
+    """Work on a job until it ends or Ctrl-C is pressed, calling `on_tick` meanwhile, and return the job."""
     stopped = threading.Event()
+    # The handler only sets a flag: the job stops between two steps and stays resumable.
     before = signal.signal(signal.SIGINT, lambda *_: stopped.set())
+    # This process takes only jobs of this kind, so it never starts unrelated work.
     only = (queue.get(id).kind,)
     try:
         with jobs.at_work(habitus, queue, only=only, starts_due=False, patience_s=patience_s):
@@ -34,5 +37,6 @@ def run_job(
 
 
 def refuse_if_failed(job: Job) -> None:
+    """Raise `Invalid` if the job failed, with the command that retries it."""
     if job.state is JobState.FAILED:
         raise Invalid(f"The job {job.id} failed: {job.reason}", mend=f"Mend it, then: habitus jobs retry {job.id}")

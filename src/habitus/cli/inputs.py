@@ -1,4 +1,4 @@
-"""Input of a command: text and JSON from a file, standard input or the line; and timestamps as they are shown."""
+"""Reads a command's input: text and JSON from a file, standard input or the argument itself; formats timestamps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from habitus.files import given_path
 
 
 def read_bytes(file: str) -> bytes:
-    """The content of a file; `-` is standard input."""
+    """Return the content of a file, or of standard input for `-`."""
     try:
         return sys.stdin.buffer.read() if file == "-" else given_path(file).read_bytes()
     except OSError as error:
@@ -20,8 +20,9 @@ def read_bytes(file: str) -> bytes:
 
 
 def read_text(file: str) -> str:
-    """The text of a file; `-` is standard input."""
+    """Return the text of a file, or of standard input for `-`; raise `Invalid` if it is not UTF-8."""
     try:
+        # Editors on Windows put a byte order mark in front, which would become part of the text.
         return read_bytes(file).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         name = "standard input" if file == "-" else file
@@ -29,7 +30,8 @@ def read_text(file: str) -> str:
 
 
 def read_json(given: str, what: str) -> Any:
-    """JSON as it is written, or in a file; `-` is standard input."""
+    """Return JSON given as the argument itself, as a file, or as `-` for standard input."""
+    # JSON objects, arrays and strings can't be mistaken for a file name.
     text = given if given.lstrip()[:1] in ("{", "[", '"') else read_text(given)
     try:
         return json.loads(text)
@@ -38,4 +40,5 @@ def read_json(given: str, what: str) -> Any:
 
 
 def show_moment(moment: datetime | None) -> str:
+    """Return a time as local date and time, or nothing for None."""
     return "" if moment is None else f"{moment.astimezone():%Y-%m-%d %H:%M:%S}"

@@ -1,6 +1,7 @@
-"""Commands whose module is imported when one is called, or its own help is asked for.
+"""Commands that import their module only when they are called or their own help is requested.
 
-Start-up time is a feature: a command's module may import all it needs at its top, and no other command pays for it.
+Start-up time is a feature: a command's module may import everything it needs at its top, and no other command pays
+for it.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ Complete = Callable[[typer.Context, str], Sequence[Any]]
 
 
 class _FlagsAsFlags:
-    """A switch takes no value, so its help shows none."""
+    """Leaves the value placeholder out of the help of on/off switches."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        found: list[Any] = super().get_params(ctx)  # type: ignore[misc]  # of the command that it is mixed into
+        # The mixin has no such base method; the command class it is mixed into has.
+        found: list[Any] = super().get_params(ctx)
         for param in found:
             if getattr(param, "is_flag", False):
                 param.metavar = ""
@@ -35,29 +37,33 @@ class _FlagsAsFlags:
 
 
 class Group(_FlagsAsFlags, TyperGroup):
-    """Commands under one name; where the first word is none of them, `otherwise` is meant, if there is such a one."""
+    """A group of commands; if the first word names none of them, `default_command` runs, if there is one."""
 
     otherwise = ""
-    example = ""  # the words behind its name
+    # The words that follow the group's name in the example of its help.
+    example = ""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         is_named = bool(args) and (args[0] in self.commands or args[0] in self.get_help_option_names(ctx))
         return list(super().parse_args(ctx, args if is_named or not self.otherwise else [self.otherwise, *args]))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Each with its first sentence, whole."""
+        """List the commands, each with the whole first sentence of its help."""
         shown = [command for command in self.commands.values() if not command.hidden]
         with formatter.section("Commands"):
             formatter.write_dl([(command.name or "", first_sentence(command.help or "")) for command in shown])
 
 
 class _Command(_FlagsAsFlags, TyperCommand):
-    """One that is loaded."""
+    """A command whose module is imported."""
 
 
 class LazyCommand(TyperCommand):
-    """`where` is `folder.module:function` below `habitus.cli`, `example` the words behind the command in the example of
-    its help. `completes` offers words to the Tab key, which can't wait."""
+    """A command that imports `target`, a `folder.module:function` below `habitus.cli`, when it is first used.
+
+    `example` is what follows the command in the example of its help. `completes` offers words for the Tab key without
+    importing the module.
+    """
 
     def __init__(
         self,
@@ -76,7 +82,7 @@ class LazyCommand(TyperCommand):
 
     @property
     def help(self) -> str | None:
-        """Its line in a list of commands."""
+        """The function's docstring, read from the source file without importing it."""
         return _docstrings(self._file())[self._function]
 
     @help.setter
@@ -84,11 +90,12 @@ class LazyCommand(TyperCommand):
         """The base class has none to give."""
 
     def _file(self) -> Path:
-        """Where its docstring is read."""
+        """Return the source file that holds the function's docstring."""
         return Path(__file__).parent / f"{self._module.replace('.', '/')}.py"
 
     @functools.cache  # noqa: B019  # the commands live as long as the process
     def load(self) -> TyperCommand:
+        """Import the module and return its command; raise `NotInstalled` if an optional package is missing."""
         try:
             module = importlib.import_module(f"habitus.cli.{self._module}")
         except ModuleNotFoundError as error:
@@ -104,19 +111,24 @@ class LazyCommand(TyperCommand):
         return found
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Parse with the loaded command, except for a Tab press that only needs the completer."""
+        # Completing an argument needs no module; an option does, because only the module declares it.
         is_tab = extra.get("resilient_parsing") and self.params and not any(word.startswith("-") for word in args)
         make = super().make_context if is_tab else self.load().make_context
         return make(info_name, args, parent, **extra)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        """The options, which only the module knows."""
+        """Complete options, which only the loaded module knows."""
         whole = self.load()
         return whole.shell_complete(whole.make_context(self.name, [], ctx.parent, resilient_parsing=True), incomplete)
 
 
 class DeclaredCommand(LazyCommand):
-    """One that is made from a declaration: `where` has the words of its result, and the function of that name in
-    `app/use_cases` does the work, in the group of the module's name or the one that is given."""
+    """A command built from a use case declaration.
+
+    `target` renders the result. The function of the same name in `app/use_cases`, in the module called `group` or else
+    like the renderer's module, does the work.
+    """
 
     def __init__(self, name: str, where: str, *, group: str = "", **options: Any) -> None:
         super().__init__(name, where, **options)
@@ -126,6 +138,7 @@ class DeclaredCommand(LazyCommand):
         return Path(__file__).parents[1] / "app" / "use_cases" / f"{self._group}.py"
 
     def _callable(self, module: ModuleType) -> Callable[..., None]:
+        # Imported here because it pulls in the declarations, which a command written by hand doesn't need.
         declared = importlib.import_module("habitus.cli.use_case_commands")
         function, example = declared.command_of(self._group, module, self._function)
         self.epilog = f"Example: {example}"
@@ -142,7 +155,7 @@ def group(
     otherwise: str = "",
     example: str = "",
 ) -> TyperGroup:
-    """Commands under one name, which alone explains them, or does what is meant `otherwise`."""
+    """Return a group of commands; called alone, it prints its help or runs `default_command`."""
     made = typer.Typer(help=help, cls=Group, invoke_without_command=True, add_completion=False, rich_markup_mode=None)
     made.callback()(_explain)
     whole = typer.main.get_group(made)
@@ -154,6 +167,7 @@ def group(
 
 
 def first_sentence(text: str) -> str:
+    """Return the first sentence of a text without its final period."""
     first = " ".join(text.split("\n\n")[0].split())
     return re.split(r"(?<=[.!?])\s", first, maxsplit=1)[0].removesuffix(".")
 
@@ -165,12 +179,14 @@ def _explain(context: typer.Context) -> None:
 
 @functools.cache
 def _docstrings(file: Path) -> Mapping[str, str | None]:
-    """Function → docstring, as the source has them: reading it takes a thousandth of the time of importing it."""
+    """Map each top-level function of a source file to its docstring."""
+    # Parsing the source takes a thousandth of the time of importing the module.
     source = file.read_text(encoding="utf-8")
     return {one.name: ast.get_docstring(one) for one in ast.parse(source).body if isinstance(one, ast.FunctionDef)}
 
 
-@functools.cache  # the same for every command about skills
+# Cached because every command about skills shares one completer.
+@functools.cache
 def _words(completes: Complete) -> TyperCommand:
     def take(words: list[str] = typer.Argument(autocompletion=completes)) -> None:  # noqa: B008  # as typer wants it
         pass
@@ -179,7 +195,8 @@ def _words(completes: Complete) -> TyperCommand:
 
 
 def _make_command(name: str, function: Callable[..., None]) -> TyperCommand:
-    made = typer.Typer(add_completion=False, rich_markup_mode=None)  # a help text is not markup
+    # No markup mode: square brackets in a help text are meant literally.
+    made = typer.Typer(add_completion=False, rich_markup_mode=None)
     made.command(name, cls=_Command)(function)
     command = typer.main.get_command(made)
     assert isinstance(command, TyperCommand)

@@ -1,4 +1,4 @@
-"""`habitus`: the entry point, its own options, where it logs, and what happens when a command goes wrong."""
+"""The `habitus` program: root options, logging, error messages and exit codes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from habitus.tracing import belongs_to
 
 
 class Commands(Group):
-    """All that `habitus` can do."""
+    """The root group with every command of `habitus`."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
@@ -35,12 +35,13 @@ class Commands(Group):
             self.add_command(command)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """One screen: the five that matter first, in words, then the rest by what they are for."""
+        """Print one screen: the most useful commands with a sentence each, then the rest by purpose."""
         formatter.write(f"{self.help}\n\nUsage: habitus [OPTIONS] COMMAND [ARGS]...\n")
         with formatter.section("Start with"):
             formatter.write_dl([(name, first_sentence(self.commands[name].help or "")) for name in FIRST])
         with formatter.section("More"):
             formatter.write_dl([(title, ", ".join(names)) for title, names in self._rest().items()])
+        # Installing completion is done once and only clutters the list.
         records = [
             option.get_help_record(ctx) for option in self.get_params(ctx) if "completion" not in (option.name or "")
         ]
@@ -78,12 +79,15 @@ def options(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show what is logged; so does HABITUS_LOG.")] = False,
     version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
 ) -> None:
+    """Apply the root options: choose the home, start logging and tracing, or print the version."""
     if version:
-        from importlib.metadata import version as installed_version  # slow to import, and nothing else needs it
+        # Slow to import, and nothing else needs it.
+        from importlib.metadata import version as installed_version
 
         output.say(f"habitus {installed_version('habitus')}")
         raise typer.Exit
     context.obj = home
+    # A Tab press parses too, and must neither log nor trace.
     if not context.resilient_parsing:
         context.with_resource(listening(completion.home_of(home), is_verbose=verbose))
         context.with_resource(tracing.exporting(os.environ))
@@ -92,7 +96,7 @@ def options(
 
 
 def run() -> None:
-    """The entry point: exit 0 when done, 1 when it failed, 2 when it was called wrongly."""
+    """Run the command line; exit with 0 on success, 1 on failure and 2 on wrong usage."""
     # The products of a search are too small to share: waiting for each other, threads double the time it takes.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Looking for plugins reads the metadata of every installed package, which takes longer than reading the settings.
@@ -100,11 +104,13 @@ def run() -> None:
     # Looking for cycles among objects that a short command keeps anyway takes a tenth of its time.
     gc.set_threshold(100_000, 50, 100)
     code = _ran()
-    gc.freeze()  # or Python, as it ends, looks for cycles among all that is left, which takes as long again
+    # Otherwise Python looks for cycles in everything that is left on exit, which takes as long again.
+    gc.freeze()
     sys.exit(code)
 
 
 def _ran() -> int:
+    """Run the command, print its error if it fails, and return the exit code."""
     output.prepare()
     try:
         code = _carried_out()
@@ -113,6 +119,7 @@ def _ran() -> int:
         return 1
     except UserError as error:
         _say_failure(error.message, error.mend)
+        # 2 is the usual exit code for wrong usage, as in argparse and click.
         return 2 if isinstance(error, Misused) else 1
     except ToolFailed as error:
         return _say_failure(str(error), "")
@@ -127,6 +134,7 @@ def _ran() -> int:
         output.give_up()
         return 1
     except Exception as error:
+        # A traceback helps a developer and frightens everybody else.
         if os.environ.get("HABITUS_DEBUG"):
             raise
         _say_failure(f"That should not have happened: {type(error).__name__}: {error}", "")
@@ -136,10 +144,11 @@ def _ran() -> int:
 
 
 def _carried_out() -> object:
-    """The command; one that lacks a model is run again with the person's own agent, if that is here and wanted."""
+    """Run the command; without a model, offer to run it again with an agent installed on this machine."""
     try:
         return whole()(standalone_mode=False)
     except NoModel as error:
+        # A question in a pipe would hang, and one in JSON output would corrupt it.
         can_ask = sys.stdin.isatty() and sys.stderr.isatty() and "--json" not in sys.argv
         question = f"No model is set. Use {error.title}, which is here?"
         if not (error.agent and can_ask and typer.confirm(question, err=True)):
@@ -151,22 +160,25 @@ def _carried_out() -> object:
 
 @functools.cache
 def whole() -> Callable[..., Any]:
-    """Every command, put together once in a process."""
+    """Return the root command with every command below it, built once per process."""
     return typer.main.get_command(app)
 
 
 def _say_failure(message: str, mend: str) -> int:
+    """Print an error with its hint, as JSON if the command line asks for it, and return exit code 1."""
+    # The options may not have been parsed when the error occurred, so the arguments decide.
     if "--json" in sys.argv:
         output.print_json({"error": message, "mend": mend})
     else:
-        first, *more = mend.split("\n")  # where there are several ways out, each is a line
+        # A hint with several options has one per line.
+        first, *more = mend.split("\n")
         for line in (f"habitus: {message} {first}", *(f"  {line}" for line in more)):
             output.complain(" ".join(line.split()) if line.startswith("habitus") else line)
     return 1
 
 
 def _near_option(error: typer.TyperException) -> str:
-    """The option that a misspelt one may have meant."""
+    """Return a "Did you mean" for a misspelt option, or nothing."""
     context, wanted = getattr(error, "ctx", None), getattr(error, "option_name", None)
     if context is None or wanted is None or "Possible options" in error.format_message():
         return ""
@@ -178,7 +190,7 @@ _LEVELS = {"info": logging.INFO, "debug": logging.DEBUG}
 
 @contextmanager
 def listening(home: Path, *, is_verbose: bool) -> Iterator[None]:
-    """Log lines inside are shown on standard error, or written to the file that HABITUS_LOG names."""
+    """Log to standard error or to the file in HABITUS_LOG while the block runs; without either, log nothing."""
     wanted = os.environ.get("HABITUS_LOG", "") or ("info" if is_verbose else "")
     if not wanted:
         yield
@@ -206,6 +218,7 @@ def _handlers(wanted: str, redactor: Redactor) -> list[logging.Handler]:
         return [shown]
     file = Path(place if is_json else wanted).expanduser()
     try:
+        # Logs may quote requests, so only the owner may read the file.
         file.touch(mode=0o600)
         written = logging.FileHandler(file, encoding="utf-8")
     except OSError as error:
@@ -214,12 +227,15 @@ def _handlers(wanted: str, redactor: Redactor) -> list[logging.Handler]:
     written.setFormatter(
         _Json(redactor) if is_json else _Redacted("%(asctime)s %(levelname)s %(name)s: %(message)s", redactor)
     )
-    shown.setFormatter(output.OneLine())  # what would be said without a file is said all the same
+    # Warnings still reach the person, as they would without a log file.
+    shown.setFormatter(output.OneLine())
     shown.setLevel(logging.WARNING)
     return [written, shown]
 
 
 class _Redacted(logging.Formatter):
+    """A log formatter that removes secrets and control characters."""
+
     def __init__(self, pattern: str, redactor: Redactor) -> None:
         super().__init__(pattern)
         self._redactor = redactor
@@ -229,7 +245,7 @@ class _Redacted(logging.Formatter):
 
 
 class _Json(_Redacted):
-    """One object a line, with the turn, session or job that it belongs to."""
+    """A log formatter that writes one JSON object per line, with the turn, session or job it belongs to."""
 
     def __init__(self, redactor: Redactor) -> None:
         super().__init__("%(message)s", redactor)

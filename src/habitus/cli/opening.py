@@ -1,4 +1,4 @@
-"""Opening Habitus for a command, with what is odd about the settings said on standard error."""
+"""Opens Habitus for a command and prints warnings about the settings on standard error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _open: ContextVar[Habitus | None] = ContextVar("_open", default=None)
 
 @contextmanager
 def share_habitus(habitus: Habitus) -> Iterator[None]:
-    """Commands that run inside use this Habitus instead of opening the home once more."""
+    """Let commands inside the block use this Habitus instead of opening the home again."""
     before = _open.set(habitus)
     try:
         yield
@@ -31,7 +31,8 @@ def share_habitus(habitus: Habitus) -> Iterator[None]:
 
 @contextmanager
 def open_habitus(context: typer.Context, *, model: str = "", serves: bool = False) -> Iterator[Habitus]:
-    """`model` wins over the one of the settings; one that `serves` may have more connections."""
+    """Open the home of this command line; `model` overrides the settings, a server gets more connections."""
+    # A slash command in the chat runs inside an open home, which only one process may write.
     if (already := _open.get()) is not None:
         yield already
         return
@@ -47,11 +48,13 @@ def open_habitus(context: typer.Context, *, model: str = "", serves: bool = Fals
         with Habitus.open(settings) as habitus:
             _say_what_was_left(context, habitus)
             yield habitus
-            if habitus.is_read_only:  # what was refused for it has said so
+            # Printed after the command, whose own refusals come first.
+            if habitus.is_read_only:
                 output.complain(f"habitus: {why_read_only(settings.home)}; nothing can be changed.")
             _say_what_waits(context, habitus)
     except (HabitusError, typer.Exit, typer.Abort, typer.TyperException, BrokenPipeError):
         raise
+    # A damaged database can fail in any way, so the damage is reported instead of the symptom.
     except Exception as error:
         if (damage := find_damage(settings)) is not None:
             raise damage from error  # what is read from it may be anything
@@ -59,7 +62,7 @@ def open_habitus(context: typer.Context, *, model: str = "", serves: bool = Fals
 
 
 def _say_what_was_left(context: typer.Context, habitus: Habitus) -> None:
-    """Once, where a home has begun to share a database and keeps things that the database was not given."""
+    """Warn once if the home uses a shared database but still has local data that is not in it."""
     if (left := reminding.left_behind(habitus)) is not None:
         found = f"{output.count_of(left.skills, 'skill')} and {output.count_of(left.lessons, 'lesson')}"
         takes = output.command(context, "db", "copy", "home")
@@ -71,7 +74,7 @@ def _say_what_was_left(context: typer.Context, habitus: Habitus) -> None:
 
 
 def _say_what_waits(context: typer.Context, habitus: Habitus) -> None:
-    """A command's last line, once a day, on standard error so that a program reading the output is not disturbed."""
+    """Print once a day, on standard error, how many changes are pending review."""
     if count := reminding.due(habitus):
         waits = "change waits" if count == 1 else "changes wait"
         output.complain(f"{count} {waits} for you: {output.command(context, 'review', 'list')}")

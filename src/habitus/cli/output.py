@@ -1,4 +1,4 @@
-"""Output of a command: tables and colours for a person, plain text for a pipe, JSON when asked."""
+"""Prints a command's output: tables and colours in a terminal, plain text in a pipe, JSON on request."""
 
 from __future__ import annotations
 
@@ -37,21 +37,23 @@ _STATE_COLOURS = {
 
 
 def prepare() -> None:
-    """Make the standard streams take every text: a character they can't write comes out as its escape."""
+    """Make the standard streams accept any text: characters they can't encode are escaped."""
     if sys.stdin is None:
         sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115  # stays open to the end
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if stream is None:  # closed by whoever started us
+        # A daemon or a service manager can start the process with closed streams.
+        if stream is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  # stays open to the end
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     if logging.lastResort is not None:
+        # Without a log handler Python prints warnings through lastResort, which would show a raw message.
         logging.lastResort.setFormatter(OneLine())
 
 
 class OneLine(logging.Formatter):
-    """A log line where nobody listens, as one line for the person; HABITUS_DEBUG adds where it happened."""
+    """Formats a log record as one line for a person; HABITUS_DEBUG adds the traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
         if os.environ.get("HABITUS_DEBUG"):
@@ -62,17 +64,18 @@ class OneLine(logging.Formatter):
 
 
 class Lost(UserError):
-    """Standard output takes nothing any more."""
+    """Standard output can't be written any more, for example because the disk is full."""
 
 
 def write(text: str) -> None:
-    """Text as it is, and at once: whether it could be written is known before the command ends."""
+    """Write text to standard output unchanged and flush it, so a failure surfaces before the command ends."""
     _write(lambda: sys.stdout.write(text))
 
 
 def write_file(data: bytes, name: str) -> None:
-    """A file as it is; on a terminal only what is text, so that no byte of it gives orders."""
+    """Write a file's content to standard output; on a terminal only text, without control sequences."""
     if sys.stdout.isatty():
+        # A null byte in the first block is how git and grep recognise binary files.
         if b"\0" in data[:1024]:
             raise Invalid(f"{name} is not text ({len(data):,} bytes).", mend="Send it to a file: … > FILE")
         write(clean(data.decode("utf-8", "replace")))
@@ -84,6 +87,7 @@ def _write(send: Callable[[], object]) -> None:
     try:
         send()
         sys.stdout.flush()
+    # A reader that closes early, such as `head`, is no error; the caller exits quietly.
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -94,11 +98,12 @@ def _write(send: Callable[[], object]) -> None:
 
 
 def give_up() -> None:
-    """Nobody can read standard output any more: what waits to be written goes nowhere, without a complaint."""
+    """Point standard output at the null device, so that flushing it on exit can't fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def console() -> Console:
+    """Return a console that prints text literally: no markup, no emoji, no highlighting."""
     from rich.console import Console
 
     return Console(highlight=False, markup=False, emoji=False)
@@ -106,11 +111,12 @@ def console() -> Console:
 
 @contextmanager
 def counting(*, is_quiet: bool = False, doing: str = "", what: str = "skills") -> Iterator[Callable[[int], None]]:
-    """A counter on standard error, from its first call on; none where nobody would see it."""
+    """Yield a function that shows a running count on standard error; it does nothing without a terminal."""
     if is_quiet or not sys.stderr.isatty():
         yield lambda done: None
         return
     with ExitStack() as open_bar:
+        # The bar appears with the first call: a command that finishes at once should not flash one.
         bar: list[Callable[[int], None]] = []
 
         def count(done: int) -> None:
@@ -133,23 +139,26 @@ def _bar(doing: str, what: str) -> Iterator[Callable[[int], None]]:
 
 
 def print_json(data: object) -> None:
+    """Print data as indented JSON."""
     write(json_text(data))
 
 
 def json_text(data: object) -> str:
+    """Return data as indented JSON, ASCII only if standard output is not UTF-8."""
     return json.dumps(plain(data), ensure_ascii=not is_unicode(), indent=2) + "\n"
 
 
 def is_unicode() -> bool:
-    """Whether standard output takes every character."""
+    """Return whether standard output can encode every character."""
     return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, wide: str = "", is_cut: bool = False) -> None:
-    """A table; the column called `wide` gives way when the terminal is narrow, and a pipe gets whole lines.
+    """Print a table; the column named `wide` shrinks in a narrow terminal, a pipe gets whole lines.
 
-    With `is_cut` a row is one line of the terminal, whatever its cells hold.
+    With `is_cut`, each row is cut to one line of the terminal.
     """
+    # A newline or control character in a cell would break the table.
     cells = [[" ".join(clean(str(cell)).split()) for cell in row] for row in rows]
     if sys.stdout.isatty():
         _draw(columns, cells, wide, is_cut=is_cut)
@@ -163,7 +172,8 @@ def _pad_cells(line: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
 
 
-_LEAST_TEXT = 12  # columns for a text that gives way
+# The fewest characters that the shrinking column keeps, however narrow the terminal.
+_LEAST_TEXT = 12
 
 
 def _draw(columns: Sequence[str], rows: Sequence[Sequence[str]], wide: str, *, is_cut: bool) -> None:
@@ -173,6 +183,7 @@ def _draw(columns: Sequence[str], rows: Sequence[Sequence[str]], wide: str, *, i
 
     drawn = Table(box=None, pad_edge=False, show_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     screen = console()
+    # Rich would shrink all columns; names and ids have to stay whole to be copied.
     kept = [max(map(cell_len, texts)) + 2 for texts in zip(columns, *rows, strict=True) if texts[0] != wide]
     room = max(screen.width - sum(kept), _LEAST_TEXT)
     for column in columns:
@@ -186,6 +197,7 @@ def _draw(columns: Sequence[str], rows: Sequence[Sequence[str]], wide: str, *, i
 
 
 def say(text: str = "", style: str = "") -> None:
+    """Print a line, styled in a terminal."""
     if sys.stdout.isatty():
         console().print(clean(text), style=style)
     else:
@@ -193,7 +205,7 @@ def say(text: str = "", style: str = "") -> None:
 
 
 def say_facts(facts: Sequence[tuple[str, str]]) -> int:
-    """Say a line for each label with a value, aligned; return how wide the labels are."""
+    """Print one aligned line per label that has a value, and return the width of the labels."""
     width = max(len(label) for label, _ in facts)
     for label, value in facts:
         if value:
@@ -202,22 +214,24 @@ def say_facts(facts: Sequence[tuple[str, str]]) -> int:
 
 
 def who(author: Author) -> str:
-    """Who made a change, and why."""
+    """Return who made a change and why, as text."""
     actor = author.actor.value
     name = actor if author.name in ("", actor) or actor == "disk" else f"{actor} {author.name}"
     return f"{name}: {author.reason}" if author.reason else name
 
 
 def explain(context: typer.Context) -> None:
-    """The help of a command that was called without saying what to do."""
+    """Print the help of a command that was called without a subcommand."""
     write(context.get_help().rstrip() + "\n")
 
 
 def say_done(
     context: typer.Context, as_json: bool, data: object, *lines: str, undo: Sequence[str] | None = None
 ) -> None:
-    """Say the result of a command: as JSON, or in words, with the command that takes it back. That is empty where
-    nothing was changed, and None of what can't be taken back."""
+    """Print a command's result as JSON or as lines, with the command that undoes it.
+
+    `undo` is empty if nothing was changed, and None if the change can't be undone.
+    """
     if undo:
         can_be_undone.get()(tuple(undo))
     if as_json:
@@ -230,6 +244,7 @@ def say_done(
 
 
 def say_undo(context: typer.Context, *words: str) -> None:
+    """Print the command that undoes the change and offer it to the chat's undo."""
     can_be_undone.get()(words)
     say(f"Undo: {command(context, *words)}", style="dim")
 
@@ -244,7 +259,7 @@ def say_list(
     is_cut: bool = False,
     empty: str,
 ) -> None:
-    """Say the findings of a command: as JSON, or as a table, or that there is nothing."""
+    """Print rows as JSON or as a table; print `empty` if there are none."""
     if as_json:
         print_json(data)
     else:
@@ -254,7 +269,7 @@ def say_list(
 def rows_or(
     empty: str, columns: Sequence[str], rows: Sequence[Sequence[object]], *, wide: str = "", is_cut: bool = False
 ) -> None:
-    """A table, or that there is nothing."""
+    """Print a table, or `empty` if there are no rows."""
     if rows:
         table(columns, rows, wide=wide, is_cut=is_cut)
     else:
@@ -262,17 +277,19 @@ def rows_or(
 
 
 def say_more(count: int, total: int, next: str | None) -> None:
-    """How to come to the rest of a list."""
+    """Print how to get the rest of a list, if there is more."""
     if next:
         say(f"{count} of {total}; the rest: --after {next}, or more at once with --limit.")
 
 
-in_chat: ContextVar[Callable[..., str] | None] = ContextVar("in_chat", default=None)  # how a command is typed there
+# Set in the chat: formats a command the way it is typed there.
+in_chat: ContextVar[Callable[..., str] | None] = ContextVar("in_chat", default=None)
+# Set in the chat: collects the undo command of each change for `/undo`.
 can_be_undone: ContextVar[Callable[[tuple[str, ...]], object]] = ContextVar("undo", default=lambda words: None)
 
 
 def command(context: typer.Context, *words: str) -> str:
-    """A command that can be run as it stands: on the command line, on the same home, or in the chat."""
+    """Return a command line ready to paste: with the same `--home`, or as a slash command in the chat."""
     if (typed := in_chat.get()) is not None:
         return typed(*words)
     home = context.find_root().obj
@@ -280,11 +297,11 @@ def command(context: typer.Context, *words: str) -> str:
 
 
 def complain(text: str) -> None:
-    """A line on standard error."""
+    """Print a line on standard error."""
     sys.stderr.write(clean(text).rstrip() + "\n")
 
 
 def tell_taken_out(found: Mapping[str, int]) -> None:
-    """How many secrets of each kind were taken out of what was just shown."""
+    """Print on standard error how many secrets of each kind were removed from the output."""
     if found:
         complain(f"Secrets taken out: {', '.join(f'{count} × {kind}' for kind, count in found.items())}.")

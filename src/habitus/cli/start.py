@@ -1,5 +1,7 @@
-"""Entry point of `habitus`. Importing the commands takes a while, so `--version` and the first requests of an MCP
-client are answered before that."""
+"""Entry point of `habitus`.
+
+Importing the commands takes a while, so `--version` and the first requests of an MCP client are answered before that.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
 
 def run() -> None:
+    """Answer `--version` and a waiting MCP client at once, then run the command line."""
     if sys.argv[1:] == ["--version"] and _print_version():
         return
     if "mcp" in sys.argv:
@@ -22,7 +25,7 @@ def run() -> None:
 
 
 def _print_version() -> bool:
-    """Whether it could be printed; where not, the command says why."""
+    """Print the version; return False if that fails, and the command reports why."""
     from importlib.metadata import version
 
     try:
@@ -35,7 +38,8 @@ def _print_version() -> bool:
 
 @functools.cache
 def greeting(*words: str) -> Greeting:
-    """Of the client that this process was started for with these words."""
-    early = importlib.import_module("habitus.mcp.greeting")  # for servers alone
+    """Return the early responder for the MCP client that started this process with these arguments."""
+    # Only MCP servers need it, so no other command imports it.
+    early = importlib.import_module("habitus.mcp.greeting")
     made: Greeting = early.Greeting(early.answers_file(words, os.environ))
     return made

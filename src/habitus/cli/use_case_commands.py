@@ -1,5 +1,6 @@
-"""Commands made from declarations: the input is typed as arguments and options, the result rendered or put as JSON;
-and a text in the person's own editor: what they wrote is never thrown away, whatever happens.
+"""Builds commands from use case declarations: input as arguments and options, the result as text or JSON.
+
+Also opens the person's editor on a text without ever losing what they wrote.
 """
 
 from __future__ import annotations
@@ -30,20 +31,24 @@ from habitus.cli.opening import open_habitus, share_habitus
 from habitus.errors import Invalid, Misused, StorageFailed, UserError
 from habitus.settings import Settings
 
-Confirm = Callable[[Any, Any, Callable[..., None]], str]  # the question before it is done; empty where none is needed
-Render = Callable[..., None]  # context, input and result, in words; more options of its own are about how it looks
+# Returns the question to ask before the command runs, or nothing if there is none.
+Confirm = Callable[[Any, Any, Callable[..., None]], str]
+# Takes context, input and result; further parameters are display options of the command.
+Render = Callable[..., None]
 _YES = inspect.Parameter("yes", inspect.Parameter.KEYWORD_ONLY, annotation=Yes, default=False)
 _COMPLETES = {"skills": completion.skill_names, "lessons": completion.lesson_ids}
 
 
 def command_of(group: str, module: ModuleType, name: str) -> tuple[Callable[..., None], str]:
-    """The function of a command for typer, and an example of its use.
+    """Return the function that typer runs for a command, and an example of its use.
 
-    The module has its words under its name; where a command line does more than the use case, such as starting an
-    editor, `perform_NAME` there does it, and gives the result. Further parameters of both are options of the command
-    alone, except `as_json`, which every command has. With `confirm_NAME` the command has `--yes`, and asks what that
-    returns: it may first show what would happen, with the function it is given. `check_NAME` gets what was typed, and
-    may refuse a name before any file is read.
+    The function `name` of the module renders the result. Optional functions beside it: `perform_NAME` does the work
+    instead of the use case and returns its result, for example to start an editor. `confirm_NAME` adds `--yes` and
+    returns
+    the question to ask; it can show a preview with the function it receives. `check_NAME` gets the raw input and can
+    reject
+    it before any file is read. Further parameters of `perform_NAME` and of the renderer become options of the command,
+    except `as_json`, which every command has.
     """
     case: UseCase[Any, Any] = getattr(importlib.import_module(f"habitus.app.use_cases.{group}"), name)
     render: Render = getattr(module, name)
@@ -53,6 +58,7 @@ def command_of(group: str, module: ModuleType, name: str) -> tuple[Callable[...,
     of_perform, of_render = _own_options(perform, 2), _own_options(render, 3)
 
     def run(context: typer.Context, as_json: bool = False, **given: Any) -> None:
+        # The home is opened before files are read: a wrong name fails without waiting for standard input.
         with _subject(context, case) as home:
             check(home, given)
             wanted = case.input(**{one.name: _as_field(one, given[one.name]) for one in case.fields})
@@ -67,21 +73,22 @@ def command_of(group: str, module: ModuleType, name: str) -> tuple[Callable[...,
     parameters = [*map(_parameter, case.fields), *(one for one in own.values() if one.name != "as_json")]
     context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
     as_json = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, annotation=AsJson, default=False)
-    run.__signature__ = inspect.Signature([context, *parameters, as_json])  # type: ignore[attr-defined]  # typer reads it
+    # Typer builds the options from the signature.
+    run.__signature__ = inspect.Signature([context, *parameters, as_json])
     run.__annotations__ = {one.name: one.annotation for one in (context, *parameters, as_json)}
     run.__doc__ = case.help
     return run, f"habitus {shlex.join(words_of(case, case.example))}"
 
 
 def _own_options(function: Callable[..., Any], after: int) -> dict[str, inspect.Parameter]:
-    """The parameters behind those that every such function has."""
+    """Return the parameters that come after the first `after`, which every such function has."""
     own = list(inspect.signature(function, eval_str=True).parameters.values())[after:]
     return {one.name: one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own}
 
 
 @contextmanager
 def _subject(context: typer.Context, case: UseCase[Any, Any]) -> Iterator[Habitus | Settings]:
-    """What the use case works on: the settings alone, or the open home, which the words of its result may open too."""
+    """Yield the settings if the use case needs only them, else the open home, shared with the renderer."""
     if case.takes_settings:
         yield read_settings(context.find_root().obj)
     else:
@@ -90,12 +97,13 @@ def _subject(context: typer.Context, case: UseCase[Any, Any]) -> Iterator[Habitu
 
 
 def _say_nothing(text: str = "", style: str = "") -> None:
-    """For a program, which reads the result."""
+    """Print nothing; with `--json` the result is the only output."""
 
 
 def ask(question: str, *, as_json: bool) -> None:
-    """Ask whoever sits there, and stop unless they say yes. Refused where nobody does: a silence is not a yes."""
+    """Ask for confirmation and abort unless the answer is yes; refuse if there is no terminal to ask at."""
     if as_json or not sys.stdin.isatty():
+        # The lines above the question are a preview; the error needs only the question.
         *_, asked = question.splitlines()
         raise Misused(asked, mend="There is nobody to ask: look first, then give --yes.")
     if not typer.confirm(question):
@@ -103,7 +111,7 @@ def ask(question: str, *, as_json: bool) -> None:
 
 
 def taking(case: UseCase[Any, Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """For a command that does more than its use case: its parameter `wanted` becomes the options of that input."""
+    """Turn the second parameter of a hand-written command into the options of a use case's input."""
 
     def with_options(function: Callable[..., None]) -> Callable[..., None]:
         own = inspect.signature(function, eval_str=True).parameters.values()
@@ -119,6 +127,7 @@ def taking(case: UseCase[Any, Any]) -> Callable[[Callable[..., None]], Callable[
             *map(_parameter, case.fields),
             *looks,
         ]
+        # Typer builds the options from the signature.
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
         run.__annotations__ = {one.name: one.annotation for one in parameters}
         return run
@@ -127,7 +136,7 @@ def taking(case: UseCase[Any, Any]) -> Callable[[Callable[..., None]], Callable[
 
 
 def finish(context: typer.Context, wanted: object, done: Any, render: Render, *, as_json: bool) -> None:
-    """The result as JSON, or in words with the command that takes it back; exit code 1 where it says `is_failed`."""
+    """Print the result as JSON or as text with its undo command; exit with 1 if the result says `is_failed`."""
     undo = getattr(done, "undo", ())
     if undo:
         output.can_be_undone.get()(tuple(undo))
@@ -142,12 +151,13 @@ def finish(context: typer.Context, wanted: object, done: Any, render: Render, *,
 
 
 def words_of(case: UseCase[Any, Any], wanted: object) -> list[str]:
-    """The command line that gives this input."""
+    """Return the command line that produces this input."""
     words, options = case.command.split(), []
     for one in case.fields:
         value = getattr(wanted, one.name)
         if one.is_argument:
             words += [_text(one, each) for each in (value if one.is_many else (value,)) if each is not None]
+        # Defaults are left out, so the command stays as short as a person would type it.
         elif value != one.default:
             flag, _, opposite = one.flags[0].partition("/")
             values = value if one.is_many else [value]
@@ -159,12 +169,14 @@ def words_of(case: UseCase[Any, Any], wanted: object) -> list[str]:
 
 
 def _text(one: InputField, value: object) -> str:
+    """Return a value as it is typed; a text read from a file is shown as FILE."""
     if one.reads:
         return json.dumps(value) if one.reads == "json" else "FILE"
     return str(value.value if isinstance(value, Enum) else value)
 
 
 def _as_field(one: InputField, value: Any) -> Any:
+    """Convert a typed value to the field's type, reading the file it names if the field is read from one."""
     if one.reads and value is not None:
         return inputs.read_text(value) if one.reads == "text" else _read_json(one, value)
     if one.is_many:
@@ -173,7 +185,7 @@ def _as_field(one: InputField, value: Any) -> Any:
 
 
 def _read_json(one: InputField, given: str) -> Any:
-    """The JSON, which must be an object where the field is one."""
+    """Read JSON for a field; raise `Invalid` if the field is an object and the JSON is not."""
     value = inputs.read_json(given, one.name)
     if get_origin(one.bare) is dict and not isinstance(value, dict):
         raise Invalid(f"The {one.name} is no JSON object.", mend='Write {"name": value, …}.')
@@ -181,6 +193,7 @@ def _read_json(one: InputField, given: str) -> Any:
 
 
 def _parameter(one: InputField) -> inspect.Parameter:
+    """Return the typer parameter for an input field."""
     is_flag = one.bare is bool
     each: Any = str if one.reads else list[one.each] if one.is_many else one.bare  # type: ignore[name-defined]  # made at run time
     annotation = each if one.is_required or is_flag else each | None
@@ -192,6 +205,7 @@ def _parameter(one: InputField) -> inspect.Parameter:
         info: Any = typer.Argument(help=one.help, metavar=one.metavar, autocompletion=complete, **limits)
     else:
         info = typer.Option(*one.flags, help=one.help, **limits)
+    # Typer can't use a tuple as default; None becomes the field's default in the conversion.
     default = inspect.Parameter.empty if one.is_required else (None if one.is_many else one.default)
     if one.reads == "json":
         default = json.dumps(one.default)
@@ -202,9 +216,10 @@ def _parameter(one: InputField) -> inspect.Parameter:
 
 @contextmanager
 def edit_in_editor(command: str, before: bytes, name: str, *, instead: str) -> Iterator[bytes]:
-    """The text as the person left it. An error in the block keeps it in a file and says where.
+    """Yield the text as the person saved it in their editor.
 
-    `instead` tells somebody without a terminal what to do.
+    If the block raises, the text stays in a file that the error names. `alternative` tells a person without a terminal
+    what to do instead.
     """
     if not sys.stdin.isatty():
         raise typer.BadParameter(f"There is no terminal for an editor; {instead}.")
@@ -221,5 +236,6 @@ def edit_in_editor(command: str, before: bytes, name: str, *, instead: str) -> I
         yield copy.read_bytes()
     except UserError as error:
         raise type(error)(error.message, mend=f"{error.mend} Your text is kept in {copy}.".strip()) from None
+    # Removed only after the block succeeded: until then the file is the only copy of the person's text.
     copy.unlink()
     folder.rmdir()

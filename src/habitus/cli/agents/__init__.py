@@ -1,1 +1,1 @@
-"""Commands for agents: talk with ours (chat, sessions, tour), and serve those people use (check, connect, mcp)."""
+"""Commands around agents: talk to the built-in one (chat, sessions, tour), serve others (check, connect, mcp)."""

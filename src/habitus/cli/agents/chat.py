@@ -1,4 +1,4 @@
-"""`habitus chat` and `habitus ask`: talk to an agent that keeps what it works out."""
+"""`habitus chat` and `habitus ask`: talk to an agent that learns from its work."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ def chat(
         except KeyboardInterrupt:
             if as_json or not _is_terminal():
                 raise
-            is_well = True  # pressed between two prompts, where it leaves the chat as it does at one
+            # Ctrl-C between two prompts leaves the chat, as it does at a prompt.
+            is_well = True
     if not is_well:
         raise typer.Exit(1)
 
@@ -102,9 +103,10 @@ def ask(
 
 @contextmanager
 def _lines_of_errors(is_json: bool) -> Iterator[None]:
-    """In JSON Lines an error is a line, too."""
+    """Print an error as one more line of JSON if the output is JSON Lines."""
     try:
         yield
+    # Standard output itself failed, so a line there can't report it.
     except output.Lost:
         raise
     except UserError as error:
@@ -122,6 +124,7 @@ async def _chat(
     chat_context: ChatContext,
     as_json: bool,
 ) -> bool:
+    """Run the chat until it ends; return whether every turn succeeded, always True at a terminal."""
     surface = _surface(as_json)
     async with _chatting(habitus, surface, chat_context, past, attach) as chat:
         if isinstance(surface, Terminal):
@@ -136,10 +139,12 @@ async def _chat(
     if isinstance(surface, Terminal) and chat.session.last is not None:
         go_on = output.command(context, "chat", "--resume", chat.session.id)
         surface.console.print(Text(f"Go on with: {go_on}", style="dim"))
+    # A person saw the failed turn; only a script needs the exit code.
     return chat.went_well or isinstance(surface, Terminal)
 
 
 def _greet(terminal: Terminal, chat: Chat, past: PastSession | None) -> None:
+    """Print the model, who chose it, and the last turn of a resumed session."""
     by = chosen_by(chat.habitus.settings, os.environ)
     terminal.console.print(Text.assemble(("habitus", "bold"), f"  {chat.session.model}", (f"{by}  /help", "dim")))
     if share := chat.habitus.settings.evidence.withhold:
@@ -154,6 +159,7 @@ def _greet(terminal: Terminal, chat: Chat, past: PastSession | None) -> None:
 async def _ask(
     habitus: Habitus, text: str, attach: Sequence[Path], chat_context: ChatContext, as_json: bool, typed: Typed
 ) -> bool:
+    """Run a single turn and return whether it succeeded."""
     async with _chatting(habitus, _surface(as_json, typed), chat_context, typed=typed) as chat:
         await chat.say(text, [habitus.settings.cwd / path for path in attach])
     return chat.went_well
@@ -168,7 +174,8 @@ async def _chatting(
     attach: Sequence[Path] = (),
     typed: Typed = slash_command,
 ) -> AsyncIterator[Chat]:
-    """A chat on a surface, and at its end everything closed that it opened."""
+    """Yield a chat on a surface, and close everything it opened at the end."""
+    # Keys typed while the session opens would be echoed into the prompt.
     with silent_keyboard():
         chat = Chat(
             habitus,
@@ -197,9 +204,10 @@ def _open_session(habitus: Habitus, ask: AskPerson, read: Sequence[Path], resume
 
 
 def _run(habitus: Habitus, surface: Surface, words: Sequence[str]) -> list[tuple[str, ...]]:
-    """A command of the command line, in this conversation; the commands that take it back."""
+    """Run a command of the command line inside the chat and return the commands that undo it."""
     if not isinstance(surface, JsonPipe):
         return _run_here(habitus, words)
+    # A JSON pipe carries one object per line, so the command's own output is wrapped in one.
     with redirect_stdout(io.StringIO()) as said:
         undos = _run_here(habitus, [*words, "--json"])
     surface.put({"type": "command", "command": " ".join(words), "output": json.loads(said.getvalue())})
@@ -207,6 +215,7 @@ def _run(habitus: Habitus, surface: Surface, words: Sequence[str]) -> list[tuple
 
 
 def _run_here(habitus: Habitus, words: Sequence[str]) -> list[tuple[str, ...]]:
+    """Run a command in this process on the open home; return the commands that undo it."""
     undos: list[tuple[str, ...]] = []
     in_chat, undone = output.in_chat.set(slash_command), output.can_be_undone.set(undos.append)
     try:
@@ -221,6 +230,7 @@ def _run_here(habitus: Habitus, words: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _surface(as_json: bool, typed: Typed = slash_command) -> Terminal | JsonPipe | TextPipe:
+    """Return the surface that fits: JSON Lines, a terminal or plain text."""
     if as_json:
         return _json_pipe()
     return Terminal(typed=typed) if _is_terminal() else TextPipe(write=output.write, remark=output.complain)

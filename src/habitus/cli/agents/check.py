@@ -1,4 +1,4 @@
-"""`habitus check`: another agent's skills and transcripts looked at in place, each finding with its mend."""
+"""`habitus check`: inspects other agents' skills and transcripts in place and prints each finding with its fix."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from habitus.hosts.known_agents import STUDIED
 from habitus.sandbox.credentials.vault import open_redactor
 from habitus.screening.findings import read_policy
 
-LINES, WIDTH = 24, 80  # of the first look
+# The first report fits on the smallest usual terminal.
+LINES, WIDTH = 24, 80
 
 
 def check(
@@ -56,6 +57,7 @@ def check(
     if as_json:
         output.print_json({"agents": reports})
         return
+    # Agents share the screen evenly; lines that one leaves over go to the next.
     left = LINES - 1
     for number, report in enumerate(reports):
         left -= _print_whole(report) if verbose else _print(report, left // (len(reports) - number))
@@ -71,7 +73,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _print(report: AgentReport, room: int) -> int:
-    """Within the room there is, the most costly first; how many lines it took."""
+    """Print the costliest findings within the given number of lines; return how many lines were used."""
     _print_counts(report)
     used = 1
     for number, remark in enumerate(report.remarks):
@@ -87,6 +89,7 @@ def _print(report: AgentReport, room: int) -> int:
 
 
 def _print_whole(report: AgentReport) -> int:
+    """Print every finding in full."""
     _print_counts(report)
     for remark in report.remarks:
         output.say(f"  {remark.topic.value}: {remark.what}")
@@ -109,6 +112,8 @@ h2 { margin-top: 2rem; } li { margin: .8rem 0; } code { background: #eee; paddin
 
 
 def page(reports: Sequence[AgentReport], now: datetime) -> str:
+    """Return the reports as a self-contained HTML page."""
+    # The page is sent to colleagues: its policy forbids scripts and requests, whatever a transcript holds.
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">

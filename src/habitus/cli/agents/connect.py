@@ -1,5 +1,7 @@
-"""`habitus connect`, `disconnect` and `sync`: our server and hooks in another agent's own config, shown before it is
-done; chosen skills in its folders, with a lockfile, and edits made there back as versions.
+"""`habitus connect`, `disconnect` and `sync`: set up other agents.
+
+`connect` adds the Habitus server and hooks to an agent's own config after showing the difference. `sync` copies skills
+into its folders, with a lockfile, and imports edits made there as versions.
 """
 
 from __future__ import annotations
@@ -84,18 +86,21 @@ def disconnect(
 
 
 def _rehearse(settings: Settings) -> None:
-    """An agent that starts the server for the first time has its tools at once, too."""
+    """Record the server's first answers, so that even the first start shows its tools at once."""
     file = answers_file(use_case.server_words(settings), os.environ)
     if Greeting(file).is_known:
         return
-    server = importlib.import_module("habitus.mcp.server")  # with it comes its SDK
+    # Imports the MCP SDK, which takes most of a second.
+    server = importlib.import_module("habitus.mcp.server")
     try:
         asyncio.run(server.rehearse(Served(home=settings.home), file))
+    # The agent is connected either way; only its first start is slower.
     except Exception:
         log.warning("The server's first answers are not known yet; the first client waits for them.", exc_info=True)
 
 
 def _is_wanted(hook: Hook, *, asks: bool, is_quiet: bool) -> bool:
+    """Ask whether to install a hook, or print it and return True where there is no one to ask."""
     line = f"  {hook.event}: {hook.does}"
     if asks:
         return typer.confirm(f"{line}. Install it?", default=True)
@@ -105,7 +110,7 @@ def _is_wanted(hook: Hook, *, asks: bool, is_quiet: bool) -> bool:
 
 
 def _block_text(context: typer.Context, scope: Scope, *, with_rules: bool) -> str:
-    """The block's text: personal lines go into a person's own file, and into a shared one only when they say so."""
+    """Return the text of the instruction block; personal rules go into a shared file only with `--with-rules`."""
     if scope is Scope.PROJECT and not with_rules:
         return use_case.block_text(())
     with open_habitus(context) as habitus:
@@ -113,14 +118,15 @@ def _block_text(context: typer.Context, scope: Scope, *, with_rules: bool) -> st
 
 
 def _confirm(settings: Settings, planned: Plan, *, dry_run: bool, yes: bool, as_json: bool) -> bool:
-    """Show the difference, and ask; whether to go on."""
+    """Show the difference and ask for confirmation; return whether to go on."""
     if dry_run and as_json:
         output.print_json(_describe(settings, planned))
         return False
     if planned.is_done:
         if not as_json:
             output.say(f"{planned.host.title} needs no change.")
-        return not dry_run  # what is kept about it may
+        # The files need no change, but the record of the connection may.
+        return not dry_run
     if not as_json:
         _print_diffs(settings, planned)
     if dry_run:
@@ -134,7 +140,8 @@ def _confirm(settings: Settings, planned: Plan, *, dry_run: bool, yes: bool, as_
 
 
 def _print_diffs(settings: Settings, planned: Plan) -> None:
-    redactor = open_redactor(settings.home, os.environ)  # an agent's config may hold keys
+    # An agent's config may contain API keys.
+    redactor = open_redactor(settings.home, os.environ)
     if planned.doubt:
         output.say(f"Experimental: {planned.doubt}.", style="yellow")
     for change in planned.changes:
@@ -198,6 +205,7 @@ def sync(
 
 
 def _carried_out(habitus: Habitus, plans: list[SyncPlan], *, yes: bool, as_json: bool) -> list[SyncPlan]:
+    """Apply the plans after confirmation and return them as carried out."""
     if not yes and (as_json or not sys.stdin.isatty()):
         raise Refused("Skills would be changed there.", mend="Add --yes, or look with --dry-run.")
     if not yes and not typer.confirm("Do that?", default=True):
@@ -222,13 +230,16 @@ def _print_plan(planned: SyncPlan) -> None:
 
 
 def _say_conflicts(plans: list[SyncPlan]) -> None:
+    """Print the conflicts that arose while the plans were applied."""
     for planned in plans:
         for one in planned.steps:
+            # Conflicts known before were printed with the plan.
             if one.step is Step.CONFLICT and one.reason.startswith(("it waits", "as it is")):
                 output.say(f"{one.name}: {one.reason}", style="yellow")
 
 
 def _undo_of(wishes: list[Wish]) -> tuple[str, ...]:
+    """Return the command that undoes the sync; empty for a removal, which has no undo."""
     if wishes[0].removes:
         return ()
     scope = () if wishes[0].scope is Scope.USER else ("--scope", wishes[0].scope.value)

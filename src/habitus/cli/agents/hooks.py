@@ -1,4 +1,4 @@
-"""`habitus hooks`: the resident process behind the hooks of connected agents, which a hook starts by itself."""
+"""`habitus hooks`: the background process that answers the hooks of connected agents; the first hook starts it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`habitus mcp`: serve an agent that speaks MCP, on standard input and output or over HTTP."""
+"""`habitus mcp`: serves an agent over MCP, on standard input and output or over HTTP."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def mcp(
     scope = Scope(
         home=context.find_root().obj, user=user, profile=tools, read_only=read_only, layers=chosen, serves_many=http
     )
-    gc.set_threshold(10_000, 10, 10)  # a command that ends soon need not look for cycles; this one lives for weeks
+    # The command line turns garbage collection down for short commands; this one runs for weeks.
+    gc.set_threshold(10_000, 10, 10)
     try:
         profile_named(tools)
         asyncio.run(serve_http(scope, port, output.say) if http else serve_pipe(scope, greeting(*sys.argv[1:])))

@@ -1,6 +1,6 @@
-"""`habitus pad …`: their words, and the process that holds a pad. `use_cases/pads.py` does the work.
+"""`habitus pad …`: renders results and holds a scratchpad's process; `use_cases/pads.py` does the work.
 
-A pad's variables live in a process in the background, its cells in the home.
+A scratchpad's variables live in a background process, its cells in the home.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CodeFile = Annotated[str | None, typer.Option("--file", "-f", help="A file with 
 
 
 def perform_execute(habitus: Habitus, wanted: PadCell, file: CodeFile = None, as_json: bool = False) -> Cell:
-    """What it prints is written as it comes."""
+    """Run a cell from the argument, a file or standard input, printing its output as it arrives."""
     if (wanted.code is None) == (file is None):
         raise Misused("Give the code, or a file with --file, or '-' for standard input.")
     path = file if file is not None else "-" if wanted.code == "-" else None

@@ -1,4 +1,4 @@
-"""`habitus sessions …`: the conversations that the journal keeps, in words, and written out."""
+"""`habitus sessions …`: lists, shows and exports recorded conversations."""
 
 from __future__ import annotations
 
@@ -67,6 +67,7 @@ def export(
 
 
 def _as_markdown(found: PastSession | SessionTurns) -> str:
+    """Return the session as Markdown: each request, the messages that followed and the outcome."""
     parts = [f"# Session {found.session}"]
     for number, turn in enumerate(found.turns, 1):
         parts += [f"## Turn {number}, {inputs.show_moment(turn.started_on)}, {turn.id}", _quote(turn.request)]
@@ -80,7 +81,7 @@ def _quote(text: str) -> str:
 
 
 def _describe_message(message: Message) -> str:
-    """A message in words: an assistant's text and calls, or a tool's result, shortened; nothing of a damaged one."""
+    """Return an assistant's text and calls, or a tool's shortened result; empty for a damaged message."""
     match unpack(message):
         case Answered(text=text, calls=calls):
             called = [f"`{call.name}` {_short(call.arguments)}" for call in calls]
@@ -96,6 +97,7 @@ def _short(text: str, most: int = 400) -> str:
 
 
 def _how_it_went(turn: Turn) -> str:
+    """Return a turn's outcome with its source and reason, and the tokens it used."""
     judged = effective(turn.outcomes)
     went = "no outcome" if judged is None else f"{judged.kind.value} (said by {judged.source}"
     if judged is not None:

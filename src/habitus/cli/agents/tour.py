@@ -1,4 +1,4 @@
-"""`habitus tour` and `habitus run`: a short guided run on a throw-away home; all is real but the model."""
+"""`habitus tour` and `habitus run`: a short guided run on a temporary home; everything but the model is real."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ from habitus.settings import AccMode
 from habitus.web.homes_by_person import Desks
 
 _MARK = "▸ "
-_LINES = 8  # of a result that are shown
+# The most lines of a tool's result that are shown.
+_LINES = 8
 
 
 def tour(
@@ -59,9 +60,10 @@ def _show(home: Path | None) -> None:
 
 @contextmanager
 def play_tour(home: Path | None) -> Iterator[Habitus]:
-    """The tour, shown from beginning to end; then its home, which goes with the block unless it is the person's."""
+    """Play the tour from start to end, then yield its home, which is deleted afterwards unless it was given."""
     with tempfile.TemporaryDirectory(prefix="habitus-tour-") as scratch:
         settings = read_settings(home or Path(scratch) / "home")
+        # Isolated from the person's own agents and projects; changes on disk are noticed at once.
         settings = settings.model_copy(
             update={"user_home": Path(scratch), "cwd": Path(scratch), "look_every": 0.0, "acc_mode": AccMode.ACTIVE}
         )
@@ -76,6 +78,7 @@ def play_tour(home: Path | None) -> Iterator[Habitus]:
 
 
 def say_what_next() -> None:
+    """Print how to go on with a model of your own."""
     output.say()
     output.say("That was real, all of it but the model. With one of your own:", style="bold")
     first, *others = telling_keys()
@@ -85,6 +88,7 @@ def say_what_next() -> None:
 
 
 def _isolation(habitus: Habitus) -> str:
+    """Return a sentence on how code is isolated on this machine."""
     protections = describe(habitus.machine)
     missing = [protection.name for protection in protections if not protection.is_on]
     if not missing:
@@ -93,13 +97,14 @@ def _isolation(habitus: Habitus) -> str:
 
 
 def _make_room(habitus: Habitus) -> None:
-    """A second tour in the same home begins like the first."""
+    """Remove what an earlier tour made in the same home, so that this one starts alike."""
     for name in (SKILL, TOOL):
         if habitus.skills.is_taken(name):
             habitus.skills.remove(name, habitus.person("makes room for the tour"))
 
 
 async def _walk(habitus: Habitus) -> None:
+    """Play all scenes in order: work, save, find again, fail, learn, make a tool."""
     session, model = _open(habitus)
     async with session:
         _step("Somebody asks. A cell fails, the next one is right, and the task is done.")
@@ -140,11 +145,13 @@ def _open(habitus: Habitus) -> tuple[Session, ScriptedModel]:
 
 
 async def _yes(question: Question) -> Consent:
+    """Print the question and approve it: the tour never waits for an answer."""
     output.say(f"  ? {question.text} yes", style="yellow")
     return Consent.YES
 
 
 async def _play(session: Session, model: ScriptedModel, scene: Scene) -> None:
+    """Play one scene: the scripted model answers, everything it calls is real."""
     output.say(f"you: {scene.request.splitlines()[0]}", style="bold")
     model.follow(scene.steps)
     speaking = ""
@@ -153,7 +160,7 @@ async def _play(session: Session, model: ScriptedModel, scene: Scene) -> None:
 
 
 def _tell(seen: TurnEvent, speaking: str) -> str:
-    """Say what happened; returns what the model has said so far and was not printed yet."""
+    """Print an event of the turn; return the model's text that is not printed yet."""
     match seen:
         case Said(text=text):
             return speaking + text
@@ -186,6 +193,7 @@ def _explain(habitus: Habitus, request: str, name: str) -> None:
 
 
 def _places(habitus: Habitus, session: Session, name: str) -> str:
+    """Return where the last turn placed a skill, with the reasons."""
     turn = habitus.journal.turns_of(session.id)[-1]
     found = explaining.why_in_turn(habitus.skills, habitus.journal, name, turn.id, user=turn.user).selected
     return ", then ".join(f"{entry.place.value} ({entry.reason})" for entry in found)
@@ -231,6 +239,7 @@ _AMOUNT = """import json, sys
 written = json.loads(sys.argv[1])["written"]
 print(json.dumps({{"amount": float({mended})}}))
 """
+# The first version has a typo, so the tour shows a tool failing its test.
 _DEFECT, _MENDED = "writen", 'written.replace(".", "").replace(",", ".")'
 
 
@@ -255,7 +264,7 @@ def _tool(mended: str) -> dict[str, object]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scene:
-    """One request to a session, and what the model answers to it, step by step."""
+    """One request to the session with the model's scripted answers."""
 
     request: str
     steps: tuple[Answered, ...]
@@ -341,6 +350,7 @@ def run() -> None:
 
 
 async def _stay(habitus: Habitus) -> None:
+    """Serve the web page of the tour's home until a key ends it."""
     with _key_by_key():
         asyncio.get_running_loop().add_reader(sys.stdin, _ended_by_key)
         with closing(Desks(habitus)) as desks:
@@ -354,10 +364,11 @@ def _ended_by_key() -> None:
 
 @contextmanager
 def _key_by_key() -> Iterator[None]:
-    """The terminal gives each key at once, and is afterwards as it was; Ctrl-C is a key too, or it would end `make`."""
+    """Read single keys while the block runs and restore the terminal afterwards."""
     before = termios.tcgetattr(sys.stdin)
     tty.setcbreak(sys.stdin)
     now = termios.tcgetattr(sys.stdin)
+    # Ctrl-C is delivered as a key: as a signal it would also end the `make` that started the tour.
     now[6][termios.VINTR] = b"\0"
     termios.tcsetattr(sys.stdin, termios.TCSANOW, now)
     try:

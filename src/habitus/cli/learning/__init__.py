@@ -1,1 +1,1 @@
-"""Commands that learn, show what was learned and what it proves, and decide on it: review, trust, undo, forget."""
+"""Commands that learn, show what was learned, and decide on it: learn, lessons, evidence, review, trust, undo."""

@@ -1,4 +1,4 @@
-"""`habitus dream`: self-play, in the foreground or left to a worker; and checking challenges."""
+"""`habitus dream`: self-play in the foreground or as a job, and checking of challenges."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ def dream(
         if domain and domain not in DOMAINS:
             raise NotFound(f"There is no domain '{domain}'.", mend=f"There are: {', '.join(DOMAINS)}.")
         path = str(Path(challenges).absolute()) if challenges else ""
-        dreaming.challenges(habitus.settings, Path(path) if path else None)  # what can't be read is said now
+        # An unreadable challenge is reported now, not later by a worker.
+        dreaming.challenges(habitus.settings, Path(path) if path else None)
         given = {"cycles": cycles, "model": model, "domain": domain, "challenges": path, **_limits(budget)}
         queue = jobs.open_queue(habitus)
         id = add(habitus.settings, queue, "dream", given)
@@ -72,11 +73,12 @@ def dream(
 
 
 def _limits(text: str) -> dict[str, float]:
+    """Return the limits of a budget such as 50k, 30m or $2 by their field names."""
     return {what: most for what, most in asdict(Limits.parse(text)).items() if most is not None}
 
 
 def _run(habitus: Habitus, queue: JobQueue, id: str, as_json: bool) -> None:
-    """Work until this job is over, printing what each cycle came to."""
+    """Work on the job until it ends and print the verdict of each cycle."""
     printed = 0
 
     def show() -> None:
@@ -96,7 +98,7 @@ def _run(habitus: Habitus, queue: JobQueue, id: str, as_json: bool) -> None:
 
 
 def _print_cycles(results: Sequence[Mapping[str, Any]], printed: int) -> int:
-    """Print those that are new, and return how many are printed now."""
+    """Print the cycles that are new and return how many are printed now."""
     for each in results[printed:]:
         reason = f" ({each['reason']})" if each["reason"] else ""
         output.say(f"{each['challenge']}: {each['verdict']}{reason}")
@@ -107,6 +109,7 @@ def _print_cycles(results: Sequence[Mapping[str, Any]], printed: int) -> int:
 
 
 def _check(habitus: Habitus, path: Path | None, as_json: bool) -> None:
+    """Run each challenge's own solution and exit with 1 if one doesn't tell right from wrong."""
     found = validate_tasks(habitus, (("", each) for each in dreaming.challenges(habitus.settings, path)))
     bad = [each for each in found if not each.is_sound]
     if as_json:

@@ -1,4 +1,4 @@
-"""`habitus evidence` and `habitus outcome`: what helps, how sure that is, and saying how a turn went."""
+"""`habitus evidence` and `habitus outcome`: shows the measured effect of items and records how a turn went."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from habitus.evidence.findings import Finding, Plan
 from habitus.evidence.model import Item, ItemKind
 from habitus.text import one_line
 
-_WEIGHTY = 100  # tokens from which on it is worth saying what a thousand of them would bring
+# Below 100 tokens, an effect per 1,000 tokens says more about rounding than about the item.
+_WEIGHTY = 100
 
 
 def show(context: typer.Context, wanted: EvidenceFilter, done: EvidencePage, wide: Wide = False) -> None:
@@ -31,6 +32,7 @@ def show(context: typer.Context, wanted: EvidenceFilter, done: EvidencePage, wid
 
 
 def _print_all(items: Sequence[Finding], lessons: Mapping[str, str], *, is_wide: bool) -> None:
+    """Print a table and a plot of the items with a known effect, and how many others there are."""
     known = sorted((one for one in items if is_wide or _effect(one) is not None), key=_sort_key, reverse=True)
     if not items:
         output.say("Nothing was offered yet.")
@@ -54,6 +56,7 @@ def _print_all(items: Sequence[Finding], lessons: Mapping[str, str], *, is_wide:
 
 
 def _print_plot(lessons: Mapping[str, str], items: Sequence[Finding]) -> None:
+    """Print the confidence interval of each item on a common axis."""
     labels = [" ".join(_name_and_version(one.item, lessons)) for one in items]
     width = max(map(len, labels), default=0)
     output.say(f"{'':<{width}}  {axis(is_unicode=output.is_unicode())}")
@@ -62,6 +65,7 @@ def _print_plot(lessons: Mapping[str, str], items: Sequence[Finding]) -> None:
 
 
 def _print_one(one: Finding, lessons: Mapping[str, str]) -> None:
+    """Print an item's effect with the counts behind it."""
     estimate = one.estimate
     output.say(" ".join(_name_and_version(one.item, lessons)))
     output.say(axis(is_unicode=output.is_unicode()), style="dim")
@@ -97,6 +101,7 @@ def plan(context: typer.Context, wanted: Nothing, done: EvidencePlans, wide: Wid
 
 
 def _describe_plan(found: Plan) -> tuple[str, ...]:
+    """Return the table cells of an item's plan: detectable effect, rate, conversations, days and cost."""
     cost = f"{abs(found.cost_a_day):.1f} {'fewer' if found.cost_a_day >= 0 else 'more'} go well"
     return (
         f"{100 * found.effect:.0f} of 100",
@@ -108,13 +113,14 @@ def _describe_plan(found: Plan) -> tuple[str, ...]:
 
 
 def _withholding(share: float) -> str:
+    """Return a sentence on the share of offers that are withheld at random."""
     if share:
         return f"{share:.0%} of all offers are withheld at random (evidence.withhold)."
     return "Nothing is withheld at random; 'habitus config set evidence.withhold 0.1' begins to."
 
 
 def _name_and_version(item: Item, lessons: Mapping[str, str]) -> tuple[str, str]:
-    """An item's name, in words a person knows it by, and its version."""
+    """Return an item's name as a person knows it, and its version."""
     version = f"v{item.version}"
     if item.kind is ItemKind.SKILL:
         return item.name, version
@@ -128,19 +134,23 @@ def _is_tried(one: Finding) -> bool:
 
 
 def _effect(one: Finding) -> Effect | None:
+    """Return the measured effect, else the one from weak signals, else None."""
     return one.estimate.offering or one.estimate.weak
 
 
 def _sort_key(one: Finding) -> tuple[bool, int]:
+    """Sort randomised results first, then by the number of explicit judgements."""
     offered, withheld = one.estimate.offered, one.estimate.withheld
     return one.estimate.basis is Basis.RANDOMISED, offered.explicit + withheld.explicit
 
 
 def _units(arm: Arm) -> int:
+    """Return the number of conversations in a variant."""
     return arm.explicit + arm.weak + arm.missing
 
 
 def _arm(arm: Arm) -> str:
+    """Return in words how many conversations of a variant were judged, and how."""
     return (
         f"in {output.count_of(_units(arm), 'conversation')}: {arm.explicit:,} judged, "
         f"{arm.weak:,} by weak signs alone, {arm.missing:,} not at all"
@@ -148,6 +158,7 @@ def _arm(arm: Arm) -> str:
 
 
 def _range(effect: Effect) -> str:
+    """Return an effect with its interval, in conversations of 100."""
     return f"{100 * effect.value:+.0f} of 100 ({100 * effect.low:+.0f} to {100 * effect.high:+.0f})"
 
 
@@ -155,12 +166,13 @@ def _per_tokens(value: float | None) -> str:
     return "" if value is None else f"{100 * value:+.0f} of 100 for every 1,000 tokens of the prompt"
 
 
-WIDTH = 41  # columns from a hundred fewer to a hundred more, an odd number so that nothing has one of its own
+# From 100 fewer to 100 more; odd, so that zero has a column of its own.
+WIDTH = 41
 _DRAWN, _PLAIN = ("├", "─", "┤", "●", "│"), ("|", "-", "|", "o", "|")
 
 
 def interval(effect: Effect | None, *, is_unicode: bool = True) -> str:
-    """The interval with its middle, beside the line where nothing changes."""
+    """Return a confidence interval drawn as text, with its middle and the zero line."""
     left, bar, right, dot, zero = _DRAWN if is_unicode else _PLAIN
     line = [" "] * WIDTH
     line[WIDTH // 2] = zero
@@ -173,11 +185,12 @@ def interval(effect: Effect | None, *, is_unicode: bool = True) -> str:
 
 
 def _column(share: float) -> int:
+    # Bounds can lie outside -1 to 1, which would draw past the axis.
     return round((min(max(share, -1.0), 1.0) + 1) / 2 * (WIDTH - 1))
 
 
 def axis(*, is_unicode: bool = True) -> str:
-    """The labels of both sides."""
+    """Return the labels of both ends of the axis."""
     fewer, more = ("← fewer go well", "more go well →") if is_unicode else ("< fewer go well", "more go well >")
     return fewer + " " * (WIDTH - len(fewer) - len(more)) + more
 

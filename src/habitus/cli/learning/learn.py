@@ -1,4 +1,4 @@
-"""`habitus learn`: what transcripts of agents teach, ours or others', and teaching it to memory."""
+"""`habitus learn`: finds lessons in agents' transcripts and, with `--apply`, adds them to memory."""
 
 from __future__ import annotations
 
@@ -29,9 +29,11 @@ from habitus.llm.model import Models
 from habitus.memory.model import Engram
 from habitus.moments import parse_moment
 
-MOST_SHOWN = 5  # firings of one detector, candidates
+# The most findings of one detector and the most candidates that are printed.
+MOST_SHOWN = 5
 MOST_FAILURES = 10
-AGAIN = 2  # sessions from which a failure is one that comes again and again
+# A failure counts as recurring from this many sessions on.
+AGAIN = 2
 LAST = "last"
 
 
@@ -59,8 +61,10 @@ def learn(
     paths = studying.found_files(files or ())
     with open_habitus(context) as habitus:
         may_ask = sys.stdin.isatty() and not as_json
+        # Sending transcripts to a model needs consent, which a pipe or JSON output can't give.
         is_refused = bool(model) and not yes and not may_ask
         models = studying.open_models(habitus.settings, habitus.pause, model) if model else None
+        # Findings are computed even if sending is refused, so the error can say how much would be sent.
         study = Study(
             habitus,
             apply=apply and not is_refused,
@@ -95,7 +99,7 @@ def learn(
 
 
 def _ask_decisions(proposals: Sequence[TaughtLessons]) -> list[TaughtLessons]:
-    """The person's decisions on each, asked once for the same text: y keeps it, n never asks again, e changes it."""
+    """Ask about each lesson and return the proposals with the decisions; the same text is asked once."""
     said: dict[str, str | None] = {}
     for draft in (draft for taught in proposals for draft in taught.drafts):
         if draft.text not in said:
@@ -107,13 +111,13 @@ def _ask_decisions(proposals: Sequence[TaughtLessons]) -> list[TaughtLessons]:
 
 
 def _noting(habitus: Habitus, apply: bool) -> AbstractContextManager[list[Engram]]:
-    """Note the lessons that are kept inside."""
+    """Collect the lessons that are saved inside the block, for the undo command."""
     return habitus.memory.noting() if apply else nullcontext([])
 
 
 @contextmanager
 def _progress(is_quiet: bool, total: int) -> Iterator[tuple[Callable[[], None], Callable[[], None]]]:
-    """A bar on standard error while files are read: to be told of every turn, and of every file."""
+    """Yield two callbacks, for each turn and each file, that move a bar on standard error."""
     if is_quiet or not sys.stderr.isatty():
         yield lambda: None, lambda: None
         return
@@ -128,12 +132,13 @@ def _progress(is_quiet: bool, total: int) -> Iterator[tuple[Callable[[], None], 
 
 
 def _describe_sending(sending: SendPreview) -> str:
-    """The text to be sent, in words."""
+    """Return how much text would be sent to the model."""
     calls, files = output.count_of(sending.calls, "failed call"), output.count_of(sending.files, "file")
     return f"{calls} of {files}, about {sending.tokens:,} tokens,"
 
 
 def _may_send(sending: SendPreview, model: str) -> bool:
+    """Ask whether the failed calls may be sent to the model."""
     output.say()
     is_allowed = typer.confirm(f"{_describe_sending(sending)} would go to {model}, without the secrets. Send them?")
     if not is_allowed:
@@ -142,6 +147,7 @@ def _may_send(sending: SendPreview, model: str) -> bool:
 
 
 def _ask(study: Study, models: Models, *, is_quiet: bool) -> None:
+    """Ask the model about the failed calls and close its connection."""
     if not is_quiet:
         output.say(f"{_describe_sending(study.sending)} go to {models.main.name}.", style="dim")
 
@@ -155,6 +161,7 @@ def _ask(study: Study, models: Models, *, is_quiet: bool) -> None:
 
 
 def _print_findings(report: StudyReport) -> None:
+    """Print recurring failures, remedies, procedures, detector findings and what was read."""
     _print_remedies(report.remedies)
     _print_procedures(report.procedures)
     _print_coverage(report.remedies.coverage)
@@ -188,6 +195,7 @@ def _print_findings(report: StudyReport) -> None:
 
 
 def _print_remedies(told: ToldRemedies) -> None:
+    """Print recurring failures, the remedies that worked and the rules that the person stated."""
     if again := [failure for failure in told.failures if failure.sessions >= AGAIN][:MOST_FAILURES]:
         output.say("What fails again and again, the most costly first:", style="bold")
         for failure in again:
@@ -206,6 +214,7 @@ def _print_remedies(told: ToldRemedies) -> None:
 
 
 def _print_procedures(found: Sequence[Suggestion]) -> None:
+    """Print procedures that recur and could become recipes."""
     if found:
         output.say("What was done the same way again and again:", style="bold")
     for one in found[:MOST_SHOWN]:
@@ -218,6 +227,7 @@ def _print_procedures(found: Sequence[Suggestion]) -> None:
 
 
 def _print_coverage(covered: Coverage) -> None:
+    """Print how many failed calls the lessons explain."""
     if covered.failures:
         output.say(
             f"{output.count_of(covered.failures, 'failed call')} in {output.count_of(covered.sessions, 'session')}: "
@@ -227,6 +237,7 @@ def _print_coverage(covered: Coverage) -> None:
 
 
 def _where(firing: Firing) -> str:
+    """Return a finding's turn, with its transcript if the file name doesn't say it."""
     is_named_after_file = firing.transcript == firing.file.stem
     return f"turn {firing.turn}" if is_named_after_file else f"{firing.transcript}, turn {firing.turn}"
 
@@ -238,6 +249,7 @@ def _list_counts(counts: Mapping[str, int]) -> str:
 def _print_end(
     context: typer.Context, report: StudyReport, *, has_nothing_to_ask: bool, made: Sequence[Engram]
 ) -> None:
+    """Print post-mortems, saved lessons and the costs of the run."""
     for told in report.post_mortems:
         match told:
             case FileLessons():
@@ -255,7 +267,7 @@ def _print_end(
 
 
 def _print_account(report: StudyReport) -> None:
-    """Print what left this machine, its cost and the changes; nothing unless it was asked for."""
+    """Print how many tokens and lessons the run sent and saved."""
     sent = f"{report.spent:,} tokens were spent on a model" if report.spent else "nothing was sent or spent"
     written = report.applied.count_written if report.applied else 0
     kept = f"{output.count_of(written, 'lesson')} written" if written else "nothing was written"

@@ -1,4 +1,4 @@
-"""`habitus lessons …`, `identity` and `curate`: the words of their commands, and the editor.
+"""`habitus lessons …`, `identity` and `curate`: renders results and opens the editor.
 
 `app/use_cases/lessons.py` does most of the work.
 """
@@ -60,10 +60,12 @@ def list_archive(context: typer.Context, wanted: LessonArchive, done: LessonPage
 
 
 def _whom(engram: Engram) -> str:
+    """Return who a lesson applies to."""
     return f"{engram.scope.value} {engram.owner}".strip()
 
 
 def _count_uses(engram: Engram) -> str:
+    """Return how often a lesson helped of the times it was shown."""
     counters = engram.counters
     return f"{counters.helpful} of {counters.retrievals}" if counters.retrievals else "–"
 
@@ -80,6 +82,7 @@ def show(context: typer.Context, wanted: OneLesson, done: ShownLesson) -> None:
 
 
 def _facts(engram: Engram) -> list[tuple[str, str]]:
+    """Return the labelled properties of a lesson that have a value."""
     counters, body, evidence = engram.counters, engram.body, engram.evidence
     facts = [
         ("kind", engram.kind.value),
@@ -143,6 +146,7 @@ def _say_changed(context: typer.Context, wanted: LessonEdit, done: ChangedLesson
 
 
 def _edited_text(habitus: Habitus, engram: Engram) -> str:
+    """Return a lesson's text as the person edited it."""
     before = f"{engram.text}\n".encode()
     with edit_in_editor(
         habitus.settings.editor, before, f"{engram.id}.txt", instead="give the text with --text"
@@ -151,6 +155,7 @@ def _edited_text(habitus: Habitus, engram: Engram) -> str:
 
 
 def _edit_pages(context: typer.Context, habitus: Habitus, *, is_sure: bool, as_json: bool) -> None:
+    """Open all memory pages in the editor and apply the edits after confirmation."""
     habitus.refuse_if_read_only()
     pages = habitus.memory.page_texts()
     where = ", ".join(str(habitus.settings.home / "memory" / name) for name in pages)
@@ -164,6 +169,7 @@ def _edit_pages(context: typer.Context, habitus: Habitus, *, is_sure: bool, as_j
             _print_understood(found)
         if not is_sure and not as_json and not typer.confirm("Apply this?", default=True):
             raise typer.Abort
+        # The recorded lessons make the undo command precise.
         with habitus.memory.noting() as made:
             looked = habitus.memory.apply_texts(_unbundle(content.decode("utf-8", "replace")))
     counts = f"{len(looked.added)} added, {len(looked.changed)} changed, {len(looked.removed)} removed."
@@ -171,19 +177,23 @@ def _edit_pages(context: typer.Context, habitus: Habitus, *, is_sure: bool, as_j
     output.say_done(context, as_json, _look_as_json(looked), *looked.notes, counts, undo=undo)
 
 
+# An HTML comment: invisible when rendered, and unlikely in a lesson.
 _DIVIDER = "<!-- page: {} -->"
 
 
 def _bundle(pages: Mapping[str, str]) -> bytes:
+    """Join the pages into one text with a divider before each."""
     return "\n".join(f"{_DIVIDER.format(name)}\n{text}" for name, text in pages.items()).encode()
 
 
 def _unbundle(text: str) -> dict[str, str]:
+    """Split an edited text into pages by the dividers."""
     parts = re.split(r"^<!-- page: (\w+\.md) -->[ \t]*\r?\n", text, flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
 def _print_understood(found: FoundPages) -> None:
+    """Print the edits that were recognised and the lines that were not."""
     for line in found.edits.new:
         output.say(f"new      {line.kind.value:<8} {line.text}", style="green")
     for line in found.edits.changed:
@@ -196,6 +206,7 @@ def _print_understood(found: FoundPages) -> None:
 
 
 def _look_as_json(looked: Looked) -> dict[str, Any]:
+    """Return the applied page edits as JSON."""
     changes = {"added": looked.added, "changed": looked.changed, "removed": looked.removed}
     return {name: [engram.as_json() for engram in engrams] for name, engrams in changes.items()} | {
         "notes": looked.notes
@@ -215,6 +226,7 @@ def retract(context: typer.Context, wanted: Retraction, done: MovedLessons) -> N
 
 
 def _say_each(what: str, done: MovedLessons) -> None:
+    """Print one line per moved lesson."""
     for engram in done.lessons:
         output.say(f"{what}: {engram.id}  {engram.text}")
 

@@ -1,5 +1,6 @@
-"""`habitus review …` and `habitus trust`: the words of their commands, and the editor; letting a project's skills,
-or an imported one, act as they are now. `app/use_cases/review.py` does the work.
+"""`habitus review …` and `habitus trust`: renders results, opens the editor, and asks before trusting skills.
+
+`app/use_cases/review.py` does the work.
 """
 
 from __future__ import annotations
@@ -76,6 +77,7 @@ def approve(context: typer.Context, wanted: Approval, done: Approved) -> None:
 
 
 def _say_approved(context: typer.Context, done: Decided) -> None:
+    """Print an approved item with its undo command."""
     item = done.item
     if isinstance(item.subject, Engram):
         output.say(f"Approved: {item.action} {item.id}  {item.what}")
@@ -118,7 +120,8 @@ def _say_mended(context: typer.Context, wanted: NewText, done: Mended) -> None:
     output.say(f"Proposal {wanted.id} is changed." if done.changed else "Nothing was changed.")
 
 
-_SHOWN = 4  # names of a root in a list
+# The most skill names of one root in a list.
+_SHOWN = 4
 
 
 def trust(
@@ -159,11 +162,13 @@ def trust(
 
 
 def _join_names(names: Sequence[str]) -> str:
+    """Join names and cut the list after the first few."""
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return f"{', '.join(names[:_SHOWN])}{more}"
 
 
 def _ask(count: int, as_json: bool) -> None:
+    """Ask whether to trust the skills; refuse if there is no terminal."""
     if as_json or not sys.stdin.isatty():
         raise typer.BadParameter("There is nobody to ask; say --yes once you have read them.")
     if not typer.confirm(f"Trust {output.count_of(count, 'skill')} as they are?"):
@@ -171,7 +176,7 @@ def _ask(count: int, as_json: bool) -> None:
 
 
 def _print_dangers(found: tuple[Dangers, ...]) -> None:
-    """Everything a person should know before they say yes."""
+    """Print what each skill can do and what the scan found, before the person decides."""
     for root, skills in itertools.groupby(found, lambda skill: skill.root):
         output.say(root, style="bold")
         for skill in skills:

@@ -1,4 +1,4 @@
-"""`habitus undo | rollback` and `pause | resume`: the words of going back, and of stopping automatic change."""
+"""`habitus undo`, `rollback`, `pause` and `resume`: renders results and asks before a rollback."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from habitus.skills.layers.layer import USER
 
 
 def confirm_rollback(habitus: Habitus, wanted: Moment, say: Callable[..., None]) -> str:
-    """A program that gives no answer is taken at its word: whatever is returned to a moment can be undone."""
+    """Preview the rollback and return the question; empty without a terminal, since a rollback can be undone."""
     planned = undoing.rollback(habitus, replace(wanted, dry_run=True))
     for step in planned.steps:
         name = step.name if step.layer == USER else f"{step.name}@{step.layer}"
@@ -41,6 +41,7 @@ def rollback(context: typer.Context, wanted: Moment, done: ReturnResult) -> None
 
 
 def _count_steps(done: ReturnResult) -> str:
+    """Return how many skills and lessons a rollback changes, in words."""
     skills = {(step.layer, step.name) for step in done.steps}
     found = ((len(skills), "skill"), (len(done.lessons), "lesson"))
     return " and ".join(output.count_of(number, thing) for number, thing in found if number)

@@ -1,1 +1,1 @@
-"""Commands that keep a home running: settings, people, jobs, backups, the page."""
+"""Commands that operate a home: settings, users, jobs, backups, database, secrets, the web server."""

@@ -1,4 +1,4 @@
-"""`habitus doctor`: finding out what works, and what does not."""
+"""`habitus doctor`: checks what works and what does not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def doctor(context: typer.Context, as_json: AsJson = False) -> None:
             found = settings.doctor(habitus, Nothing())
     except UserError as error:
         found = HealthReport(checks=use_case.unusable(error))
-    except Exception as error:  # whatever a home in disorder leads to, this is the command that has to say so
+    # A damaged home can raise anything, and this command exists to report it.
+    except Exception as error:
         said = f"The home can't be read: {type(error).__name__}: {error}."
         unread = StorageFailed(said, mend="Put a backup in its place; skills on disk stay.")
         found = HealthReport(checks=use_case.unusable(unread))

@@ -1,6 +1,4 @@
-"""`habitus config list | get | set | unset` and `habitus users …`: what is set, where that comes from, and changing
-it; who may sign in to the web page, and as what.
-"""
+"""`habitus config …` and `habitus users …`: renders settings with their origin, and the people who may sign in."""
 
 from __future__ import annotations
 
@@ -33,6 +31,7 @@ def get(context: typer.Context, wanted: OneSetting, done: Value) -> None:
 
 
 def perform_put(settings: Settings, wanted: NewValue) -> Configured:
+    """Change a setting; ask before downloading model weights for it."""
     is_asked = wanted.is_minilm and wanted.copy is None and not wanted.yes and sys.stdin.isatty()
     if is_asked and not configuring.has_weights(settings):
         asked = f"Fetch {configuring.MEGABYTES} MB of weights into {settings.home}?"
@@ -49,6 +48,7 @@ def unset(context: typer.Context, wanted: OneSetting, done: Configured) -> None:
 
 
 def _say_configured(done: Configured, said: str) -> None:
+    """Print what was set, unless an environment variable overrides it."""
     if done.is_overruled:
         said = f"{done.now.key} is written down; the environment has another value, which wins."
     output.say(said if done.is_changed or done.is_overruled else "Nothing was changed.")
@@ -74,7 +74,7 @@ def remove(context: typer.Context, wanted: OneUser, done: RemovedUser) -> None:
 
 
 def describe_left(file: Path, left: Mapping[str, str]) -> str:
-    """A line for the people of a home that was not the first to bring its own into a shared database."""
+    """Return a line about users in a local file that a shared database did not take over."""
     names = ", ".join(f"{name} ({role})" for name, role in left.items())
     return (
         f"Not taken over from {file}, because another host came first: {names}. "

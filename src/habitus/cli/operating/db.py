@@ -1,4 +1,4 @@
-"""`habitus db …`, `habitus backup …` and `habitus forget`: their words, and copying a database with its progress."""
+"""`habitus db …`, `habitus backup …` and `habitus forget`: renders results and shows the progress of a copy."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def restore(context: typer.Context, wanted: OneBackup, done: Restored) -> None:
 
 
 def confirm_forget(habitus: Habitus, wanted: Erasure, say: Callable[..., None]) -> str:
-    """There is no way back, so nobody's silence is a yes."""
+    """Preview the erasure and return the question; it can't be undone, so it is always asked."""
     if wanted.dry_run:
         return ""
     kept = storage.forget(habitus, Erasure(user=wanted.user, dry_run=True))
@@ -100,6 +100,7 @@ def forget(context: typer.Context, wanted: Erasure, done: Forgotten) -> None:
 
 
 def _describe_erasure(done: Forgotten) -> list[str]:
+    """Return lines on what is stored about a person, or was erased."""
     lines = [f"{'kept' if done.is_dry_run else 'erased':<7} {count:>6} {place}" for place, count in done.erased.items()]
     if done.in_use:
         names = ", ".join(done.in_use[:10]) + (" …" if len(done.in_use) > 10 else "")

@@ -1,4 +1,4 @@
-"""`habitus jobs …` and `habitus worker`: the words of jobs, following one, and the worker that does them."""
+"""`habitus jobs …` and `habitus worker`: renders jobs, follows one, and runs a worker."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ def add(context: typer.Context, wanted: NewJob | OneJob, job: Job) -> None:
             output.say(f"{label}: {_describe_values(told)}")
 
 
+# All three return a job, and show it alike.
 cancel = retry = add
 
 
@@ -56,7 +57,7 @@ def show(
 
 
 async def _follow(context: typer.Context, habitus: Habitus, wanted: OneJob, as_json: bool) -> None:
-    """A line, or JSON, whenever it got on."""
+    """Print a line, or JSON, whenever the job makes progress."""
     async for (job,) in jobs.follow(habitus, wanted.id):
         if as_json or job.state.is_over:
             finish(context, wanted, job, add, as_json=as_json)
@@ -85,12 +86,14 @@ def worker(
     """Do jobs until interrupted, those of workers that died as well; the next worker goes on where this one stops."""
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
+        # The handler only sets a flag: a job stops between two parts and its lease is given back.
         signal.signal(number, lambda *_: stopped.set())
     only = tuple(part.strip() for part in queues.split(",") if part.strip())
     with open_habitus(context) as habitus:
         queue = jobs.open_queue(habitus, for_worker=True)
         with jobs.at_work(habitus, queue, concurrency=concurrency, only=only) as name:
             output.say(f"Worker {name} does jobs; Ctrl-C ends it.")
+            # Half a second bounds how long Ctrl-C takes.
             while not stopped.wait(0.5):
                 if until_idle and jobs.is_idle(habitus.settings, queue, only):
                     break
@@ -105,6 +108,7 @@ def _describe_values(values: Any) -> str:
 
 
 def _progress(job: Job) -> str:
+    """Return how many parts of a job are done."""
     return "not begun" if job.of is None else f"{job.done} of {output.count_of(job.of, 'part')}"
 
 

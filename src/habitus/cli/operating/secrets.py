@@ -1,5 +1,6 @@
-"""`habitus secrets …` and `habitus skill run`: values that skills' command lines need, kept where no model sees
-them, who may have them, and a command line from a person's shell, in the same sandbox and with the same grants.
+"""`habitus secrets …` and `habitus skill run`: stores secrets, grants them, and runs a skill's command line.
+
+A command line started from the shell runs in the same sandbox and with the same grants as one called by an agent.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from habitus.cli.opening import open_habitus
 from habitus.errors import Invalid
 from habitus.sandbox.credentials.grants import Grant, GrantKind
 
-_SHORT = 8  # characters: a word of everyday texts may be as long
+# A shorter value may be an everyday word, which redaction would then remove from every text.
+_SHORT = 8
 
 
 def set_secret(
@@ -40,12 +42,14 @@ def set_secret(
     as_json: AsJson = False,
 ) -> None:
     """Keep a secret: it is typed, or read from standard input, and never shown again."""
+    # `NAME VALUE` and `NAME=VALUE` are accepted by the parser only to be refused with a reason.
     name, *more = words
     if more or "=" in name:
         raise Invalid(
             "A value is never an argument: it would stay in the shell's history.",
             mend=f"Take it out there, then type it when asked: {output.command(context, 'secrets', 'set', 'NAME')}",
         )
+    # The vault asks only if the keyring can't open it.
     with open_habitus(context) as habitus, habitus.vault.asking(password):
         value = _ask_hidden(f"Value of {name}") if sys.stdin.isatty() else sys.stdin.read().rstrip("\r\n")
         secrets.refuse_unless_admin(habitus, "change the vault")
@@ -113,7 +117,7 @@ def log(context: typer.Context, wanted: CallFilter, done: CommandLineCalls) -> N
 
 
 def _describe_grants(grants: Sequence[Grant]) -> str:
-    """`smtp.password and reach smtp.example.org`."""
+    """Return grants in words: `smtp.password and reach smtp.example.org`."""
     names = ", ".join(grant.what for grant in grants if grant.kind is GrantKind.SECRET)
     hosts = ", ".join(grant.what for grant in grants if grant.kind is GrantKind.HOST)
     return " and ".join(part for part in (names, hosts and f"reach {hosts}") if part)
@@ -124,7 +128,7 @@ def _ask_hidden(prompt: str) -> str:
 
 
 def password(is_new: bool) -> str | None:
-    """The password of a vault that no keyring opens."""
+    """Ask for the vault's password, used where no keyring exists; None without a terminal or on an empty answer."""
     if not sys.stdin.isatty():
         return None
     if is_new:
@@ -137,7 +141,7 @@ def password(is_new: bool) -> str | None:
 
 
 def unlock(habitus: Habitus) -> None:
-    """Have a vault open that only a password opens, while somebody is there to type it."""
+    """Unlock a password-protected vault while a person is at the terminal."""
     if sys.stdin.isatty() and habitus.vault.is_locked() and (typed := password(is_new=False)) is not None:
         with habitus.vault.asking(lambda is_new: typed):
             habitus.vault.unlock()

@@ -1,4 +1,4 @@
-"""`habitus up`: the web page, REST and MCP over HTTP, in one process on this machine."""
+"""`habitus up`: the web page, REST and MCP over HTTP in one process on this machine."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ from habitus.web.metrics import PATH, Measured, Metrics
 from habitus.web.security import keys_of
 from habitus.web.streams import Ending
 
-_CLOSING_S = 30  # for requests that are being answered
+# Requests in progress get this long to finish on shutdown.
+_CLOSING_S = 30
 
 
 def up(
@@ -70,25 +71,30 @@ def up(
             jobs_beside(lambda: desks.own) if with_jobs else nullcontext(),
         ):
             asyncio.run(serve(desks, home, place, output.say))
-    gc.freeze()  # all of it goes with the process; looking through it for rubbish takes longer than stopping
+    # The process ends here; collecting garbage first takes longer than stopping.
+    gc.freeze()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """Where to listen; `names` are more names for it, with their port."""
+    """The address to listen on; `names` are further names with their ports, for the Host header check."""
 
     host: str
     port: int
     names: tuple[str, ...] = ()
-    open_reading: bool = False  # whoever reaches it may look at what is not a person's own
-    site: Path | None = None  # of published skills, for whoever reaches it
+    # Anybody who reaches the server may read shared data, but nothing personal.
+    open_reading: bool = False
+    # A published skill site, readable by anybody who reaches the server.
+    site: Path | None = None
 
     @property
     def is_public(self) -> bool:
+        """Whether other machines can reach the address."""
         return not _is_here(self.host)
 
 
 def _refuse_strangers(habitus: Habitus, place: Place) -> None:
+    """Raise `Refused` if other machines can reach the address and no user can sign in."""
     people = open_people(habitus)
     if left := people.left_in_file():
         output.say(describe_left(people.file.path, left))
@@ -100,15 +106,16 @@ def _refuse_strangers(habitus: Habitus, place: Place) -> None:
 
 
 def _is_here(host: str) -> bool:
-    """Whether only this machine can reach it."""
+    """Return whether only this machine can reach the host."""
     with suppress(ValueError):
         address = ipaddress.ip_address(host)
+        # The Host check lists 127.0.0.1 and localhost; ::1 would be refused by it.
         return address.is_loopback and address.version == 4
     return host == "localhost"
 
 
 async def serve(desks: Desks, home: Path | None, place: Place, say: Callable[[str], None]) -> None:
-    """Serve until somebody stops it; `say` tells the address and the link that signs in."""
+    """Serve until interrupted; `say` receives the address and the sign-in link."""
     keys, scope = keys_of(desks.own), McpScope(home=home)
     metrics = Metrics(lambda: desks.own) if desks.own.settings.web.metrics else None
     behind = Behind(scope, lambda: desks.own.is_stand_in)
@@ -133,7 +140,8 @@ async def serve(desks: Desks, home: Path | None, place: Place, say: Callable[[st
             ending,
             log_level="warning",
             lifespan="on",
-            proxy_headers=False,  # where a request comes from is what the socket says
+            # A client could forge forwarded headers; the socket can't be forged.
+            proxy_headers=False,
             timeout_graceful_shutdown=_CLOSING_S,
         )
         try:
@@ -144,6 +152,7 @@ async def serve(desks: Desks, home: Path | None, place: Place, say: Callable[[st
 
 
 def _published_site(folder: Path) -> ASGIApp:
+    """Return the application that serves published skills; raise `NotFound` if the folder has none."""
     if not (folder / INDEX).is_file():
         raise NotFound(f"There is no {folder / INDEX}.", mend=f"Write it: habitus skills publish {folder} NAME")
     return Mount(f"/{PLACE}", StaticFiles(directory=folder / PLACE))
@@ -151,7 +160,7 @@ def _published_site(folder: Path) -> ASGIApp:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Both:
-    """Two applications at one address, and the site of published skills where there is one."""
+    """Routes a request to the MCP app, the published site or the web pages."""
 
     pages: ASGIApp
     agents: ASGIApp
@@ -161,12 +170,13 @@ class Both:
         if self.site is not None and scope["type"] == "http" and scope["path"].startswith(f"/{PLACE}/"):
             await self.site(scope, receive, send)
             return
+        # Only the MCP app has start-up and shutdown work, so lifespan events go there.
         is_agents = scope["type"] == "lifespan" or scope["path"] == mcp_http.PATH
         await (self.agents if is_agents else self.pages)(scope, receive, send)
 
 
 class Server(uvicorn.Server):
-    """Stops when it is told to, ends what it streams, and leaves it to us to close what is open."""
+    """A uvicorn server that ends open streams on shutdown and leaves closing the home to the caller."""
 
     def __init__(self, config: uvicorn.Config, ending: Ending) -> None:
         super().__init__(config)
@@ -174,9 +184,11 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
+        """Stop on SIGINT and SIGTERM; uvicorn would raise the signal again after shutdown."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
-            with suppress(NotImplementedError, RuntimeError):  # a thread that is not the main one hears none
+            # Only the main thread can handle signals; tests run the server in another.
+            with suppress(NotImplementedError, RuntimeError):
                 loop.add_signal_handler(number, self._stop)
         yield
 
@@ -184,5 +196,6 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the open streams first, since uvicorn waits for them."""
         self._ending.end()
         await super().shutdown(sockets)

@@ -1,1 +1,1 @@
-"""Commands about skills: listing, writing, finding, importing, improving, and what they bring along."""
+"""Commands about skills: list, write, find, import, improve them, and use their tools, recipes and tasks."""

@@ -1,4 +1,4 @@
-"""`habitus skills scan | lint`: what is suspicious about files that are not here yet, and wrong with those that are."""
+"""`habitus skills scan` and `lint`: screens skills before they are imported, and checks those in the library."""
 
 from __future__ import annotations
 
@@ -29,15 +29,17 @@ SecondLook = Annotated[
 
 
 def perform_scan(habitus: Habitus, wanted: ScanRequest, second_look: SecondLook = False) -> Looked:
+    """Scan the path, with the second opinion of a model if requested."""
     found = sources.scan(habitus, wanted)
     return replace(found, second_look=asyncio.run(_look_again(habitus, wanted.path))) if second_look else found
 
 
 async def _look_again(habitus: Habitus, path: str) -> tuple[LookedAgain, ...]:
-    """The doubts of the person's own model; a fault or the cap is one line, and the scan stands as it is."""
+    """Return the model's second opinions; empty, with a line on standard error, if the model fails."""
     models = models_of(habitus.settings, os.environ)
     try:
         return tuple(await look_again(habitus, path, models.main))
+    # A second opinion is extra: if the model fails, the scan's own result stands.
     except (CapReached, ProviderFault, NoUsableAnswer, TimeoutError) as fault:
         output.complain(f"No second look: {str(fault) or 'the model did not answer in time.'}")
         return ()

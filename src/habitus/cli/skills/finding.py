@@ -1,4 +1,4 @@
-"""`habitus skills search | select | eval` and `habitus why`: their words. `use_cases/finding.py` does the work."""
+"""`habitus skills search`, `select`, `eval` and `habitus why`: renders what `use_cases/finding.py` returns."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ Turn = Annotated[str | None, typer.Option("--turn", help="A past turn to explain
 
 
 def perform_search(habitus: Habitus, wanted: SkillSearch) -> FoundSkills:
+    """Index skills that are new, with a counter, then search."""
     with output.counting(doing="Indexing") as progress:
         habitus.finder.catch_up(progress)
     return finding.search(habitus, wanted)
@@ -43,6 +44,7 @@ def search(context: typer.Context, wanted: SkillSearch, done: FoundSkills, wide:
         output.say("Nothing fits well; the nearest:", style="yellow")
     rows = []
     for hit in done.results:
+        # The three largest parts explain a score; the rest is noise on a narrow screen.
         made_of = ", ".join(f"{name} {value:+.2f}" for name, value in list(hit.parts.items())[:3])
         rows.append((hit.id, f"{hit.score:.2f}", done.cues.get(hit.id, ""), made_of))
     columns = ("name", "score", "use it", "made of") if wide else ("name", "score", "use it")
@@ -68,7 +70,7 @@ def select(context: typer.Context, wanted: SelectionRequest, done: SelectedSkill
 def perform_why(
     habitus: Habitus, wanted: WhyRequest, turn: Turn = None, user: AsUser = None, all_users: AllUsers = False
 ) -> Why | PastWhy:
-    """Without a request, of a past turn."""
+    """Explain a selection for a given request, or else for a past turn."""
     if wanted.request is not None and turn is not None:
         raise Misused("Give --request TEXT or --turn ID, not both.")
     if wanted.request is not None:

@@ -1,4 +1,4 @@
-"""`habitus skills improve`, `trial` and `climb`, and `lessons promote`: the cost first, then progress and result."""
+"""`habitus skills improve`, `trial` and `climb`, and `lessons promote`: shows the cost, then progress and result."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ from habitus.jobs.queue import JobQueue
 from habitus.learning.budget import Budget, BudgetedModel, Limits
 from habitus.tasks.rollouts import TaskSplit
 
-_PATIENCE_S = 1.0  # for the rollout under way when Ctrl-C is pressed
+# After Ctrl-C the running rollout gets a second; it would be repeated anyway.
+_PATIENCE_S = 1.0
 
 
 @use_case_commands.taking(improving.improve)
@@ -60,13 +61,15 @@ def improve(
             output.say_done(context, as_json, plan, *plan.lines, *powers, cost)
             return
         queue = jobs.open_queue(habitus)
+        # Rollouts that are already paid for are reused.
         begun = _unfinished_job(queue, request)
         for line in [*plan.lines, *powers, *_describe_start(request, begun), cost]:
             (output.complain if as_json else output.say)(line)
         if not plan.can_run:
             raise Invalid(f"'{plan.skill}' has no task for a gate.", mend=f"Add some: habitus tasks add {plan.skill}")
         if (drafters := open_drafters(habitus, request)) is not None:
-            _ = drafters.main  # a missing model is said before anything is left to do
+            # Opening the model here reports a missing one before a job is queued.
+            _ = drafters.main
         _confirm(yes=yes, as_json=as_json)
         id = begun or job_kinds.add(habitus.settings, queue, "improve", asdict(request))
         if later:
@@ -82,11 +85,13 @@ def improve(
 
 
 def _confirm(*, yes: bool, as_json: bool) -> None:
+    """Ask before money is spent, and exit with 1 unless the answer is yes."""
     if not yes and not typer.confirm("Run it?", err=as_json):
         raise typer.Exit(1)
 
 
 def _describe_start(request: ImproveRequest, begun: str) -> list[str]:
+    """Return lines on the job that is continued and on the limits."""
     lines = [f"Goes on with {begun}, which was interrupted."] if begun else []
     limits = [
         f"{request.tokens:,} tokens" if request.tokens else "",
@@ -98,12 +103,14 @@ def _describe_start(request: ImproveRequest, begun: str) -> list[str]:
 
 def _unfinished_job(queue: JobQueue, request: ImproveRequest) -> str:
     """Return the id of the same request's job that was interrupted; empty if there is none."""
+    # The budget may differ: a run with a new limit still continues the old one.
     about = ("skill", "text", "proposal", "shorter", "solver")
     same = {key: value for key, value in asdict(request).items() if key in about}
     return next((one.id for one in queue.list_unfinished("improve") if same.items() <= one.given.items()), "")
 
 
 def _print_results(context: typer.Context, job: Job, results: list[Any], progress: _Progress) -> None:
+    """Print each run's proposal, or why there is none, and its costs."""
     if not job.state.is_over:
         output.say(f"Interrupted; {progress.spent} kept. The same command, or 'habitus worker', goes on with {job.id}.")
     for run in results:
@@ -125,7 +132,7 @@ def _print_results(context: typer.Context, job: Job, results: list[Any], progres
 
 
 class _Progress:
-    """Prints what is new in the store of a run."""
+    """Prints practice, gate and exam results of a run as they are stored."""
 
     def __init__(self, store: ImproveStore, skill: str, job: Job, *, is_quiet: bool) -> None:
         self._store = store
@@ -137,6 +144,7 @@ class _Progress:
         self.spent = "nothing"
 
     def show(self) -> None:
+        """Print the lines that are new or have changed since the last call."""
         rollouts = self._store.rollouts(skill=self._skill, job=self._job.id)
         if not rollouts or self._is_quiet:
             return
@@ -167,6 +175,7 @@ class _Progress:
 
 
 def _gate_line(report: CandidateReport) -> str:
+    """Return a candidate's gate result, or why it was not tried; empty while it is pending."""
     one = report.candidate
     if one.state is CandidateState.REFUSED:
         return f"  not tried: {one.reason}"
@@ -181,6 +190,7 @@ def improvements(context: typer.Context, wanted: OneSkill, done: Improvements) -
 
 
 def _row(report: CandidateReport) -> list[object]:
+    """Return the table cells of a candidate."""
     one, gate, exam = report.candidate, report.gate, report.exam
     claim = " (shorter)" if one.claim is Claim.NOT_WORSE else ""
     claim += f" (solved by {one.solver})" if one.solver else ""
@@ -193,6 +203,7 @@ def _row(report: CandidateReport) -> list[object]:
 
 
 def _difference(found: VersionComparison) -> str:
+    """Return the difference between two versions with its interval, in tasks of 100."""
     low, value, high = (round(100 * part) for part in (found.interval.low, found.difference, found.interval.high))
     return f"{value:+d} ({low:+d} to {high:+d})"
 
@@ -214,6 +225,7 @@ def climb(context: typer.Context, wanted: SkillClimb | LessonClimb, done: Climb)
         output.say(f"{done.spent}.", style="dim")
 
 
+# A lesson's climb has the same result as a skill's.
 promote = climb
 
 
@@ -245,6 +257,7 @@ def trial(
 
 
 async def _run_trial(habitus: Habitus, plan: TrialPlan, model: BudgetedModel, *, is_quiet: bool) -> RolloutRunner:
+    """Run the conversations, print the score after each, and close the model."""
     try:
         async for runner in run_trial(habitus, plan, model):
             if not is_quiet:
@@ -255,6 +268,7 @@ async def _run_trial(habitus: Habitus, plan: TrialPlan, model: BudgetedModel, *,
 
 
 def _print_trial(habitus: Habitus, plan: TrialPlan, runner: RolloutRunner, as_json: bool) -> None:
+    """Print the trial's result and what is known about this version from all evidence."""
     subject, spent = plan.subject, runner.budget.line
     versions = habitus.evidence.of_skill(subject.item)
     known = next((one for one in versions if one.item.version == subject.version), None)
@@ -270,7 +284,7 @@ def _print_trial(habitus: Habitus, plan: TrialPlan, runner: RolloutRunner, as_js
 
 
 def _describe_variants(runner: RolloutRunner) -> str:
-    """Say how each variant went, of the rollouts that could be judged."""
+    """Return how many rollouts of each variant succeeded, of those that could be judged."""
     parts = []
     for is_offered, variant in ((True, "with it"), (False, "without it")):
         made = [one for one in runner.rollouts if one.is_new is is_offered]

@@ -1,4 +1,4 @@
-"""`habitus skills list | show | history | diff | stats`: their words. `use_cases/skills.py` does the work."""
+"""`habitus skills list`, `show`, `history`, `diff` and `stats`: renders what `use_cases/skills.py` returns."""
 
 from __future__ import annotations
 
@@ -56,6 +56,7 @@ def show(
 
 
 def _print_shown(context: typer.Context, wanted: OneSkill, done: ShownSkill, raw: bool) -> None:
+    """Print the source of a skill, or its details if it can be loaded and no version was named."""
     if raw or wanted.version is not None or done.skill is None:
         _print_main_file(done, wanted.version)
     else:
@@ -63,6 +64,7 @@ def _print_shown(context: typer.Context, wanted: OneSkill, done: ShownSkill, raw
 
 
 def _print_main_file(shown: ShownSkill, version: int | None) -> None:
+    """Print SKILL.md as stored, with its diagnostics on standard error."""
     for diagnostic in shown.item.diagnostics if version is None else ():
         output.complain(f"{diagnostic.severity}: {diagnostic}")
     if shown.text is None:
@@ -85,7 +87,8 @@ def diff(context: typer.Context, wanted: TwoVersions, done: Difference) -> None:
     elif not done.diff:
         output.say("There is no difference.")
     elif sys.stdout.isatty():
-        from rich.syntax import Syntax  # as above
+        # Imported only for a terminal, because it takes a tenth of a command's time.
+        from rich.syntax import Syntax
 
         output.console().print(Syntax(output.clean(done.diff), "diff", background_color="default"))
     else:
@@ -113,6 +116,7 @@ def _describe_reliability(reliability: float | None) -> str:
 
 
 def _print_page(page: SkillPage, *, wide: bool, empty: str = NO_SKILLS) -> None:
+    """Print a page of skills as a table."""
     found = [entry.item for entry in page.skills]
     if not found:
         output.say(empty)
@@ -132,6 +136,7 @@ def _print_page(page: SkillPage, *, wide: bool, empty: str = NO_SKILLS) -> None:
             "failed": [each.failed for each in counters],
             "last used": [inputs.show_moment(each.last_used) if each.last_used else "" for each in counters],
         }
+    # An empty column would cost the width that the description needs.
     elif any(each.used for each in counters):
         columns["used"] = [each.used or "" for each in counters]
     columns["use it"] = [_in_a_line(item) for item in found]
@@ -140,7 +145,7 @@ def _print_page(page: SkillPage, *, wide: bool, empty: str = NO_SKILLS) -> None:
 
 
 def _in_a_line(item: Listed) -> str:
-    """Why it can't be used, or what for, and its triggers; before that, what a person should see."""
+    """Return why a skill can't be used, or when to use it, with its triggers; findings come first."""
     risks = sum(found.severity is Severity.RISK for found in item.diagnostics)
     notes = [f"({output.count_of(risks, 'finding')}: see 'skills show')"] if risks else []
     notes += [f"(the copy in {layer} waits for 'habitus trust {item.name}@{layer}')" for layer in item.waiting]
@@ -150,6 +155,7 @@ def _in_a_line(item: Listed) -> str:
 
 
 def _print_skill(shown: ShownSkill, skill: Skill) -> None:
+    """Print a skill's fields, diagnostics and body."""
     item, files = shown.item, shown.files
     facts = [
         ("name", f"{skill.name}@{item.layer}"),
@@ -174,7 +180,8 @@ def _print_skill(shown: ShownSkill, skill: Skill) -> None:
         output.say(f"{diagnostic.severity.value:<{width}}  {diagnostic}", style="yellow")
     output.say()
     if sys.stdout.isatty():
-        from rich.markdown import Markdown  # takes a tenth of the time of a whole command
+        # Imported only for a terminal, because it takes a tenth of a command's time.
+        from rich.markdown import Markdown
 
         output.console().print(Markdown(output.clean(skill.body)))
     else:
@@ -182,7 +189,7 @@ def _print_skill(shown: ShownSkill, skill: Skill) -> None:
 
 
 def _describe_uses(counters: Counters) -> str:
-    """How a skill has fared, in words."""
+    """Return how often a skill was shown and used, and how often it succeeded."""
     if counters == Counters():
         return ""
     last = f", last {inputs.show_moment(counters.last_used)}" if counters.last_used else ""

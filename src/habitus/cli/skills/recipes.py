@@ -1,4 +1,4 @@
-"""`habitus recipes …`: their words, which `use_cases/recipes.py` is behind, and mining new ones."""
+"""`habitus recipes …`: renders results of `use_cases/recipes.py`, and mines new recipes."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ def list_recipes(context: typer.Context, wanted: RecipeList, done: RecipesFound,
 
 
 def _describe_uses(recipe: SkillRecipe) -> str:
+    """Return how many runs of a recipe succeeded."""
     counts = recipe.counts
     return f"{counts.succeeded} of {counts.used}" if counts.used else "not used yet"
 
@@ -64,6 +65,7 @@ def _json(value: object) -> str:
 
 
 def check_run(habitus: Habitus, given: Mapping[str, Any]) -> None:
+    """Raise `NotFound` for an unknown recipe before its arguments are read."""
     habitus.recipes.get(given["recipe"])
 
 
@@ -117,6 +119,7 @@ def mine(
 
 
 def _may_send(mining: Mining, model: str, yes: bool, as_json: bool) -> bool:
+    """Ask whether requests may be sent to the model; refuse if there is no terminal."""
     requests = output.count_of(len(mining.requests_to_draft), "group")
     told = f"{requests} of requests, about {mining.tokens_to_send:,} tokens,"
     if yes:
@@ -127,6 +130,8 @@ def _may_send(mining: Mining, model: str, yes: bool, as_json: bool) -> bool:
 
 
 def _draft(mining: Mining, models: Models) -> None:
+    """Let the model draft skills, then close its connection."""
+
     async def ask() -> None:
         try:
             await mining.draft(models.main)
@@ -137,6 +142,7 @@ def _draft(mining: Mining, models: Models) -> None:
 
 
 def _print(context: typer.Context, report: MiningReport, *, applied: bool) -> None:
+    """Print the suggestions with their evidence, and how to review them."""
     for one in report.suggestions:
         output.say(f"{one.kind.value}: {one.name} (skill {one.skill})", style="bold")
         for line in one.evidence:

@@ -1,4 +1,4 @@
-"""`habitus skills import | add | update | export | publish`: their words, and asking whoever sits there.
+"""`habitus skills import`, `add`, `update`, `export` and `publish`: renders results and asks the person.
 
 `use_cases/sources.py` does the work.
 """
@@ -56,7 +56,7 @@ def perform_add(
     trust: Trusted = False,
     as_json: bool = False,
 ) -> TakenIn:
-    """The person at the command line may add from anywhere, also to a project."""
+    """Add skills from any source; a person at the command line may also add them to a project."""
     with _asking(wanted, trust=trust, replace=replace, is_quiet=as_json) as options:
         add = updating.add_to_project if project else updating.add
         return add(habitus, wanted.source, wanted.only, options)
@@ -64,7 +64,8 @@ def perform_add(
 
 def add(context: typer.Context, wanted: Addition, done: TakenIn, project: Project = False) -> None:
     with open_habitus(context) as habitus:
-        _print_taken(habitus.seen_from(habitus.settings.cwd) if project else habitus, done)  # with a folder that is new
+        # The project's folder may be new, so the home is looked at anew from there.
+        _print_taken(habitus.seen_from(habitus.settings.cwd) if project else habitus, done)
 
 
 def perform_update(habitus: Habitus, wanted: UpdateRequest, trust: Trusted = False, as_json: bool = False) -> Updated:
@@ -107,7 +108,7 @@ def publish(context: typer.Context, wanted: PublishRequest, done: Site) -> None:
 
 @contextmanager
 def _asking(wanted: Chosen, *, trust: bool, replace: bool = False, is_quiet: bool) -> Iterator[ImportOptions]:
-    """With questions for a person at a terminal, and a counter on standard error while many are taken in."""
+    """Yield import options that ask the person at a terminal, with a counter on standard error."""
     if wanted.keep_both and replace:
         raise Misused("Give --keep-both or --replace, not both.")
     is_alone = is_quiet or not sys.stdin.isatty()
@@ -117,6 +118,7 @@ def _asking(wanted: Chosen, *, trust: bool, replace: bool = False, is_quiet: boo
             is_trusted=trust,
             keep_both=wanted.keep_both,
             progress=progress,
+            # Without a person to ask, a name conflict is held for review.
             choose=_always_replace if replace else hold if is_alone else _ask,
             reach=Reach() if is_alone else Reach(may_follow=_may_follow),
         )
@@ -131,7 +133,7 @@ def _always_replace(name: str, here: str, there: str) -> Namesake:
 
 
 def _ask(name: str, here: str, there: str) -> Namesake:
-    """A person at a terminal decides; the rest of the keys let it wait."""
+    """Ask how to resolve a name conflict; any other key holds the skill for review."""
     said = typer.prompt(
         f"'{name}' here came from {here}; this one comes from {there}. (r)eplace it, (k)eep both, or let it (w)ait?",
         default="w",
@@ -140,7 +142,9 @@ def _ask(name: str, here: str, there: str) -> Namesake:
 
 
 def _print_taken(home: Home, taken: TakenIn) -> None:
+    """Print the import results, then what needs attention: name conflicts, secrets, similar skills."""
     for result in taken.results:
+        # A large import prints only entries that say something.
         if result.reason or result.notes or len(taken.results) <= 30:
             _print_result(result)
     output.say(_summary([result for result in taken.results if result.kind == "skill"]) or "Nothing.")
@@ -165,5 +169,6 @@ def _print_result(result: Result) -> None:
 
 
 def _summary(results: Sequence[Result]) -> str:
+    """Return how many entries had each verdict."""
     counts = Counter(result.verdict for result in results)
     return ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict if counts[verdict])

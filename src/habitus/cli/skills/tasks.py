@@ -1,4 +1,4 @@
-"""`habitus tasks`: the words of what a skill is examined by."""
+"""`habitus tasks …`: renders the tasks that examine a skill."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ def _short_request(task: Task) -> str:
 
 
 def _checks(task: Task) -> str:
+    """Return the kinds of a task's checks, and which are judged by a model."""
     said = [f"{one.kind} (by a model)" if isinstance(one, Rubric) else one.kind for one in task.checks]
     return ", ".join(dict.fromkeys(said))
 

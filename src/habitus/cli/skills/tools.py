@@ -1,4 +1,4 @@
-"""`habitus tools …`: their words. `use_cases/tools.py` does the work."""
+"""`habitus tools …`: renders results; `use_cases/tools.py` does the work."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from habitus.tools.model import CodeTool, Created, Retired, asked_for
 
 
 def confirm_new(habitus: Habitus, wanted: NewTool, say: Callable[..., None]) -> str:
-    """Show what the code would be allowed, and let a person decide."""
+    """Show the permissions that the code asks for and return the question; empty if it asks for none."""
     words = asked_for(wanted.permissions)
     if not words:
         return ""
@@ -81,12 +81,14 @@ def show(context: typer.Context, wanted: OneTool, done: ShownTool) -> None:
 
 
 def _cases(tool: CodeTool) -> str:
+    """Return how many test cases a tool has and whether they passed."""
     passed = f"passed {inputs.show_moment(tool.proved_on)}" if tool.proved_on else "stale"
     by_shape = f"; {tool.by_shape} by shape only" if tool.by_shape else ""
     return f"{tool.cases}, {passed}{by_shape}{'' if tool.is_compared else '; compared with nothing'}"
 
 
 def check_run(habitus: Habitus, given: Mapping[str, Any]) -> None:
+    """Raise `NotFound` for an unknown tool before its arguments are read."""
     habitus.tools.get(given["name"])
 
 
@@ -131,5 +133,6 @@ def restore(context: typer.Context, wanted: OneTool, done: RestoredTool) -> None
 
 
 def _say_progress(text: str) -> None:
+    """Print a progress line if standard error is a terminal."""
     if sys.stderr.isatty():
         output.complain(text)

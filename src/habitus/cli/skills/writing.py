@@ -1,4 +1,5 @@
-"""`habitus skills new | edit | enable | disable | remove | restore | rollback`: their words, and the editor.
+"""`habitus skills new`, `edit`, `enable`, `disable`, `remove`, `restore` and `rollback`: renders results, opens the
+editor.
 
 `app/use_cases/writing.py` does the work.
 """
@@ -44,11 +45,13 @@ def new(context: typer.Context, wanted: SkillDraft, done: NewSkill) -> None:
 
 
 def perform_edit(habitus: Habitus, wanted: SkillEdit) -> ChangedSkill:
-    """Without a change in the options, the whole file in the editor; '-' as a text reads standard input."""
+    """Apply the options, or open the whole file in the editor if there are none; `-` reads standard input."""
+    # Equal to an edit without options: nothing was asked for but the editor.
     if wanted == SkillEdit(name=wanted.name, expect=wanted.expect, reason=wanted.reason):
         instead = "say what to change, for example --append TEXT"
         return writing.edit_by_hand(habitus, wanted, partial(edit_in_editor, habitus.settings.editor, instead=instead))
     texts = ("append", "prepend", "body", "find", "replacement", "delete")
+    # Standard input can be read only once, so only the first `-` gets it.
     piped = next((name for name in texts if getattr(wanted, name) == "-"), "")
     read: dict[str, Any] = {piped: inputs.read_text("-")} if piped else {}
     return writing.edit(habitus, replace(wanted, **read))
@@ -83,7 +86,7 @@ def remove(context: typer.Context, wanted: SkillRemoval, done: RemovedSkills) ->
 
 
 def perform_restore(habitus: Habitus, wanted: ArchivedName, show_list: ShowList = False) -> RestoredSkill | ArchivePage:
-    """Without a name, what there is to restore."""
+    """Restore a skill, or list the archive if no name is given."""
     if show_list or wanted.name is None:
         return skills.list_archive(habitus, SkillArchive())
     return writing.restore(habitus, wanted)
