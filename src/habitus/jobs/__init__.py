@@ -1,1 +1,1 @@
-"""Jobs: long work in parts that goes on where a killed process left it."""
+"""Background jobs: long work in parts that resumes where a killed process stopped."""

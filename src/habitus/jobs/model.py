@@ -1,7 +1,4 @@
-"""Jobs: the kind of each, its parts and how far it has come; and what somebody writes to make a kind of them.
-
-The rules are here too, all pure: which job is next, and what becomes of one that failed or whose worker died.
-"""
+"""Jobs, their handlers, and the pure rules for choosing the next job and for failures and dead workers."""
 
 from __future__ import annotations
 
@@ -14,80 +11,100 @@ from typing import Any, Protocol
 
 
 class JobState(StrEnum):
+    """The states of a job."""
+
     WAITING = "waiting"
     RUNNING = "running"
     DONE = "done"
     FAILED = "failed"
     CANCELLED = "cancelled"
-    PARKED = "parked"  # it failed, or its workers died, again and again; only a person lets it run once more
+    # Failed, or lost its workers, too often; runs again only when a person retries it.
+    PARKED = "parked"
 
     @property
     def is_over(self) -> bool:
+        """False while the job is waiting or running."""
         return self not in (JobState.WAITING, JobState.RUNNING)
 
 
 class Priority(StrEnum):
+    """The priority of a job."""
+
     HIGH = "high"
     NORMAL = "normal"
     LOW = "low"
 
     @property
     def order(self) -> int:
+        """The number stored in the database; lower runs first."""
         return list(Priority).index(self) + 1
 
     @classmethod
     def of(cls, order: int) -> Priority:
+        """Return the priority of a stored number; numbers out of range get the nearest one."""
         return list(cls)[min(max(order, 1), len(cls)) - 1]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
+    """A job with its arguments, state and progress."""
+
     id: str
     kind: str
     given: Mapping[str, Any]
     state: JobState
     priority: Priority = Priority.NORMAL
-    done: int = 0  # parts
-    of: int | None = None  # parts there are; nothing before they are planned
+    # Parts that are done.
+    done: int = 0
+    # Parts in total; None before they are planned.
+    of: int | None = None
     result: Any = None
-    reason: str = ""  # why it failed, or what went wrong the last time
+    # Why it failed, or the last error before a retry.
+    reason: str = ""
     worker: str = ""
-    host: str = ""  # the only one whose workers can do it
+    # The only host whose workers can run it; empty for any.
+    host: str = ""
     added_on: datetime | None = None
-    begun_on: datetime | None = None  # when its last worker took it
-    begun_at: int = 0  # parts done by then
+    # When its last worker claimed it.
+    begun_on: datetime | None = None
+    # Parts done by then.
+    begun_at: int = 0
     changed_on: datetime | None = None
-    not_before: datetime | None = None  # when what failed is tried again
+    # When a failed part is retried.
+    not_before: datetime | None = None
 
 
 class Work(Protocol):
-    """One kind of job. What goes in and out is JSON, because it is kept between two processes.
+    """Handles one kind of job. Arguments, parts and results are JSON, because another process may continue the job.
 
-    What a person could mend (a UserError) ends the job; any other error is tried again later. A job that was given
-    `tokens` ends early when the `tokens` of its results are as many; so does one of whose results says `is_spent`.
+    A UserError ends the job; any other error is retried later. A job with a `tokens` argument ends early once the
+    `tokens` of its results add up to that, and any job ends early when a result says `is_spent`.
     """
 
     def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
-        """The parts, in their order. Planned once: who takes the job over does the same parts."""
+        """Return the parts in order. Called once: a worker that takes the job over runs the same parts."""
 
     def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
-        """Do one part; `before` is what those before it came to. A process can die after the effect and
-        before it is recorded, and then the part is done again: with the same key, which must not have the effect
-        twice."""
+        """Run one part; `before` contains the results of the earlier parts.
+
+        A process can die after the effect and before the result is recorded. The part then runs again with the same
+        key, which must not cause the effect twice.
+        """
 
     def sum_up(self, results: Sequence[Any]) -> Any:
-        """The result of the job."""
+        """Return the result of the job from the results of its parts."""
 
 
-MOST_TRIES = 5  # of one part, and workers that may die with it, before the job is parked
-FIRST_WAIT_S = 2.0  # before a part that failed is tried again; each further wait is so much longer
+# Failures of one part, or workers that die with it, before the job is dead-lettered.
+MOST_TRIES = 5
+# Delay before the first retry; each further one is longer by the backoff factor.
+FIRST_WAIT_S = 2.0
 _GROWTH = 5.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lanes:
-    """Lanes that a job shares with others, of which only so many may run at a time, and the only host that can do it;
-    empty where there is none."""
+    """The keys by which jobs are limited (model and user), and the only host that can run the job; empty for none."""
 
     model: str = ""
     user: str = ""
@@ -99,7 +116,7 @@ ALONE = Lanes()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """How many jobs may run at a time on all hosts together; 0 is no limit."""
+    """The number of jobs that may run at a time on all hosts together; 0 means no limit."""
 
     per_model: int = 0
     per_user: int = 0
@@ -108,7 +125,7 @@ class Limits:
 def choose_startable(
     waiting: Sequence[tuple[str, Lanes]], running: Sequence[Lanes], *, most: int, limits: Limits
 ) -> tuple[str, ...]:
-    """The ids of those that may start now, in their order; one whose lane is full lets others pass."""
+    """Return the ids of the jobs that may start now, in order; a job at its limit lets later ones pass."""
     models, users = Counter(each.model for each in running), Counter(each.user for each in running)
     taken: list[str] = []
     for id, lanes in waiting:
@@ -130,7 +147,7 @@ def _is_full(running: Counter[str], lane: str, limit: int) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trouble:
-    """The failures of a job since it last got on; `at` is how many parts were done by then."""
+    """The failures of a job since its last progress; `at` is the number of parts that were done then."""
 
     at: int = 0
     failures: int = 0
@@ -139,22 +156,25 @@ class Trouble:
 
     @property
     def is_too_much(self) -> bool:
+        """True when the job must not be retried automatically any more."""
         return max(self.failures, self.deaths) >= MOST_TRIES
 
     def wait_s(self, first_s: float) -> float:
-        """Until it is tried again."""
+        """Return the seconds until the next retry, which grow with each failure."""
         return first_s * _GROWTH ** (self.failures - 1) if self.failures else 0.0
 
     def after_failure(self, reason: str, *, at: int) -> Trouble:
+        """Return the streak with one more failed attempt."""
         before = self._still_at(at)
         failures = before.failures + 1
         return replace(before, failures=failures, reason=f"{reason} (try {failures} of {MOST_TRIES})")
 
     def after_death(self, worker: str, *, at: int) -> Trouble:
+        """Return the streak with one more dead worker."""
         before = self._still_at(at)
         deaths = before.deaths + 1
         return replace(before, deaths=deaths, reason=f"worker {worker} died with it ({deaths} of {MOST_TRIES})")
 
     def _still_at(self, at: int) -> Trouble:
-        """A job that got on meanwhile has done nothing wrong yet."""
+        """Return this streak, or a new one if the job has made progress since."""
         return self if self.at == at else Trouble(at=at)

@@ -1,6 +1,4 @@
-"""The queue of jobs, as those see it who add to it and look at it; and the waiting room: which jobs a worker takes,
-and what it writes down about them. No job is done here.
-"""
+"""The job queue in the database: adding and inspecting jobs, and claiming them for a worker. No job runs here."""
 
 from __future__ import annotations
 
@@ -27,20 +25,26 @@ jobs = sa.Table(
     sa.Column("given", sa.Text, nullable=False),  # JSON
     sa.Column("state", sa.String(16), nullable=False),
     sa.Column("priority", sa.Integer, nullable=False),
-    sa.Column("worker", sa.String, nullable=False, server_default=""),  # who has it, or had it last
+    # The worker that runs it, or ran it last.
+    sa.Column("worker", sa.String, nullable=False, server_default=""),
     sa.Column("model", sa.String, nullable=False, server_default=""),
     sa.Column("user", sa.String, nullable=False, server_default=""),
     sa.Column("host", sa.String, nullable=False, server_default=""),
-    # Counts up whenever it changes hands: whoever knows an older number writes in vain.
+    # A fencing token, raised at every change of worker: updates with an older number have no effect.
     sa.Column("attempt", sa.BigInteger, nullable=False, server_default="0"),
-    sa.Column("beat", sa.BigInteger, nullable=False, server_default="0"),  # counts up while its worker lives
+    # Raised while its worker lives.
+    sa.Column("beat", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("not_before", sa.BigInteger, nullable=False, server_default="0"),
-    sa.Column("stuck_at", sa.BigInteger, nullable=False, server_default="0"),  # parts done at the last trouble
+    # Parts done at the last failure.
+    sa.Column("stuck_at", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("failures", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("deaths", sa.BigInteger, nullable=False, server_default="0"),
-    sa.Column("begun_on", sa.BigInteger, nullable=False, server_default="0"),  # when its worker took it
-    sa.Column("begun_at", sa.BigInteger, nullable=False, server_default="0"),  # parts done by then
-    sa.Column("plan", sa.Text),  # JSON: its parts, once they are planned
+    # When its worker claimed it.
+    sa.Column("begun_on", sa.BigInteger, nullable=False, server_default="0"),
+    # Parts done by then.
+    sa.Column("begun_at", sa.BigInteger, nullable=False, server_default="0"),
+    # JSON list of parts, once they are planned.
+    sa.Column("plan", sa.Text),
     sa.Column("result", sa.Text),  # JSON
     sa.Column("reason", sa.Text, nullable=False, server_default=""),
     sa.Column("added_on", sa.BigInteger, nullable=False),
@@ -57,24 +61,25 @@ parts = sa.Table(
 
 
 def is_shared(engine: sa.Engine) -> bool:
-    """Whether other hosts work on it."""
+    """Return whether workers of other hosts can use this database."""
     return engine.dialect.name == "postgresql"
 
 
 def now_ms(engine: sa.Engine) -> sa.ColumnElement[int]:
-    """By the clock of whoever keeps the jobs: those of the hosts differ."""
+    """Return the current time in milliseconds by the database's clock, because the hosts' clocks differ."""
     if not is_shared(engine):
         return sa.literal(int(time.time() * 1000))
     return sa.cast(sa.extract("epoch", sa.func.clock_timestamp()) * 1000, sa.BigInteger)
 
 
-LOCK = "jobs"  # whoever holds it decides who takes what
+# Its holder alone decides which worker gets which job.
+LOCK = "jobs"
 _OPEN = (JobState.WAITING, JobState.RUNNING)
 _NEWEST = (jobs.c.added_on.desc(), jobs.c.id)
 
 
 class JobQueue:
-    """`user` is whose jobs are shown and changed; None is everybody's."""
+    """Adds, lists, cancels and retries jobs of `user`, or of all users if None."""
 
     def __init__(self, engine: sa.Engine, *, user: str | None = None) -> None:
         self.engine = engine
@@ -93,7 +98,7 @@ class JobQueue:
         lanes: Lanes = ALONE,
         priority: Priority = Priority.NORMAL,
     ) -> str:
-        """Add a job, and return its id. One that is there under this id stays as it is."""
+        """Add a job and return its id; an existing job with this id stays unchanged."""
         id = id or uuid.uuid4().hex[:12]
         row = {"id": id, "kind": kind, "given": json.dumps(given), "state": JobState.WAITING, **asdict(lanes)}
         with sql.writing(self.engine, durable=True) as connection:
@@ -103,36 +108,37 @@ class JobQueue:
         return id
 
     def all(self, *, limit: int | None = None) -> list[Job]:
-        """The newest first."""
+        """Return the jobs, newest first."""
         return self._jobs(sa.select(jobs).order_by(*_NEWEST).limit(limit))
 
     def list_unfinished(self, kind: str) -> list[Job]:
-        """Those of a kind that wait or run, the newest first."""
+        """Return the waiting and running jobs of a kind, newest first."""
         return self._jobs(sa.select(jobs).where(jobs.c.state.in_(_OPEN), jobs.c.kind == kind).order_by(*_NEWEST))
 
     def ids(self) -> list[str]:
-        """Of all of them, the newest first; those of one moment in the order of their names."""
+        """Return the ids of all jobs, newest first; jobs added at the same time are sorted by id."""
         with sql.reading(self.engine) as connection:
             return list(connection.execute(sa.select(jobs.c.id).where(self._seen).order_by(*_NEWEST)).scalars())
 
     def some(self, ids: Sequence[str]) -> list[Job]:
-        """Those with these ids, in their order; what has gone is left out."""
+        """Return the jobs with these ids, in this order; deleted ones are left out."""
         by_id = {job.id: job for job in self._jobs(sa.select(jobs).where(jobs.c.id.in_(ids)))}
         return [by_id[id] for id in ids if id in by_id]
 
     def get(self, id: str) -> Job:
+        """Return a job; raise NotFound if it does not exist."""
         found = self.some([id])
         if not found:
             raise NotFound(f"There is no job '{id}'.", mend="See 'habitus jobs list'.")
         return found[0]
 
     def last(self, prefix: str) -> Job | None:
-        """The newest of those whose ids begin so."""
+        """Return the newest job whose id begins with the prefix, or None."""
         begins = jobs.c.id.startswith(prefix, autoescape=True)
         return next(iter(self._jobs(sa.select(jobs).where(begins).order_by(*_NEWEST).limit(1))), None)
 
     def count_left(self, kinds: Collection[str] | None = None, *, host: str = "") -> int:
-        """How many jobs wait or run; of these kinds, and not those of other hosts, where that is said."""
+        """Count the unfinished jobs; with `kinds`, only those of these kinds that `host` can run."""
         is_left = [jobs.c.state.in_(_OPEN)]
         if kinds is not None:
             is_left += [jobs.c.kind.in_(kinds), jobs.c.host.in_(("", host))]
@@ -140,20 +146,20 @@ class JobQueue:
             return int(connection.execute(sa.select(sa.func.count()).select_from(jobs).where(*is_left)).scalar_one())
 
     def states(self) -> Mapping[JobState, int]:
-        """How many there are in each state, of everybody's."""
+        """Count the jobs in each state, of all users."""
         count = sa.select(jobs.c.state, sa.func.count()).group_by(jobs.c.state)
         with sql.reading(self.engine) as connection:
             found = {JobState(state): int(number) for state, number in connection.execute(count)}
         return {state: found.get(state, 0) for state in JobState}
 
     def forget(self, before: datetime) -> int:
-        """Delete what was over by then, with all that it came to; how many jobs it were."""
+        """Delete the jobs that ended before then, with their results; return how many."""
         is_old = (jobs.c.state.not_in(_OPEN), jobs.c.changed_on < int(before.timestamp() * 1000))
         with sql.writing(self.engine) as connection:
             return connection.execute(sa.delete(jobs).where(*is_old)).rowcount
 
     def forget_user(self, user: str, *, dry_run: bool = False) -> int:
-        """Delete what a user left, whether it is over or not; how many jobs it are."""
+        """Delete all jobs of a user, finished or not; return how many."""
         theirs = jobs.c.user == user
         with sql.writing(self.engine) as connection:
             if dry_run:
@@ -162,13 +168,13 @@ class JobQueue:
             return connection.execute(sa.delete(jobs).where(theirs)).rowcount
 
     def results(self, id: str) -> list[Any]:
-        """The results of the parts that are done."""
+        """Return the results of the parts that are done."""
         query = sa.select(parts.c.result).where(parts.c.job == self.get(id).id).order_by(parts.c.number)
         with sql.reading(self.engine) as connection:
             return [json.loads(text) for text in connection.execute(query).scalars()]
 
     def cancel(self, id: str) -> Job:
-        """End it before its next part; what is done stays done."""
+        """Cancel a job before its next part; finished parts keep their results."""
         job = self.get(id)
         if job.state.is_over:
             raise Refused(f"The job '{id}' is {job.state} already.", mend="")
@@ -176,11 +182,12 @@ class JobQueue:
         return self.get(id)
 
     def retry(self, id: str) -> Job:
-        """Go on with the part that failed, or that was to come when it was cancelled."""
+        """Resume a failed, cancelled or dead-lettered job at its next part."""
         job = self.get(id)
         ended = (JobState.FAILED, JobState.CANCELLED, JobState.PARKED)
         if job.state not in ended:
             raise Refused(f"The job '{id}' is {job.state}: there is nothing to try again.", mend="")
+        # A person retries it, so it gets all its attempts again.
         fresh = {"stuck_at": 0, "failures": 0, "deaths": 0, "not_before": 0, "reason": ""}
         self._turn(id, ended, state=JobState.WAITING, worker="", attempt=jobs.c.attempt + 1, **fresh)
         return self.get(id)
@@ -225,13 +232,14 @@ def _moment(milliseconds: int) -> datetime:
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
-_LOOKED_AT = 200  # waiting jobs at a time, beside those whose lanes are full
+# Waiting jobs to consider at a time, besides those at their limit.
+_LOOKED_AT = 200
 _is_running = jobs.c.state == JobState.RUNNING
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Taken:
-    """A job that this worker has."""
+    """A job that this worker has claimed."""
 
     id: str
     kind: str
@@ -240,13 +248,15 @@ class Taken:
 
     @property
     def is_mine(self) -> sa.ColumnElement[bool]:
+        """SQL condition that the job still belongs to this claim."""
         return sa.and_(jobs.c.id == self.id, jobs.c.attempt == self.attempt)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seen:
-    """Every worker that has a job with how often its heart has beaten, what counts as running here, and the kinds of
-    what waits."""
+    """What a worker sees at one look: the heartbeats of all busy workers, its own running jobs, and the kinds that are
+    waiting.
+    """
 
     beats: Mapping[str, int]
     begun: frozenset[str]
@@ -254,6 +264,8 @@ class Seen:
 
 
 class Room:
+    """Claims jobs for one worker and records their progress and results."""
+
     def __init__(self, engine: sa.Engine, worker: str, *, host: str = "", first_wait_s: float = FIRST_WAIT_S) -> None:
         self._engine = engine
         self._worker = worker
@@ -262,18 +274,20 @@ class Room:
         self._has = sa.and_(jobs.c.worker == worker, _is_running)
 
     def take(self, kinds: Collection[str], *, hands: int, limits: Limits) -> list[Taken]:
-        """Take as many jobs as there are hands for, the most urgent and then the oldest first."""
+        """Claim up to `hands` jobs, by priority and then by age."""
         now = now_ms(self._engine)
         is_due = sa.and_(
             *(jobs.c.state == JobState.WAITING, jobs.c.kind.in_(kinds)),
             *(jobs.c.host.in_(("", self._host)), jobs.c.not_before <= now),
         )
+        # A cheap read first: most looks find nothing, and the lock would serialize all workers.
         with sql.reading(self._engine) as connection:
             if connection.execute(sa.select(jobs.c.id).where(is_due).limit(1)).first() is None:
                 return []
         with sql.writing(self._engine, durable=True, lock=LOCK) as connection:
             rows = connection.execute(sa.select(jobs.c.model, jobs.c.user).where(_is_running)).all()
             running = [Lanes(model=row.model, user=row.user) for row in rows]
+            # Jobs at their limit are excluded by the query, else many of them would hide the others.
             found = sa.select(jobs.c.id, jobs.c.model, jobs.c.user).where(is_due, *_room(running, limits))
             ordered = found.order_by(jobs.c.priority, jobs.c.added_on, jobs.c.id).limit(_LOOKED_AT + hands)
             waiting = [(id, Lanes(model=model, user=user)) for id, model, user in connection.execute(ordered)]
@@ -286,7 +300,7 @@ class Room:
         return [Taken(id=row.id, kind=row.kind, given=json.loads(row.given), attempt=row.attempt) for row in got]
 
     def look(self) -> Seen:
-        """How it stands, in one transaction: every worker looks again and again."""
+        """Read the state of all workers and jobs in one transaction, because every worker polls."""
         with sql.reading(self._engine) as connection:
             running = connection.execute(sa.select(jobs.c.id, jobs.c.worker, jobs.c.beat).where(_is_running)).all()
             waiting = connection.execute(sa.select(jobs.c.kind).where(jobs.c.state == JobState.WAITING).distinct())
@@ -298,7 +312,7 @@ class Room:
         return Seen(beats=beats, begun=mine, waiting=kinds)
 
     def known_parts(self, job: Taken) -> tuple[list[Any] | None, list[Any]]:
-        """The parts that were planned, if they were, and what those came to that are done."""
+        """Return the planned parts (None before planning) and the results of those that are done."""
         planned = sa.select(jobs.c.plan).where(jobs.c.id == job.id)
         done = sa.select(parts.c.result).where(parts.c.job == job.id).order_by(parts.c.number)
         with sql.reading(self._engine) as connection:
@@ -307,60 +321,64 @@ class Room:
         return (None if plan is None else json.loads(plan)), results
 
     def keep_plan(self, job: Taken, plan: str) -> bool:
-        """Whether to go on: not if it was cancelled meanwhile, or somebody else has it."""
+        """Save the planned parts; False if the job was cancelled or claimed by another worker, so stop."""
         return self._keep(job, {"plan": plan})
 
     def keep_part(self, job: Taken, number: int, result: str) -> bool:
+        """Save the result of a part; False if the job was cancelled or claimed by another worker, so stop."""
         return self._keep(job, {}, [{"job": job.id, "number": number, "result": result}])
 
     def finish(self, job: Taken, state: JobState, *, result: str | None = None, reason: str = "") -> None:
-        """It is over: done, or failed for a reason that a person could mend."""
+        """Mark the job as done, or as failed for a reason that a person can fix."""
         with sql.writing(self._engine, durable=True) as connection:
             values = {"state": state, "result": result, "reason": reason, "changed_on": now_ms(self._engine)}
             connection.execute(sa.update(jobs).where(job.is_mine, _is_running).values(values))
 
     def record_failure(self, job: Taken, reason: str) -> Trouble:
-        """A part failed, and not for a reason that a person could mend: it waits to be tried again, or is parked."""
+        """Record a failed part and schedule a retry, or dead-letter the job after too many."""
         with sql.writing(self._engine, durable=True, lock=LOCK) as connection:
             row = connection.execute(sa.select(jobs).where(job.is_mine, _is_running)).first()
             if row is None:
-                return Trouble(reason=reason)  # cancelled, or another worker has it
+                # Cancelled, or another worker has claimed it.
+                return Trouble(reason=reason)
             trouble = _trouble(row).after_failure(reason, at=_count_done(connection, job.id))
             wait_ms = int(trouble.wait_s(self._first_wait_s) * 1000)
             self._put_back(connection, job.id, trouble, not_before=now_ms(self._engine) + wait_ms)
             return trouble
 
     def put_back(self, ids: Collection[str]) -> None:
-        """Jobs that this worker has and does not do."""
+        """Release these jobs of this worker, because it does not run them."""
         with sql.writing(self._engine, durable=True, lock=LOCK) as connection:
             connection.execute(sa.update(jobs).where(self._has, jobs.c.id.in_(ids)).values(_WAITING_AGAIN))
 
     def leave(self) -> None:
-        """Leave unfinished jobs to others, at once."""
+        """Release all unfinished jobs of this worker at once."""
         with sql.writing(self._engine, durable=True, lock=LOCK) as connection:
             connection.execute(sa.update(jobs).where(self._has).values(_WAITING_AGAIN))
 
     def inherit(self, worker: str) -> None:
-        """A dead worker's jobs are for everybody again, but for those that so many have died of. Two who do so at once
-        do no harm."""
+        """Release the jobs of a dead worker, and dead-letter those that too many workers died with."""
         with sql.writing(self._engine, durable=True, lock=LOCK) as connection:
+            # Two workers may do this at once: under the lock, the second finds nothing left.
             for row in connection.execute(sa.select(jobs).where(jobs.c.worker == worker, _is_running)).all():
                 self._put_back(
                     connection, row.id, _trouble(row).after_death(worker, at=_count_done(connection, row.id))
                 )
 
     def beat(self) -> None:
-        """On one machine a lock says who lives, and nobody listens."""
+        """Send a heartbeat to other hosts."""
+        # On one machine a file lock shows who is alive, and nobody reads heartbeats.
         if is_shared(self._engine):
             with sql.writing(self._engine) as connection:
                 connection.execute(sa.update(jobs).where(self._has).values(beat=jobs.c.beat + 1))
 
     def _keep(self, job: Taken, values: Mapping[str, Any], done: Collection[Mapping[str, Any]] = ()) -> bool:
-        """What was done stays done, also where the job was cancelled meanwhile; not where another worker has it."""
+        """Save values and results unless another worker has claimed the job; False if it is no longer running."""
         with sql.writing(self._engine, durable=True) as connection:
             changed = {**values, "changed_on": now_ms(self._engine)}
             update = sa.update(jobs).where(job.is_mine).values(changed).returning(jobs.c.state)
             state = connection.execute(update).scalar()
+            # A part that finished after a cancellation still keeps its result.
             if state is not None:
                 sql.insert_missing(connection, parts, list(done))
             return bool(state == JobState.RUNNING)
@@ -381,7 +399,7 @@ _WAITING_AGAIN: dict[str, Any] = {"state": JobState.WAITING, "worker": "", "atte
 
 
 def _room(running: Collection[Lanes], limits: Limits) -> list[sa.ColumnElement[bool]]:
-    """Those whose lane is full are not looked at, however many they are."""
+    """Return conditions that exclude the jobs at a concurrency limit, however many they are."""
     full: list[sa.ColumnElement[bool]] = []
     for column, lanes, limit in (
         (jobs.c.model, [each.model for each in running], limits.per_model),

@@ -1,7 +1,7 @@
-"""Schedules: when a job is due, from words such as 'daily at 3:30'. Pure.
+"""Schedules: when a job is due, from text such as 'daily at 3:30'. Pure.
 
-Each time it is due is a slot with a key. A job bears the key of its slot, so however many schedulers there are, however
-often they look and whatever their clocks do, a slot has one job.
+Each due time is a slot with a key that becomes the job's id. However many schedulers run, and whatever their clocks
+say, a slot gets one job.
 """
 
 from __future__ import annotations
@@ -15,36 +15,40 @@ from habitus.settings import DAYS, SCHEDULE
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Slot:
+    """One due time of a schedule."""
+
     key: str
     moment: datetime
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Schedule:
-    """Every hour, day (no `weekday`) or week."""
+    """An hourly, daily (no `weekday`) or weekly schedule."""
 
     is_hourly: bool = False
-    weekday: int | None = None  # 0 is Monday
+    # 0 is Monday.
+    weekday: int | None = None
     at: time = time()
 
     def last(self, now: datetime, zone: tzinfo) -> Slot:
-        """The slot that is now."""
+        """Return the slot that is due now."""
         slot = self._slot(now, zone)
         return slot if slot.moment <= now else self._slot(now - self._period, zone)
 
     def next(self, now: datetime, zone: tzinfo) -> Slot:
+        """Return the next slot after now."""
         slot = self._slot(now, zone)
         return slot if slot.moment > now else self._slot(now + self._period, zone)
 
     @property
     def _period(self) -> timedelta:
+        # Hours are in UTC and days in the zone: hosts in two zones share an hour's slot, and a day has one key each.
         if self.is_hourly:
             return timedelta(hours=1)
         return timedelta(days=1 if self.weekday is None else 7)
 
     def _slot(self, around: datetime, zone: tzinfo) -> Slot:
-        """The slot of the hour, day or week that holds a moment. Hours are those of the world, days those of the zone:
-        two hosts in two zones have the same hour, and each its day, which has one key."""
+        """Return the slot of the hour, day or week that contains this time."""
         if self.is_hourly:
             hour = around.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
             return Slot(key=f"{hour:%Y-%m-%dT%H}", moment=hour)
@@ -56,7 +60,7 @@ class Schedule:
 
 
 def read(text: str) -> Schedule | None:
-    """From what the settings let pass; nothing for 'off'."""
+    """Parse a schedule that the settings have validated; None for 'off'."""
     found = re.fullmatch(SCHEDULE, text)
     assert found is not None, f"The settings let '{text}' pass."
     if text == "off":

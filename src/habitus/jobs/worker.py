@@ -1,4 +1,4 @@
-"""A worker: takes jobs from the waiting room and does them part by part, its own and those of workers that died."""
+"""A worker: claims jobs and runs them part by part, including those of workers that died."""
 
 from __future__ import annotations
 
@@ -23,22 +23,25 @@ from habitus.jobs.model import FIRST_WAIT_S, JobState, Limits, Work
 from habitus.jobs.queue import Room, Taken
 from habitus.locks import lock, try_lock
 
-GONE_S = 10.0  # without a beat
+# A worker without a heartbeat for so long counts as dead.
+GONE_S = 10.0
 
 
 class Owners(Protocol):
+    """Tells which workers are alive."""
+
     def alive(self) -> AbstractContextManager[str]:
-        """A name for this worker, which counts as alive until the block is left."""
+        """Register this worker and yield its name; it counts as alive until the block ends."""
 
     def find_gone(self, beats: Mapping[str, int]) -> list[str]:
-        """Those of the workers, given with the beats of their hearts, that died without saying so."""
+        """Return the workers that died without releasing their jobs, given the heartbeats of the busy ones."""
 
     def bury(self, name: str) -> None:
-        """Nothing is left of it that anybody would have to take over."""
+        """Forget a dead worker after its jobs were released."""
 
 
 class Locks:
-    """A lock on a file for each: no clock is compared, and nobody waits longer than for the next look."""
+    """Liveness on one machine: a file lock for each worker, so no clocks are compared and a death shows at once."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -49,7 +52,8 @@ class Locks:
         name = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
         hidden = self._folder / f".{name}"
         with lock(hidden):
-            hidden.rename(self._folder / name)  # never seen without its lock
+            # Renamed only after locking, so the file is never visible without its lock.
+            hidden.rename(self._folder / name)
             yield name
 
     def find_gone(self, beats: Mapping[str, int]) -> list[str]:
@@ -68,12 +72,13 @@ def _is_free(path: Path) -> bool:
 
 
 class Hearts:
-    """Who watches counts beats by its own clock, which never goes back: the clocks of two hosts are not compared."""
+    """Liveness across hosts: each watcher times heartbeats with its own clock, so no two clocks are compared."""
 
     def __init__(self, *, gone_s: float = GONE_S, clock: Callable[[], float] = time.monotonic) -> None:
         self._gone_s = gone_s
         self._clock = clock
-        self._seen: dict[str, tuple[int, float]] = {}  # the last beat, and when it was new to us
+        # The last heartbeat of each worker, and when we first saw it.
+        self._seen: dict[str, tuple[int, float]] = {}
         self._looked: float | None = None
 
     @contextmanager
@@ -83,7 +88,8 @@ class Hearts:
     def find_gone(self, beats: Mapping[str, int]) -> list[str]:
         now = self._clock()
         if self._looked is None or now - self._looked > self._gone_s / 2:
-            self._seen = {}  # who could not look has seen nobody die
+            # After a gap in our own watching, silence proves nothing, so all timers restart.
+            self._seen = {}
         self._looked = now
         before = self._seen
         self._seen = {
@@ -105,29 +111,31 @@ PATIENCE_S = 10.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manner:
-    """How a worker works: how many jobs at a time, on which host, within which limits, how often it looks for some, and
-    how soon it tries again. `each_look` is called whenever it looks."""
+    """Options of a worker; `each_look` is called at every look for jobs."""
 
     concurrency: int = 1
     host: str = ""
     limits: Limits = field(default_factory=Limits)
     look_s: float = 0.5
     first_wait_s: float = FIRST_WAIT_S
-    patience_s: float = PATIENCE_S  # for parts that run when it leaves
-    cut_off: Callable[[], object] = lambda: None  # ends what those wait for that have used it up
-    dropped_s: float = 5.0  # after which a job that nobody here is at is put back
+    # How long a shutdown waits for running parts.
+    patience_s: float = PATIENCE_S
+    # Interrupts whatever the parts that exceed this wait for.
+    cut_off: Callable[[], object] = lambda: None
+    # A job that is claimed but not running here is released after this time.
+    dropped_s: float = 5.0
     each_look: Callable[[], object] = lambda: None
 
 
 class _Leaving(Exception):
-    """The worker leaves, or the job is no longer its own: whoever has it next does the rest."""
+    """The worker shuts down, or no longer owns the job: another worker does the rest."""
 
 
 @contextmanager
 def working(engine: sa.Engine, kinds: Mapping[str, Work], owners: Owners, manner: Manner) -> Iterator[str]:
-    """Work on jobs in threads of this process until the block is left; their other parts are then for others.
+    """Run jobs in threads of this process until the block ends; unfinished jobs are then released.
 
-    Parts that run at that time have some patience to end: else somebody does them again.
+    Running parts get some seconds to finish; otherwise another worker repeats them.
     """
     with owners.alive() as name:
         room = Room(engine, name, host=manner.host, first_wait_s=manner.first_wait_s)
@@ -141,13 +149,14 @@ def working(engine: sa.Engine, kinds: Mapping[str, Work], owners: Owners, manner
             hands.rest()
             looking.stop()
             thread.join()
-            with suppress(StorageFailed):  # else it counts as dead soon, and what it has left is for others then
+            # If the database is away, the worker counts as dead soon and its jobs are released then.
+            with suppress(StorageFailed):
                 room.leave()
             owners.bury(name)
 
 
 class _Hands:
-    """Does the parts, and knows which jobs it is at."""
+    """Runs the parts of claimed jobs in threads."""
 
     def __init__(self, kinds: Mapping[str, Work], room: Room, manner: Manner) -> None:
         self.kinds = kinds
@@ -170,6 +179,7 @@ class _Hands:
         threading.Thread(target=self._run, args=(job,), name=f"job-{job.id}", daemon=True).start()
 
     def rest(self) -> None:
+        """Stop starting parts, and wait for the running ones; interrupt them if they take too long."""
         with self._changed:
             self._is_leaving = True
             self._changed.notify_all()
@@ -188,7 +198,7 @@ class _Hands:
             self.freed.set()
 
     def _try(self, job: Taken) -> None:
-        """Do a part; an error that a person could mend ends the job, any other is worth another try."""
+        """Run a job; an error that a person can fix ends it, any other is retried."""
         try:
             self._do(job)
         except _Leaving:
@@ -198,7 +208,9 @@ class _Hands:
         except UserError as error:
             reason = str(error)
             self._write_patiently(lambda: self._room.finish(job, JobState.FAILED, reason=reason))
-        except Exception as error:  # a job's own, whatever it is
+        # A failed poll must not end the worker; the first of a series is logged.
+        # Handlers are foreign code: whatever they raise must not kill the worker.
+        except Exception as error:
             log.info("A part of a job failed.", exc_info=True)
             self._report(job, f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
 
@@ -220,7 +232,7 @@ class _Hands:
         )
 
     def _step(self, do: Callable[[], Any], keep: Callable[[str], bool]) -> Any:
-        """Do something and write down what it came to, as JSON, before anything else is done."""
+        """Run one step and save its result as JSON before the next one starts."""
         with self._changed:
             if self._is_leaving:
                 raise _Leaving
@@ -236,13 +248,14 @@ class _Hands:
                 self._changed.notify_all()
 
     def _report(self, job: Taken, reason: str) -> None:
-        if self._is_leaving:  # it was cut off, which is no fault of its own
+        # Interrupted by the shutdown, which is not the job's fault.
+        if self._is_leaving:
             return
         trouble = self._write_patiently(lambda: self._room.record_failure(job, reason))
         log.warning("The job %s failed: %s", job.id, trouble.reason)
 
     def _write_patiently(self, write: Callable[[], T]) -> T:
-        """Again and again while the database is away: what was done and nobody knows of would be done again."""
+        """Retry a write while the database is away: an unrecorded part would be run twice."""
         while True:
             try:
                 return write()
@@ -254,7 +267,7 @@ class _Hands:
 
 
 def _is_spent(given: Mapping[str, Any], results: Sequence[Any]) -> bool:
-    """Whether the parts that are done took the tokens that the job may take, or one says that nothing is left."""
+    """Return whether the finished parts used up the job's tokens, or one reports that nothing is left."""
     told, most = [each for each in results if isinstance(each, Mapping)], given.get("tokens")
     return any(each.get("is_spent") for each in told) or (
         most is not None and sum(each.get("tokens", 0) for each in told) >= most
@@ -262,7 +275,7 @@ def _is_spent(given: Mapping[str, Any], results: Sequence[Any]) -> bool:
 
 
 class _Looking:
-    """Whatever a worker does besides its jobs, again and again, in a thread of its own."""
+    """The polling loop of a worker: heartbeats, dead workers, dropped jobs and new claims."""
 
     def __init__(self, room: Room, owners: Owners, hands: _Hands, manner: Manner) -> None:
         self._room = room
@@ -308,7 +321,7 @@ class _Looking:
                 self._hands.begin(job)
 
     def _pick_up(self, begun: frozenset[str]) -> None:
-        """What counts as running here and does not run, look after look, was dropped when the database was away."""
+        """Release jobs that count as running here but do not run: they were lost while the database was away."""
         now, idle = time.monotonic(), begun - self._hands.at
         self._dropped = {id: self._dropped.get(id, now) for id in idle}
         if dropped := [id for id, since in self._dropped.items() if now - since > self._manner.dropped_s]:

@@ -1,1 +1,1 @@
-"""The journal: what happened in every session, turn by turn, for stickiness, search, evidence and the person."""
+"""The journal records every session turn by turn: for search, evidence, sticky skills and the user's own review."""

@@ -1,6 +1,6 @@
-"""Exposures and outcomes without any text: kept when their turns go, until somebody is erased.
+"""Exposures and outcomes without any text, which outlive their turns until the user is erased.
 
-And days: the requests of each by how they went, the skills used then, and when each agent was heard.
+Also counts requests per day, skill uses, and the last request of each kind of agent.
 """
 
 from __future__ import annotations
@@ -29,15 +29,18 @@ from habitus.journal.model import (
 )
 from habitus.journal.tables import evidence_seed, evidence_sums, exposures, lasting_outcomes, outcomes, turns
 
-EXPLICIT = 1.0  # the weight from which on somebody who knows has said so
+# An outcome of at least this weight is explicit feedback from a person or a validator.
+EXPLICIT = 1.0
 _OF_EXPOSURE = tuple(Exposure.__dataclass_fields__)
-MOVING = timedelta(days=3)  # conversations that are younger may still change much, and are in no sums
-_SURE = timedelta(days=2)  # hosts' clocks may differ by what is between
+# Younger conversations still change often, so they are left out of the cached sums.
+MOVING = timedelta(days=3)
+# Shorter than the settling period, because the clocks of two hosts may differ by up to a day.
+_SURE = timedelta(days=2)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JudgedTurn:
-    """A turn as its outcomes know it, also when nothing else of it is left."""
+    """The facts of a turn that its outcomes carry, available even after the turn itself was pruned."""
 
     turn: str
     unit: str
@@ -59,7 +62,7 @@ class JudgedTurn:
 
 
 def record(connection: sa.Connection, turn: Turn, judged: Sequence[TurnOutcome], now: datetime) -> None:
-    """Record the offers that began or were used in a turn, and how it went; written again, it is the same."""
+    """Record a turn's outcomes and the exposures that began or were used in it; recording it twice changes nothing."""
     known = JudgedTurn.of(turn)
     belongs = {name: getattr(known, name) for name in ("unit", "turn", "user", "origin")} | {"at": turn.started_on}
     rows = [belongs | {name: getattr(one, name) for name in _OF_EXPOSURE} for one in turn.exposures]
@@ -69,6 +72,7 @@ def record(connection: sa.Connection, turn: Turn, judged: Sequence[TurnOutcome],
         rows,
         lambda new: {
             "is_used": sa.or_(exposures.c.is_used, new.is_used),
+            # A later turn may use what an earlier one ignored, so a use overrides `is_ignored`.
             "is_ignored": sa.case((new.is_used, new.is_ignored), else_=exposures.c.is_ignored),
         },
     )
@@ -76,18 +80,19 @@ def record(connection: sa.Connection, turn: Turn, judged: Sequence[TurnOutcome],
 
 
 def judge(connection: sa.Connection, turn: JudgedTurn, judged: Iterable[TurnOutcome], now: datetime) -> None:
-    """The last word of each source counts."""
+    """Record outcomes of a turn; a later outcome from the same source replaces the earlier one."""
     rows = [
         {**asdict(turn), "source": one.source, "kind": one.kind.value, "weight": one.weight, "at": one.at or now}
         for one in judged
     ]
     sql.upsert(connection, lasting_outcomes, rows, lambda new: {name: new[name] for name in ("kind", "weight", "at")})
+    # Only conversations old enough to be in the cached sums invalidate them.
     first = sa.select(sa.func.min(exposures.c.at)).where(exposures.c.unit == turn.unit).scalar_subquery()
     empty_sums(connection, first <= now - _SURE)
 
 
 def judged_turn(connection: sa.Connection, turn: str, user: str | None) -> JudgedTurn | None:
-    """By its id or the caller's own, the latest."""
+    """Return the latest turn with this id or caller id, or None if no outcome of it was recorded."""
     table = lasting_outcomes.c
     whose = sa.true() if user is None else table.user == user
     query = sa.select(lasting_outcomes).where(sa.or_(table.turn == turn, table.caller_id == turn), whose)
@@ -96,7 +101,7 @@ def judged_turn(connection: sa.Connection, turn: str, user: str | None) -> Judge
 
 
 def of_turn(connection: sa.Connection, turn: str) -> tuple[Exposure, ...]:
-    """The offers that began in a turn, in a fixed order."""
+    """Return the exposures that began in a turn, in a fixed order."""
     table = exposures.c
     query = sa.select(exposures).where(table.turn == turn).order_by(table.is_steady.desc(), table.kind, table.item)
     return tuple(map(_exposure, connection.execute(query).mappings()))
@@ -105,9 +110,9 @@ def of_turn(connection: sa.Connection, turn: str) -> tuple[Exposure, ...]:
 def load_exposures(
     connection: sa.Connection, items: Sequence[str] | None = None, *, since: datetime | None = None
 ) -> list[KeptExposure]:
-    """The exposures of these items, or all, oldest first, each with how its conversation went from then on.
+    """Return the exposures of these items (or all), oldest first, each with its conversation's later scores.
 
-    Real ones, and of trials what they assigned at random: practice and replays count for nothing.
+    Includes real turns and the random assignments of trials; practice and replays do not count.
     """
     table = exposures.c
     is_arm = sa.and_(table.origin == Origin.TRIAL.value, table.propensity < 1)
@@ -119,6 +124,7 @@ def load_exposures(
     rows = connection.execute(query.order_by(table.at, table.unit)).all()
     if not rows:
         return []
+    # A subquery over every unit is slower than reading all outcomes once.
     is_all = items is None and since is None
     went = _outcomes(connection, None if is_all else sa.select(table.unit).where(counts, some, late))
     found = []
@@ -133,7 +139,7 @@ def load_exposures(
 
 
 def is_judged(connection: sa.Connection) -> bool:
-    """Whether anybody ever said how a conversation went."""
+    """Return whether any conversation has explicit feedback."""
     return connection.execute(_SAID).first() is not None
 
 
@@ -141,31 +147,32 @@ _SAID = sa.select(lasting_outcomes.c.turn).where(lasting_outcomes.c.weight >= EX
 
 
 def count_changes(connection: sa.Connection) -> int:
-    """How often sums were emptied; -1 where there never were any."""
+    """Return how often the cached sums were reset; -1 if there never were any."""
     found = connection.execute(sa.select(evidence_sums.c.changes)).scalar()
     return KeptSums().changes if found is None else int(found)
 
 
 def read_sums(connection: sa.Connection) -> KeptSums:
+    """Return the cached sums; empty ones if none were saved."""
     row = connection.execute(sa.select(evidence_sums)).mappings().first()
     return KeptSums(changes=row["changes"], until=row["until"], sums=row["sums"]) if row else KeptSums()
 
 
 def keep_sums(connection: sa.Connection, new: KeptSums) -> None:
-    """Keep them if nothing changed since `changes` was read; the first call only begins to count the changes."""
+    """Save the sums unless they were reset since `changes` was read; the first call only starts the count of resets."""
     sql.insert_missing(connection, evidence_sums, [{"id": 1, "changes": 0}])
     unchanged = evidence_sums.c.changes == new.changes
     connection.execute(evidence_sums.update().where(unchanged).values(until=new.until, sums=new.sums))
 
 
 def empty_sums(connection: sa.Connection, *where: sa.ColumnElement[bool]) -> None:
-    """To be called with every change of conversations that sums may count."""
+    """Reset the cached sums; call this with every change to conversations that they may count."""
     emptied = {"changes": evidence_sums.c.changes + 1, "until": None, "sums": None}
     connection.execute(evidence_sums.update().where(*where).values(emptied))
 
 
 def trial_arms(connection: sa.Connection, kind: str, item: str | None = None) -> list[TrialArms]:
-    """The conversations of paired trials, by item and version."""
+    """Count the conversations of paired trials with and without each item, by version."""
     table = exposures.c
     with_it = sa.func.sum(sa.case((table.is_offered, 1), else_=0))
     query = sa.select(table.item, table.version, with_it, sa.func.count() - with_it)
@@ -175,11 +182,12 @@ def trial_arms(connection: sa.Connection, kind: str, item: str | None = None) ->
     return [TrialArms(item=name, version=number, offered=on, withheld=off) for name, number, on, off in rows]
 
 
-_Judgements = dict[str, tuple[datetime, list[Mapping[Any, Any]]]]  # by turn, with when it began
+# Outcome rows by turn, with the time at which the turn began.
+_Judgements = dict[str, tuple[datetime, list[Mapping[Any, Any]]]]
 
 
 def _outcomes(connection: sa.Connection, units: sa.Select[Any] | None) -> Mapping[str, _Judgements]:
-    """By unit; of these units, or of all."""
+    """Return the recorded outcomes by unit and turn, of these units or of all."""
     found: defaultdict[str, _Judgements] = defaultdict(dict)
     query = sa.select(lasting_outcomes)
     some = query if units is None else query.where(lasting_outcomes.c.unit.in_(units))
@@ -189,7 +197,7 @@ def _outcomes(connection: sa.Connection, units: sa.Select[Any] | None) -> Mappin
 
 
 def _scores(turns: Iterable[Sequence[Mapping[Any, Any]]]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Scores of turns, by people's words and for the others by weak signals; nobody's mistake counts neither way."""
+    """Score turns by explicit feedback, and the rest by weak signals; outages count neither way."""
     said: list[float] = []
     seemed: list[float] = []
     for judged in turns:
@@ -201,19 +209,20 @@ def _scores(turns: Iterable[Sequence[Mapping[Any, Any]]]) -> tuple[tuple[float, 
 
 
 def _counts(judged: Mapping[Any, Any]) -> tuple[float, bool, datetime, str]:
-    """The heaviest; of equal ones somebody's word before that nobody could know, and then the later."""
+    """Sort key of an outcome row: by weight, then a known result before an outage, then the later one."""
     return judged["weight"], judged["kind"] != OutcomeKind.INFRA.value, judged["at"], judged["source"]
 
 
 def erase(connection: sa.Connection, user: str) -> int:
-    """Everything of a user; how many exposures and outcomes went."""
+    """Delete every exposure and outcome of a user; return how many there were."""
     tables = (exposures, lasting_outcomes)
     empty_sums(connection)
     return sum(connection.execute(table.delete().where(table.c.user == user)).rowcount for table in tables)
 
 
 def seed(connection: sa.Connection) -> str:
-    """The seed of every draw of this installation; made when it is first asked for."""
+    """Return the random seed of this installation, created on first use."""
+    # Two hosts may ask at once: the first insert wins and both read the same seed.
     sql.insert_missing(connection, evidence_seed, [{"id": 1, "seed": secrets.token_hex(16)}])
     return str(connection.execute(sa.select(evidence_seed.c.seed)).scalar_one())
 
@@ -224,7 +233,7 @@ def _exposure(row: Mapping[Any, Any]) -> Exposure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Day:
-    """Requests by how they went; `skills` are those used in conversations of that day, once for each."""
+    """The requests of one day by outcome; `skills` has one entry per use in a conversation of that day."""
 
     day: date
     good: int = 0
@@ -238,7 +247,7 @@ class Day:
 
 
 def read_days(connection: sa.Connection, now: datetime, number: int) -> tuple[Day, ...]:
-    """The last days, the oldest first, also those on which nothing was asked."""
+    """Return the counts of the last days, oldest first, including days without requests."""
     today = now.astimezone(UTC).date()
     all_days = [today - timedelta(days=back) for back in range(number - 1, -1, -1)]
     since = datetime.combine(all_days[0], datetime.min.time(), tzinfo=UTC)
@@ -253,18 +262,19 @@ def read_days(connection: sa.Connection, now: datetime, number: int) -> tuple[Da
 
 
 def _requests(connection: sa.Connection, since: datetime) -> list[tuple[datetime, str]]:
-    """When each request began, and how it went by the judgement that counts."""
+    """Return when each real request since then began, and its effective outcome."""
     is_asked = sa.and_(turns.c.started_on >= since, turns.c.source_type.not_in(NOT_REAL))
     judged = sa.select(outcomes.c.turn, outcomes.c.kind).join(turns, turns.c.id == outcomes.c.turn).where(is_asked)
     by_weight = judged.order_by(outcomes.c.weight, outcomes.c.at, outcomes.c.number)
-    last = {row.turn: row.kind for row in connection.execute(by_weight)}  # the heaviest comes last
+    # Rows are sorted by weight, so the dictionary keeps the heaviest outcome of each turn.
+    last = {row.turn: row.kind for row in connection.execute(by_weight)}
     names = {OutcomeKind.OK.value: "good", OutcomeKind.FAILED.value: "bad"}
     asked = connection.execute(sa.select(turns.c.id, turns.c.started_on).where(is_asked))
     return [(began, names.get(last.get(id, ""), "unknown")) for id, began in asked]
 
 
 def used_since(connection: sa.Connection, since: datetime, of: str | None = None) -> Sequence[tuple[str, datetime]]:
-    """Each use of one skill, or of all, in a real conversation, and when."""
+    """Return each use of a skill (or of all skills) in a real conversation, with its time."""
     query = _USED if of is None else _USED_OF
     return [(item, at) for item, at in connection.execute(query, {"since": since, "of": of})]
 
@@ -279,7 +289,7 @@ _USED_OF = _USED.where(exposures.c.item == sa.bindparam("of"))
 
 
 def last_heard(connection: sa.Connection) -> dict[str, datetime]:
-    """By the kind of agent, when it asked for the last time."""
+    """Return the time of the last real request, by kind of agent."""
     query = sa.select(turns.c.source_type, sa.func.max(turns.c.started_on).label("last")).group_by(turns.c.source_type)
     rows = connection.execute(query.where(turns.c.source_type.not_in(NOT_REAL)))
     return {row.source_type: row.last for row in rows}

@@ -1,4 +1,4 @@
-"""Writing turns down, one transaction each, behind the redactor, and reading them again."""
+"""The journal: writes redacted turns, one transaction each, and reads them back."""
 
 from __future__ import annotations
 
@@ -39,11 +39,14 @@ from habitus.journal.tables import (
 from habitus.redact import Redactor
 from habitus.text import encodable
 
-_AT_ONCE = 200  # turns that are read together
+# Turns loaded per query when reading in batches.
+_AT_ONCE = 200
 _PARTS = (messages, events, selections, outcomes)
 
 
 class Journal:
+    """Records turns and their outcomes in the database, with secrets redacted, and queries them."""
+
     def __init__(
         self,
         engine: sa.Engine,
@@ -59,15 +62,16 @@ class Journal:
         self._was_judged = False
 
     def begin(self, turn: Turn) -> None:
-        """Write down what was asked, and nothing else yet."""
+        """Record the request of a turn that has just started."""
         with sql.writing(self._engine) as connection:
             connection.execute(turns.insert().values(self._row(turn)))
             rows = [{"role": m.role, "content": self._safe(m.content)} for m in turn.messages]
             _insert(connection, messages, turn.id, rows)
 
     def record(self, turn: Turn) -> None:
-        """Write a turn down whole, or replace what was written of it; secrets stay out."""
+        """Record a complete turn, replacing its earlier record; secrets are redacted."""
         with sql.writing(self._engine) as connection:
+            # Feedback may have arrived while the turn was running; it must survive the rewrite.
             kept = connection.execute(sa.select(outcomes).where(outcomes.c.turn == turn.id)).mappings().all()
             connection.execute(turns.delete().where(turns.c.id == turn.id))
             connection.execute(turns.insert().values(self._row(turn)))
@@ -83,12 +87,11 @@ class Journal:
                 _insert(connection, table, turn.id, rows)
             facts.record(connection, turn, turn.outcomes, self._clock())
 
-    # Of what follows, `user` is whose turns are looked at: another's is as if it were not there. None is everybody.
-
+    # In the methods below, `user` restricts the result to that user's turns; None means all users.
     def judge(self, turn: str, outcome: TurnOutcome, *, user: str | None = None) -> str:
-        """Judge a turn, by its id or the caller's own; a second word of the same source corrects the first.
+        """Record an outcome for a turn, given by its id or caller id, and return the turn's id.
 
-        Returns the turn's id.
+        A second outcome from the same source replaces the first.
         """
         with sql.writing(self._engine, lock="outcomes") as connection:
             query = sa.select(turns).where(sa.or_(turns.c.id == turn, turns.c.caller_id == turn), _of(user))
@@ -99,7 +102,8 @@ class Journal:
             facts.judge(connection, known, [outcome], self._clock())
             found = known.turn
             if row is None:
-                return found  # the turn itself has gone, and what it teaches stays
+                # The turn was pruned, but its exposures still learn from the outcome.
+                return found
             same = (outcomes.c.turn == found, outcomes.c.source == outcome.source)
             connection.execute(outcomes.delete().where(*same))
             last = sa.select(sa.func.max(outcomes.c.number)).where(outcomes.c.turn == found)
@@ -109,7 +113,7 @@ class Journal:
         return found
 
     def turn(self, id: str, *, user: str | None = None) -> Turn:
-        """One turn with everything that was written of it."""
+        """Return a turn with its messages, events, selections, outcomes and exposures."""
         with sql.reading(self._engine) as connection:
             row = connection.execute(sa.select(turns).where(turns.c.id == id, _of(user))).mappings().first()
             if row is None:
@@ -118,6 +122,7 @@ class Journal:
             return replace(turn, exposures=facts.of_turn(connection, id))
 
     def turns_of(self, session: str, *, user: str | None = None) -> list[Turn]:
+        """Return the turns of a session, oldest first."""
         query = sa.select(turns.c.id).where(turns.c.session == session, _of(user))
         query = query.order_by(turns.c.started_on, turns.c.id)
         with sql.reading(self._engine) as connection:
@@ -125,7 +130,7 @@ class Journal:
         return [self.turn(id) for id in ids]
 
     def turns_showing(self, skill: str, layer: str, version: int) -> list[Turn]:
-        """The turns in which a version of a skill was in the prompt in full, or was asked for."""
+        """Return the turns that showed this skill version in full or whose model loaded it, oldest first."""
         table, places = selections.c, (Place.EAGER.value, Place.STICKY.value, Place.LOADED.value)
         which = (table.name == skill, table.layer == layer, table.version == version, table.place.in_(places))
         with sql.reading(self._engine) as connection:
@@ -133,24 +138,26 @@ class Journal:
         return sorted((self.turn(id) for id in ids), key=lambda turn: turn.started_on)
 
     def user_of(self, session: str) -> str:
-        """Whose session it is; nothing when no turn of it is kept."""
+        """Return the user of a session; empty if the journal has no turn of it."""
         query = sa.select(turns.c.user).where(turns.c.session == session).limit(1)
         with sql.reading(self._engine) as connection:
             return str(connection.execute(query).scalar() or "")
 
     def recent(self, conversation: str, *, limit: int, user: str | None = None) -> list[Turn]:
-        """The last turns of a conversation, newest first, in brief: what was chosen or loaded, and how it went."""
+        """Return the last turns of a conversation, newest first, with only their chosen skills and outcomes."""
         query = sa.select(turns).where(turns.c.conversation == conversation, _of(user))
         return self._brief(query.order_by(turns.c.started_on.desc(), turns.c.id.desc()).limit(limit))
 
     def latest(self, *, limit: int, user: str | None = None) -> list[Turn]:
-        """The last real turns of all conversations in the same way."""
+        """Return the latest real turns of all conversations, newest first, in brief."""
         return self._brief(
             sa.select(turns).where(_is_real(), _of(user)).order_by(turns.c.started_on.desc()).limit(limit)
         )
 
     def find(self, wanted: TurnFilter, *, limit: int, after: str = "") -> list[Turn]:
-        """Real turns of any conversation in the same way, the latest first, those behind one of them."""
+        """Return the real turns that match the filter, newest first, in brief; `after` is the last turn of the previous
+        page.
+        """
         query = sa.select(turns).where(_is_real(), _of(wanted.user))
         if wanted.text:
             query = query.where(turns.c.request.icontains(wanted.text, autoescape=True))
@@ -169,18 +176,19 @@ class Journal:
             return self._brief(query.limit(limit))
         found: list[Turn] = []
         start, is_over = 0, False
-        while len(found) < limit and not is_over:  # how a turn went is known when its judgements are read
+        # The effective outcome is computed from all outcomes of a turn, so SQL can't filter by it.
+        while len(found) < limit and not is_over:
             some = self._brief(query.offset(start).limit(_AT_ONCE))
             found += [turn for turn in some if _went(turn) is wanted.outcome]
             start, is_over = start + _AT_ONCE, len(some) < _AT_ONCE
         return found[:limit]
 
     def source_types(self, *, user: str | None = None) -> list[str]:
-        """Where real turns came from."""
+        """Return the source types of real turns, sorted."""
         return self._distinct(turns.c.source_type, _is_real(), _of(user))
 
     def users(self) -> list[str]:
-        """Everybody who has real turns."""
+        """Return the users that have real turns, sorted."""
         return self._distinct(turns.c.user, _is_real())
 
     def _distinct(self, column: sa.Column[Any], *where: sa.ColumnElement[bool]) -> list[str]:
@@ -188,21 +196,25 @@ class Journal:
             return sorted(connection.execute(sa.select(column).where(*where).distinct()).scalars())
 
     def brief(self, id: str, *, user: str | None = None) -> Turn | None:
-        """One turn in the same way, by its id or the caller's own; None for one that nobody kept."""
+        """Return a turn in brief, by its id or caller id; None if the journal does not have it."""
         query = sa.select(turns).where(sa.or_(turns.c.id == id, turns.c.caller_id == id), _of(user))
         return next(iter(self._brief(query.order_by(turns.c.started_on.desc()).limit(1))), None)
 
     def past(self, *, limit: int, user: str | None = None) -> Iterator[Turn]:
-        """The latest real turns that ended, oldest first: what was said and done, chosen or loaded, and how it went."""
+        """Yield the latest finished real turns, oldest first, with messages, events, chosen or loaded skills and
+        outcomes.
+        """
         query = sa.select(turns.c.id).where(turns.c.ended_on.is_not(None), _is_real(), _of(user))
         with sql.reading(self._engine) as connection:
             latest = query.order_by(turns.c.started_on.desc(), turns.c.id.desc()).limit(limit)
             ids = connection.execute(latest).scalars().all()[::-1]
+        # In batches, because databases limit the number of parameters in one IN clause.
         for start in range(0, len(ids), _AT_ONCE):
             some = sa.select(turns).where(turns.c.id.in_(ids[start : start + _AT_ONCE]))
             yield from self._brief(some.order_by(turns.c.started_on, turns.c.id), messages, events)
 
     def _brief(self, query: sa.Select[Any], *more: sa.Table) -> list[Turn]:
+        """Load turns with their chosen or loaded skills and outcomes, plus the rows of the tables in `more`."""
         with sql.reading(self._engine) as connection:
             rows = connection.execute(query).mappings().all()
             ids = [row["id"] for row in rows]
@@ -217,7 +229,7 @@ class Journal:
         return [turn_of(row, parts[row["id"]]) for row in rows]
 
     def sessions(self, *, limit: int = 50, user: str | None = None, after: str = "") -> list[KeptSession]:
-        """The sessions with their turns counted, the latest first, those behind one of them: of one user, or of all."""
+        """Return sessions with their turn counts, latest first; `after` is the last session of the previous page."""
         last = sa.func.max(turns.c.started_on)
         is_behind: sa.ColumnElement[bool] = sa.true()
         if after:
@@ -238,6 +250,7 @@ class Journal:
             .limit(limit)
             .subquery()
         )
+        # The title is the beginning of the session's first request, read only for the page being shown.
         opening = sa.select(sa.func.substr(turns.c.request, 1, 80)).where(turns.c.session == latest.c.id)
         title = opening.where(_of(user)).order_by(turns.c.started_on, turns.c.id).limit(1).scalar_subquery()
         with sql.reading(self._engine) as connection:
@@ -253,86 +266,85 @@ class Journal:
         return found
 
     def session_ids(self, *, user: str | None = None) -> frozenset[str]:
-        """The sessions that have turns: of one user, or of all."""
+        """Return the ids of all sessions that have turns."""
         with sql.reading(self._engine) as connection:
             return frozenset(connection.execute(sa.select(turns.c.session).where(_of(user)).distinct()).scalars())
 
     def days(self, number: int) -> tuple[Day, ...]:
-        """Everybody's requests of the last days, counted."""
+        """Return the requests of the last days by outcome, for all users together."""
         with sql.reading(self._engine) as connection:
             return facts.read_days(connection, self._clock(), number)
 
     def used_since(self, since: datetime, of: str | None = None) -> Sequence[tuple[str, datetime]]:
-        """Each use of one skill, or of all, since then, and when."""
+        """Return each use of a skill (or of all skills) since then, with its time."""
         with sql.reading(self._engine) as connection:
             return facts.used_since(connection, since, of)
 
     def last_heard(self) -> dict[str, datetime]:
-        """By the kind of agent, when it asked for the last time."""
+        """Return the time of the last real request, by kind of agent."""
         with sql.reading(self._engine) as connection:
             return facts.last_heard(connection)
 
     def prune(self) -> int:
-        """Drop the turns older than they are kept; returns how many."""
+        """Delete the turns that are older than the retention period; return how many."""
         with sql.writing(self._engine) as connection:
             gone = turns.delete().where(turns.c.started_on < self._clock() - self.kept_for)
             return connection.execute(gone).rowcount
 
-    # What outlives the turns
-
     def exposures(self, items: Sequence[str] | None = None) -> list[KeptExposure]:
-        """Exposures, offered or withheld, of these items or of all, and how it went from then on."""
+        """Return the exposures of these items (or all), offered or withheld, with their conversations' later scores."""
         with sql.reading(self._engine) as connection:
             return facts.load_exposures(connection, items)
 
     def is_judged(self) -> bool:
-        """Whether anybody ever said how a conversation went. Once it was so, it is not asked again: whoever is told so
-        after everything was erased finds no evidence, and nothing else is lost."""
+        """Return whether any conversation has explicit feedback."""
+        # A True answer is cached for good: after an erasure, callers merely find no evidence.
         if not self._was_judged:
             with sql.reading(self._engine) as connection:
                 self._was_judged = facts.is_judged(connection)
         return self._was_judged
 
     def exposures_and_sums(self) -> tuple[list[KeptExposure], KeptSums]:
-        """Exposures that no kept sums count, and those sums; everything, where there are none."""
+        """Return the exposures that the cached sums do not count, and those sums; all exposures if there are none."""
         with sql.reading(self._engine) as connection:
             sums = facts.read_sums(connection)
             found = facts.load_exposures(connection, since=sums.until)
+            # A reset between the two reads would leave a gap, so then everything is loaded.
             if facts.count_changes(connection) == sums.changes:
                 return found, sums
             return facts.load_exposures(connection), KeptSums()
 
     def keep_sums(self, sums: KeptSums) -> None:
-        """Unless something is being read, which has the connection."""
+        """Save the sums, unless a transaction is open in this context."""
+        # Writing needs a second connection, and a small pool may have none left.
         if sql.open_transactions():
             return
         with sql.writing(self._engine) as connection:
             facts.keep_sums(connection, sums)
 
     def trial_arms(self, kind: str, item: str | None = None) -> list[TrialArms]:
-        """The conversations of paired trials, by item and version, of one item or of all of a kind."""
+        """Count the conversations of paired trials with and without an item (or all items of a kind), by version."""
         with sql.reading(self._engine) as connection:
             return facts.trial_arms(connection, kind, item)
 
     def erase_evidence(self, user: str) -> int:
-        """Everything that outlives the turns of a user; how many entries went."""
+        """Delete the exposures and outcomes of a user; return how many there were."""
         with sql.writing(self._engine) as connection:
             return facts.erase(connection, user)
 
     def seed(self) -> str:
-        """The seed of every draw of this installation, the same for every host."""
+        """Return the random seed of this installation, which all hosts share."""
         with sql.writing(self._engine) as connection:
             return facts.seed(connection)
 
-    # What users have seen of the library
-
     def skills_seen(self, user: str) -> dict[str, str] | None:
-        """Name → hash of the skills as a user last saw them; None for somebody who never looked."""
+        """Return name → hash of the skills as the user last saw them; None if the user never listed them."""
         with sql.reading(self._engine) as connection:
             packed = connection.execute(sa.select(seen.c.hashes).where(seen.c.user == user)).scalar()
         return None if packed is None else object_of(packed)
 
     def mark_seen(self, user: str, hashes: Mapping[str, str]) -> None:
+        """Remember the skills and hashes that a user has now seen."""
         values = {"hashes": json.dumps(dict(hashes), sort_keys=True), "seen_on": self._clock()}
         with sql.writing(self._engine, lock=f"seen:{user}") as connection:
             sql.insert_missing(connection, seen, [{"user": user, **values}])
@@ -365,7 +377,7 @@ class Journal:
 
 
 def effective(found: Sequence[TurnOutcome]) -> TurnOutcome | None:
-    """The judgement that counts: the heaviest, of equal ones the latest; None while nobody has judged."""
+    """Return the outcome that counts, the heaviest and of equal ones the latest; None without outcomes."""
     ranked = sorted(enumerate(found), key=lambda item: (item[1].weight, item[1].at or datetime.min, item[0]))
     return ranked[-1][1] if ranked else None
 
@@ -376,7 +388,7 @@ def _went(turn: Turn) -> OutcomeKind | None:
 
 
 def loaded_or_ruled(turn: Turn) -> tuple[str, ...]:
-    """The skills of a turn that a rule or the model chose, without those that were only sticky."""
+    """Return the skills of a turn that a rule or the model chose, without merely sticky ones."""
     return tuple(entry.name for entry in turn.selected if entry.place in (Place.LOADED, Place.EAGER))
 
 

@@ -1,4 +1,4 @@
-"""A turn as the journal keeps it: the request, what was shown, what was said and done, and how it went."""
+"""The records of the journal: a turn with its request, messages, events, selected skills, exposures and outcomes."""
 
 from __future__ import annotations
 
@@ -12,35 +12,46 @@ from habitus.events import Event, OutcomeKind
 
 
 class Origin(StrEnum):
-    """Where a turn comes from, and so what was offered in it and how it went."""
+    """Why a turn took place, which decides whether its exposures and outcomes count as evidence."""
 
-    REAL = "real"  # somebody needed it
-    PRACTICE = "practice"  # self-play, and whatever else is done to learn
-    TRIAL = "trial"  # the arms of a paired trial: what it assigned counts for lift, and as no use
-    REPLAY = "replay"  # asked again, to see what comes of it
+    # A request that a user or agent actually needed answered.
+    REAL = "real"
+    # Self-play and other exercises.
+    PRACTICE = "practice"
+    # One variant of a paired trial: its assignment counts for lift, but not as a use.
+    TRIAL = "trial"
+    # An earlier request asked again to compare the answers.
+    REPLAY = "replay"
 
 
 NOT_REAL = {"dream": Origin.PRACTICE, "practice": Origin.PRACTICE, "trial": Origin.TRIAL, "replay": Origin.REPLAY}
 
 
 def origin_of(source_type: str) -> Origin:
+    """Return the origin of a turn with this source type."""
     return NOT_REAL.get(source_type, Origin.REAL)
 
 
 class Place(StrEnum):
-    """Where a selection put a skill."""
+    """The slot in which the selection put a skill."""
 
     EAGER = "eager"
-    STICKY = "sticky"  # eager only because it was in an earlier turn
+    # In full only because an earlier turn of the conversation had it.
+    STICKY = "sticky"
     MENU = "menu"
-    CUT = "cut"  # eligible, and there was no room for its line
+    # Eligible, but its line did not fit into the menu.
+    CUT = "cut"
     LEFT_OUT = "left_out"
-    LOADED = "loaded"  # the model asked for it
-    WITHHELD = "withheld"  # eligible, and kept out of this conversation at random
+    # The model asked for it.
+    LOADED = "loaded"
+    # Eligible, but left out of this conversation at random.
+    WITHHELD = "withheld"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selected:
+    """A skill of a turn with its slot and the reason."""
+
     name: str
     place: Place
     reason: str
@@ -50,48 +61,59 @@ class Selected:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exposure:
-    """Something that a conversation was offered, or that was kept from it at random; no text.
+    """An item that a conversation was offered, or that was withheld from it at random; contains no text.
 
-    What stands in a steady part of the prompt is assigned when the session opens, the rest when it is first chosen.
+    Items in the steady part of the prompt are assigned when the session opens, others when they are first chosen.
     """
 
     kind: str  # skill, lesson, recipe, tool
     item: str
     version: int = 0
     is_steady: bool = False
-    is_offered: bool = True  # else withheld
-    propensity: float = 1.0  # how likely it was to be offered
-    request_kind: str = ""  # of the request at which it was assigned
-    tokens: int = 0  # of the offer, in one turn
-    is_used: bool = False  # a skill that was recalled or left a trace, a tool that was called, a lesson that was read
-    is_ignored: bool = False  # loaded, and it left no trace in the turn
+    # False if withheld.
+    is_offered: bool = True
+    # The probability with which it was offered.
+    propensity: float = 1.0
+    # The kind of the request at which the item was assigned.
+    request_kind: str = ""
+    # The cost of the offer in one turn.
+    tokens: int = 0
+    # A skill that was loaded or left a trace, a tool that was called, a lesson that was read.
+    is_used: bool = False
+    # Loaded, but without a trace in the turn.
+    is_ignored: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeptExposure:
-    """An exposure as it outlives its turn, with what is known of how the conversation went from then on."""
+    """A recorded exposure with the scores of its conversation from then on."""
 
     exposure: Exposure
-    unit: str  # the conversation
-    turn: str  # that it began in
+    # The conversation.
+    unit: str
+    # The turn in which the exposure began.
+    turn: str
     at: datetime
     origin: Origin = Origin.REAL
-    said: tuple[float, ...] = ()  # 1 or 0 for each later turn that somebody who knows has judged
-    seemed: tuple[float, ...] = ()  # the same by weak signals, where nobody said anything
+    # 1 or 0 for each later turn with explicit feedback.
+    said: tuple[float, ...] = ()
+    # The same by weak signals, for turns without explicit feedback.
+    seemed: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeptSums:
-    """Sums over all conversations that began until then, as bytes, and how often they had to be emptied before."""
+    """Cached sums over all conversations that began before `until`, as bytes, and the number of resets before them."""
 
-    changes: int = -1  # there never were any
+    # -1 means that there never were any sums.
+    changes: int = -1
     until: datetime | None = None
     sums: bytes | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrialArms:
-    """In how many conversations of trials an item was offered, and withheld."""
+    """The number of trial conversations in which an item was offered, and withheld."""
 
     item: str
     version: int
@@ -101,29 +123,36 @@ class TrialArms:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TurnOutcome:
-    """One judgement of a turn; the heaviest counts, and of two equal ones the later."""
+    """One outcome of a turn; the heaviest counts, and of equally heavy ones the latest."""
 
     kind: OutcomeKind
-    weight: float  # 1 for an explicit word, less for weak signals
-    source: str  # who says so: user, validator, api, signal …
+    # 1 for explicit feedback, less for weak signals.
+    weight: float
+    # Where the outcome comes from: user, validator, api, signal …
+    source: str
     reason: str = ""
     at: datetime | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Message:
+    """One message of a turn as the journal stores it."""
+
     role: str
     content: Any
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Turn:
+    """A recorded turn: one request of a user or agent and everything that followed until the reply."""
+
     id: str
     session: str
     request: str
     started_on: datetime
     ended_on: datetime | None = None
-    caller_id: str = ""  # under which an outcome may arrive later
+    # The caller's own id, under which feedback may arrive later.
+    caller_id: str = ""
     source_type: str = "repl"
     user: str = "local"
     conversation: str = ""
@@ -137,12 +166,13 @@ class Turn:
 
     @property
     def is_real(self) -> bool:
+        """False for practice, trials and replays."""
         return origin_of(self.source_type) is Origin.REAL
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TurnFilter:
-    """Which turns are looked for; what is left empty is any. `user` None is everybody."""
+    """Which turns to find; an empty field matches any. `user=None` means all users."""
 
     user: str | None = None
     text: str = ""  # in the request
@@ -153,7 +183,7 @@ class TurnFilter:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeptSession:
-    """A session as the journal lists it."""
+    """A session in the journal's list."""
 
     id: str
     started_on: datetime

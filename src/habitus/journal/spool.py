@@ -1,7 +1,7 @@
-"""The outbox of the journal: what can't be written now waits in a file of this host, and is written once, in its order.
+"""The journal's outbox: turns and outcomes that can't be written now wait in a local file and are replayed in order.
 
-A line is a checksum and JSON. Turns and judgements have keys, so writing one twice is writing it once; a process that
-is killed while it replays leaves the rest to the next.
+A line is a checksum and JSON. Turns and outcomes have keys, so replaying one twice is harmless; a process killed during
+a replay leaves the rest to the next one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WAITING, _REPLAYING, _ASIDE, _DROPPED = "waiting", "replaying", "unreadable", "
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Entry:
-    """A turn, or a judgement of one."""
+    """A turn, or an outcome of one."""
 
     turn: Turn | None = None
     judged: str = ""
@@ -42,6 +42,8 @@ class _Entry:
 
 
 class Spool:
+    """Files of pending journal entries on this host, for times when the database can't be written."""
+
     def __init__(self, folder: Path, redactor: Redactor, *, most: int = MOST_BYTES) -> None:
         self.folder = folder
         self._redactor = redactor
@@ -53,28 +55,30 @@ class Spool:
 
     @property
     def waiting(self) -> int:
-        """How many turns and judgements wait to be written."""
+        """The number of turns and outcomes that are pending."""
         return sum(len(self._lines(name)) for name in (_REPLAYING, _WAITING))
 
     @property
     def count_dropped(self) -> int:
-        """How many found no room, or could not be kept at all, since this home was made."""
+        """The number of entries that did not fit or could not be stored, since this home was created."""
         return self._size(_DROPPED)
 
     def keep_turn(self, turn: Turn) -> bool:
-        """Whether it waits now; what can't is counted as dropped."""
+        """Store a turn for later; False if that failed, which counts it as dropped."""
         return self._keep(_Entry(turn=turn))
 
     def keep_judgement(self, turn: str, outcome: TurnOutcome) -> bool:
+        """Store an outcome for later; False if that failed, which counts it as dropped."""
         return self._keep(_Entry(judged=turn, outcome=outcome))
 
     def drop(self) -> None:
-        """Something else was lost that is only counted; one byte each."""
+        """Count a lost entry."""
+        # One byte per loss: appending needs no lock, and the file's size is the count.
         with suppress(OSError):
             self._append(_DROPPED, b".")
 
     def replay(self, journal: Journal) -> None:
-        """Write what waits, oldest first; what fails stays, with all that came after it.
+        """Write the pending entries to the journal, oldest first; on an error, that entry and all later ones stay.
 
         Does nothing while another process replays.
         """
@@ -82,6 +86,7 @@ class Spool:
             return
         aside = 0
         with try_lock(self.folder / "lock") as held:
+            # New entries may arrive during the replay, so it continues until the pending file is gone.
             while held is not None and (lines := self._take_lines()):
                 try:
                     while lines:
@@ -112,8 +117,8 @@ class Spool:
         append(self.folder / name, data)
 
     def _take_lines(self) -> list[bytes]:
-        """Move the lines that wait out of the way of those that come. Those that a killed process left are the oldest,
-        so they come first, alone."""
+        """Move the pending lines out of the way of new ones and return them."""
+        # Lines left by a killed process are older than the pending ones, so they are replayed first and alone.
         if not (self.folder / _REPLAYING).exists():
             with suppress(FileNotFoundError):
                 (self.folder / _WAITING).rename(self.folder / _REPLAYING)
@@ -140,20 +145,23 @@ class Spool:
 
 
 def _write(journal: Journal, line: bytes) -> bool:
-    """Whether the line can be used; what the database refuses for what it says, it will refuse for ever."""
+    """Write one line to the journal; False if the line can't be used."""
     checksum, _, text = line.partition(b" ")
     try:
         entry = _entries().validate_json(text) if checksum == _checksum(text) else _Entry()
     except ValueError:
-        return False  # another version wrote it in another way
+        # A different Habitus version wrote it in another format.
+        return False
     try:
         if entry.turn is not None:
             journal.record(entry.turn)
         elif entry.outcome is not None:
             journal.judge(entry.judged, entry.outcome)
     except NotFound:
-        pass  # a judgement on a turn that has gone
+        # The turn of this outcome was deleted meanwhile.
+        pass
     except StorageFailed as failed:
+        # The database will always reject these values; any other failure is worth a retry.
         if type(failed.__cause__).__name__ not in ("IntegrityError", "DataError"):
             raise
         return False

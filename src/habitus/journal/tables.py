@@ -1,4 +1,4 @@
-"""The tables of the journal, and turns as their rows."""
+"""The journal's tables, and the conversion of their rows to turns."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ turns = sa.Table(
 
 
 def _of_turn(name: str, *own: sa.schema.SchemaItem) -> sa.Table:
-    """A table of numbered entries of a turn, which go when the turn goes."""
+    """Declare a table of numbered entries that are deleted with their turn."""
     turn = sa.Column("turn", sa.String, sa.ForeignKey("turns.id", ondelete="CASCADE"), primary_key=True)
     return sa.Table(name, metadata, turn, *keys(sa.Integer, "number"), *own)
 
@@ -58,7 +58,7 @@ outcomes = _of_turn(
     *columns(Utc, "at"),
 )
 
-# What a user's prompt last showed of the library, so that news are told once.
+# The skills that a user's prompt last showed, which lets the menu announce a new skill only once.
 seen = sa.Table(
     "seen_skills", metadata, *keys(sa.String, "user"), *columns(sa.Text, "hashes"), *columns(Utc, "seen_on")
 )
@@ -97,10 +97,10 @@ lasting_outcomes = sa.Table(
     sa.Index("lasting_outcomes_by_user", "user"),
 )
 
-# What every draw begins with: one row, the same for every host.
+# One row: the random seed that all hosts share.
 evidence_seed = sa.Table("evidence_seed", metadata, *keys(sa.Integer, "id"), *columns(sa.String, "seed"))
 
-# Sums over the conversations that began until then: one row. Whoever changes anything of those empties it.
+# One row of cached sums; every change to a conversation they count must reset it.
 evidence_sums = sa.Table(
     "evidence_sums",
     metadata,
@@ -124,11 +124,15 @@ def _value(packed: str) -> Any:
 
 
 def object_of(packed: str) -> dict[str, Any]:
+    """Parse JSON text; an empty dictionary if it is damaged or not an object."""
     value = _value(packed)
     return value if isinstance(value, dict) else {}
 
 
 def turn_of(row: Mapping[Any, Any], parts: Mapping[str, Sequence[Mapping[Any, Any]]]) -> Turn:
+    """Build a turn from its row and the rows of its parts; entries with kinds that this version does not know are
+    skipped.
+    """
     known = {column.name: row[column.name] for column in turns.columns} | {"usage": object_of(row["usage"])}
     return Turn(
         **known,

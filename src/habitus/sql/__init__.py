@@ -1,4 +1,4 @@
-"""The one database: engines, transactions and migrations, for SQLite and PostgreSQL alike.
+"""The database layer: engines, transactions and migrations, for SQLite and PostgreSQL alike.
 
 Packages above declare their tables on `metadata`; `migrations/` creates them.
 """

@@ -1,4 +1,4 @@
-"""Places: where a database is, in which workspace, and how that is shown."""
+"""Database addresses and workspaces, connection options, and the column types that all tables share."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ import sqlalchemy as sa
 
 from habitus.errors import Invalid, Refused
 
-_SECRETS = ("password", "sslpassword")  # what an address may also name behind its question mark
+# Query parameters of an address that may contain a password.
+_SECRETS = ("password", "sslpassword")
 
 
 def workspace_of(engine: sa.Engine) -> str:
-    """The schema that an engine works in; empty for the one that a connection begins with."""
+    """Return the PostgreSQL schema that an engine works in; empty for the connection's default."""
     return str(engine.get_execution_options().get("habitus_workspace", ""))
 
 
 def key_of(engine: sa.Engine) -> tuple[sa.URL, str]:
-    """The key that tells two databases, or two workspaces of one, apart."""
+    """Return a key that distinguishes databases, and workspaces of one database."""
     return engine.url, workspace_of(engine)
 
 
@@ -31,25 +32,28 @@ def sqlite_url(path: Path) -> str:
 
 
 def without_password(address: str) -> str:
-    """An address as it may be kept: whoever uses it has the password from elsewhere."""
+    """Return an address without its password, fit to be stored."""
     try:
         url = sa.make_url(address)
-    except (sa.exc.ArgumentError, ValueError):  # whatever is in it, is not said again
+    # The driver's own message repeats the address, which may contain the password.
+    except (sa.exc.ArgumentError, ValueError):
         raise Invalid("This is not a database address.", mend="Write postgresql://… or sqlite:///….") from None
     kept = sa.URL.create(url.drivername, url.username, None, url.host, url.port, url.database, url.query)
     return kept.difference_update_query(_SECRETS).render_as_string(hide_password=False)
 
 
 def place(engine: sa.Engine) -> str:
-    """Where a database is, fit to be shown: a path, or an address without its password, and the workspace."""
+    """Describe where a database is: a path, or an address without its password, and the workspace."""
     if engine.dialect.name == "sqlite":
         return str(engine.url.database or "the in-memory database")
     shown = engine.url.difference_update_query(_SECRETS).render_as_string(hide_password=True)
     return f"{shown} (workspace {workspace})" if (workspace := workspace_of(engine)) else shown
 
 
-_BYTES = 63  # of a name
-_NOWHERE = "-"  # in no workspace
+# PostgreSQL truncates application names at this length.
+_BYTES = 63
+# Stands for "no workspace" in an application name.
+_NOWHERE = "-"
 _OLDER = sa.text(
     "SELECT COUNT(DISTINCT application_name) FROM pg_stat_activity WHERE datname = current_database() AND "
     "split_part(application_name, ' ', 1) = 'habitus' AND split_part(application_name, ' ', 2) < :schema AND "
@@ -58,12 +62,12 @@ _OLDER = sa.text(
 
 
 def application_name(schema: str, workspace: str) -> str:
-    """The name under which all see a process in pg_stat_activity."""
+    """Return the name under which this process appears in pg_stat_activity."""
     return f"habitus {schema} {workspace or _NOWHERE} {os.getpid()}@{socket.gethostname()}"
 
 
 def refuse_to_strand(connection: sa.Connection, schema: str, workspace: str, place: str) -> None:
-    """Processes there whose code is of before that schema would only be in their own way."""
+    """Raise Refused if processes with code older than that schema are connected: they could not continue."""
     count = connection.execute(_OLDER, {"schema": schema, "workspace": workspace or _NOWHERE}).scalar_one()
     if count:
         raise Refused(
@@ -74,12 +78,14 @@ def refuse_to_strand(connection: sa.Connection, schema: str, workspace: str, pla
 
 
 def connecting(url: sa.URL, name: str) -> dict[str, Any]:
-    """How a connection is made, where its address does not say otherwise."""
+    """Return the connection options that the address itself does not set."""
     known = {
         "connect_timeout": 5,
-        "tcp_user_timeout": 10_000,  # so that a cut line is noticed
+        # Without it, a cut connection would go unnoticed for minutes.
+        "tcp_user_timeout": 10_000,
         "fallback_application_name": name[:_BYTES],
-        "prepare_threshold": None,  # a pooler may give every transaction another connection
+        # A pooler may give every transaction another connection, which lacks the prepared statement.
+        "prepare_threshold": None,
     }
     return {option: value for option, value in known.items() if option not in url.query}
 
@@ -88,17 +94,17 @@ metadata = sa.MetaData()
 
 
 def keys(kind: Any, *names: str) -> list[sa.Column[Any]]:
-    """Columns of one kind that make up a primary key."""
+    """Return columns of one type that make up a primary key."""
     return [sa.Column(name, kind, primary_key=True) for name in names]
 
 
 def columns(kind: Any, *names: str, default: str | None = None) -> list[sa.Column[Any]]:
-    """Columns of one kind that are never empty."""
+    """Return columns of one type that are never NULL."""
     return [sa.Column(name, kind, nullable=False, server_default=default) for name in names]
 
 
 class Utc(sa.types.TypeDecorator[datetime]):
-    """A moment as ISO 8601 text in UTC: reads the same in every database, and sorts by time."""
+    """A timestamp stored as ISO 8601 text in UTC: identical in every database, and sorted by time."""
 
     impl = sa.String(32)
     cache_ok = True
@@ -110,6 +116,7 @@ class Utc(sa.types.TypeDecorator[datetime]):
         return None if value is None else datetime.fromisoformat(value)
 
 
-@functools.lru_cache(maxsize=64)  # thousands of rows of one change bear one moment
+# Thousands of rows of one change share one timestamp.
+@functools.lru_cache(maxsize=64)
 def _utc_text(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="microseconds")

@@ -1,4 +1,4 @@
-"""Engines: a database opened, with what every connection and every transaction begins with."""
+"""Database engines, and the setup of every connection and transaction."""
 
 from __future__ import annotations
 
@@ -18,18 +18,20 @@ from habitus.sql.errors import BUSY_SECONDS, how_patient
 from habitus.sql.schema import COMPATIBILITY, HEAD, MIGRATING, OLDEST, migrate, refuse_if_newer, revision, unusable
 from habitus.sql.transactions import note_table
 
-CONNECTIONS = 2  # of a process to a server, unless it says how many
-_RESTED_S = 1.0  # after which a connection may have been cut
-# A transaction that writes and says nothing for so long is rolled back by the server: its host stands still or is cut
-# off, and everybody else would wait for its locks.
+# Connections of a process to a PostgreSQL server, unless the caller says otherwise.
+CONNECTIONS = 2
+# After this idle time a connection may have been cut and is checked before use.
+_RESTED_S = 1.0
+# The server rolls back a writing transaction that is idle for so long: its host is suspended or cut off, and everyone
+# else would wait for its locks.
 _ABANDONED_S = 60
 
 
 def open_engine(url: str, workspace: str = "", *, connections: int = CONNECTIONS, apart: bool = False) -> sa.Engine:
-    """An engine on a database that has every table this code needs, and that refuses to begin anything on one which
-    newer code has made its own meanwhile.
+    """Return an engine on a database that has all tables this code needs.
 
-    What is shared by many hosts is brought up to date only when somebody says so: others may run older code.
+    Creates or upgrades a SQLite file; an existing PostgreSQL schema is upgraded only by an explicit migration, because
+    other hosts may run older code. Transactions fail once newer code has made the schema incompatible.
     """
     engine = create_engine(url, workspace, connections=connections, apart=apart)
     try:
@@ -45,10 +47,9 @@ def open_engine(url: str, workspace: str = "", *, connections: int = CONNECTIONS
 
 
 def create_engine(url: str, workspace: str = "", *, connections: int = CONNECTIONS, apart: bool = False) -> sa.Engine:
-    """An engine whose transactions begin as they should, in a schema of that name; makes no tables.
+    """Return an engine whose transactions run in the given workspace; creates no tables.
 
-    All that a process opens on one server shares its connections, unless they are to be `apart`: who comes first says
-    how many.
+    Engines of one process on one server share a connection pool, sized by the first caller, unless `dedicated`.
     """
     try:
         parsed = sa.make_url(url)
@@ -74,7 +75,7 @@ def create_engine(url: str, workspace: str = "", *, connections: int = CONNECTIO
     )
 
 
-# One of the connections to a server may be listening (see `news`).
+# Shared by everything in the process; one of the connections may be listening for notifications.
 _servers: WeakValueDictionary[tuple[sa.URL, str], sa.Engine] = WeakValueDictionary()
 
 
@@ -88,7 +89,8 @@ def _postgresql_engine(url: sa.URL, workspace: str, connections: int) -> sa.Engi
             connect_args=connecting(url, application_name(HEAD, workspace)),
             execution_options={"habitus_workspace": workspace},
         )
-        from habitus.sql.postgresql_waits import make_impatient  # the driver, for those who have a server
+        # Imports the driver, which only PostgreSQL users have installed.
+        from habitus.sql.postgresql_waits import make_impatient
     except ImportError:
         raise StorageFailed("The PostgreSQL driver is not installed.", mend=optional_packages.how("psycopg")) from None
     make_impatient(engine, how_patient.get)
@@ -100,7 +102,7 @@ def _postgresql_engine(url: sa.URL, workspace: str, connections: int) -> sa.Engi
 
 
 def _do_steps(cursor: Any, statement: str, parameters: object, context: object) -> bool:
-    """Send several statements together, and leave the cursor at what the last of them says; whether there are."""
+    """Send a batch of statements in one round trip and leave the cursor at the last result; False if it is no batch."""
     if not statement.startswith("BEGIN; "):
         return False
     cursor.execute(statement, prepare=False)
@@ -110,8 +112,9 @@ def _do_steps(cursor: Any, statement: str, parameters: object, context: object) 
 
 
 def _ping_after_rest(engine: sa.Engine) -> None:
-    """Ask whether the server is still there, unless it has just answered: asking costs as much as a short read."""
+    """Check idle connections before use."""
 
+    # A ping costs as much as a short read, so connections that have just been used are trusted.
     def note(connection: DBAPIConnection | None, entry: ConnectionPoolEntry) -> None:
         entry.info["used_at"] = time.monotonic()
 
@@ -122,21 +125,23 @@ def _ping_after_rest(engine: sa.Engine) -> None:
         try:
             engine.dialect.do_ping(connection)
         except engine.dialect.loaded_dbapi.Error as error:
-            raise sa.exc.InvalidatePoolError from error  # and another connection is made
+            # SQLAlchemy then opens a new connection.
+            raise sa.exc.InvalidatePoolError from error
 
     sa.event.listen(engine, "checkin", note)
     sa.event.listen(engine, "checkout", ping)
 
 
 def _says_something(connection: Any) -> bool:
-    """Whether the server has said something unasked: that it ends the connection, or that it has ended."""
+    """Return whether the server has sent unsolicited data, such as the end of the connection."""
     return bool(select.select([connection.pgconn.socket], [], [], 0)[0])
 
 
 def acting_as(engine: sa.Engine, user: str, *, is_admin: bool) -> sa.Engine:
-    """The same connections, every transaction in the name of a user, who sees only their own rows unless an admin.
+    """Return an engine on the same connections whose transactions run as this user, who sees only their own rows unless
+    an admin.
 
-    SQLite has nobody to keep apart: whoever can read the file can read all of it.
+    SQLite has no row-level security: anyone who can read the file can read all of it.
     """
     if engine.dialect.name != "postgresql":
         return engine
@@ -146,20 +151,19 @@ def acting_as(engine: sa.Engine, user: str, *, is_admin: bool) -> sa.Engine:
 
 
 def acts_as(engine: sa.Engine) -> tuple[str, str]:
-    """In whose name transactions are, and in which role."""
+    """Return the user and role that the engine's transactions run as."""
     options = engine.get_execution_options()
     return options.get("habitus_user", ""), options.get("habitus_role", "admin")
 
 
 def _begin_postgresql(connection: sa.Connection) -> None:
-    """Say in whose name it is, for the row-level security that the migrations set up: what Habitus does by itself is
-    done as an admin. And look whether the schema is still ours to use, which holds until the end of what writes.
-    A transaction that writes waits for locks, and keeps them, no longer than it may.
+    """Begin a transaction with its user, role and workspace, and verify that the schema is still compatible.
 
-    The workspace is said with it, for this transaction alone: a pooler may give the next one another connection.
-    All of it goes to the server at once: it is asked before every read, and a round trip costs as much as the read.
+    The row-level security of the migrations uses the user and role; Habitus itself acts as an admin. Writing
+    transactions get lock and idle timeouts and hold off migrations.
     """
     options, workspace = connection.get_execution_options(), workspace_of(connection.engine)
+    # Set per transaction, because a pooler may give the next one another connection.
     told = {"habitus.user": options.get("habitus_user", ""), "habitus.role": options.get("habitus_role", "admin")}
     if workspace:
         told["search_path"] = f'"{workspace}"'
@@ -173,6 +177,7 @@ def _begin_postgresql(connection: sa.Connection) -> None:
     if "habitus_schema" in options:
         table = f'"{workspace}".{COMPATIBILITY}' if workspace else COMPATIBILITY
         asked.append(f"(SELECT MAX(oldest_reader) FROM {table})")
+    # All in one batch: it precedes every read, and a round trip costs as much as the read.
     steps.append(f"SELECT {', '.join(asked)}")
     oldest = connection.exec_driver_sql("; ".join(steps)).one()[-1]
     if "habitus_schema" in options:
@@ -180,13 +185,13 @@ def _begin_postgresql(connection: sa.Connection) -> None:
 
 
 def _literal(text: str) -> str:
-    """As a server reads it whatever it thinks of backslashes."""
+    """Quote a string literal, regardless of the server's setting for backslashes."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"E'{escaped}'"
 
 
 def create_all_in_memory() -> sa.Engine:
-    """A fresh database that lives as long as the engine: for tests and throw-away libraries."""
+    """Return an engine on a new in-memory database, for tests and temporary libraries."""
     engine = sa.create_engine("sqlite://", poolclass=sa.StaticPool, connect_args={"check_same_thread": False})
     sa.event.listen(engine, "connect", _prepare_sqlite)
     sa.event.listen(engine, "begin", _begin_sqlite)
@@ -196,8 +201,10 @@ def create_all_in_memory() -> sa.Engine:
 
 def _prepare_sqlite(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
     raw: Any = connection
-    raw.isolation_level = None  # SQLAlchemy's "begin" event opens transactions, not the driver
+    # SQLAlchemy's "begin" event opens transactions, not the driver.
+    raw.isolation_level = None
     raw.execute(f"PRAGMA busy_timeout = {int(how_patient.get() * 1000)}")
+    # Switching to WAL waits for other processes, so it uses the caller's timeout.
     raw.execute("PRAGMA journal_mode = WAL")
     raw.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}")
     raw.execute("PRAGMA synchronous = NORMAL")
@@ -208,5 +215,6 @@ def _begin_sqlite(connection: sa.Connection) -> None:
     writes = connection.get_execution_options().get("habitus_writing", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
     if "habitus_schema" in connection.get_execution_options():
-        raw: Any = connection.connection.driver_connection  # by the driver itself, because every transaction asks
+        # Through the driver itself, because every transaction pays for this query.
+        raw: Any = connection.connection.driver_connection
         refuse_if_newer(connection, raw.execute(OLDEST).fetchone()[0])

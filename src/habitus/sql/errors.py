@@ -1,4 +1,4 @@
-"""How long a busy database is waited for, and what is said when it fails: full, locked, damaged, away, not ours."""
+"""Translates database errors into messages with a hint, and limits the wait for a busy database."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import sqlalchemy as sa
 from habitus.errors import DatabaseAway, StorageFailed
 from habitus.sql.addresses import place
 
-# By the state that PostgreSQL gives with what it says, or by the words where there is none: SQLite has no states, and
-# what a server says to one who connects comes as words alone.
+# Matched against PostgreSQL's SQLSTATE, or against the message without one: SQLite has no states, and connection errors
+# carry only text.
 _KNOWN = (
     (
         r"^53100|disk is full|no space left",
@@ -49,25 +49,26 @@ _KNOWN = (
     (r"database .* does not exist", "{where}: {said}.", "Correct HABITUS_DATABASE, or create the database."),
 )
 _AWAY = r"^08|^53300|^57P|connection|resolve host|too many (clients|connections)|connection slots"
-_PREFIX = re.compile(r"^.*(?:connection failed|connection is bad|FATAL): *")  # each layer names itself before it speaks
+# Each layer of the driver puts its own name before the message.
+_PREFIX = re.compile(r"^.*(?:connection failed|connection is bad|FATAL): *")
 
 
 def explain_error(where: str, error: sa.exc.DBAPIError, *, waited: float) -> StorageFailed:
-    """A driver's error in our words; `waited` is how long a busy database was waited for."""
+    """Translate a driver's error; `waited` is the time limit for a busy database, in seconds."""
     said = str(error.orig).strip().splitlines()[0].rstrip(".") if error.orig else str(error)
     known = getattr(error.orig, "sqlstate", None) or said
     for pattern, what, mend in _KNOWN:
         if re.search(pattern, known, re.IGNORECASE):
             filled = {"where": where, "said": _PREFIX.sub("", said), "waited": waited, "way_back": way_back(where)}
             return StorageFailed(what.format(**filled), mend=mend.format(**filled))
-    if re.search(_AWAY, known, re.IGNORECASE):  # which server it was is in what it says
+    if re.search(_AWAY, known, re.IGNORECASE):
         said = said.removeprefix("connection is bad: ")
         return DatabaseAway(f"The database is away: {said}.", mend="Nothing was changed; run 'habitus doctor'.")
     return StorageFailed(f"{where}: {said}.", mend="Nothing was changed; run 'habitus doctor'.")
 
 
 def way_back(path: str) -> str:
-    """From a damaged database file."""
+    """Return the hint for recovering from a damaged database file."""
     name = Path(path).name
     return (
         f"Skills on disk and memory/*.md are not touched. Put a backup of {name} in its place, or save what can be "
@@ -83,7 +84,7 @@ how_patient: ContextVar[float] = ContextVar("patience", default=BUSY_SECONDS)
 
 @contextmanager
 def patience(seconds: float) -> Iterator[None]:
-    """Statements inside wait no longer than this for a database that somebody else keeps busy."""
+    """Limit how long statements in this block wait for a busy database."""
     before = how_patient.set(seconds)
     try:
         yield
@@ -93,14 +94,16 @@ def patience(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def storage_errors(engine: sa.Engine) -> Iterator[None]:
-    """Turn what a driver says into one line that names the database and the mend."""
+    """Turn driver errors in this block into a StorageFailed that names the database and a hint."""
     try:
         yield
     except sa.exc.DBAPIError as error:
+        # The offline snapshot is read-only, so a failed write means that the real database is away.
         if engine.get_execution_options().get("habitus_stands_in") and "readonly" in str(error.orig):
             raise DatabaseAway("The database is away.", mend="Nothing was changed; retry when it is back.") from error
         raise explain_error(place(engine), error, waited=how_patient.get()) from error
-    except sqlite3.Error as error:  # of what is asked of the driver itself, when a transaction begins
+    # From the query that goes to the driver directly when a transaction begins.
+    except sqlite3.Error as error:
         raise StorageFailed(f"{place(engine)} can't be read: {error}.", mend="See 'habitus doctor'.") from error
     except sa.exc.TimeoutError:
         what = f"All {_size(engine)} connections to {place(engine)} have been in use for {BUSY_SECONDS} s."

@@ -1,6 +1,6 @@
-"""News of what other hosts change in a shared database: PostgreSQL tells, so nobody has to ask before every step.
+"""Notifications of changes that other hosts make to a shared database, through PostgreSQL's LISTEN.
 
-Where nobody tells (SQLite, a pooler that hands out connections by transaction, a cut line), everybody asks, as ever.
+Without them (SQLite, a pooler in transaction mode, a cut connection) readers query the database each time.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_PROVED_EVERY = 10.0  # seconds of silence after which we make sure that we would hear something
+# After this silence, in seconds, the listener verifies that it would still receive something.
+_PROVED_EVERY = 10.0
 _HEARD_WITHIN = 1.0
 _RETRY_AFTER = 2.0
 _LEAVES_WITHIN = 5.0
 
 
 class Topic(StrEnum):
-    """The tables whose every change is told, by triggers that the migrations made, or by whoever makes it."""
+    """The tables whose changes are announced, by triggers from the migrations or by the writer itself."""
 
     SKILLS = "sequences"
     ROWS = "agent_skills"
@@ -41,17 +42,18 @@ class Topic(StrEnum):
 
 
 def tell(connection: sa.Connection, topic: Topic) -> None:
-    """Say with a change that it was made, where no trigger does."""
+    """Announce a change to a table that has no trigger, when the transaction commits."""
     if connection.dialect.name == "postgresql":
         connection.execute(_TELL, {"topic": topic.value})
 
 
+# Channels are per database, so the workspace has to be part of the name.
 _CHANNEL = "'habitus_' || md5(current_schema())"
 _TELL = sa.text(f"SELECT pg_notify({_CHANNEL}, :topic)")
 
 
 class News:
-    """News of one database, for everything in this process that uses it."""
+    """The change notifications of one database, shared by everything in this process that uses it."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
@@ -61,7 +63,7 @@ class News:
         self._known: dict[tuple[Topic, Hashable], tuple[Hashable, Any]] = {}
 
     def start(self) -> None:
-        """Listen from now on, until as many have closed as have started."""
+        """Start listening; it ends after as many calls of `close`."""
         with self._lock:
             self._listeners += 1
             if self._thread is None and self._engine.dialect.name == "postgresql":
@@ -76,19 +78,20 @@ class News:
             gone.stop()
 
     def last_change(self, topic: Topic) -> Hashable:
-        """Changes when another host, or this one, has changed something; None while nobody would tell."""
+        """Return a token that changes with every announced change; None while notifications do not work."""
         thread = self._thread
         return None if thread is None or not thread.hears else (thread.name, thread.heard[topic])
 
     def fresh(self, topic: Topic, ask: Callable[[], T], *, of: Hashable = None) -> T:
-        """The answer of `ask`, as of the last change that was heard of, or that this process has made itself.
+        """Return the result of `fetch`, cached until the next change of the topic by any host.
 
-        `of` is whose, or what else of the topic is asked for, where there is more than one thing to ask.
-        It is asked for now and then all the same: a dump may have been restored without what tells of changes.
+        `key` distinguishes several values of one topic. The value is refetched every few seconds regardless, because a
+        restored dump may lack the triggers.
         """
         heard = self.last_change(topic)
         if heard is None:
             return ask()
+        # Our own commits count too: their notification arrives only after the next wait.
         mark = heard, sql.last_commit(self._engine, topic), time.monotonic() // _PROVED_EVERY
         kept = self._known.get((topic, of))
         if kept is None or kept[0] != mark:
@@ -101,7 +104,7 @@ _of_place: dict[tuple[sa.URL, str], News] = {}
 
 
 def news_of(engine: sa.Engine) -> News:
-    """One for all who use a server in this process: it takes one connection, however many they are."""
+    """Return the process-wide feed of a database: it needs one connection, however many callers there are."""
     if engine.dialect.name != "postgresql":
         return News(engine)
     key = sql.key_of(engine)
@@ -109,7 +112,7 @@ def news_of(engine: sa.Engine) -> News:
 
 
 class _Listening(threading.Thread):
-    """One connection of the engine's own few, which waits for word."""
+    """A thread with one connection from the engine's pool that waits for notifications."""
 
     def __init__(self, engine: sa.Engine) -> None:
         super().__init__(name=f"habitus-news-{secrets.token_hex(4)}", daemon=True)
@@ -132,7 +135,8 @@ class _Listening(threading.Thread):
     def stop(self) -> None:
         self._stopped.set()
         with suppress(StorageFailed):
-            self._beat()  # wakes it
+            # Wakes the thread from its wait.
+            self._beat()
         self.join(_LEAVES_WITHIN)
 
     def _listen(self) -> None:
@@ -147,15 +151,17 @@ class _Listening(threading.Thread):
                     self._prove(kept)
                     self._take(kept, _PROVED_EVERY)
             finally:
-                kept.invalidate()  # nobody else shall be told on it
+                # A connection that still listens must not return to the pool.
+                kept.invalidate()
 
     def _prove(self, kept: sa.Connection) -> None:
-        """Say something on another connection: who does not hear that would hear nothing else either."""
+        """Send a notification over another connection; raise if it does not arrive."""
         self._beat()
         if not self._take(kept, _HEARD_WITHIN, is_proof=True):
             raise StorageFailed("What is said on one connection is not heard on another.", mend="Is there a pooler?")
         if not self.hears:
-            self.heard = {topic: count + 1 for topic, count in self.heard.items()}  # whatever was missed meanwhile
+            # Changes during the gap were missed, so every topic counts as changed.
+            self.heard = {topic: count + 1 for topic, count in self.heard.items()}
             self.hears = True
 
     def _beat(self) -> None:
@@ -163,7 +169,7 @@ class _Listening(threading.Thread):
             connection.execute(sa.text("SELECT pg_notify(:name, '')"), {"name": self.name})
 
     def _take(self, kept: sa.Connection, seconds: float, *, is_proof: bool = False) -> bool:
-        """Hear what is said for some time; of a proof, until it is there."""
+        """Count notifications for some seconds; with `is_proof`, return True as soon as our own arrives."""
         driver: Any = kept.connection.driver_connection
         for notice in driver.notifies(timeout=seconds):
             if notice.channel == self.name:

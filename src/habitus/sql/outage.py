@@ -1,4 +1,4 @@
-"""A database that is away or slow: the turn makes do without it, and the person is told once."""
+"""Keeps a turn running while the database is unreachable or slow, and reports the outage once."""
 
 from __future__ import annotations
 
@@ -15,49 +15,53 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-PATIENCE_S = 3.0  # with a database, whichever it is, that somebody else keeps busy while a person waits
-ANSWERS_S = 0.2  # within this a server has to answer the smallest question
+# Longest wait for a busy database while a person waits for the reply.
+PATIENCE_S = 3.0
+# A reachable server answers the smallest query within this time.
+ANSWERS_S = 0.2
 _ASKED_EVERY_S = 0.5
 
 
 class Outage:
-    """`trouble` says why the database could not be used in this turn; empty while it can.
+    """Guards a turn's database calls; `failure_reason` says why the database is unusable in this turn, else it is
+    empty.
 
-    `silence` says why a database on another machine does not answer in time: then it is left alone. `frozen` is why
-    nothing can be written at all.
+    `probe` returns why a remote database does not answer in time. `frozen` is the reason why nothing may be written at
+    all.
     """
 
     def __init__(self, silence: Callable[[float], str] = lambda within: "", *, frozen: str = "") -> None:
         self.trouble = ""
         self._silence = silence
         self._frozen = frozen
-        self._asked = (float("-inf"), "")  # when, and what it said
+        self._asked = (float("-inf"), "")
         self._is_told = False
 
     def begin(self) -> None:
-        """A turn begins, and things may be better."""
+        """Start a new turn, which tries the database again."""
         if not self.trouble:
             self._is_told = False
         self.trouble = ""
         self._asked = (float("-inf"), "")
 
     def is_first_to_tell(self) -> bool:
-        """Whether nobody has heard of this outage yet."""
+        """Return whether this outage has not been reported yet, and mark it as reported."""
         is_first, self._is_told = not self._is_told, True
         return is_first
 
     def unless_away(self, look: Callable[[], T], otherwise: T) -> T:
-        """The database's answer; while it can't be used, the one that is known without it."""
+        """Return the result of a read, or the default while the database is unusable."""
         try:
             with self._asking():
                 return look()
         except away() as error:
             self.trouble = self.trouble or str(error)
-            log.info("The database is away: %s", error)  # the person is told at the end of the turn
+            # Only logged here: the user is told once, at the end of the turn.
+            log.info("The database is away: %s", error)
             return otherwise
 
     def safely(self, what: Callable[[], object], saying: str) -> bool:
-        """The person has the answer; what fails now is logged and takes nothing away. Whether it was done."""
+        """Run a write after the reply; log a failure instead of raising it. Returns whether it succeeded."""
         try:
             if self._frozen:
                 raise StorageFailed(self._frozen)
@@ -74,11 +78,12 @@ class Outage:
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        """Who has waited once in a turn does not wait again."""
+        """Guard one database call: bounded wait, and none at all after the first failure of the turn."""
         if self.trouble:
             raise StorageFailed(self.trouble)
         with sql.patience(PATIENCE_S):
             at, silence = self._asked
+            # The answer of the last probe is reused for a moment, because a turn makes many calls.
             if time.monotonic() - at >= _ASKED_EVERY_S:
                 silence = self._silence(ANSWERS_S)
                 self._asked = (time.monotonic(), silence)
@@ -88,7 +93,7 @@ class Outage:
 
 
 def away() -> tuple[type[Exception], ...]:
-    """The errors raised while the disk or the database can't be used."""
+    """Return the errors that mean the disk or the database can't be used."""
     from sqlalchemy.exc import SQLAlchemyError
 
     return StorageFailed, OSError, SQLAlchemyError

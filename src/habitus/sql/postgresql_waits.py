@@ -1,4 +1,4 @@
-"""PostgreSQL connections that don't wait for ever: a server that says nothing any more is given up, not hung on to."""
+"""PostgreSQL connections that give up on a server that no longer answers."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from typing import Any
 import psycopg
 import sqlalchemy as sa
 
-_LONGEST_WAIT_S = 30.0  # from here on a wait has no end: somebody migrates, or copies everything
+# From this limit on, waits are unbounded: a migration or a full copy is running.
+_LONGEST_WAIT_S = 30.0
 
 
 def make_impatient(engine: sa.Engine, patience: Callable[[], float]) -> None:
-    """Let connections of the engine wait for an answer as long as `patience` says at that moment."""
+    """Limit how long the engine's connections wait for an answer, as `patience` says at the time of the wait."""
 
     class Impatient(psycopg.Connection[Any]):
-        _pool = None  # one of a pool, which may go with its engine: the driver then closes it without a warning
+        # Marks the connection as pooled, which stops the driver's warning when the engine is collected.
+        _pool = None
 
         def wait(self, gen: Any, *given: Any, **more: Any) -> Any:
             seconds = patience()
@@ -25,12 +27,14 @@ def make_impatient(engine: sa.Engine, patience: Callable[[], float]) -> None:
             try:
                 return super().wait(_bound_wait(gen, seconds), *given, **more)
             except _SaysNothing:
-                self.pgconn.finish()  # what it would say later nobody would understand
+                # A late answer would be mistaken for the answer to the next query.
+                self.pgconn.finish()
                 said = f"connection is bad: no answer within {seconds:g} s"
                 raise psycopg.OperationalError(said) from None
 
     def connect(dialect: object, record: object, given: list[Any], more: dict[str, Any]) -> psycopg.Connection[Any]:
-        return Impatient.connect(*given, **{"autocommit": True} | more)  # a transaction says itself that it begins
+        # Our "begin" event opens transactions, not the driver.
+        return Impatient.connect(*given, **{"autocommit": True} | more)
 
     sa.event.listen(engine, "do_connect", connect)
 
@@ -40,9 +44,10 @@ class _SaysNothing(Exception):
 
 
 def _bound_wait(gen: Generator[Any, Any, Any], seconds: float) -> Generator[Any, Any, Any]:
-    """The same steps of a conversation, until for so long there was none; a driver that waits looks in every moment."""
+    """Run the driver's wait generator, and raise when nothing arrives for so many seconds."""
     until = time.monotonic() + seconds
     try:
+        # The driver resumes the generator several times a second even when nothing has arrived.
         wanted = next(gen)
         while True:
             ready = yield wanted

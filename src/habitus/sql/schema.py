@@ -1,4 +1,4 @@
-"""The schema of a database: how old it is, whether this code can use it, and bringing it up to date."""
+"""The schema version of a database: check whether this code can use it, and migrate it."""
 
 from __future__ import annotations
 
@@ -9,29 +9,31 @@ from habitus.sql.addresses import place, refuse_to_strand, workspace_of
 from habitus.sql.errors import storage_errors
 from habitus.sql.transactions import writing
 
-# The newest migration this code knows. A test holds it against the migrations folder.
+# The newest migration this code knows; a test compares it with the migrations folder.
 HEAD = "0028"
 
-# The first one: what is older was made before there were releases.
+# The first migration of a release; older schemas can't be upgraded in place.
 BASELINE = "0028"
 
 COMPATIBILITY = "schema_compatibility"
 
 OLDEST = f"SELECT MAX(oldest_reader) FROM {COMPATIBILITY}"
 
-MIGRATING = 4242001  # the lock that a migration has alone, and everybody who writes shares
+# The advisory lock that writers share and a migration takes alone.
+MIGRATING = 4242001
 
 
 def refuse_if_newer(connection: sa.Connection, oldest: str | None) -> None:
-    """Somebody migrated to what code of this age would misread, while this process ran."""
+    """Raise StorageFailed if the schema was migrated beyond this code while the process ran."""
     if (oldest or HEAD) > HEAD:
         raise _newer(connection.engine, oldest)
 
 
 def migrate(engine: sa.Engine, *, even_so: bool = False) -> None:
-    """Bring the database up to HEAD. A newer one is used as it is where its makers allow that, else refused.
+    """Migrate the database to HEAD, completely or not at all; raise if the schema can't be used.
 
-    All of it or nothing. While processes run that could not go on afterwards, nothing, unless `even_so`.
+    A newer schema is accepted if its authors declared it compatible. Refuses while older processes are connected that
+    could not continue afterwards, unless `even_so`.
     """
     found = revision(engine)
     if found is None or BASELINE <= found < HEAD:
@@ -42,7 +44,7 @@ def migrate(engine: sa.Engine, *, even_so: bool = False) -> None:
 
 
 def unusable(engine: sa.Engine, found: str | None) -> StorageFailed | None:
-    """Why this code can't work with the schema that was found."""
+    """Return why this code can't work with the schema it found; None if it can."""
     if found is None:
         return StorageFailed(f"{place(engine)} has no tables yet.", mend="The first command makes them.")
     if found < BASELINE:
@@ -71,7 +73,7 @@ def _newer(engine: sa.Engine, schema: str | None) -> StorageFailed:
 
 
 def revision(engine: sa.Engine) -> str | None:
-    """The newest migration that a database has had; nothing where it has no tables yet."""
+    """Return the newest migration of a database; None if it has no tables."""
     with storage_errors(engine), engine.connect() as connection:
         if not sa.inspect(connection).has_table("alembic_version"):
             return None
@@ -80,14 +82,14 @@ def revision(engine: sa.Engine) -> str | None:
 
 
 def oldest_reader(engine: sa.Engine) -> str | None:
-    """The oldest schema whose code may still use this database, where the newer code wrote that down."""
+    """Return the oldest schema whose code may still use this database, if recorded."""
     with storage_errors(engine), engine.connect() as connection:
         found: str | None = connection.execute(sa.text(OLDEST)).scalar()
         return found
 
 
 def _upgrade(engine: sa.Engine, *, even_so: bool) -> None:
-    # Alembic takes half a second to import, and is needed once in a database's life.
+    # Alembic takes half a second to import and is needed once in a database's life.
     from alembic import command
     from alembic.config import Config
 
@@ -101,12 +103,14 @@ def _upgrade(engine: sa.Engine, *, even_so: bool) -> None:
             before = "" if even_so else connection.execute(sa.text(OLDEST)).scalar_one()
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
+        # Checked inside the transaction: a refusal rolls the migration back.
         if before and (oldest := connection.execute(sa.text(OLDEST)).scalar_one()) > before:
             refuse_to_strand(connection, oldest, workspace_of(engine), place(engine))
 
 
 def _make_schema(connection: sa.Connection, name: str) -> None:
-    """Where a workspace is new. Asked for first: who may use it need not be allowed to make others."""
+    """Create the schema of a new workspace."""
+    # Asked first, because a role that may use the schema need not be allowed to create one.
     is_there = sa.text("SELECT true FROM pg_namespace WHERE nspname = :name")
     if not name or connection.execute(is_there, {"name": name}).scalar():
         return

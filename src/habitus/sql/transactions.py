@@ -1,6 +1,6 @@
-"""Transactions that read or write; what a failed one says is in `errors`.
+"""Read and write transactions, which nest by joining the open one.
 
-One that writes takes the write lock when it begins, so what it reads stays true until it commits.
+A write transaction takes the write lock when it begins, so its reads stay valid until it commits.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from habitus.sql.errors import BUSY_SECONDS, how_patient, storage_errors
 
 @contextmanager
 def writing(engine: sa.Engine, *, durable: bool = False, lock: str = "") -> Iterator[sa.Connection]:
-    """A transaction with the write lock; it joins one that is open in this context.
+    """Open a write transaction, or join the one open in this context.
 
-    SQLite has one write lock; PostgreSQL takes the one called `lock`, and no transaction should have two: who takes
-    them in another order waits for this one. `durable` survives a power cut, not only a killed process.
+    SQLite has one write lock; PostgreSQL takes the advisory lock named `lock`. No transaction should take two, because
+    another order elsewhere would deadlock. `durable` survives a power cut, not only a killed process.
     """
     if is_writing(engine):
         connection = _open_transactions.get()[id(engine)]
@@ -42,11 +42,12 @@ def writing(engine: sa.Engine, *, durable: bool = False, lock: str = "") -> Iter
             if lock:
                 _take_lock(engine, connection, lock)
             yield connection
+    # Only after the commit: earlier, another thread could cache what it read before it.
     _commits.update({(key_of(engine), table): object() for table in touched})
 
 
 def _begun(connection: sa.Connection) -> sa.RootTransaction:
-    """A transaction, on another connection if the server has ended this one: nothing was done yet."""
+    """Begin a transaction, once more on a new connection if the server had closed this one."""
     try:
         return connection.begin()
     except sa.exc.DBAPIError as error:
@@ -63,7 +64,7 @@ def _take_lock(engine: sa.Engine, connection: sa.Connection, lock: str) -> None:
 
 @contextmanager
 def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """A transaction that only reads; it joins one that is open in this context."""
+    """Open a read transaction, or join the one open in this context."""
     joined = _open_transactions.get().get(id(engine))
     if joined is not None:
         yield joined
@@ -79,12 +80,12 @@ def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
 
 
 def open_transactions() -> int:
-    """How many transactions are open in this context, each of which holds a connection."""
+    """Return how many transactions are open in this context, each of which holds a connection."""
     return len(_open_transactions.get())
 
 
 def is_writing(engine: sa.Engine) -> bool:
-    """Whether a writing transaction is open in this context, so that others wait for us."""
+    """Return whether a write transaction is open in this context."""
     joined = _open_transactions.get().get(id(engine))
     return joined is not None and bool(joined.get_execution_options().get("habitus_writing"))
 
@@ -93,21 +94,21 @@ _commits: dict[tuple[tuple[sa.URL, str], str], object] = {}
 
 
 def last_commit(engine: sa.Engine, table: str) -> Hashable:
-    """Another value after each commit of this process that wrote into a table of a server by its name.
+    """Return a token that changes with each commit of this process that wrote to a PostgreSQL table.
 
-    Statements sent as text are not seen; whoever writes so is heard of by the server's word alone.
+    Statements sent as text are not tracked; their changes arrive only as notifications.
     """
     return _commits.get((key_of(engine), table))
 
 
 def note_table(connection: sa.Connection, clause: Any, *_: object) -> None:
-    """Remember the table that a statement writes into; a PostgreSQL engine calls it before each one."""
+    """Record the table that a statement writes to; a PostgreSQL engine calls this before each statement."""
     touched = connection.get_execution_options().get("habitus_touched")
     if touched is not None and clause.is_dml:
         touched.add(clause.table.name)
 
 
-# The transaction that is open in this context, by engine: whoever reads or writes further joins it.
+# Open transactions by engine, which nested reads and writes join.
 _open_transactions: ContextVar[Mapping[int, sa.Connection]] = ContextVar(
     "open_transactions", default=MappingProxyType({})
 )
@@ -123,10 +124,10 @@ def _announce(engine: sa.Engine, connection: sa.Connection) -> Iterator[None]:
 
 
 def insert_missing(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Insert the rows whose key is not there yet; the others are left as they are."""
+    """Insert the rows whose key does not exist; existing rows stay unchanged."""
     if not rows:
         return
-    # The module of the dialect that is in use anyway: the other one would take a tenth of a short command.
+    # Imports only the dialect in use: the other one takes a tenth of a short command's time.
     dialect: Any = import_module(f"sqlalchemy.dialects.{connection.dialect.name}")
     connection.execute(dialect.insert(table).on_conflict_do_nothing(), rows)
 
@@ -137,10 +138,11 @@ def upsert(
     rows: Sequence[Mapping[str, Any]],
     changes: Callable[[sa.ColumnCollection[str, Any]], Mapping[str, Any]],
 ) -> None:
-    """Insert rows; of those whose key is there already, change what `changes` makes of the new one."""
+    """Insert rows; where the key exists, update the columns that `changes` returns for the new row."""
     if not rows:
         return
-    dialect: Any = import_module(f"sqlalchemy.dialects.{connection.dialect.name}")  # as above
+    # Only the dialect in use, as in `insert_missing_rows`.
+    dialect: Any = import_module(f"sqlalchemy.dialects.{connection.dialect.name}")
     insert = dialect.insert(table)
     keys = [column.name for column in table.primary_key]
     connection.execute(insert.on_conflict_do_update(index_elements=keys, set_=changes(insert.excluded)), rows)
@@ -156,6 +158,7 @@ def _waiting(connection: sa.Connection) -> Iterator[None]:
     raw.execute(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
     try:
         yield
+    # The connection returns to the pool, so the default comes back.
     finally:
         raw.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}")
 
@@ -165,7 +168,7 @@ def _synchronous(connection: sa.Connection, durable: bool) -> Iterator[None]:
     if not durable or connection.dialect.name != "sqlite":
         yield
         return
-    # The driver connection itself, because a pragma has no effect inside a transaction.
+    # Through the driver, because the pragma has no effect inside a transaction.
     raw: Any = connection.connection.driver_connection
     raw.execute("PRAGMA synchronous = FULL")
     try:
