@@ -1,1 +1,1 @@
-"""The sandbox: where code that nobody vouched for is mended and runs, as a warm tool call or as a cell."""
+"""The sandbox that runs untrusted code, either as a warm tool call or as a scratchpad cell."""

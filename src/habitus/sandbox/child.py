@@ -1,6 +1,6 @@
-"""One sandboxed process as seen from outside: started, in its group, surely ended.
+"""One sandboxed process as seen from outside: started, put in its control group, and reliably ended.
 
-What it prints is read as it comes, within a bound; what it may ask its host comes over a line of its own.
+Its output is read as it comes, up to a limit; its questions to the host come over a separate socket.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ from habitus.sandbox.model import KIB, MIB, Limits
 
 Message = dict[str, Any]
 _LONGEST_MESSAGE = 16 * MIB
+# An idle process ends within milliseconds; one that must end its own children needs longer.
 _TIDY_S, _MOMENT_S = 3.0, 0.2
 _numbers = count()
 
 
 class Gone(HabitusError):
-    """The process ended, or said something it never would by itself."""
+    """The process ended, or sent something that our code in it never would."""
 
 
 class Child:
-    """Owns the process, its group and our end of the line; `close` leaves none of them behind."""
+    """Owns a sandboxed process, its control group and our end of its socket; `close` releases all three."""
 
     def __init__(
         self,
@@ -60,6 +61,7 @@ class Child:
         return self.process.returncode is None
 
     async def send(self, message: Message, fds: Sequence[int] = ()) -> None:
+        """Send a message, optionally with descriptors."""
         data = pack(message)
         try:
             if fds:
@@ -71,6 +73,7 @@ class Child:
             raise Gone(self.last_words()) from error
 
     async def receive(self) -> Message:
+        """Return the next message; `Gone` if there is none or it is malformed."""
         (length,) = struct.unpack(">I", await self._exactly(4))
         if length > _LONGEST_MESSAGE:
             raise Gone("It sent a message that is too long.")
@@ -80,9 +83,10 @@ class Child:
             raise Gone("It sent a message that is none.") from error
 
     async def first_message(self) -> tuple[Message, int]:
-        """The first message and, as our kernel counts, the process that sent it."""
+        """Return the first message and the id of its sender as our kernel counts it."""
         sender = self.process.pid
         if hasattr(socket, "SO_PASSCRED"):
+            # Inside a process namespace the worker has another id than outside, which is where we signal it.
             self._line.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
             head, ancillary = await self._peek()
             for _, kind, data in ancillary:
@@ -113,7 +117,7 @@ class Child:
         return found
 
     def last_words(self) -> str:
-        """The last complaint of the process, or of bubblewrap in its place."""
+        """Return the last line that the process, or bubblewrap in its place, wrote to stderr."""
         with contextlib.suppress(ValueError):
             self._noise.seek(0)
             lines = self._noise.read(64_000).decode(errors="replace").strip().splitlines()
@@ -121,7 +125,7 @@ class Child:
         return ""
 
     def end(self) -> None:
-        """Begin to end it: whoever waits for its next message hears that it is gone."""
+        """Start ending the process: a pending `receive` raises `Gone`."""
         with contextlib.suppress(OSError):
             self._line.shutdown(socket.SHUT_RDWR)
         with contextlib.suppress(ProcessLookupError):
@@ -131,7 +135,7 @@ class Child:
                 self.process.kill()
 
     async def close(self) -> None:
-        """End it and everything it started; returns when all are gone."""
+        """End the process and everything it started, and wait until all are gone."""
         self._line.close()
         if self._tidies_up and self.is_alive:
             with contextlib.suppress(ProcessLookupError):
@@ -153,7 +157,7 @@ class Child:
 
 
 async def start(launch: Launch, cgroups: Cgroups | None, limits: Limits, *, give: Sequence[int] = ()) -> Child:
-    """Start the planned process and send it its first message. `give` are more descriptors it inherits."""
+    """Start the planned process and send its first message. `give` are more descriptors to inherit."""
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     group = _group(cgroups, limits)
@@ -169,6 +173,7 @@ async def start(launch: Launch, cgroups: Cgroups | None, limits: Limits, *, give
             stdout=asyncio.subprocess.DEVNULL,
             stderr=noise,
             pass_fds=[theirs.fileno(), *give, *doors],
+            # A Ctrl-C at our terminal must not reach the sandboxed process.
             start_new_session=True,
         )
     except BaseException:
@@ -201,7 +206,7 @@ _LAST_SIGNAL = 64
 
 
 def ending(exit_code: int | None) -> str:
-    """An exit code in words. Above 128 it is how a wrapper reports the signal that ended the process."""
+    """Describe an exit code in words. A wrapper reports the signal that ended a process as 128 plus its number."""
     if exit_code is None:
         return "it stopped answering"
     number = -exit_code if exit_code < 0 else exit_code - 128
@@ -209,7 +214,7 @@ def ending(exit_code: int | None) -> str:
 
 
 def signal_name(number: int) -> str:
-    """The usual name. Real-time signals are counted from the first; C libraries keep two or three for themselves."""
+    """Return the usual name of a signal. C libraries reserve two or three real-time signals for themselves."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -217,8 +222,10 @@ def signal_name(number: int) -> str:
 
 
 def error_told(printed: str) -> str:
-    """The error a program reports, where it prints an object whose `status` is "error", or ends with a line that is
-    one; nothing otherwise."""
+    """Return the error that a program reports, or "".
+
+    A report is a JSON object whose `status` is "error": all of the output, or its last line.
+    """
     told = _json_object(printed)
     if told is None:
         _, _, last = printed.rstrip().rpartition("\n")
@@ -246,11 +253,12 @@ def _json_text(reason: object) -> str:
 
 
 _PIPE_ROOM = 1 << 16
+# One read takes at most a full pipe, so no stream starves the others on the event loop.
 _AT_ONCE = 1 << 16
 
 
 class Capture:
-    """The first `limit` characters of a stream of bytes, and how many more there were."""
+    """Keeps the first `limit` characters of a byte stream and counts the rest."""
 
     def __init__(self, limit: int, *, watch: Callable[[str], None] | None = None) -> None:
         self.limit = limit
@@ -262,6 +270,7 @@ class Capture:
         self.last_fed = 0.0
 
     def feed(self, data: bytes, *, final: bool = False) -> None:
+        """Decode and keep data, up to the limit."""
         self.last_fed = time.monotonic()
         text = self._decoder.decode(data, final)
         kept = text[: self._room]
@@ -273,19 +282,19 @@ class Capture:
                 self._watch(kept)
 
     def skip(self, count: int) -> None:
-        """Characters that somebody nearer to the source has already left out."""
+        """Count characters that were already left out closer to the source."""
         self.last_fed = time.monotonic()
         self.cut += count
 
     def text(self) -> str:
-        """The kept text, with a mark that says how much was not kept."""
+        """Return the kept text, with a note that says how much is missing."""
         self.feed(b"", final=True)
         kept = "".join(self._parts)
         return f"{kept}\n[… {self.cut:,} more characters were cut]" if self.cut else kept
 
 
 class Tap:
-    """Feeds one end of a pipe to whoever listens, without waiting for the other end to be closed."""
+    """Feeds the output of a pipe to a sink without waiting for the other end to close."""
 
     def __init__(self, fd: int, sink: Callable[[bytes], None]) -> None:
         os.set_blocking(fd, False)
@@ -296,7 +305,7 @@ class Tap:
         self._is_open = True
 
     def _read(self) -> bool:
-        """Take what is there; whether there may be more."""
+        """Read available data. False if there is no more."""
         try:
             data = os.read(self._fd, _AT_ONCE)
         except BlockingIOError:
@@ -310,7 +319,7 @@ class Tap:
         return False
 
     def drain(self) -> None:
-        """Take what was written before now: at most a pipe full, since somebody may still be writing."""
+        """Read data written before now, at most one full pipe: the other end may still be writing."""
         for _ in range(2 * _PIPE_ROOM // 4096):
             if not self._is_open or not self._read():
                 return
@@ -323,7 +332,7 @@ class Tap:
 
 
 class Feeder:
-    """Writes bytes into a pipe as fast as they are taken; a reader that stops reading is none of our business."""
+    """Writes bytes into a pipe as fast as they are read; a reader that stops reading is ignored."""
 
     def __init__(self, fd: int, data: bytes) -> None:
         os.set_blocking(fd, False)
@@ -352,11 +361,12 @@ class Feeder:
 
 Services = Mapping[str, Callable[[Any], Awaitable[Any]]]
 NO_SERVICES: Services = {}
+# Questions come from untrusted code, so their size is bounded before they are read.
 _LONGEST_QUESTION = 64 * KIB
 
 
 async def answer(services: Services, question: Message) -> Message:
-    """The answer to one question, or the reason why there is none."""
+    """Answer one question of sandboxed code, or return the reason why not."""
     service = services.get(str(question["ask"]))
     if service is None:
         return {"error": f"{question['ask']} is not offered here"}
@@ -368,7 +378,10 @@ async def answer(services: Services, question: Message) -> Message:
 
 @asynccontextmanager
 async def answering(services: Services) -> AsyncIterator[int]:
-    """A descriptor for whoever asks, to be closed by whom it is given to; answered as long as the block lasts."""
+    """Yield a descriptor for the code that asks; its questions are answered until the block ends.
+
+    The caller closes the descriptor after passing it on.
+    """
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     work = asyncio.create_task(_answer_all(ours, services))
@@ -383,7 +396,7 @@ async def answering(services: Services) -> AsyncIterator[int]:
 
 
 async def _answer_all(line: socket.socket, services: Services) -> None:
-    """Until the other side is gone, or says something that is not a question."""
+    """Answer until the other side hangs up or sends something that is not a question."""
     loop = asyncio.get_running_loop()
     try:
         while (head := await _exactly(loop, line, 4)) and (length := struct.unpack(">I", head)[0]) <= _LONGEST_QUESTION:
@@ -398,7 +411,7 @@ async def _answer_all(line: socket.socket, services: Services) -> None:
 
 
 async def _exactly(loop: asyncio.AbstractEventLoop, line: socket.socket, wanted: int) -> bytes:
-    """Return that many bytes; none when the line ends before."""
+    """Return exactly that many bytes, or b"" if the stream ends before."""
     found = bytearray()
     while len(found) < wanted and (part := await loop.sock_recv(line, min(wanted - len(found), MIB))):
         found += part

@@ -1,8 +1,8 @@
-"""Egress by allow-list: a call without a network reaches the hosts it was granted through us, and no others.
+"""Egress by allow-list: a call without a network reaches only the hosts it was granted, through our proxy.
 
-Its own network namespace has only a loopback. Before its code runs, a port there is opened to listen, and the socket is
-handed to us: so we, outside, answer as an HTTP proxy inside. We look names up ourselves; inside there is no DNS. What
-goes through an opened line we can't read (TLS), so a host stands for whatever it serves.
+The call's network namespace has only a loopback. Before its code runs, a listening port is opened there and its socket
+handed to us, so we answer from outside as an HTTP proxy inside. We resolve names ourselves; there is no DNS inside. We
+can't read what passes through a TLS tunnel, so a granted host covers everything it serves.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from habitus.sandbox.model import KIB
 _LONGEST_HEAD = 64 * KIB
 _HEAD_S, _CONNECT_S = 30.0, 30.0
 _USUAL_PORTS = (80, 443)
+# Refused targets are reported to a person; a scan of thousands of hosts must not be.
 _MOST_REFUSED = 20
 _PROXY = f"http://127.0.0.1:{EGRESS_PORT}"
 VARIABLES = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), _PROXY)
@@ -29,18 +30,19 @@ VARIABLES = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_pro
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Target:
-    """Where a request wants to go, and what is to be sent there first."""
+    """The host a request wants to reach, and the bytes to send there first."""
 
     host: str
     port: int
-    first: bytes = b""  # nothing where a line is asked for, whatever goes through it
+    # Empty for a tunnel, whose content passes unread.
+    first: bytes = b""
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
 
 
 class Egress:
-    """For one call. `refused` names the places that it wanted to reach and may not."""
+    """The proxy of one call. `refused` lists the targets that it asked for and may not reach."""
 
     def __init__(self, hosts: Sequence[str]) -> None:
         self.refused: list[str] = []
@@ -49,7 +51,7 @@ class Egress:
 
     @asynccontextmanager
     async def answering(self) -> AsyncIterator[int]:
-        """A descriptor for the call, over which it hands us the socket; answered as long as the block lasts."""
+        """Yield the descriptor over which the call hands us its socket; serve requests until the block ends."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         work = asyncio.create_task(self._serve(ours))
@@ -69,7 +71,8 @@ class Egress:
             await readable.wait()
         finally:
             loop.remove_reader(line)
-        _, descriptors, _, _ = socket.recv_fds(line, 1, 1)  # none where the call ended before
+        # There is none if the call ended before it sent one.
+        _, descriptors, _, _ = socket.recv_fds(line, 1, 1)
         for descriptor in descriptors:
             with socket.socket(fileno=descriptor) as listener, contextlib.suppress(OSError):
                 listener.setblocking(False)
@@ -111,7 +114,7 @@ class Egress:
 
 
 def target_of(head: bytes) -> Target:
-    """The target in the head of a request. `ValueError`: nothing that a proxy does."""
+    """Parse the target from the head of a request; `ValueError` if it is nothing a proxy supports."""
     first, *fields = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
     method, address, version = first.split(" ")
     if not version.startswith("HTTP/1."):
@@ -134,7 +137,7 @@ def target_of(head: bytes) -> Target:
 
 
 def is_granted(target: Target, hosts: Sequence[str]) -> bool:
-    """By name, or by its end after `*.`; a port that is not named is 80 or 443."""
+    """Whether a host is granted by name or by a `*.` suffix. Without a port, 80 and 443 are granted."""
     return any(_covers(granted, target) for granted in hosts)
 
 
@@ -143,10 +146,12 @@ def _covers(granted: str, target: Target) -> bool:
         named = urlsplit(f"//{granted}")
         host, ports = _plain(named.hostname), _USUAL_PORTS if named.port is None else (named.port,)
     except ValueError:
-        return False  # it names no host
+        # The grant does not name a host.
+        return False
     if target.port not in ports:
         return False
     if host.startswith("*."):
+        # A granted domain must not cover an address that merely ends alike.
         return target.host.endswith(host[1:]) and not _is_address(target.host)
     return target.host == host
 
@@ -158,10 +163,11 @@ def _plain(host: str | None) -> str:
 
 
 async def _connect(target: Target) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A line to the first of its addresses that answers. A name that leads to this machine itself is no such host."""
+    """Connect to the first of its addresses that answers. A name that resolves to this machine is refused."""
     found = await asyncio.get_running_loop().getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
     addresses = [str(place[0]) for *_, place in found]
     if not _is_address(target.host) and target.host != "localhost":
+        # Otherwise a granted name could be pointed at services that listen only on this machine.
         addresses = [address for address in addresses if not _is_here(address)]
     trouble: OSError = ConnectionRefusedError("its name leads to this machine itself")
     for address in addresses:
@@ -195,6 +201,7 @@ async def _relay(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> 
 
 def _http_answer(code: int, reason: str) -> bytes:
     body = f"{reason}\n".encode()
-    words = {400: "Bad Request", 403: "Host Not Granted", 502: "Bad Gateway"}[code]  # often all that a client shows
+    # Clients often show nothing but these words.
+    words = {400: "Bad Request", 403: "Host Not Granted", 502: "Bad Gateway"}[code]
     head = f"HTTP/1.1 {code} {words}\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\n"
     return head.encode() + b"Connection: close\r\n\r\n" + body

@@ -1,5 +1,7 @@
-"""Files given to code, one folder a session, which its pads and tools see read-only and under one path; and files
-that cells make for people to open, found in a pad's folder after a cell and kept outside of it.
+"""Files that go into and come out of the sandbox.
+
+Given files lie in one folder a session, which its scratchpads and tools see read-only under one path. Made files are
+those that a cell writes for a person to open: found in a scratchpad's folder after the cell and copied out of it.
 """
 
 from __future__ import annotations
@@ -30,15 +32,17 @@ from habitus.text import encodable
 NOWHERE: Mapping[str, Path] = {}
 LOOKED_THROUGH = 16 * MIB  # of an attached file: to look through more would keep a person waiting
 SKILLS, ATTACHED = "skills", "attached"
-COMMANDS = ".bin"  # on the path of its code, and not carried to another machine: its name begins with a dot
+# On the PATH of the code; a hidden folder is not copied to another machine.
+COMMANDS = ".bin"
 LARGEST_ATTACHED, LEFT_FREE = 8 * GIB, GIB // 2
-MOST_FILES, MOST_BYTES = 2_000, 128 * MIB  # of one tree
+# Bounds of one tree.
+MOST_FILES, MOST_BYTES = 2_000, 128 * MIB
 _LONGEST_NAME, _LONGEST_ENDING = 120, 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Placed:
-    """Where a tree lies for code, and what of it does not lie there: path → why."""
+    """Where code finds a tree, and which of its files are missing: path to reason."""
 
     path: str
     left_out: dict[str, str]
@@ -46,7 +50,7 @@ class Placed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GivenFile:
-    """One file of a person's: what code calls it, and where our copy of it lies."""
+    """One file of a person's: its path for code, and our copy of it."""
 
     path: str
     copy: Path
@@ -54,8 +58,11 @@ class GivenFile:
 
 
 class Given:
-    """`seen_at` says where code finds the folder, and is asked once, when somebody wants to know. Only its user may
-    read it, and not even they write to its files."""
+    """The folder of files that sandboxed code may read. `seen_at` returns its path inside and is called once, on
+    demand.
+
+    Only its user can read it, and its files are read-only even for them.
+    """
 
     def __init__(self, folder: Path, *, seen_at: Callable[[], str]) -> None:
         self.folder = folder
@@ -65,15 +72,16 @@ class Given:
         self._placed: dict[str, tuple[str, Placed]] = {}  # name → hash of the tree that was put, and what came of it
 
     def path_of(self, *parts: str) -> str:
-        """The path under which code finds a file or folder of it."""
+        """Return the path under which code finds a file or folder."""
         return "/".join((self._seen_at(), *parts))
 
     @property
     def is_used(self) -> bool:
+        """Whether anything was ever placed here."""
         return any((self.folder / name).is_dir() for name in (SKILLS, ATTACHED, COMMANDS))
 
     def put_tree(self, name: str, tree: Tree, *, folders: Mapping[str, Path] = NOWHERE) -> Placed:
-        """Have a skill's folder consist of these files; what is too large to be in a tree is taken from its folder."""
+        """Replace a skill's folder by these files; files too large for a tree are copied from `folders`."""
         digest = tree_hash(tree)
         with self._alone():
             known = self._placed.get(name)
@@ -83,26 +91,29 @@ class Given:
             return known[1]
 
     def trees(self) -> list[str]:
-        """The skills whose files are there, also from before a session was resumed."""
+        """Return the names of the skills whose files are here, including those from before a resume."""
         top = self.folder / SKILLS
         return sorted(path.name for path in top.iterdir() if path.name[0] != ".") if top.is_dir() else []
 
     def has_tree(self, name: str) -> bool:
+        """Whether the files of this skill are here."""
         return (self.folder / SKILLS / _folder_name(name)).is_dir()
 
     def drop_tree(self, name: str) -> None:
+        """Remove the files of a skill."""
         with self._alone():
             self._placed.pop(name, None)
             _remove(self._below(SKILLS) / _folder_name(name))
 
     def put_file(self, source: Path, clean: Callable[[bytes], bytes] = bytes, *, name: str = "") -> GivenFile:
-        """A copy of a person's file as it is now, under a name as far as that is harmless; a taken one gets a number.
+        """Copy a person's file under a sanitized name, numbered if that is taken.
 
-        `clean` takes out what must not be kept, of all but the largest files. The same file again is the copy that is
-        there. `OSError`: it can't be read, or there is no room.
+        `clean` redacts the content of all but the largest files. The same file again returns the existing copy.
+        `OSError` if the file can't be read or does not fit.
         """
         with self._alone(), open_regular(source) as original:
             found = os.fstat(original.fileno())
+            # Size and time in the key notice a file that was changed since it was attached.
             identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
             if identity not in self._files:
                 top = self._below(ATTACHED)
@@ -118,7 +129,7 @@ class Given:
             return self._files[identity]
 
     def _replace_folder(self, name: str, tree: Tree, folders: Mapping[str, Path]) -> Placed:
-        """The new folder takes the old one's place at once, so that code never finds half of one."""
+        """Build the new folder aside and swap it in, so code never sees half of it."""
         top = self._below(SKILLS)
         new, old = top / f".new-{name}", top / f".old-{name}"
         for rest in (new, old):
@@ -133,7 +144,7 @@ class Given:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """No other thread or process changes it meanwhile."""
+        """Hold the folder's lock against other threads and processes."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with self._lock, lock(self.folder):
             yield
@@ -159,7 +170,7 @@ def _fill_folder(folder: Path, tree: Tree, origins: Mapping[str, Path]) -> dict[
 
 
 def _copy_file(folder: Path, path: str, file: File, origin: Path | None) -> str:
-    """Put one file there; why not, if not."""
+    """Write one file and return "" or the reason why not."""
     try:
         target, data = folder / checked_path(path), content_of(path, file, origin)
     except Invalid:
@@ -195,7 +206,7 @@ def _check_room(top: Path, size: int) -> None:
 
 
 def _copy(original: BinaryIO, target: Path, size: int) -> int:
-    """As many bytes as the file had when it was opened; whole, or not at all. How many there were."""
+    """Copy as many bytes as the file had when opened, completely or not at all; return the count."""
     fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
     left = size
     try:
@@ -209,7 +220,7 @@ def _copy(original: BinaryIO, target: Path, size: int) -> int:
 
 
 def _copy_some(original: BinaryIO, copy: BinaryIO, most: int) -> int:
-    """By the kernel, which shares the blocks where the disk can; by hand between two disks, or on another system."""
+    """Copy a part in the kernel, which can share blocks; between file systems, through memory."""
     try:
         return os.copy_file_range(original.fileno(), copy.fileno(), most)
     except (AttributeError, OSError):
@@ -220,7 +231,8 @@ def _copy_some(original: BinaryIO, copy: BinaryIO, most: int) -> int:
 
 
 def harmless(name: str) -> str:
-    """A name that stays what it is in a prompt, a program and a shell: its letters, digits and ending."""
+    """Return a name that is safe in a prompt, a program and a shell: its letters, digits and suffix."""
+    # Quotes, newlines and slashes could end a string or a path early.
     kept = re.sub(r"[^\w.+() -]", "_", encodable(name)).strip()
     ending = Path(kept).suffix[:_LONGEST_ENDING]
     stem = kept.removesuffix(ending)
@@ -230,6 +242,7 @@ def harmless(name: str) -> str:
 
 
 def free_name(top: Path, wanted: str) -> str:
+    """Return the wanted name, with a number if it exists in the folder."""
     named = Path(wanted)
     numbered = (f"{named.stem}-{number}{named.suffix}" for number in itertools.count(2))
     return next(name for name in itertools.chain([wanted], numbered) if not (top / name).exists())
@@ -246,40 +259,43 @@ _MOST_LOOKED_AT, _DEEPEST, _MOST_KEPT, _LARGEST, _MOST_BYTES = 2_000, 4, 10, 64 
 
 
 class Made:
-    """New files in a pad's folder since it was last asked for, or since the beginning. It waits for a disk."""
+    """Finds files that are new in a scratchpad's folder since the last check. Blocks on disk access."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._seen = {path: _stamp(found) for path, found, _, _ in _files(folder)}
 
     def new(self, room: int) -> Iterator[tuple[str, BinaryIO]]:
-        """The name of each and the file itself, as far as there is room; of very many files in a folder, none."""
+        """Yield the name and open file of each new one that fits in `room`; nothing if the folder is too full."""
         seen, count = {}, 0
         for path, found, name, within in _files(self._folder):
             seen[path] = _stamp(found)
             is_new = self._seen.get(path) != seen[path]
             if is_new and 0 < found.st_size <= min(_LARGEST, room) and count < _MOST_KEPT:
-                with suppress(OSError), _open_file(name, within) as source:  # it may be another by now
+                # Code may have replaced the file since it was listed.
+                with suppress(OSError), _open_file(name, within) as source:
                     room, count = room - found.st_size, count + 1
                     yield name, source
         self._seen = seen
 
     def keep(self, place: Path) -> tuple[str, ...]:
-        """Copy what is new into a place where it stays; the paths there."""
+        """Copy the new files into `place` and return their paths."""
         kept: list[str] = []
         for name, source in self.new(room_in(place)):
-            with suppress(OSError), opened_for(name, place) as copy:  # the disk may be full
+            # The disk may be full.
+            with suppress(OSError), opened_for(name, place) as copy:
                 shutil.copyfileobj(source, copy, MIB)
                 kept.append(copy.name)
         return tuple(kept)
 
 
 def room_in(place: Path) -> int:
+    """Return how many more bytes of made files a folder may hold."""
     return _MOST_BYTES - folders.size_of(str(place))
 
 
 def opened_for(name: str, place: Path) -> BinaryIO:
-    """A new file of about that name in the place."""
+    """Create a file of about that name in `place` and return it open."""
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
     return (place / free_name(place, harmless(name))).open("xb")
 
@@ -289,7 +305,7 @@ def _stamp(found: os.stat_result) -> tuple[int, int]:
 
 
 def _files(folder: Path) -> Iterator[tuple[str, os.stat_result, str, int]]:
-    """Path below the folder, what it is, its name, and the open folder that it lies in."""
+    """Yield the files a person can open: relative path, status, name and the open folder they lie in."""
     count = 0
     with suppress(OSError):
         for here, below, names, within in os.fwalk(folder, follow_symlinks=False):
@@ -306,6 +322,7 @@ def _files(folder: Path) -> Iterator[tuple[str, os.stat_result, str, int]]:
 
 
 def _open_file(name: str, within: int) -> BinaryIO:
+    # Sandboxed code may swap the file for a link or a pipe at any time, so neither may be followed or waited for.
     fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=within)
     source = os.fdopen(fd, "rb")
     if not stat.S_ISREG(os.fstat(fd).st_mode):

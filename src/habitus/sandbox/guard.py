@@ -1,7 +1,7 @@
-"""Guard of a sandboxed process: the limits that no kernel keeps for us, looked at again and again.
+"""Polls a sandboxed process for the limits that the kernel does not enforce.
 
-A folder on disk has no bound, and processor time has none as long as a process may live; so a process that outgrows
-its folder, or works on between cells, is ended when it is found out.
+A folder on disk has no size limit and a long-lived process no limit on CPU time, so a process that outgrows its folder,
+or keeps working between cells, is ended when the guard notices it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Guard:
-    """Looks while it is started. `verdict` is why it ended the process; nothing as long as it did not."""
+    """Polls a process while started. `verdict` is the reason why it ended the process, or empty."""
 
     def __init__(self, child: Child, folder: Path, limits: Limits) -> None:
         self.verdict = ""
@@ -36,19 +36,21 @@ class Guard:
         self._seen: object = None
 
     def start(self) -> None:
+        """Start polling."""
         self._task = self._task or asyncio.create_task(self._watch())
 
     def stop(self) -> None:
+        """Stop polling."""
         if self._task:
             self._task.cancel()
             self._task = None
 
     def work(self) -> None:
-        """A cell runs from now on."""
+        """Note that a cell has started."""
         self._rests_since = None
 
     def rest(self) -> None:
-        """No cell runs from now on."""
+        """Note that a cell has ended: from now on CPU time counts as idle time."""
         self._rests_since, self._seen = processor_s(self._child), None
         self._look_now.set()
 
@@ -63,6 +65,7 @@ class Guard:
                 self.verdict = await asyncio.to_thread(self._objection)
             except ValueError:
                 self.verdict = "what it uses up could not be found out"
+            # A huge folder takes long to measure: polling must not use more than a twentieth of a core.
             pause = max(_LOOK_EVERY_S, 20 * (time.monotonic() - began))
         self._child.end()
 
@@ -72,7 +75,8 @@ class Guard:
             return f"it used more than {self._limits.idle_cpu_s} s of processor time between cells"
         sign = _sign_of_life(self._child)
         if since is not None and sign == self._seen:
-            return ""  # who did nothing wrote nothing
+            # A process that did not run wrote nothing, so the folder need not be measured.
+            return ""
         self._seen = sign
         if size_of(self._folder, _processes(self._child), self._limits.file_size) > self._limits.folder_size:
             return f"its folder grew beyond {self._limits.folder_size // MIB} MiB"
@@ -80,26 +84,29 @@ class Guard:
 
 
 def processor_s(child: Child) -> float:
-    """Seconds of processor time that the process and all it started have used; without a group, as far as their parents
-    waited for them."""
+    """Return the CPU seconds used by the process and its descendants.
+
+    Without a control group, this misses children that ended without being waited for.
+    """
     used = child.group.processor_s() if child.group else None
     return sum(map(_used_by, _processes(child))) if used is None else used
 
 
 def _sign_of_life(child: Child) -> object:
-    """Another one whenever any of its processes has run, however shortly."""
+    """Return a value that changes whenever any of its processes has run, however briefly."""
     if child.group and (used := child.group.processor_s()) is not None:
         return used
     tasks = [task for process in _processes(child) for task in _list_folder(Path("/proc", str(process), "task"))]
     ran = {task.name: "".join(_lines(task / "schedstat")) for task in tasks}
+    # Kernels without scheduler statistics report zero; then every poll counts as activity.
     does_count = all(line and not line.startswith("0 ") for line in ran.values())
     return ran if does_count else time.monotonic()
 
 
 def size_of(folder: Path, processes: Iterable[int], largest: int) -> int:
-    """The size of a folder on disk, with the files that lie in no folder any more but are held by a process.
+    """Return the size of a folder on disk, including unlinked files that a process still holds.
 
-    Where the size of one can't be found out, it counts as the `largest` it can be.
+    A file whose size can't be determined counts as `largest`.
     """
     try:
         total, device = folders.size_of(str(folder)), folder.stat().st_dev
@@ -113,7 +120,7 @@ def size_of(folder: Path, processes: Iterable[int], largest: int) -> int:
 
 
 def _held_files(process: int, device: int) -> Iterator[tuple[tuple[int, int], int | None]]:
-    """The unlinked files that a process keeps: open, mapped, or on their way through a socket. With what each takes."""
+    """Yield the unlinked files that a process keeps open, mapped, or in flight through a socket, with their sizes."""
     proc = Path("/proc", str(process))
     for link in _list_folder(proc / "fd"):
         with contextlib.suppress(OSError):
@@ -122,16 +129,18 @@ def _held_files(process: int, device: int) -> Iterator[tuple[tuple[int, int], in
                 yield (device, found.st_ino), folders.room_of(found)
             elif stat.S_ISSOCK(found.st_mode):
                 count = _in_flight(proc / "fdinfo" / link.name)
+                # Negative, to tell a socket from a file with the same inode.
                 yield from (((-found.st_ino, number), None) for number in range(count))
     for span, file in _deleted_mappings(proc / "maps", device):
         room = None
-        with contextlib.suppress(OSError):  # only root may ask
+        # Only root may read this link.
+        with contextlib.suppress(OSError):
             room = folders.room_of((proc / "map_files" / span).stat())
         yield (device, file), room
 
 
 def _in_flight(file: Path) -> int:
-    """How many descriptors wait in a socket to be received."""
+    """Count the descriptors that wait in a socket to be received."""
     return sum(int(line.split()[1]) for line in _lines(file) if line.startswith("scm_fds:"))
 
 
@@ -150,12 +159,13 @@ def _processes(child: Child) -> list[int]:
 
 def _used_by(process: int) -> float:
     for line in _lines(Path("/proc", str(process), "stat")):
+        # Fields 14 to 17: user and system time of the process and of the children it waited for.
         return sum(map(int, line.rpartition(")")[2].split()[11:15])) / _TICKS
     return 0.0
 
 
 def _list_folder(folder: Path) -> list[Path]:
-    """The entries of a folder of a process, which may be gone."""
+    """Return the entries of a folder under /proc, or none if its process has ended."""
     try:
         return list(folder.iterdir())
     except OSError:
@@ -163,7 +173,7 @@ def _list_folder(folder: Path) -> list[Path]:
 
 
 def _lines(file: Path) -> list[str]:
-    """Split where the kernel does and nowhere else: names that code chose may hold other separators."""
+    """Return the lines of a file, split only at newlines: names chosen by code may hold other separators."""
     try:
         return file.read_bytes().decode(errors="replace").split("\n")
     except OSError:

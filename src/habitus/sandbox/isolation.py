@@ -1,7 +1,7 @@
-"""How code is confined on this machine: the command that starts it and what it then does to itself.
+"""Plans how code is confined on this machine: the command that starts it and the steps it takes itself.
 
-Bubblewrap gives a process its own view of files, network, processes and users; the process then locks itself in further
-(`inside/confine.py`). Without bubblewrap the second half alone has to do, with namespaces where the kernel allows them.
+Bubblewrap gives a process its own view of files, network, processes and users; the process then confines itself further
+(`inside/confine.py`). Without bubblewrap only the second half applies, with namespaces where the kernel allows them.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _FOR_THE_NETWORK = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Interpreter:
-    """A base Python and, when code needs packages, the virtual environment that holds them.
+    """A base Python and, if code needs packages, the virtual environment that holds them.
 
-    It is always the base that is started, without packages: what they bring runs only once the door is locked.
+    Only the base is started, without packages: their code must not run before the process is confined.
     """
 
     executable: str
@@ -43,7 +43,7 @@ class Interpreter:
         return packages_of(self.venv) if self.venv else None
 
     def files(self, *, network: bool) -> list[Path]:
-        """Everything to show read-only, existing paths only, each once."""
+        """Return the existing paths to show read-only, without nested ones."""
         wanted = [Path(path) for path in (*_LIBRARIES, *_DATA, *(_FOR_THE_NETWORK if network else ()))]
         if self.prefix in _SHARED_PREFIXES:
             wanted += [self.prefix / "lib", *_links_to(self.executable)]
@@ -56,11 +56,12 @@ class Interpreter:
 
 
 def this_interpreter(venv: Path | None = None) -> Interpreter:
+    """Return the Python that runs this process, with an optional virtual environment."""
     return Interpreter(executable=base_python(), prefix=Path(os.path.realpath(sys.base_prefix)), venv=venv)
 
 
 def _links_to(executable: str) -> list[Path]:
-    """The program and every link on the way to it: `venv/bin/python` → `/usr/bin/python3` → `/usr/bin/python3.11`."""
+    """Return the program and each link to it: `venv/bin/python` → `/usr/bin/python3` → `/usr/bin/python3.11`."""
     chain = [Path(executable)]
     while chain[-1].is_symlink() and len(chain) < 40:
         chain.append(Path(os.path.normpath(chain[-1].parent / chain[-1].readlink())))
@@ -68,7 +69,7 @@ def _links_to(executable: str) -> list[Path]:
 
 
 def _outermost(paths: list[Path]) -> list[Path]:
-    """Without what already lies below another of the paths."""
+    """Return the paths without those that lie below another."""
     kept: list[Path] = []
     for path in sorted(set(paths), key=lambda path: len(path.parts)):
         if not any(path.is_relative_to(above) for above in kept if not above.is_symlink()):
@@ -82,14 +83,14 @@ WORK, GIVEN = "/sandbox", "/given"  # names no host has, so that they hide nothi
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _FORBIDDEN = tuple(Path(path) for path in ("/", "/proc", "/sys", "/dev"))
 _PER_CALL = confine.CLONE_NEWNS | confine.CLONE_NEWPID | confine.CLONE_NEWIPC | confine.CLONE_NEWUTS
-_UNIX, _INTERNET = 1, (2, 10, 16)  # and none of vsock, packet, alg, bluetooth …
+# Address families for sockets; vsock, packet, alg, bluetooth and the like stay closed.
+_UNIX, _INTERNET = 1, (2, 10, 16)
 _SYSTEM = {"LANG": "C.UTF-8", "PATH": "/usr/bin:/bin", "USER": "sandbox", "LOGNAME": "sandbox"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Jail:
-    """The things one sandboxed process is given. Without a folder of its own it gets an empty one in memory per
-    call."""
+    """The options of one sandboxed process. Without `folder`, each call gets an empty one in memory."""
 
     interpreter: Interpreter
     permissions: Permissions = field(default_factory=Permissions)
@@ -100,12 +101,13 @@ class Jail:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launch:
-    """How to start a script inside: the command, its whole environment, and the first message it must be sent."""
+    """How to start a script inside: its command, its whole environment and the first message to send."""
 
     argv: tuple[str, ...]
     env: dict[str, str]
     spec: dict[str, object]
-    tidies_up: bool = False  # no namespace ends its processes with it: it has to be asked to
+    # No namespace ends its processes with it, so it must be asked to end them.
+    tidies_up: bool = False
 
 
 def launch(machine: Machine, jail: Jail, script: str, *, scratch: Path, allow_weaker: bool) -> Launch:
@@ -124,7 +126,7 @@ def launch(machine: Machine, jail: Jail, script: str, *, scratch: Path, allow_we
 
 
 def given_at(machine: Machine, folder: Path | None) -> str:
-    """Where code finds the folder it is given: a sandbox that can't mount leaves it where it lies."""
+    """Return where code finds the given folder: its own path in a sandbox that can't mount, "" if there is none."""
     return "" if folder is None else GIVEN if machine.bubblewrap else str(folder)
 
 
@@ -163,27 +165,27 @@ def _bubblewrap(jail: Jail) -> list[str]:
 
 
 def _show(path: Path) -> list[str]:
-    """A link stays a link (its target is shown too), so that programs find what they find outside."""
+    """Return the options that show a path inside. A link stays a link, because programs may depend on it."""
     if path.is_symlink() and path.is_dir():
         return ["--symlink", str(path.readlink()), str(path)]
     return ["--ro-bind", str(path), str(path)]
 
 
 def _temporary(jail: Jail) -> str:
-    """/tmp, unless a call's own /tmp would hide something it is to see."""
+    """Return /tmp, unless a call's own /tmp would hide a path that must be visible."""
     shown = [*jail.interpreter.files(network=False), *jail.permissions.read, *jail.permissions.write]
     hides = jail.folder is None and any(path.is_relative_to("/tmp") for path in shown if path != INSIDE)
     return WORK if hides else "/tmp"
 
 
 def _environment(home: str, *, temporary: str = "", given: str = "") -> dict[str, str]:
-    """All that code finds there. Its `GIVEN` names the folder it is given, wherever that is."""
+    """Return all the environment variables that code sees; `GIVEN` names the folder of given files."""
     found = {**_SYSTEM, "HOME": home, "TMPDIR": temporary or home}
     return {**found, "GIVEN": given, "PATH": f"{given}/{COMMANDS}:{_SYSTEM['PATH']}"} if given else found
 
 
 def _spec(machine: Machine, jail: Jail, *, work: str) -> dict[str, object]:
-    """The steps by which the process locks itself in, in the words of `inside/confine.py`."""
+    """Return the steps by which the process confines itself, in the terms of `inside/confine.py`."""
     wrapped = machine.bubblewrap is not None
     own_net = not jail.permissions.network and (wrapped or machine.has_namespaces)
     per_call = _PER_CALL | (confine.CLONE_NEWNET if own_net else 0) if wrapped or machine.has_namespaces else 0
@@ -205,10 +207,12 @@ def _spec(machine: Machine, jail: Jail, *, work: str) -> dict[str, object]:
 
 def rlimits(machine: Machine, limits: Limits) -> dict[str, int]:
     # With a group the whole tree is bounded and this only makes Python say MemoryError; without, it is the bound.
+    """Return the rlimits of one process, by name."""
     memory = "data" if machine.cgroups else "as"
     own_count = machine.bubblewrap is not None or machine.has_namespaces
     bounds = {
         memory: limits.memory,
+        # The server and its helpers need a few processes of their own.
         "nproc": limits.processes + (8 if own_count else _tasks_of_this_user()),
         "fsize": limits.file_size,
         "nofile": limits.open_files,
@@ -220,7 +224,7 @@ def rlimits(machine: Machine, limits: Limits) -> dict[str, int]:
 
 
 def _tasks_of_this_user() -> int:
-    """Where processes are counted per user, the bound has to lie above those that already run."""
+    """Count this user's tasks: without a namespace, the process limit must lie above them."""
     count = 0
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -235,6 +239,7 @@ def _landlock(machine: Machine, jail: Jail, work: str) -> dict[str, object]:
     wrapped = machine.bubblewrap is not None
     given = [given_at(machine, jail.given)] if jail.given else []
     read = [*jail.interpreter.files(network=jail.permissions.network), *jail.permissions.read, *given]
+    # Without a process namespace /proc shows the processes of the host.
     processes = "/proc" if wrapped or machine.has_namespaces else "/proc/self"
     write = [work, *jail.permissions.write, *_DEVICES, *(["/tmp", "/dev/shm"] if wrapped else [])]
     return {
@@ -256,7 +261,7 @@ def _seccomp(machine: Machine, jail: Jail) -> dict[str, object]:
 
 
 def check_grants(permissions: Permissions) -> None:
-    """Refuse what would open more than anybody means."""
+    """Raise `Invalid` for a granted path that does not exist or would open the whole machine."""
     for path in (*permissions.read, *permissions.write):
         if not path.is_absolute() or not path.exists():
             raise Invalid(f"Can't grant '{path}': it is not an existing absolute path.")

@@ -1,6 +1,6 @@
-"""The machine as a sandbox finds it: what it can give, found out by trying, once; what protects us from code here,
-and what does not. Control groups bound memory and processes, and count processor time, for a whole tree of
-processes.
+"""Probes which protections this machine offers for sandboxing, and manages control groups.
+
+Control groups limit memory and process count, and measure CPU time, for a whole process tree.
 """
 
 from __future__ import annotations
@@ -42,23 +42,25 @@ NO_NESTING = "--disable-userns"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cgroups:
-    """Where groups can be made: one folder for version 2, one for each controller for version 1."""
+    """The folders in which control groups can be created: one for version 2, one per controller for version 1."""
 
     version: int
     memory: Path
     pids: Path
-    processor: Path | None = None  # counts only; without it, what processes say of themselves has to do
+    # Only measures; without it the processes' own accounting has to do.
+    processor: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machine:
-    """The facts that decide how code is confined. Tests take one away with `replace` and run under what is left."""
+    """The facts that decide how code is confined. Tests remove one with `replace` and run with the rest."""
 
     system: str = "Linux"
     is_root: bool = False
     bubblewrap: Path | None = None
     bubblewrap_error: str = ""
-    bubblewrap_nests: bool = False  # an old one that can't switch off user namespaces inside; the filter does it
+    # An old bubblewrap can't disable nested user namespaces; the system-call filter does it instead.
+    bubblewrap_nests: bool = False
     has_namespaces: bool = False  # without bubblewrap's help
     landlock_abi: int = 0
     has_seccomp: bool = False
@@ -100,7 +102,7 @@ def _probe(search_path: str, proc: Path) -> Machine:
 
 
 def _try_bubblewrap(program: str, has_seccomp: bool) -> tuple[bool, str]:
-    """Whether it is one that leaves nested user namespaces to our filter, and why it does not work at all."""
+    """Return whether nested user namespaces must be blocked by our filter, and why bubblewrap fails, or ""."""
     error = _trial([program, NO_NESTING, *_BUBBLEWRAP_TRIAL, *bare_python("")])
     if NO_NESTING in error and has_seccomp:
         return True, _trial([program, *_BUBBLEWRAP_TRIAL, *bare_python("")])
@@ -108,21 +110,22 @@ def _try_bubblewrap(program: str, has_seccomp: bool) -> tuple[bool, str]:
 
 
 def base_python() -> str:
-    """The interpreter behind this one, never a shim: what we start must start fast."""
+    """Return the real interpreter behind this one: a shim would start slower."""
     return os.path.realpath(sys.executable)
 
 
 def bare_python(code: str) -> list[str]:
+    """Return the command that runs a snippet in an isolated Python, with the package folder as its argument."""
     return [base_python(), "-I", "-S", "-c", code, str(INSIDE.parent)]
 
 
 def boot(python: str, script: str) -> list[str]:
-    """The command that runs one of our scripts of `inside/`."""
+    """Return the command that runs one of the scripts in `inside/`."""
     return [python, "-I", "-S", "-c", _BOOT.format(script=script), str(INSIDE.parent)]
 
 
 def _trial(command: list[str]) -> str:
-    """Why the command does not work, or nothing."""
+    """Run a command and return why it fails, or ""."""
     try:
         done = subprocess.run(command, env={}, stdin=subprocess.DEVNULL, capture_output=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -158,10 +161,7 @@ def _read(file: Path) -> str:
 
 
 def require(machine: Machine, *, allow_weaker: bool) -> None:
-    """Refuse to run code that nobody vouched for where files, network or limits are not protected.
-
-    Told to, what there is is enough, even where that is next to nothing: `describe` says what is then open.
-    """
+    """Raise `Refused` if files, network or limits are unprotected, unless `allow_weaker` accepts that."""
     missing = [protection for protection in describe(machine) if protection.required and not protection.is_on]
     if missing and not allow_weaker:
         names = ", ".join(protection.name for protection in missing)
@@ -170,7 +170,7 @@ def require(machine: Machine, *, allow_weaker: bool) -> None:
 
 
 def describe(machine: Machine) -> tuple[Protection, ...]:
-    """Every protection, on or missing, with what gives it or how to get it."""
+    """Return every protection, with what provides it or how to get it."""
     if not machine.is_linux:
         return tuple(_elsewhere(machine.system))
     return tuple(_on_linux(machine))
@@ -201,7 +201,7 @@ def _on_linux(machine: Machine) -> Iterable[Protection]:
 
 
 def _limits(machine: Machine) -> str:
-    """The bounds of memory, processes and time, and those that are weaker than with groups."""
+    """Describe how memory, processes and time are limited, and which limits are weaker without control groups."""
     if not machine.cgroups:
         return "rlimits; memory counts for each process, idle time of scratchpads as processes report it"
     counted = "" if machine.cgroups.processor else "; idle time of scratchpads as processes report it"
@@ -209,7 +209,7 @@ def _limits(machine: Machine) -> str:
 
 
 def _room(machine: Machine) -> str:
-    """No kernel bounds a folder on disk for us: where it is not a mount in memory, it is looked at."""
+    """Describe how the size of folders is limited; without a mount in memory, it is polled."""
     if machine.bubblewrap or machine.has_namespaces:
         return "a call's is bounded; a scratchpad's is looked at twice a second, between cells too"
     return "looked at twice a second, at the end of a call, and between cells"
@@ -245,7 +245,7 @@ _NAME = re.compile(r"habitus-(\d+)-\w+")
 
 
 class Group:
-    """One group with its bounds; processes join by writing to the files `procs` opens. Closing removes it."""
+    """A control group with its limits. Processes join through the descriptors from `open`; `close` removes it."""
 
     def __init__(self, where: Cgroups, name: str, *, memory: int, processes: int) -> None:
         self._version = where.version
@@ -257,6 +257,7 @@ class Group:
             _sweep(folder.parent)
             folder.mkdir()
         if where.version == 2:
+            # Otherwise code over its memory limit would swap instead of being stopped.
             _set(self._memory / "memory.swap.max", 0)
             _set(self._memory / "memory.max", memory)
         else:
@@ -265,20 +266,21 @@ class Group:
         _set(self._pids / "pids.max", processes)
 
     def open(self) -> list[int]:
-        """Descriptors through which a process moves itself in; the caller closes its copies."""
+        """Return descriptors through which a process moves itself into the group; the caller closes them."""
         return [os.open(folder / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC) for folder in self._folders]
 
     def members(self) -> list[int]:
+        """Return the ids of the processes in the group."""
         return [int(process) for process in _read(self._pids / "cgroup.procs").split()]
 
     def memory_kills(self) -> int:
-        """How often the kernel ended a process of the group because it was full."""
+        """Return how often the kernel killed a process of the group for lack of memory."""
         file = "memory.events" if self._version == 2 else "memory.oom_control"
         found = re.search(r"^oom_kill (\d+)", _read(self._memory / file), re.MULTILINE)
         return int(found[1]) if found else 0
 
     def processor_s(self) -> float | None:
-        """The processor time that all its processes have used; nothing where nobody counts it."""
+        """Return the CPU seconds used by all its processes, or None if they are not measured."""
         if self._processor is None:
             return None
         if self._version == 1:
@@ -287,18 +289,19 @@ class Group:
         return int(found[1]) / 1e6 if found else None
 
     def close(self) -> bool:
-        """End what is still in the group, then the group; whether it is gone. A dying process keeps it a moment."""
+        """Kill the remaining processes and remove the group. False if a dying process still holds it; retry later."""
         for member in self.members():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(member, signal.SIGKILL)
         for folder in self._folders:
             with contextlib.suppress(OSError):
+                # A cgroup can only be removed once its last process is gone.
                 folder.rmdir()
         return not any(folder.exists() for folder in self._folders)
 
 
 def find_cgroups(*, root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc")) -> Cgroups | None:
-    """The nearest place above this process where groups with both bounds can be made, if any."""
+    """Return the nearest place above this process where limited groups can be created, or None."""
     own = _own_paths(proc)
     if "memory" in own and "pids" in own:
         memory = _makeable(root / "memory" / own["memory"])
@@ -317,7 +320,7 @@ def find_cgroups(*, root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/pro
 
 
 def _own_paths(proc: Path) -> dict[str, str]:
-    """Controller → path of our own group, from lines like `4:memory:/a/b` or `0::/a/b`."""
+    """Map each controller to our own group, from lines like `4:memory:/a/b` or `0::/a/b`."""
     paths = {}
     for line in _read(proc / "self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
@@ -337,7 +340,7 @@ def _makeable(folder: Path) -> Path | None:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove groups whose owner is gone: a killed host can't tidy up after itself."""
+    """Remove groups whose owner has ended: a killed host can't clean up after itself."""
     for left in folder.glob("habitus-*"):
         owner = _NAME.fullmatch(left.name)
         if owner and not Path(f"/proc/{owner[1]}").exists():

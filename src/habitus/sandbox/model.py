@@ -1,4 +1,4 @@
-"""The nouns of the sandbox: what code may do, what it may use up, and what running it came to."""
+"""Data types of the sandbox: permissions, limits, cells and run results."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from pathlib import Path
 
 from habitus.events import OK, Outcome
 
+# Sizes in this package are plain bytes; these units keep the limits below readable.
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Permissions:
-    """Permissions that a person granted beyond the own folder and Python: nothing by default."""
+    """Permissions a person granted beyond the process's own folder and Python; empty by default."""
 
     network: bool = False
     read: tuple[Path, ...] = ()
@@ -24,9 +25,10 @@ class Permissions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """Limits of one sandboxed process, with everything it starts. Sizes are bytes.
+    """Resource limits of one sandboxed process and everything it starts. Sizes are in bytes.
 
-    `cpu_s` is for each process; `idle_cpu_s` for all of a scratchpad together, from the end of a cell to the next.
+    `cpu_s` applies to each process; `idle_cpu_s` to a whole scratchpad, from the end of one cell to the start of the
+    next.
     """
 
     memory: int = GIB
@@ -42,23 +44,27 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timeouts:
-    """How long one cell may run in all, and how long without a sign of life."""
+    """How long one cell may run in total, and how long without output or progress."""
 
     total_s: float
     silence_s: float
 
 
 def timeouts_for(estimated_s: float | None) -> Timeouts:
-    """With an estimate e: max(2e, e+30) in all and max(0.5e, 30) of silence; without: 120 and 30."""
+    """Return the timeouts for a cell that its author expects to take `estimated_s` seconds.
+
+    With an estimate e: max(2e, e+30) in total and max(0.5e, 30) of silence. Without one: 120 and 30.
+    """
     if estimated_s is None or not math.isfinite(estimated_s) or estimated_s <= 0:
         return Timeouts(total_s=120.0, silence_s=30.0)
     total = max(2 * estimated_s, estimated_s + 30)
     silence = max(0.5 * estimated_s, 30.0)
+    # An estimate is a guess by the model: even a huge one must not block a scratchpad for hours.
     return Timeouts(total_s=min(total, 3600.0), silence_s=min(silence, 60.0))
 
 
 class Stop(StrEnum):
-    """Why a cell did not run to its end; the error of such a cell begins with these words."""
+    """Why a cell was stopped early. The error of such a cell begins with these words."""
 
     TIMED_OUT = "Cell timed out"
     KILLED = "Cell killed"
@@ -67,10 +73,10 @@ class Stop(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cell:
-    """A piece of code for a scratchpad and, once it ran, what it printed and what went wrong.
+    """A piece of code for a scratchpad and, once it has run, its output and error.
 
-    `description` is what the author said the cell would do; `progress` what it reported of itself with
-    `progress()`, `logs` its log records and our own messages.
+    `description` is the author's summary of the cell; `progress` holds the texts it passed to `progress()`; `logs`
+    holds its log records and our own messages.
     """
 
     code: str
@@ -84,10 +90,12 @@ class Cell:
     seconds: float = 0.0
     outcome: Outcome = OK
     stopped: Stop | None = None
-    made: tuple[str, ...] = ()  # files for a person to open, where they are kept
+    # Files for a person to open, copied out of the sandbox.
+    made: tuple[str, ...] = ()
 
     @property
     def is_clean(self) -> bool:
+        """Whether the cell raised no error and wrote nothing to stderr."""
         return self.error is None and not self.stderr.strip()
 
     @property
@@ -97,9 +105,9 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolRun:
-    """The result of one call of a tool. `cut` counts the characters of output that were left out.
+    """The result of one tool call. `cut` counts the characters of output that were left out.
 
-    `notice` is what to know of the tool itself, whatever this call came to.
+    `notice` concerns the tool itself, whatever the result of this call.
     """
 
     outcome: Outcome
@@ -118,7 +126,7 @@ class ToolRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Protection:
-    """One thing the sandbox keeps code from, whether this machine gives it, and how to mend it if not."""
+    """One protection of the sandbox, whether this machine provides it, and how to get it if not."""
 
     name: str
     is_on: bool

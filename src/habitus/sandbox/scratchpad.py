@@ -1,4 +1,4 @@
-"""One scratchpad: its worker, its cells, and the clock that runs while a cell does."""
+"""One scratchpad: its worker, its cells, and the timeouts while a cell runs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class _End:
 
 
 class Pad:
-    """Runs cells, one at a time, in a worker that is started when needed and started again when it died."""
+    """Runs cells one at a time in a worker that is started on demand and restarted if it died."""
 
     def __init__(
         self,
@@ -79,33 +79,39 @@ class Pad:
         self._on_missing = on_missing
         self._keep_made = keep_made
         self._worker: WorkerProcess | None = None
-        self._last_worker: WorkerProcess | None = None  # which may have ended
+        # The last worker, which may have ended.
+        self._last_worker: WorkerProcess | None = None
         self._turn = asyncio.Lock()
         self._stop = asyncio.Event()
         self._notice = ""
 
     async def execute(self, cell: Cell) -> Cell:
-        """Run the cell. What goes wrong with it is in the cell that comes back; only a missing sandbox is an error."""
+        """Run the cell and return it with its result. Its failure is part of the result; only a missing
+        sandbox raises.
+        """
         async with self._turn:
             began = time.monotonic()
             self._stop.clear()
             done, missing = await self._attempt(cell, [])
             if missing and (message := await self._on_missing(self.name, missing)):
+                # A missing package was installed, so the cell gets one second chance.
                 done, _ = await self._attempt(cell, [message])
             done = replace(done, seconds=time.monotonic() - began, made=await self._made_files())
             self.cells.append(done)
             return done
 
     def cancel(self) -> None:
+        """Stop the running cell."""
         self._stop.set()
 
     async def close(self) -> None:
+        """Stop the running cell and end the worker."""
         self._stop.set()
         async with self._turn:
             await self._end_worker()
 
     async def _attempt(self, cell: Cell, logs: list[str]) -> tuple[Cell, str | None]:
-        """Run the cell once; the cell as it ended, and the module that was missing if that was it."""
+        """Run the cell once; return it as it ended, and the module that was missing, if any."""
         try:
             worker = await self._ready_worker()
         except Gone as gone:
@@ -136,7 +142,7 @@ class Pad:
         return self._worker
 
     async def _made_files(self) -> tuple[str, ...]:
-        """The files the cell has made, also when it did not outlive that."""
+        """Copy out the files the cell made, even if its process has died."""
         if self._keep_made is None or self._last_worker is None:
             return ()
         return await self._last_worker.keep_made(self._keep_made)
@@ -145,7 +151,7 @@ class Pad:
         return Capture(self._output_chars, watch=self.watch)
 
     async def _converse(self, worker: WorkerProcess, run: _Run) -> _End:
-        """Send the cell and see it to its end: by itself, by the clock, by a cancel, or by its process dying."""
+        """Run the cell to its end: normal, by timeout, by cancellation, or by the death of its process."""
         talk = asyncio.ensure_future(self._talk(worker, run))
         reason: tuple[Stop, str] | None = None
         try:
@@ -169,8 +175,9 @@ class Pad:
         return _end_of_stop(*reason, ". It was interrupted; variables are kept.") if reason else end
 
     async def _talk(self, worker: WorkerProcess, run: _Run) -> _End:
-        """The worker's side of the conversation, until it says that this cell is done."""
-        number = secrets.token_hex(8)  # a cell can't say of the next one that it is done
+        """Exchange messages with the worker until it reports the end of this cell."""
+        # A random id: a cell can't predict the next one's and report it as done.
+        number = secrets.token_hex(8)
         await worker.send({"exec": run.cell.code, "id": number})
         while True:
             message = await worker.receive()
@@ -193,7 +200,7 @@ class Pad:
                 self.watch(f"{text}\n")
 
     async def _reason_to_stop(self, talk: asyncio.Future[_End], run: _Run) -> tuple[Stop, str] | None:
-        """Wait until the cell is done, or there is a reason to stop it: which, and the rest of the sentence."""
+        """Wait until the cell ends (None) or must be stopped: the reason and the rest of the sentence."""
         limits = self._timeouts(run.cell.estimated_s)
         began = run.last_word = time.monotonic()
         stop = asyncio.ensure_future(self._stop.wait())
@@ -212,13 +219,13 @@ class Pad:
         return None if talk.done() else (Stop.CANCELLED, "")
 
     async def _lose_worker(self, why: str = "") -> str:
-        """End a worker whose variables somebody may miss; the next cell says so."""
+        """End a worker whose variables are then lost; the next cell's log says so."""
         ended = await self._end_worker()
         self._notice = f"The scratchpad's process had ended ({why or ended}): a new one was started, {_LOST}."
         return why or ended
 
     async def _end_worker(self) -> str:
-        """End the worker, if there is one; how it ended when it was not our doing."""
+        """End the worker, if there is one; return why it had ended if we did not end it."""
         worker, self._worker = self._worker, None
         return await worker.close() if worker else ""
 
@@ -242,7 +249,7 @@ def _as_ended(run: _Run, end: _End) -> Cell:
 
 
 def _check_end(done: Message) -> _End:
-    """The worker's word on a cell: the cell may have said it in its name."""
+    """Validate the worker's report, which code in the cell could have forged."""
     error, missing = done.get("error"), done.get("missing")
     if error is None:
         return _End()

@@ -1,6 +1,7 @@
 """Scratchpads: named, stateful Python processes in which an agent tries things out, cell by cell.
 
-`run_cell` is the dispatcher: the one place where running a cell and watching it meet.
+`run_cell` runs a cell and notifies its observers. The second half is the daemon that keeps a scratchpad alive between
+commands.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ MayInstall = Callable[[str], Awaitable[bool]]
 
 
 class CellObserver(Protocol):
-    """Somebody who watches cells. It must not wait: what takes long belongs in the background."""
+    """Watches cells. It must not block: slow work belongs in the background."""
 
     def on_pre_execute(self, cell: Cell) -> None: ...
 
@@ -46,7 +47,7 @@ class CellObserver(Protocol):
 
 
 async def run_cell(pad: Pad, cell: Cell, observers: Sequence[CellObserver] = ()) -> Cell:
-    """Run one cell; observers see it before and after, whatever comes of it."""
+    """Run one cell and notify the observers before and after, whatever the result."""
     for observer in observers:
         _fire(observer.on_pre_execute, cell)
     done = await pad.execute(cell)
@@ -58,12 +59,13 @@ async def run_cell(pad: Pad, cell: Cell, observers: Sequence[CellObserver] = ())
 def _fire(hook: Callable[[Cell], None], cell: Cell) -> None:
     try:
         hook(cell)
+    # An observer only watches: its failure must not fail the cell.
     except Exception:
         log.warning("A cell observer failed; the cell is not affected.", exc_info=True)
 
 
 class Scratchpads:
-    """The pads of one session, by name. Closing ends their processes; environments and files stay."""
+    """The scratchpads of one session, by name. Closing ends their processes; environments and files stay."""
 
     def __init__(
         self,
@@ -102,9 +104,9 @@ class Scratchpads:
         observers: Sequence[CellObserver] = (),
         watch: Callable[[str], None] | None = None,
     ) -> Cell:
-        """Run code in the pad of that name, which is made if it is new. `watch` is told what it prints meanwhile.
+        """Run code in the scratchpad of that name, creating it if needed. `watch` receives its output meanwhile.
 
-        Where a folder was given for it, what the cell made for a person to open is kept there.
+        Files that the cell made for a person to open are copied to `keep_made`, if that was given.
         """
         if name not in self._pads:
             await self._begin(check_name(name))
@@ -117,7 +119,7 @@ class Scratchpads:
             pad.watch = None
 
     async def _begin(self, name: str) -> None:
-        """Give a pad the packages it begins with; without an index it begins without them."""
+        """Install the initial packages of a scratchpad; if that fails, it starts without them."""
         if packages := await asyncio.to_thread(self._begin_with):
             try:
                 await self._runtime.install(name, packages)
@@ -125,43 +127,45 @@ class Scratchpads:
                 log.warning("Scratchpad %s begins without %s: %s", name, ", ".join(packages), error)
 
     def cancel(self, name: str) -> None:
-        """Stop the cell that runs in the pad; its `exec` returns it with an error that begins `Cancelled`."""
+        """Stop the cell that runs in the scratchpad; its error then begins with `Cancelled`."""
         self._find_pad(name).cancel()
 
     def view(self, name: str) -> tuple[Cell, ...]:
-        """The cells that ran since the pad was opened or reset."""
+        """Return the cells that ran since the scratchpad was opened or reset."""
         return tuple(self._find_pad(name).cells)
 
     def dump(self, name: str) -> str:
-        """The pad as one Markdown text: each cell, what it printed, what went wrong."""
+        """Render the scratchpad as one Markdown document: each cell with its output and error."""
         cells = self._find_pad(name).cells
         return "\n\n".join(
             [f"# Scratchpad {name}", *(_as_markdown(number, cell) for number, cell in enumerate(cells, 1))]
         )
 
     async def reset(self, name: str) -> None:
-        """Forget the variables and cells; keep the packages and files."""
+        """Drop the variables and cells; keep the packages and files."""
         await self._find_pad(name).close()
         del self._pads[name]
 
     async def remove(self, name: str) -> None:
-        """Forget everything about the pad."""
+        """Delete everything of the scratchpad."""
         pad = self._pads.pop(name, None)
         if pad:
             await pad.close()
         await self._runtime.remove(name)
 
     async def install(self, name: str, requirements: Sequence[str]) -> str:
-        """Add packages to the pad's environment, if that is allowed; a running pad can import them at once."""
+        """Install packages if that is allowed; a running scratchpad can import them at once."""
         for requirement in requirements:
             if self._may_install is not None and not await self._may_install(requirement):
                 raise Refused(f"Nobody allowed installing '{requirement}'.", mend="Do without it, or ask the person.")
         return await self._runtime.install(check_name(name), requirements)
 
     async def names(self) -> list[str]:
+        """Return the names of open and stored scratchpads, sorted."""
         return sorted({*self._pads, *await self._runtime.names()})
 
     async def close(self) -> None:
+        """End the processes of all scratchpads."""
         while self._pads:
             await self._pads.popitem()[1].close()
         await self._runtime.close()
@@ -177,7 +181,7 @@ class Scratchpads:
         return self._pads[name]
 
     async def _install_missing(self, name: str, module: str) -> str | None:
-        """Install what an import missed, if that is allowed; a message when it was done."""
+        """Install the package of a failed import if that is allowed; return a message, or None if not."""
         package = package_for(module)
         if self._may_install is None or not await self._may_install(package):
             return None
@@ -200,7 +204,7 @@ def _as_markdown(number: int, cell: Cell) -> str:
 
 
 def _fence(text: str, language: str = "") -> str:
-    """A fence that is longer than any in the text."""
+    """Fence a text with more backticks than it contains."""
     fence = "```"
     while fence in text:
         fence += "`"
@@ -215,7 +219,7 @@ _NAME, _CELLS = "keeper", "cells.jsonl"
 
 
 def ask(folder: Path, request: dict[str, Any], *, said: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
-    """Put a request to the pad's keeper and wait for its answer; `said` hears what the cell prints meanwhile."""
+    """Send a request to the scratchpad's daemon and return its answer; `said` receives the output of the cell."""
     with connect_to(folder, _NAME) as line:
         line.sendall(json.dumps(request).encode() + b"\n")
         for answer in io.BufferedReader(_Interruptible(line)):
@@ -227,7 +231,10 @@ def ask(folder: Path, request: dict[str, Any], *, said: Callable[[str], None] = 
 
 
 class _Interruptible(io.RawIOBase):
-    """A line to read from. A Ctrl-C in the moment before Python begins to wait would be noticed only after the wait."""
+    """A readable socket on which Ctrl-C is noticed while waiting.
+
+    A signal that arrives just before Python starts to wait would otherwise be noticed only afterwards.
+    """
 
     def __init__(self, line: socket.socket) -> None:
         self._line = line
@@ -239,16 +246,18 @@ class _Interruptible(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         while not self._poll.poll(1000):
-            pass  # here it is noticed
+            # The signal is noticed here.
+            pass
         return self._line.recv_into(buffer)
 
 
 def is_running(folder: Path) -> bool:
+    """Whether the daemon of this scratchpad runs."""
     return resident_process.is_running(folder, _NAME)
 
 
 def ensure_running(folder: Path, command: list[str]) -> None:
-    """Start a keeper by this command where there is none. Of two, one finds the lock taken and goes."""
+    """Start a daemon with this command if none runs. Of two, the second finds the lock taken and exits."""
     if is_running(folder):
         return
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -265,7 +274,7 @@ def ensure_running(folder: Path, command: list[str]) -> None:
 
 
 def stop(folder: Path) -> bool:
-    """End the keeper, if there is one, and wait until it has let go of the pad."""
+    """Stop the daemon and wait until it has released the scratchpad. False if none runs."""
     try:
         ask(folder, {"stop": True})
     except (OSError, StorageFailed):
@@ -275,19 +284,19 @@ def stop(folder: Path) -> bool:
 
 
 def knows(folder: Path) -> bool:
-    """Whether a keeper ever held the pad, whichever machine its files are on."""
+    """Whether a daemon ever held the scratchpad, whichever machine its files are on."""
     return lock_file(folder, _NAME).is_file()
 
 
 def forget_cells(folder: Path) -> int:
-    """Says how many there were."""
+    """Delete the recorded cells and return their number."""
     count = len(cells(folder))
     (folder / _CELLS).unlink(missing_ok=True)
     return count
 
 
 def cells(folder: Path) -> list[dict[str, Any]]:
-    """The cells that ran since the pad was made or reset; a line that was cut off by a crash is left out."""
+    """Return the cells recorded since the scratchpad was created or reset; a line cut off by a crash is skipped."""
     found = []
     with contextlib.suppress(FileNotFoundError):
         for line in (folder / _CELLS).read_text(encoding="utf-8", errors="replace").split("\n"):
@@ -300,12 +309,14 @@ def cells(folder: Path) -> list[dict[str, Any]]:
 
 
 async def keep(pads: Scratchpads, folder: Path, *, redactor: Redactor, idle_s: float) -> None:
-    """Be the keeper of this pad until there is no more reason to."""
+    """Run the daemon of this scratchpad until it is stopped or idle."""
     keeper = _Keeper(pads, folder, redactor)
     await listen(folder, _NAME, keeper.answer, idle_s=idle_s, stop=keeper.done, close=pads.close)
 
 
 class _Keeper:
+    """Serves the requests of commands to one scratchpad."""
+
     def __init__(self, pads: Scratchpads, folder: Path, redactor: Redactor) -> None:
         self._pads = pads
         self._redactor = redactor
@@ -332,6 +343,7 @@ class _Keeper:
         async with self._turn:
             leaving = asyncio.create_task(self._cancel_when_gone(reader))
             try:
+                # A secret may be split between two pieces of output, which only a streaming redactor finds.
                 printed = self._redactor.stream()
                 done = await self._cell(request, lambda text: say({"said": printed.feed(text)}))
                 say({"said": printed.end()})
@@ -343,7 +355,7 @@ class _Keeper:
             await writer.drain()
 
     async def _cancel_when_gone(self, reader: asyncio.StreamReader) -> None:
-        """Whoever asked sends nothing more: when their line ends, nobody waits for the cell."""
+        """Cancel the cell when the client hangs up: it sends nothing after its request."""
         await reader.read()
         with contextlib.suppress(HabitusError):
             self._pads.cancel(self._name)

@@ -1,4 +1,4 @@
-"""Virtual environments and their packages, made by `uv` outside the sandbox: wheels only, so no foreign code runs."""
+"""Virtual environments, built by `uv` outside the sandbox from wheels only, which run no foreign code."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ _PACKAGES = {
     "magic": "python-magic", "OpenSSL": "pyopenssl", "PIL": "pillow", "pptx": "python-pptx", "serial": "pyserial",
     "skimage": "scikit-image", "sklearn": "scikit-learn", "usb": "pyusb", "yaml": "pyyaml", "zmq": "pyzmq",
 }  # fmt: skip
+# Only what uv needs to reach an index: no other variable of the host gets to it.
 _PASSED_ON = ("UV_", "PIP_", "SSL_", "HTTP_", "HTTPS_", "ALL_", "NO_", "http_", "https_", "all_", "no_")
 _ALSO = ("HOME", "PATH", "TMPDIR", "XDG_CACHE_HOME", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
 
 class Venvs:
-    """Makes environments with the host's index, proxy and certificate settings, taken from `host_env`."""
+    """Builds virtual environments with the index, proxy and certificate settings found in `host_env`."""
 
     def __init__(self, host_env: Mapping[str, str], *, python: str, uv: str | None = None, timeout_s: float = 600.0):
         self._env = _settings(host_env)
@@ -41,7 +42,7 @@ class Venvs:
         self._timeout_s = timeout_s
 
     async def make(self, folder: Path) -> None:
-        """An empty environment, complete or not there at all."""
+        """Create an empty environment, completely or not at all; one that exists is kept."""
         if (folder / "pyvenv.cfg").exists():
             return
         shutil.rmtree(folder, ignore_errors=True)
@@ -53,7 +54,7 @@ class Venvs:
         half.rename(folder)
 
     async def install(self, folder: Path, requirements: Sequence[str], *, alone: bool = False) -> str:
-        """Add packages, `alone` without those they ask for; what `uv` said about it."""
+        """Install packages and return uv's output; with `alone`, without their dependencies."""
         wanted = [check_requirement(requirement) for requirement in requirements]
         if not wanted:
             return ""
@@ -92,18 +93,21 @@ class Venvs:
 
 
 def packages_of(folder: Path) -> Path:
-    """Where an environment keeps its packages."""
+    """Return the site-packages folder of an environment."""
     return folder / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
 
 
 def package_for(module: str) -> str:
-    """The package to install for a missing import."""
+    """Return the package to install for a missing import."""
     top = module.partition(".")[0]
     return _PACKAGES.get(top, top)
 
 
 def check_requirement(text: str) -> str:
-    """A plain name with versions: an address or a path would fetch from anywhere, an option would steer uv."""
+    """Return the requirement if it is a plain name with versions, else raise `Invalid`.
+
+    An address or a path would fetch from anywhere, and an option would change what uv does.
+    """
     try:
         requirement = Requirement(text)
     except InvalidRequirement as error:
@@ -122,11 +126,12 @@ def _settings(host_env: Mapping[str, str]) -> dict[str, str]:
     for own, pips in (("UV_INDEX_URL", "PIP_INDEX_URL"), ("UV_FIND_LINKS", "PIP_FIND_LINKS")):
         if pips in kept and own not in kept:
             kept[own] = kept[pips]
-    return {"UV_SYSTEM_CERTS": "1", "UV_NATIVE_TLS": "1", **kept}  # the same setting, in newer and older words
+    # The same setting under its newer and its older name.
+    return {"UV_SYSTEM_CERTS": "1", "UV_NATIVE_TLS": "1", **kept}
 
 
 def _find_uv(path: str | None) -> str | None:
-    """The program the `uv` package brought, or one that is installed anyway."""
+    """Return the uv of the `uv` package, or one on the path; None if there is none."""
     try:
         from uv import find_uv_bin
     except ImportError:
@@ -137,11 +142,12 @@ def _find_uv(path: str | None) -> str | None:
         return shutil.which("uv", path=path) or shutil.which("uv", path=str(Path(sys.executable).parent))
 
 
-_WANTED = "packages.json"  # beside an environment of a pad's own: what was asked to be in it
+# Beside a scratchpad's own environment: the list of packages that were requested.
+_WANTED = "packages.json"
 
 
 class Environments:
-    """Keeps them below a cache folder by hash; what lies there can be deleted and is made again."""
+    """Caches environments in a folder by the hash of their packages; deleted ones are built again."""
 
     def __init__(self, folder: Path, venvs: Venvs) -> None:
         self._folder = folder
@@ -149,25 +155,26 @@ class Environments:
         self._turn = asyncio.Lock()
 
     async def folder_for(self, dependencies: Sequence[str]) -> Path | None:
-        """The environment with these packages; none is needed where there are none."""
+        """Return the environment with these packages, building it if needed; None if no package is asked for."""
         if not dependencies:
             return None
         folder = self._folder / environment_hash(dependencies)
         async with self._turn:
             if (folder / "pyvenv.cfg").exists():
-                os.utime(folder)  # it is in use
+                # The time stamp records the last use, by which unused environments are found.
+                os.utime(folder)
             else:
                 await self._make(folder, dependencies)
         return folder
 
     async def make_own(self, venv: Path) -> None:
-        """An environment that is changed later, empty at first."""
+        """Create an empty environment that will be changed later."""
         await self._venvs.make(venv)
 
     async def install(self, venv: Path, requirements: Sequence[str]) -> str:
-        """Have an environment of its own hold these packages besides those it has; what came, a line each.
+        """Add packages to an environment of its own and return a sentence that lists the new ones.
 
-        It is given links to the files of the cached one with all of them. Code sees both read-only.
+        Its files become links to the cached environment with the same packages. Code sees both read-only.
         """
         await self._venvs.make(venv)
         before = await asyncio.to_thread(_wanted_packages, venv)
@@ -180,7 +187,7 @@ class Environments:
         return f"Installed {', '.join(added)}." if added else "Everything was there already."
 
     async def _make(self, folder: Path, dependencies: Sequence[str]) -> None:
-        """Aside, then renamed: another process may make the same one, and the first to finish wins."""
+        """Build aside and rename: another process may build the same one, and the first to finish wins."""
         aside = folder.with_name(f"{folder.name}.{os.getpid()}")
         try:
             await self._venvs.make(aside)
@@ -195,7 +202,7 @@ class Environments:
 
 
 def together(before: Iterable[str], added: Iterable[str]) -> list[str]:
-    """One requirement for each package, however its name is spelled; what is asked later of the same one counts."""
+    """Return one requirement for each package, whatever the spelling of its name; the last one wins."""
     found = {}
     for text in map(check_requirement, [*before, *added]):
         requirement = Requirement(text)
@@ -205,26 +212,30 @@ def together(before: Iterable[str], added: Iterable[str]) -> list[str]:
 
 
 def let_go(folder: Path, *, unused_since: float) -> None:
-    """Delete cached environments that nobody has asked for since then."""
+    """Delete cached environments that were not used since a timestamp."""
     for cached in folder.glob("*"):
         try:
             if cached.stat().st_mtime < unused_since:
                 folders.remove(str(cached))
         except OSError:
-            continue  # another process is at it
+            # Another process may be deleting the same one.
+            continue
 
 
 def interpreter() -> str:
+    """Return the implementation, version and platform of this Python."""
     return f"{platform.python_implementation()} {platform.python_version()} {platform.system()} {platform.machine()}"
 
 
 def environment_hash(dependencies: Sequence[str]) -> str:
+    """Return the cache key for a set of packages on this Python."""
     wanted = sorted({check_requirement(requirement) for requirement in dependencies})
+    # Compiled wheels differ by interpreter and platform, so both belong in the key.
     return hashlib.sha256(json.dumps([wanted, interpreter()]).encode()).hexdigest()[:32]
 
 
 def _wanted_packages(venv: Path) -> list[str]:
-    """The packages asked for in an environment; of one that has no list, what it holds."""
+    """Return the packages requested in an environment; without a list, those installed."""
     listed = venv.with_name(_WANTED)
     if not listed.exists():
         return [f"{name}=={version}" for name, version in _installed_packages(venv)]
@@ -232,18 +243,22 @@ def _wanted_packages(venv: Path) -> list[str]:
 
 
 def _installed_packages(venv: Path) -> list[tuple[str, str]]:
-    """The packages that an environment holds, with their versions."""
+    """Return the names and versions of the installed packages."""
     named = (folder.name.removesuffix(".dist-info").rpartition("-") for folder in packages_of(venv).glob("*.dist-info"))
     return sorted((name, version) for name, _, version in named)
 
 
 def _fill(venv: Path, cached: Path, wanted: Sequence[str]) -> list[str]:
-    """Give an environment the packages of a cached one; which are new. Code that runs sees them at once."""
+    """Replace an environment's packages by those of a cached one and return the new ones.
+
+    Running code sees them at once.
+    """
     packages, had = packages_of(venv), _installed_packages(venv)
     new, old = packages.with_name("new"), packages.with_name("old")
     for rest in (new, old):
         shutil.rmtree(rest, ignore_errors=True)
     shutil.copytree(packages_of(cached), new, symlinks=True, copy_function=_link)
+    # Two renames leave the smallest gap in which a running import finds nothing.
     packages.rename(old)
     new.rename(packages)
     shutil.rmtree(old, ignore_errors=True)
@@ -252,7 +267,7 @@ def _fill(venv: Path, cached: Path, wanted: Sequence[str]) -> list[str]:
 
 
 def _link(source: str, target: str) -> None:
-    """The same file under another name; where the disk has no second names, a copy."""
+    """Link a file, or copy it where the file system has no hard links."""
     try:
         os.link(source, target, follow_symlinks=False)
     except OSError:

@@ -1,7 +1,7 @@
-"""Warm calls: a tool runs in a fresh, locked-in copy of a Python that is already there, in a few milliseconds.
+"""Warm calls: runs a tool within milliseconds, in a confined fork of a Python process that is already running.
 
-A tool gets its payload as JSON in `sys.argv[1]`; above 64 KiB that is `-` and the payload comes on standard input. Its
-exit code, what it printed and what it complained about are the result.
+A tool gets its payload as JSON in `sys.argv[1]`; above 64 KiB that argument is `-` and the payload comes on standard
+input. Its exit code, stdout and stderr are the result.
 """
 
 from __future__ import annotations
@@ -38,12 +38,13 @@ from habitus.sandbox.machine import Machine
 from habitus.sandbox.model import KIB, MIB, Limits, Permissions, ToolRun
 from habitus.text import encodable
 
+# A cold Python with bubblewrap on a busy machine takes seconds, not minutes.
 _START_S = 20.0
 _GRACE_S = 5.0
 
 
 class ForkServer:
-    """Owns the process; `is_alive` says whether it can be given another call."""
+    """Owns a fork server process; `is_alive` says whether it can take another call."""
 
     def __init__(self, jail: Jail, child: Child, scratch: Path, *, is_on_disk: bool) -> None:
         self.jail = jail
@@ -55,6 +56,7 @@ class ForkServer:
 
     @classmethod
     async def start(cls, machine: Machine, jail: Jail, folder: Path, *, allow_weaker: bool) -> ForkServer:
+        """Start a fork server and wait until it is ready; `Gone` if it does not answer."""
         scratch = folder / f"call-{os.getpid()}-{os.urandom(6).hex()}"
         plan = launch(machine, jail, "forkserver", scratch=scratch, allow_weaker=allow_weaker)
         scratch.mkdir(parents=True, mode=0o700)
@@ -81,11 +83,13 @@ class ForkServer:
     async def call(
         self, message: Message, stdin: bytes, limits: Limits, services: Services, egress: Egress | None = None
     ) -> ToolRun:
+        """Run one call and return its captured output and outcome."""
         out, err = Capture(limits.output_chars), Capture(limits.output_chars)
         guard = Guard(self._child, self._scratch, limits)
         with contextlib.ExitStack() as held:
             taps, fds = _pipes(held, out, err, stdin)
             if self._is_on_disk:
+                # Without a mount of its own nothing bounds the folder of a call, so the guard measures it meanwhile.
                 held.callback(guard.stop)
                 guard.start()
             async with contextlib.AsyncExitStack() as answered:
@@ -93,6 +97,7 @@ class ForkServer:
                 if egress is not None:
                     fds.append(await answered.enter_async_context(egress.answering()))
                 reply = await self._ask(message, fds, limits)
+            # Output written just before the end may still be in the pipes.
             for tap in taps:
                 tap.drain()
         outcome = self._outcome(reply, limits, err)
@@ -109,13 +114,14 @@ class ForkServer:
         )
 
     async def _ask(self, message: Message, fds: list[int], limits: Limits) -> Message:
-        """The server's word on how the call went; an empty one when there is no server any more."""
+        """Send the call and return the server's reply; empty if the server has died."""
         try:
             try:
                 await self._child.send(message, fds)
             finally:
                 for fd in fds:
                     os.close(fd)
+            # The server enforces the limit itself; the extra time is for a server that hangs.
             async with asyncio.timeout(limits.wall_s + _GRACE_S):
                 return await self._child.receive()
         except Gone:
@@ -137,6 +143,7 @@ class ForkServer:
             return failure(f"It used more than {limits.memory // MIB} MiB of memory.")
         if code is None:
             return infra("The sandbox ended unexpectedly; the next call gets a new one.")
+        # The kernel ends a process at its CPU limit with SIGKILL; the measured time tells that apart from other kills.
         if code == -signal.SIGKILL and limits.cpu_s is not None and reply["cpu_s"] >= limits.cpu_s - 0.5:
             return failure(f"It used more than {limits.cpu_s} s of processor time.")
         if code < 0:
@@ -149,6 +156,7 @@ class ForkServer:
         return grew
 
     async def close(self) -> None:
+        """End the process and remove its scratch folder."""
         self._is_sound = False
         await self._child.close()
         with contextlib.suppress(OSError):
@@ -156,7 +164,7 @@ class ForkServer:
 
 
 def _pipes(stack: contextlib.ExitStack, out: Capture, err: Capture, stdin: bytes) -> tuple[list[Tap], list[int]]:
-    """Listen to a call's output and feed its input; gives our taps and the call's three descriptors."""
+    """Open the pipes of a call; return the readers of its output and its three standard descriptors."""
     taps, fds = [], []
     for capture in (out, err):
         ours, theirs = os.pipe()
@@ -168,6 +176,7 @@ def _pipes(stack: contextlib.ExitStack, out: Capture, err: Capture, stdin: bytes
         theirs, ours = os.pipe()
         stack.callback(Feeder(ours, stdin).close)
     else:
+        # No input is an empty one: an open pipe would let a tool wait forever.
         theirs = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
     return taps, [theirs, *fds]
 
@@ -182,7 +191,7 @@ LONGEST_ARGUMENT = 64 * KIB
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Program:
-    """Code to run, with what it needs and what it was granted."""
+    """Code to run, with its environment, permissions and limits."""
 
     code: str
     venv: Path | None = None
@@ -192,9 +201,9 @@ class Program:
 
 
 class Warm:
-    """Keeps fork servers, one set per environment, and hands each call to one that is free.
+    """Keeps idle fork servers for each jail and gives every call a free one.
 
-    A server takes one call at a time, so that the bounds of its group are the bounds of the call.
+    A server runs one call at a time, so the limits of its control group are the limits of the call.
     """
 
     def __init__(
@@ -216,7 +225,7 @@ class Warm:
 
     @property
     def can_bound_network(self) -> bool:
-        """Whether a call has a loopback of its own, so that it can be let out to some hosts only."""
+        """Whether a call has its own loopback, which is needed to allow only some hosts."""
         return self._machine.bubblewrap is not None
 
     async def call(
@@ -227,10 +236,11 @@ class Warm:
         env: Mapping[str, str] | None = None,
         services: Services = NO_SERVICES,
     ) -> ToolRun:
-        """Run a tool with its payload, by the protocol above."""
+        """Run a tool with a JSON payload."""
         text = json.dumps(payload, ensure_ascii=False)
         if encodable(text) != text:
-            text = json.dumps(payload)  # half a character has no bytes, but JSON can spell it
+            # Half a character has no bytes, but JSON can escape it.
+            text = json.dumps(payload)
         data = text.encode()
         if len(data) <= LONGEST_ARGUMENT:
             return await self.run(program, [text], env=env, services=services)
@@ -246,7 +256,7 @@ class Warm:
         services: Services = NO_SERVICES,
         egress: Egress | None = None,
     ) -> ToolRun:
-        """Run any program. Of `env` only the names it was granted reach it; `egress` answers for its hosts."""
+        """Run a program. Only the variables of `env` that it was granted reach it; `egress` proxies its hosts."""
         granted = {name: value for name, value in (env or {}).items() if name in program.permissions.env}
         if egress is not None and self.can_bound_network:
             granted |= VARIABLES
@@ -275,13 +285,14 @@ class Warm:
         return replace(run, seconds=time.perf_counter() - began)
 
     async def close(self) -> None:
-        """End every server and whatever runs in it."""
+        """End every server and everything that runs in it."""
         self._idle.clear()
         for server in list(self._all):
             await self._drop(server)
 
     async def _take(self, program: Program) -> ForkServer:
         jail = _shared_jail(program)
+        # The most recently used server is the likeliest to be in memory.
         for server in reversed(self._idle):
             if server.jail == jail:
                 self._idle.remove(server)
@@ -307,7 +318,7 @@ class Warm:
 
 
 def _shared_jail(program: Program) -> Jail:
-    """The jail that calls of one server share: not the limits that each call sets for itself."""
+    """Return the jail shared by the calls of one server, without the limits that each call sets for itself."""
     default = Limits()
     limits = replace(
         program.limits,

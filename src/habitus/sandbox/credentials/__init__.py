@@ -1,1 +1,1 @@
-"""Credentials: values that only a skill's own command line gets, and only what a person granted it."""
+"""Credentials of skills: secret values and hosts that only the granted skill's command line can use."""

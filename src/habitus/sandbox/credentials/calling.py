@@ -1,6 +1,6 @@
-"""Calling a skill's command line: every gate again, a sandbox of its own with just what it was granted, and a line
-in the journal. The proxy has a session's command lines on a Unix socket, for `habitus-skill` in its pads and
-tools.
+"""Runs the command lines of skills: checks every gate again, sandboxes the call, and logs it.
+
+The proxy offers a session's command lines on a Unix socket, which `habitus-skill` uses inside scratchpads and tools.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ sys.exit(code)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """The result of a call, fit to be seen."""
+    """The redacted result of a call."""
 
     stdout: str = ""
     stderr: str = ""
@@ -69,15 +69,15 @@ class Answer:
     outcome: Outcome
 
     def as_message(self) -> dict[str, Any]:
-        """As it goes over a line."""
+        """Return the fields that are sent over the socket."""
         return {"stdout": self.stdout, "stderr": self.stderr, "code": self.code}
 
 
 class Caller:
-    """The command lines of one session, or of a person at a shell.
+    """Runs the command lines of one session, or of a person at a shell.
 
-    `allowed` are the names that may be called at all; the directory may close one, never add one. `given` makes the
-    place for files that have a hash.
+    `allowed` returns the names that may be called at all; the directory may refuse one of them but never adds one.
+    `given` returns the folder for files with a given hash.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Caller:
         self._limits = limits
 
     async def call(self, skill: str, arguments: Sequence[str], stdin: bytes = b"") -> Answer:
-        """Run it, or say why not; either way it is logged. `StorageFailed`: it can't be."""
+        """Run a command line, or refuse it. Either way the call is logged; `StorageFailed` if that is impossible."""
         skill, granted = encodable(skill), Granted()
         try:
             line = await asyncio.to_thread(self._find_command, skill)
@@ -121,13 +121,13 @@ class Caller:
     async def refuse(
         self, reason: str, skill: str = "", arguments: Sequence[str] = (), *, code: int = REFUSED
     ) -> Answer:
-        """Answer that nothing was run, and log it."""
+        """Log a refusal and return it as a result; nothing is run."""
         outcome = failure(reason)
         await self._note(skill, arguments, outcome, Granted(), is_refused=True)
         return Answer(stderr=f"{COMMAND}: {reason}\n", code=code, outcome=outcome)
 
     async def answer_call(self, question: object) -> Answer:
-        """The call that untrusted code asks for, `{"skill", "arguments", "stdin"}`; anything else is refused."""
+        """Run the call that untrusted code requests as `{"skill", "arguments", "stdin"}`; refuse anything else."""
         match question:
             case {"skill": str(skill), "arguments": [*words], "stdin": str(stdin)} if _are_texts([*words, stdin]):
                 return await self.call(skill, words, stdin.encode("utf-8", "surrogateescape"))
@@ -135,10 +135,12 @@ class Caller:
                 return await self.refuse("That is no call: it has a skill, arguments and a stdin.")
 
     async def close(self) -> None:
+        """Stop the sandboxed processes."""
         await self._warm.close()
 
     def _find_command(self, skill: str) -> CommandLine:
         allowed = self._allowed()
+        # Models often write the name of a Python module instead of the skill's.
         skill = skill if skill in allowed else skill.lower().replace("_", "-")
         if skill not in allowed:
             mend = f"There are: {', '.join(sorted(allowed))}." if allowed else "There are none."
@@ -148,6 +150,7 @@ class Caller:
 
     async def _answer(self, line: CommandLine, arguments: Sequence[str], stdin: bytes) -> Answer:
         granted, egress = line.granted, Egress(line.granted.hosts)
+        # Without a network namespace we could only open the whole network, which nobody granted.
         if granted.hosts and not self._warm.can_bound_network:
             raise Refused("Its hosts can't be told from others on this machine.", mend="Install bubblewrap.")
         program = await self._program(line)
@@ -200,7 +203,7 @@ class Caller:
 
 @contextmanager
 def _needing(otherwise: str) -> Iterator[None]:
-    """A step that a database away makes impossible."""
+    """Turn a database failure inside the block into `StorageFailed`."""
     try:
         yield
     except SQLAlchemyError as error:
@@ -208,7 +211,7 @@ def _needing(otherwise: str) -> Iterator[None]:
 
 
 def _are_texts(words: Sequence[object]) -> bool:
-    """Whether they can be passed on; bytes that are no UTF-8 can, half a character can't."""
+    """Whether every word can be encoded. Bytes that are not UTF-8 can; other lone surrogates can't."""
     return all(isinstance(word, str) and not re.search("[\ud800-\udc7f\udd00-\udfff]", word) for word in words)
 
 
@@ -217,8 +220,9 @@ def _code_of(refusal: HabitusError) -> int:
 
 
 def _fit_to_be_seen(line: CommandLine, run: ToolRun, egress: Egress) -> Answer:
-    """Without what nobody may see, and with what else is to be said of it."""
+    """Build the result: redact secrets and add remarks about hosts, leaks and missing grants."""
     redactor = CountingRedactor(Redactor(line.granted.sensitive))
+    # Redacting inside JSON strings keeps the output parseable.
     stdout, stderr = redactor.redact_json(run.stdout), redactor.redact(run.stderr).text
     outcome = _judge_run(run, redactor)
     remarks = _remarks(line, outcome, egress, has_leaked=redactor.counts["known"] > 0)
@@ -230,14 +234,14 @@ def _fit_to_be_seen(line: CommandLine, run: ToolRun, egress: Egress) -> Answer:
 
 
 def _judge_run(run: ToolRun, redactor: Redactor) -> Outcome:
-    """As the sandbox saw it end, unless it says itself that it failed."""
+    """Return the sandbox's outcome, unless the program itself printed an error report."""
     told = error_told(run.stdout) if run.outcome.is_ok else ""
     outcome = failure(f"It reports an error: {told}") if told else run.outcome
     return replace(outcome, reason=redactor.redact(outcome.reason).text)
 
 
 def _remarks(line: CommandLine, outcome: Outcome, egress: Egress, *, has_leaked: bool) -> list[str]:
-    """Remarks for the person and whoever called it."""
+    """Return remarks for the person and the caller."""
     remarks = [f"It may not reach {place}." for place in egress.refused]
     if has_leaked:
         remarks.append("It printed a secret, which was taken out.")
@@ -245,7 +249,7 @@ def _remarks(line: CommandLine, outcome: Outcome, egress: Egress, *, has_leaked:
 
 
 def _exit_code(run: ToolRun, outcome: Outcome) -> int:
-    """Its own, but never 0 where it reports an error itself."""
+    """Return the program's own exit code, but never 0 if it reported an error."""
     if run.timed_out:
         return TIMED_OUT
     if run.exit_code is None or run.outcome.kind is OutcomeKind.INFRA:
@@ -273,7 +277,7 @@ _LONGEST = 2_000  # characters of an argument or a reason that are kept
 
 
 class Calls:
-    """Nothing secret is kept: `redacted` stands before arguments and reasons."""
+    """Stores the calls of command lines. `redacted` is applied to arguments and reasons before they are stored."""
 
     def __init__(self, engine: sa.Engine, *, redacted: Callable[[str], str], kept_for: timedelta) -> None:
         self._engine = engine
@@ -281,6 +285,7 @@ class Calls:
         self._kept_for = kept_for
 
     def record(self, call: Call) -> None:
+        """Store a call and delete those older than the retention period."""
         row = {
             "called_on": call.when,
             "who": call.who,
@@ -293,10 +298,11 @@ class Calls:
         }
         with sql.writing(self._engine) as connection:
             connection.execute(calls.insert(), [row])
+            # Pruning with each insert keeps the table small without a scheduled job.
             connection.execute(calls.delete().where(calls.c.called_on < call.when - self._kept_for))
 
     def list(self, *, since: datetime | None = None, limit: int = 200) -> tuple[Call, ...]:
-        """The newest first."""
+        """Return the stored calls, newest first."""
         query = sa.select(calls).order_by(calls.c.id.desc()).limit(limit)
         if since is not None:
             query = query.where(calls.c.called_on >= since)
@@ -326,9 +332,9 @@ _CLIENT = INSIDE / "habitus_skill.py"
 
 
 class Proxy:
-    """Lies in a folder that code may read, the command beside its socket. Opened by the first who needs it.
+    """Serves command-line calls on a Unix socket in a folder that sandboxed code can read, next to the client command.
 
-    `uid` is the only one who may ask, and the kernel says who does.
+    Only the user with `uid` may connect; the kernel tells us the caller's id.
     """
 
     def __init__(self, caller: Caller, folder: Path, *, uid: int) -> None:
@@ -341,13 +347,14 @@ class Proxy:
         self._asking: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
+        """Start listening, unless that has already happened."""
         async with self._opening:
             if self._server is None:
                 door = await asyncio.to_thread(self._open_socket)
                 self._server = await asyncio.start_unix_server(self._serve_client, sock=door, limit=LONGEST_LINE)
 
     async def close(self) -> None:
-        """Whoever still asks is not waited for."""
+        """Stop listening and cancel the calls that are still running."""
         async with self._opening:
             server, self._server = self._server, None
         if server is None:
@@ -370,7 +377,7 @@ class Proxy:
         return door
 
     def _remove_socket(self) -> None:
-        """The socket goes, unless another process of the same session has its own there by now."""
+        """Remove the socket, unless another process of the same session has replaced it."""
         place = self._folder / SOCKET
         with contextlib.suppress(FileNotFoundError):
             if place.stat().st_ino == self._own:
@@ -394,6 +401,7 @@ class Proxy:
     async def _answer(self, reader: asyncio.StreamReader, line: socket.socket) -> Answer:
         if (uid := _uid_of(line)) != self._uid:
             return await self._caller.refuse(f"The user with the id {uid} may not ask here.")
+        # Untrusted code could otherwise exhaust our descriptors and memory.
         if len(self._asking) > _MOST_AT_ONCE:
             return await self._caller.refuse(f"More than {_MOST_AT_ONCE} ask at once.")
         try:
@@ -406,12 +414,13 @@ class Proxy:
         return await self._answer_call(question, reader)
 
     async def _answer_call(self, question: bytes, reader: asyncio.StreamReader) -> Answer:
-        """The call, for as long as whoever asked waits for it."""
+        """Run the call for as long as its client stays connected."""
         try:
             said = json.loads(question)
         except (ValueError, RecursionError):
             said = None
         call = asyncio.ensure_future(self._caller.answer_call(said))
+        # A read that returns means that the client closed its end: it sends nothing after its request.
         left = asyncio.ensure_future(reader.read(1))
         try:
             await asyncio.wait([call, left], return_when=asyncio.FIRST_COMPLETED)

@@ -1,5 +1,7 @@
-"""Grants: which secrets and hosts a person let a skill's command line have, bound to what the skill was then, and
-what comes of it: the request, the grant, and what is kept of a call.
+"""Grants: which secrets and hosts a person allows a skill's command line to use.
+
+A grant is bound to the content of the skill at the time it was granted. This module also parses what a skill asks for,
+resolves it to values, and defines the record of a call.
 """
 
 from __future__ import annotations
@@ -35,12 +37,16 @@ granted = sa.Table(
 
 
 class GrantKind(StrEnum):
+    """What a grant gives access to."""
+
     SECRET = "secret"
     HOST = "host"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Grant:
+    """A person's permission for one skill, at one content hash, to use one secret or host."""
+
     user: str
     skill: str
     kind: GrantKind
@@ -51,6 +57,8 @@ class Grant:
 
 
 class Grants:
+    """Stores grants in the database."""
+
     def __init__(self, engine: sa.Engine, clock: Callable[[], datetime]) -> None:
         self._engine = engine
         self._clock = clock
@@ -58,7 +66,10 @@ class Grants:
     def add(
         self, skill: str, content_hash: str, *, user: str, by: str, secrets: Iterable[str], hosts: Iterable[str]
     ) -> tuple[Grant, ...]:
-        """Let a skill have these as it is now; what it was granted as something else, and is not again, is gone."""
+        """Grant these secrets and hosts to a skill as it is now, and return the new grants.
+
+        Grants for any other content of the skill are deleted.
+        """
         wanted = [*((GrantKind.SECRET, name) for name in secrets), *((GrantKind.HOST, host) for host in hosts)]
         now = self._clock()
         made = tuple(
@@ -74,15 +85,17 @@ class Grants:
             for kind, what in dict.fromkeys(wanted)
         )
         changed = ("content_hash", "granted_on", "granted_by")
+        # A grant made for other content of the skill must not survive a new one: the person approved this content.
         others = (granted.c.user == user, granted.c.skill == skill, granted.c.content_hash != content_hash)
         with sql.writing(self._engine, durable=True, lock="grants") as connection:
             connection.execute(granted.delete().where(*others))
+            # The fields of a grant are named like the columns of the table.
             rows = [{name: getattr(grant, name) for name in Grant.__slots__} for grant in made]
             sql.upsert(connection, granted, rows, lambda new: {name: new[name] for name in changed})
         return made
 
     def remove(self, skill: str, *, user: str, secrets: Iterable[str], hosts: Iterable[str]) -> tuple[Grant, ...]:
-        """Take these back, or all that the skill was granted where none is named; says what it was."""
+        """Revoke these grants, or all of the skill's if none is named, and return the revoked ones."""
         wanted = {*((GrantKind.SECRET, name) for name in secrets), *((GrantKind.HOST, host) for host in hosts)}
         with sql.writing(self._engine, durable=True, lock="grants") as connection:
             found = [grant for grant in self.of(skill, user) if grant.user == user]
@@ -93,10 +106,11 @@ class Grants:
         return tuple(gone)
 
     def list(self) -> tuple[Grant, ...]:
+        """Return every grant, ordered by user, skill, kind and name."""
         return self._read(sa.true())
 
     def of(self, skill: str, user: str) -> tuple[Grant, ...]:
-        """The grants of a skill in the sessions of a user, as it was when each was granted."""
+        """Return the grants of a skill that apply in a user's sessions, whatever content they were granted for."""
         return self._read(sa.and_(granted.c.skill == skill, granted.c.user.in_([user, EVERYBODY])))
 
     def _read(self, which: sa.ColumnElement[bool]) -> tuple[Grant, ...]:
@@ -108,7 +122,7 @@ class Grants:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Values:
-    """Where the values of variables are looked up."""
+    """The places where the values of environment variables are looked up."""
 
     user: str
     config: Mapping[str, Any]
@@ -118,7 +132,7 @@ class Values:
 
 
 def resolve(skill: str, specs: Iterable[EnvSpec], grants: Iterable[Grant], values: Values) -> Granted:
-    """The values a command line gets of all it asks for. `grants` are those that hold for the skill as it is."""
+    """Resolve the variables a command line asks for. `grants` must be those valid for the skill's current content."""
     given = list(grants)
     names = {grant.what for grant in given if grant.kind is GrantKind.SECRET}
     found = _Found(skill, names, values)
@@ -147,7 +161,7 @@ class _Found:
         self.missing: list[str] = []
 
     def is_there(self, name: str) -> bool:
-        """Whether a setting says yes to something, or a secret that the skill may have is set."""
+        """Whether the setting is truthy, or the secret is both granted and set."""
         said = setting(self._values.config, name)
         return bool(said) or (name in self._names and self._values.secret(name) is not None)
 
@@ -175,9 +189,10 @@ class _Found:
         return value is not None and self._add_value(spec.var, value, spec.name)
 
     def _add_fallback(self, spec: EnvSpec) -> bool:
-        """A variable of this host is a secret like others, granted by its own name."""
+        """Add a variable of this host's environment, which must be granted under its own name."""
         value = self._values.environ.get(spec.fallback, "") if spec.fallback in self._names else ""
-        is_long_enough = len(value.strip()) >= SHORTEST_KNOWN  # to be kept out of texts
+        # A shorter value can't be redacted from texts without destroying them, so it is not passed on at all.
+        is_long_enough = len(value.strip()) >= SHORTEST_KNOWN
         return is_long_enough and self._add_value(spec.var, value, spec.fallback)
 
     def _add_value(self, var: str, value: str, name: str) -> bool:
@@ -196,7 +211,7 @@ class _Found:
 
 
 def setting(config: Mapping[str, Any], name: str) -> Any:
-    """The setting under a dotted name; None where there is none."""
+    """Return the setting under a dotted name, or None if it is not set."""
     if name in config:
         return config[name]
     found: Any = config
@@ -215,7 +230,7 @@ _RESERVED = re.compile(r"(?i)PATH|HOME|SHELL|USER|IFS|ENV|BASH_ENV|TMPDIR|(?:LD|
 
 
 class ComesFrom(StrEnum):
-    """Where the value of a variable is taken from."""
+    """Where the value of an environment variable comes from."""
 
     CONFIG = "config"  # the settings, under `skill_config`
     SECRET = "secret"  # the vault
@@ -224,12 +239,13 @@ class ComesFrom(StrEnum):
     USER = "user"  # who the session belongs to
 
 
+# Spellings of other systems whose skills are imported.
 _OTHER_WORDS = {"user_id": ComesFrom.USER, "setup_env": ComesFrom.SETUP}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EnvSpec:
-    """One variable that a skill asks for. A declaration is a request, and gives nothing by itself."""
+    """One environment variable that a skill asks for. Asking for it grants nothing."""
 
     var: str
     source: ComesFrom
@@ -240,17 +256,20 @@ class EnvSpec:
 
     @property
     def is_secret(self) -> bool:
-        """Whether its value comes out of the vault: sensitive values do, whatever the declaration says."""
+        """Whether the value comes from the vault. Sensitive values always do, whatever the declared source."""
         return self.sensitive or self.source is ComesFrom.SECRET
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Declared:
+    """The environment variables a skill declares, and the problems in the declaration."""
+
     specs: tuple[EnvSpec, ...]
     problems: tuple[str, ...]  # what makes no sense, one sentence each
 
 
 def read_env(declared: Iterable[Mapping[str, Any]]) -> Declared:
+    """Parse the declared environment variables of a skill. The first declaration of a variable wins."""
     specs: dict[str, EnvSpec] = {}
     problems = []
     for one in declared:
@@ -263,7 +282,7 @@ def read_env(declared: Iterable[Mapping[str, Any]]) -> Declared:
 
 
 def _spec(one: Mapping[str, Any]) -> EnvSpec | str:
-    """One variable, or what is wrong with its declaration."""
+    """Return one parsed variable, or a sentence that says what is wrong with its declaration."""
     var, said = str(one.get("var", "")), str(one.get("from", ""))
     if not _VARIABLE.fullmatch(var):
         return f"'{var[:40]}' is not a name of a variable."
@@ -278,6 +297,7 @@ def _spec(one: Mapping[str, Any]) -> EnvSpec | str:
         source=source,
         name="" if source is ComesFrom.USER else _name(one) or var,
         when=_texts(one.get("when")),
+        # YAML and other formats deliver the flag as a boolean or as text.
         sensitive=str(one.get("sensitive") or "false").lower() not in ("false", "no", "off", "0"),
         fallback=str(one.get("fallback") or one.get("fallback_var") or ""),
     )
@@ -297,7 +317,7 @@ def _texts(value: object) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Granted:
-    """Everything that one skill's command line gets."""
+    """Everything that one skill's command line receives."""
 
     variables: Mapping[str, str] = field(default_factory=dict)
     sensitive: frozenset[str] = frozenset()  # values among them that nobody may see
@@ -310,7 +330,7 @@ class Granted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommandLine:
-    """A skill's command line as it may be run now, for one user: a Python file whose `main()` is called."""
+    """A skill's command line, ready to run for one user: a Python file whose `main()` is called."""
 
     skill: str
     script: str  # which of its files
@@ -322,10 +342,10 @@ class CommandLine:
 
 
 class SkillDirectory(Protocol):
-    """The command lines that one session may call."""
+    """Looks up the command lines that one session may call."""
 
     def command_line(self, name: str) -> CommandLine:
-        """Every gate is checked again with each call: `UserError` says which one is closed, and what opens it."""
+        """Return the command line after checking every gate again. `UserError` says what opens a closed one."""
         ...
 
 
@@ -343,4 +363,6 @@ class Call:
 
 
 class CallLog(Protocol):
+    """Records the calls of command lines."""
+
     def record(self, call: Call) -> None: ...

@@ -1,4 +1,4 @@
-"""The vault: a person's secrets in one file of the home, each encrypted under its name."""
+"""The vault: a person's secrets in one file of the home, each encrypted together with its name."""
 
 from __future__ import annotations
 
@@ -25,18 +25,21 @@ if TYPE_CHECKING:
 
 
 VARIABLE = "HABITUS_VAULT_KEY"
+# Sealed with the key at creation: unsealing it later proves that a key is the right one.
 _CHECK = "habitus"
 _SHORTEST_GIVEN = 16
 _ROUNDS_GIVEN, _ROUNDS_TYPED = 2**14, 2**17  # of scrypt: what a variable holds is long, what people type is not
 
 
 class KeyFrom(StrEnum):
+    """Where a vault's key comes from."""
+
     KEYRING = "keyring"
     PASSWORD = "password"
 
 
 class Keyring(Protocol):
-    """A place of the operating system for passwords."""
+    """The operating system's password store."""
 
     def get(self, name: str) -> str | None: ...
 
@@ -45,7 +48,7 @@ class Keyring(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeySources:
-    """Where a key may come from. Each is asked only when it is needed: a keyring takes longer than most commands."""
+    """The possible sources of a vault key, each queried only when needed: a keyring is slower than most commands."""
 
     given: Callable[[], str | None]  # the password of a variable
     keyring: Callable[[], Keyring | None]
@@ -53,21 +56,22 @@ class KeySources:
 
 
 def sources(environ: Mapping[str, str]) -> KeySources:
-    """Those of this process, in which nobody can type anything until somebody says so."""
+    """Return the key sources of this process. Nothing can be typed until `Vault.asking` says so."""
     return KeySources(given=lambda: _key_from_environ(environ), keyring=system_keyring)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VaultKey:
-    """A key that opens one vault."""
+    """The key of one vault."""
 
     fernet: Fernet
 
     def seal(self, text: str) -> str:
+        """Encrypt a text."""
         return self.fernet.encrypt(text.encode()).decode()
 
     def unseal(self, token: str) -> str | None:
-        """The text, or None where the token was not made with this key, or is damaged."""
+        """Decrypt a token, or return None if it is damaged or was made with another key."""
         from cryptography.fernet import InvalidToken
 
         try:
@@ -77,7 +81,7 @@ class VaultKey:
 
 
 def check_sources(sources: KeySources) -> None:
-    """Refuse where a new vault would have no key: no variable, no keyring, and nobody who types."""
+    """Raise `UserError` if a new vault would have no key: no variable, no keyring and no person to type one."""
     given = sources.given()
     if given is not None:
         _long_enough(given)
@@ -86,7 +90,7 @@ def check_sources(sources: KeySources) -> None:
 
 
 def make_key(vault_id: str, sources: KeySources) -> tuple[VaultKey, dict[str, Any]]:
-    """A key for a new vault, and what must be kept to find it again."""
+    """Create a key for a new vault; return it with the description that later finds it again."""
     given = sources.given()
     keyring = sources.keyring() if given is None else None
     how: dict[str, Any]
@@ -94,6 +98,7 @@ def make_key(vault_id: str, sources: KeySources) -> tuple[VaultKey, dict[str, An
         how, text = {"from": KeyFrom.KEYRING}, base64.urlsafe_b64encode(os.urandom(32)).decode()
         keyring.put(vault_id, text)
     else:
+        # A random value from the environment needs no slow hash; a password that people can remember does.
         rounds = _ROUNDS_TYPED if given is None else _ROUNDS_GIVEN
         how = {"from": KeyFrom.PASSWORD, "salt": os.urandom(16).hex(), "rounds": rounds}
         password = _typed_anew(sources) if given is None else _long_enough(given)
@@ -103,7 +108,7 @@ def make_key(vault_id: str, sources: KeySources) -> tuple[VaultKey, dict[str, An
 
 
 def find_key(vault: Path, vault_id: str, how: Mapping[str, Any], sources: KeySources, *, asks: bool) -> VaultKey:
-    """The key of a vault, as `how` says that it is found; a person is asked only if need be, and if that is wanted."""
+    """Return the key of a vault as described by `how`. A person is asked only if needed and if `asks` is true."""
     match KeyFrom(how["from"]):
         case KeyFrom.KEYRING:
             key = _key(_from_keyring(vault, vault_id, sources))
@@ -116,7 +121,7 @@ def find_key(vault: Path, vault_id: str, how: Mapping[str, Any], sources: KeySou
 
 
 def system_keyring() -> Keyring | None:
-    """The keyring of this account, where the operating system has a real one."""
+    """Return this account's keyring, or None if the operating system has no secure one."""
     try:
         import keyring
         from keyring.core import recommended
@@ -199,7 +204,8 @@ def _typed_anew(sources: KeySources) -> str:
     return typed
 
 
-@functools.lru_cache(maxsize=4)  # it is meant to take long, and one process may open a vault many times
+# Deriving a key is slow on purpose, and one process may open a vault many times.
+@functools.lru_cache(maxsize=4)
 def _derive_key(password: str, salt: str, rounds: int) -> str:
     try:
         from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
@@ -226,16 +232,17 @@ _BACKUP = "Put a backup in its place, or move it away and set the secrets again;
 
 
 def open_vault(home: Path, environ: Mapping[str, str]) -> Vault:
+    """Open the vault of a home with the key sources of this process."""
     return Vault(home, sources(environ))
 
 
 def open_redactor(home: Path, environ: Mapping[str, str]) -> Redactor:
-    """For a process that opens a home only to read: it knows the values of the environment and of the vault."""
+    """Return a redactor for read-only commands, which knows the values in the environment and in the vault."""
     return Redactor(secret_values(environ), kept=open_vault(home, environ).known_values)
 
 
 class Vault:
-    """Names can be read without the key. Threads may share it."""
+    """Stores secrets in an encrypted file. Names can be read without the key. Thread-safe."""
 
     def __init__(self, home: Path, sources: KeySources) -> None:
         self._file = PrivateJson(home / FILE, mend=_BACKUP)
@@ -247,7 +254,7 @@ class Vault:
 
     @contextmanager
     def asking(self, typed: Callable[[bool], str | None]) -> Iterator[None]:
-        """Inside, a person is there who can type the password: twice where it is to be a new one."""
+        """Within the block, `typed` prompts a person for the password (twice if its argument says that it is new)."""
         before, self._sources = self._sources, replace(self._sources, typed=typed)
         try:
             yield
@@ -255,22 +262,24 @@ class Vault:
             self._sources = before
 
     def is_locked(self) -> bool:
-        """Whether nothing opens it but a password that somebody types."""
+        """Whether only a typed password can open the vault."""
         kept = self._read()
         is_typed = bool(kept) and kept["key"]["from"] == KeyFrom.PASSWORD and self._sources.given() is None
         return is_typed and (self._key is None or self._key[0] != kept["id"])
 
     def unlock(self) -> None:
-        """Find its key, or where there is no vault yet, one that it could be made with; `UserError`: there is none."""
+        """Find the vault's key or, without a vault, a source for a new one. `UserError` if there is none."""
         if kept := self._read():
             self._key_of(kept, asks=True)
         else:
             check_sources(self._sources)
 
     def names(self) -> tuple[str, ...]:
+        """Return the names of the stored secrets, sorted."""
         return tuple(sorted(self._read().get("secrets", {})))
 
     def get(self, name: str) -> str:
+        """Return the value of a secret; `NotFound` if there is none."""
         with self._lock:
             kept = self._read()
             sealed = kept.get("secrets", {})
@@ -282,7 +291,7 @@ class Vault:
             return value
 
     def set(self, name: str, value: str) -> bool:
-        """Keep a value under a name; False when it took the place of another, which can't come back."""
+        """Store a value under a name. False if it replaced another value, which is then lost."""
         _check(name, value)
         with self._lock, self._file.changing() as kept:
             if kept:
@@ -296,6 +305,7 @@ class Vault:
         return is_new
 
     def remove(self, name: str) -> None:
+        """Delete a secret; `NotFound` if there is none."""
         with self._file.changing() as kept:
             sealed = self._check_format(kept).get("secrets", {})
             if sealed.pop(name, None) is None:
@@ -303,18 +313,19 @@ class Vault:
                 raise NotFound(f"The vault has no secret '{name}'.", mend=mend)
 
     def keep_out_of_sight(self, value: str) -> None:
-        """A value that is to be redacted from now on, wherever it comes from."""
+        """Redact this value from now on, wherever it comes from."""
         with self._lock:
             if value not in self._known:
                 self._known |= {value}
 
     def known_values(self) -> frozenset[str]:
-        """Every value that this process can know of without asking anybody: those that are to be redacted.
+        """Return all values to redact that are known without asking a person.
 
-        The same object while nothing changes. A value that was set anew stays known as it was before, too.
+        Returns the same object while nothing changes. The old value of a changed secret stays known.
         """
         try:
-            found = os.stat(self._file.path)  # noqa: PTH116  # before each text that is redacted: Path takes longer
+            # This runs before each redacted text, and `Path.stat` is slower.
+            found = os.stat(self._file.path)  # noqa: PTH116
         except OSError:
             return self._known
         now = (found.st_ino, found.st_mtime_ns, found.st_size)
@@ -322,7 +333,8 @@ class Vault:
             with self._lock:
                 if now != self._seen:  # or another thread was faster
                     self._known |= self._readable()
-                self._seen = now  # also where it can't be opened yet; opening it looks again
+                # Also if the file can't be opened yet: unlocking it resets the stamp.
+                self._seen = now
         return self._known
 
     def _readable(self) -> frozenset[str]:
@@ -331,7 +343,8 @@ class Vault:
             kept = self._read()
             key = self._key_of(kept, asks=False)
         except UserError:
-            return frozenset()  # whoever wants a secret hears why; redacting goes on with what is known
+            # Asking for a secret reports the reason; redaction goes on with the values known so far.
+            return frozenset()
         for name, token in kept["secrets"].items():
             try:
                 values.add(self._open_value(name, token, key))
@@ -350,7 +363,8 @@ class Vault:
         if self._key is None or self._key[0] != kept["id"]:
             try:
                 key = find_key(self._file.path, kept["id"], kept["key"], self._sources, asks=asks)
-            except (LookupError, ValueError, TypeError, AttributeError):  # what is said of its key makes no sense
+            # The stored key description makes no sense, so the file is damaged.
+            except (LookupError, ValueError, TypeError, AttributeError):
                 raise self._damage_error() from None
             self._key, self._seen = (kept["id"], key), _NOTHING
         return self._key[1]

@@ -1,5 +1,8 @@
-"""Questions of sandboxed code to its host: `skills.list(tag)` and `skills.read(name, path)`, which only read, and
-`skills.run(name, *arguments)`, which has the host run a skill's command line."""
+"""The `skills` module that sandboxed code can use: it forwards questions to the host.
+
+`skills.list(tag)` and `skills.read(name, path)` only read; `skills.run(name, *arguments)` has the host run a skill's
+command line.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def offer_skills(module: types.ModuleType, ask: Callable[[str, object], wire.Message]) -> None:
-    """`skills` as a name of the code's own module, and as a module it can import."""
+    """Make `skills` available as a global of the code's module and as an importable module."""
 
     def answer(what: str, argument: object) -> object:
         said = ask(what, argument)

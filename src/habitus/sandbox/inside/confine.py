@@ -1,6 +1,7 @@
-"""What a process does to lock itself in: limits, groups, namespaces, no privileges. Landlock and seccomp are next door.
+"""The steps by which a process confines itself: limits, control groups, namespaces, no privileges.
 
-Everything is done by the process itself before it runs a line it was given, and none of it can be undone.
+The process takes them before it runs any untrusted code, and none can be undone. Landlock and seccomp have their own
+modules.
 """
 
 from __future__ import annotations
@@ -31,14 +32,16 @@ _PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_CHILD_SUBREAPER = 1, 24, 36
 PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 38, 47, 4
 
 libc = ctypes.CDLL(None, use_errno=True)
-_IS_LINUX = sys.platform == "linux"  # elsewhere a person has said that code may run with next to nothing around it
+# Elsewhere a person has accepted that code runs almost unprotected.
+_IS_LINUX = sys.platform == "linux"
 if _IS_LINUX:
     libc.prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
-_with_lock = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter's lock, so that a fork has it too
+# PyDLL keeps the interpreter's lock during the call, so a forked child holds it too.
+_with_lock = ctypes.PyDLL(None, use_errno=True)
 
 
 def limit(limits: Mapping[str, int]) -> None:
-    """Set each named limit (`as`, `nproc`, …), never above what the process already has."""
+    """Set each named rlimit (`as`, `nproc`, …), never above the current hard limit."""
     for name, wanted in limits.items():
         which = getattr(resource, f"RLIMIT_{name.upper()}", None)
         if which is None:
@@ -49,35 +52,41 @@ def limit(limits: Mapping[str, int]) -> None:
 
 
 def join_cgroups(fds: Iterable[int]) -> None:
-    """Move this process into the groups whose `cgroup.procs` were opened for it outside."""
+    """Move this process into the control groups whose `cgroup.procs` files are open at these descriptors."""
     for fd in fds:
         os.write(fd, b"0")
         os.close(fd)
 
 
 def fork() -> int:
-    """A fork of a process with one thread, without what Python does after one: that is to mend locks and thread lists
-    which other threads may have left in any state, and costs more than the fork. Randomness has to be renewed by hand.
+    """Fork a single-threaded process without the work Python usually does after a fork.
+
+    That work resets locks and thread lists for other threads and costs more than the fork itself. The caller must
+    reseed random generators.
     """
     return check(_with_lock.fork(), "fork")
 
 
 def unshare(flags: int) -> None:
+    """Move this process into new namespaces."""
     check(libc.unshare(flags), "unshare")
 
 
 def set_namespace(fd: int, kind: int) -> None:
+    """Move this process into the namespace behind a descriptor."""
     check(libc.setns(fd, kind), "setns")
 
 
 def mount(kind: str, target: str, flags: int, options: str = "") -> None:
+    """Mount a file system."""
     check(libc.mount(kind.encode(), os.fsencode(target), kind.encode(), flags, options.encode() or None), "mount")
 
 
 def enter_user_namespace(flags: int) -> None:
-    """A user namespace of our own, mapped to ourselves, with the other wanted namespaces inside it."""
+    """Enter a new user namespace that maps only ourselves, with the other namespaces of `flags` inside it."""
     uid, gid = os.getuid(), os.getgid()
     unshare(CLONE_NEWUSER | flags)
+    # The kernel lets an unprivileged process write gid_map only after setgroups is denied.
     _write("/proc/self/setgroups", "deny")
     _write("/proc/self/uid_map", f"{uid} {uid} 1")
     _write("/proc/self/gid_map", f"{gid} {gid} 1")
@@ -86,9 +95,10 @@ def enter_user_namespace(flags: int) -> None:
 
 
 def read_only_but(writable: Iterable[str]) -> None:
-    """Make every mount of this namespace read-only, apart from these folders."""
+    """Make every mount of this namespace read-only except these folders."""
     for path in writable:
         target = os.fsencode(path)
+        # Only a mount point can have its own flags, so each writable folder is first bound onto itself.
         check(libc.mount(target, target, None, _MS_BIND | MS_REC, None), "mount")
     _set_mount("/", _RDONLY, 0)
     for path in writable:
@@ -102,15 +112,18 @@ def _set_mount(path: str, add: int, remove: int) -> None:
 
 
 def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends."""
     prctl(_PR_SET_PDEATHSIG, 9)
 
 
 def adopt_orphans() -> None:
+    """Become the parent of descendants whose own parent ends."""
     prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def end_children(but: int = 0) -> None:
-    """Kill all that descends from this process, which adopts what its children leave, until nothing is left."""
+    """Kill all descendants, including adopted ones, until none is left."""
+    # A process that forks faster than we kill would otherwise keep us here forever.
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
         found = [pid for pid in descendants(os.getpid()) if pid != but]
@@ -127,7 +140,7 @@ def end_children(but: int = 0) -> None:
 
 
 def descendants(pid: int) -> list[int]:
-    """All that a process started and what those started in turn, whichever of its threads did."""
+    """Return the ids of all descendants, whichever thread started them."""
     children = []
     with contextlib.suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -137,7 +150,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def drop_privileges() -> None:
-    """No capability now, none after an exec, and no set-user-id program helps."""
+    """Give up all capabilities, also after an exec, and the effect of set-user-id programs."""
     if not _IS_LINUX:
         return
     prctl(PR_SET_NO_NEW_PRIVS, 1)
@@ -151,7 +164,7 @@ def drop_privileges() -> None:
 
 
 def use_packages(venv: str, packages: str) -> None:
-    """What Python does at its start in a virtual environment; here only after everything else is locked."""
+    """Activate a virtual environment as Python does at startup, but only after confinement."""
     import site
 
     sys.prefix = sys.exec_prefix = venv
@@ -163,9 +176,11 @@ def use_packages(venv: str, packages: str) -> None:
 
 
 def loopback_up() -> None:
-    """A fresh network namespace has a loopback that is down; tools may talk to themselves."""
+    """Bring the loopback of a new network namespace up, so that tools can talk to themselves."""
     import fcntl
-    from _socket import AF_INET, SOCK_DGRAM, socket  # without the enums, which take longer than the call
+
+    # Importing `socket` builds its enums, which takes longer than this call.
+    from _socket import AF_INET, SOCK_DGRAM, socket
 
     line = socket(AF_INET, SOCK_DGRAM)
     fcntl.ioctl(line.fileno(), 0x8914, struct.pack("16sh", b"lo", 0x1 | 0x40))  # SIOCSIFFLAGS: IFF_UP | IFF_RUNNING
@@ -173,11 +188,13 @@ def loopback_up() -> None:
 
 
 def prctl(option: int, value: int, more: int = 0) -> None:
+    """Call prctl and raise `OSError` if it fails; do nothing except on Linux."""
     if _IS_LINUX and libc.prctl(option, value, more, 0, 0) < 0:
         check(-1, f"prctl({option})")
 
 
 def check(result: int, what: str) -> int:
+    """Return the result of a libc call, or raise `OSError` with its errno if it is negative."""
     if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, f"{what}: {os.strerror(code)}")

@@ -1,6 +1,6 @@
-"""Folders that untrusted code filled: measured and removed whole, however deep, long-named or locked they are.
+"""Measures and removes folders that untrusted code filled, however deep, long-named or locked they are.
 
-No path is ever built, because a path has a longest: every step is taken from an open folder, one at a time.
+Each step starts from an open folder: the length of a path is limited, the depth of folders is not.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ import contextlib
 import os
 from collections.abc import Callable
 
-_LEAST = 4096  # what an entry takes at least: a million empty files fill a disk, too
+# A million empty files fill a disk too, so every entry counts at least one block.
+_LEAST = 4096
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def size_of(folder: str) -> int:
-    """What lies below takes up on disk; a file with several names counts once, links are not followed.
+    """Return the disk space used below a folder. A file with several names counts once; links are not followed.
 
-    A folder that is moved while we are in it ends the look early: whoever has to know looks again.
+    The count stops early if a folder is moved meanwhile, so callers measure again.
     """
     seen: set[int] = set()
     total = 0
@@ -39,11 +40,12 @@ def size_of(folder: str) -> int:
 
 
 def room_of(entry: os.stat_result) -> int:
+    """Return the disk space that counts for one entry."""
     return max(entry.st_blocks * 512, _LEAST)
 
 
 def remove(folder: str, *, last: str = "") -> None:
-    """All of it, the folder too. The file named `last` stays as long as anything else does."""
+    """Remove a folder with its content. The file named `last` is removed after everything else."""
     empty(folder, but=last)
     if last:
         with contextlib.suppress(FileNotFoundError):
@@ -52,7 +54,7 @@ def remove(folder: str, *, last: str = "") -> None:
 
 
 def empty(folder: str, *, but: str = "") -> None:
-    """Remove what lies in a folder, but a file of that name directly in it."""
+    """Remove the content of a folder, except a file named `but` directly in it."""
     top = os.stat(folder).st_ino
 
     def clear(here: int) -> list[str]:
@@ -70,7 +72,7 @@ def empty(folder: str, *, but: str = "") -> None:
 
 
 def _walk(folder: str, enter: Callable[[int], list[str]], leave: Callable[[int, str], None]) -> None:
-    """Enter a folder and every one below; `enter` says which lie in it, `leave` hears in their parent who is done."""
+    """Visit a folder and all below it. `enter` returns the subfolders; `leave` is called in the parent afterwards."""
     here = _open_folder(folder)
     above: list[tuple[int, list[str]]] = []
     try:
@@ -91,6 +93,7 @@ def _walk(folder: str, enter: Callable[[int], list[str]], leave: Callable[[int, 
                 os.close(here)
                 here = parent
                 number, names = above.pop()
+                # Code may move a folder while we are in it; going on would delete files outside.
                 if os.fstat(here).st_ino != number:
                     raise OSError(f"a folder below {folder} was moved meanwhile")
                 leave(here, names.pop())
@@ -99,11 +102,12 @@ def _walk(folder: str, enter: Callable[[int], list[str]], leave: Callable[[int, 
 
 
 def _open_folder(name: str, above: int | None = None) -> int:
-    """Open a folder that is ours, made readable and writable where its maker took that away."""
+    """Open a folder of ours, restoring the owner's permissions if code removed them."""
     handle = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
     try:
         mode = os.fstat(handle).st_mode
         if mode & 0o700 != 0o700:
+            # The link in /proc names exactly the folder we opened, even if it was replaced meanwhile.
             os.chmod(f"/proc/self/fd/{handle}", (mode & 0o7777) | 0o700)
         return os.open(".", _FOLDER, dir_fd=handle)
     finally:

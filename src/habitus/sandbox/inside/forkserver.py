@@ -1,7 +1,7 @@
-"""The fork server: a Python that is already started and gives each call a fresh copy of itself, locked in.
+"""The fork server: a running Python that gives each call a fresh, confined fork of itself.
 
-It runs no line of a tool in its own process. One call at a time; between calls nothing of a call is left: its processes
-are dead, its mounts gone with its namespace, its memory was never ours.
+It runs no code of a tool in its own process, and one call at a time. Nothing of a call survives it: its processes are
+killed, its mounts vanish with its namespace, and its memory was never shared.
 """
 
 from __future__ import annotations
@@ -25,9 +25,12 @@ from . import asking, confine, folders, landlock, seccomp, wire
 
 Spec = dict[str, Any]
 
-_QUESTIONS = 3  # the descriptor of a call over which it asks the host
-_DOOR = 4  # and the one over which it gives the host the socket that listens for what it wants to reach
+# The descriptor of a call over which it asks the host.
+_QUESTIONS = 3
+# The descriptor over which a call hands the host its listening socket.
+_DOOR = 4
 OUR_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+# Modules that tools often import; preloaded, they cost a call nothing.
 _PRELOAD = (
     "argparse", "ast", "base64", "bisect", "calendar", "collections", "contextlib", "copy", "csv",
     "dataclasses", "datetime", "decimal", "difflib", "enum", "fcntl", "fractions", "functools", "hashlib",
@@ -38,6 +41,7 @@ _PRELOAD = (
 
 
 def main() -> None:
+    """Confine the server, preload modules and serve calls until the host hangs up."""
     line = socket.socket(fileno=int(sys.argv[1]))
     line.set_inheritable(False)
     sys.path[:] = [path for path in sys.path if path != OUR_FOLDER]
@@ -53,6 +57,7 @@ def main() -> None:
     if spec["seccomp"]:
         spec["filter"] = seccomp.prepare(**spec["seccomp"])
     gc.collect()
+    # Frozen objects are not touched by the collector, so their pages stay shared with the forks.
     gc.freeze()
     gc.disable()
     try:
@@ -63,7 +68,7 @@ def main() -> None:
 
 
 def _settle(spec: Spec) -> int | None:
-    """Enter the server's own namespaces; the descriptor returned leads back to them after each call's are made."""
+    """Enter the server's own namespaces; return a descriptor that leads back to them after each fork."""
     if spec["enter"]:
         confine.enter_user_namespace(spec["enter"])
     elif spec["per_call"]:
@@ -84,7 +89,7 @@ def _settle(spec: Spec) -> int | None:
 
 
 def _serve(spec: Spec, line: socket.socket, own_pids: int | None) -> None:
-    """Hand each call to a copy that is already locked in, and make the next copy while it runs."""
+    """Hand each call to a fork that is already confined, and prepare the next one while it runs."""
     spare: _Copy | None = _Copy(spec, own_pids)
     wire.send(line.fileno(), {"ready": True})
     while True:
@@ -111,7 +116,7 @@ def _serve(spec: Spec, line: socket.socket, own_pids: int | None) -> None:
 
 
 def _spare(spec: Spec, own_pids: int | None) -> _Copy | None:
-    """The next copy; none for now when the call that runs has taken all the room."""
+    """Fork ahead for the next call; None if the running call has used up the limits."""
     try:
         return _Copy(spec, own_pids)
     except OSError:
@@ -119,7 +124,7 @@ def _spare(spec: Spec, own_pids: int | None) -> _Copy | None:
 
 
 class _Copy:
-    """One fork, locked in and waiting for the one call it will ever run."""
+    """One confined fork that waits for the single call it will run."""
 
     def __init__(self, spec: Spec, own_pids: int | None) -> None:
         self._line, theirs = socket.socketpair()
@@ -136,13 +141,15 @@ class _Copy:
         self._mounts: list[int] = []
 
     def begin(self, call: wire.Message, fds: list[int]) -> None:
+        """Send the call to the fork."""
         data = wire.pack(call)
-        with contextlib.suppress(OSError):  # it died while it waited: `end` says so
+        # The fork died while it waited, which `end` reports.
+        with contextlib.suppress(OSError):
             socket.send_fds(self._line, [data[:1]], fds)
             self._line.sendall(data[1:])
 
     def end(self, line: socket.socket, seconds: float) -> wire.Message:
-        """Wait until it ends, its time is over, or nobody wants it any more; then say how it went."""
+        """Wait until it ends, runs out of time, or the host hangs up; return the result of the call."""
         pidfd = os.pidfd_open(self.pid)
         poller = select.poll()
         for fd in (pidfd, line.fileno()):
@@ -162,13 +169,14 @@ class _Copy:
 
     def forget(self) -> None:
         # Taking the mounts down takes a while: the answer is already out.
+        """Release the mounts and the socket of the fork."""
         for fd in self._mounts:
             os.close(fd)
         self._line.close()
 
 
 def _be_the_copy(spec: Spec, line: socket.socket) -> None:
-    """Lock the door, wait for the call, run it, and end without returning."""
+    """Confine this fork, wait for its call, run it, and exit."""
     try:
         line = _alone_with(line)
         if not spec["per_call"]:
@@ -199,7 +207,7 @@ def _be_the_copy(spec: Spec, line: socket.socket) -> None:
 
 
 def _have_egress() -> None:
-    """Let the host answer on a port of this call's loopback: it gets the socket, and nothing of it stays here."""
+    """Open a port on this call's loopback and hand the socket to the host, which answers there."""
     door = socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, fileno=_DOOR)
     try:
         with socket.create_server(("127.0.0.1", wire.EGRESS_PORT)) as listener:
@@ -210,7 +218,7 @@ def _have_egress() -> None:
 
 
 def _alone_with(line: socket.socket) -> socket.socket:
-    """Keep this one line (and the three standard descriptors), close all else the server had open."""
+    """Keep this socket and the three standard descriptors; close everything else the server had open."""
     if line.fileno() != 3:
         os.dup2(line.fileno(), 3, inheritable=False)
         line.detach()
@@ -220,7 +228,7 @@ def _alone_with(line: socket.socket) -> socket.socket:
 
 
 def _own_namespaces(spec: Spec) -> list[int]:
-    """Everything of its own but processes, which the fork brought. Gives a handle on its mounts, if it has some."""
+    """Enter all per-call namespaces except that for processes; return a handle on the mounts, if any."""
     flags = spec["per_call"] & ~confine.CLONE_NEWPID
     if not flags:
         return []
@@ -237,11 +245,12 @@ def _own_namespaces(spec: Spec) -> list[int]:
 
 
 def _run(spec: Spec, call: wire.Message) -> int:
-    """Run the code as Python runs a script, and give its exit code."""
+    """Run the code as Python runs a script and return its exit code."""
     gc.enable()
     confine.limit(call["rlimits"])
     os.environ.update(call["env"])
     _write(call["name"], call["code"].encode("utf-8", "surrogatepass"))
+    # All forks share the state of the parent's generator.
     random.seed()
     if spec["packages"]:
         confine.use_packages(spec["venv"], spec["packages"])
@@ -290,13 +299,13 @@ def _exit_code(given: object) -> int:
 
 
 def _show(error: BaseException) -> None:
-    """The traceback as Python prints it, without our own frame on top."""
+    """Print the traceback as Python does, without our own frame."""
     below = error.__traceback__.tb_next if error.__traceback__ else None
     traceback.print_exception(type(error), error, below)
 
 
 def _finish(code: int) -> int:
-    """What Python does at its end, apart from tearing down what the kernel frees faster."""
+    """Shut down as Python does, without the teardown that the kernel does faster; return the exit code."""
     try:
         threading._shutdown()  # type: ignore[attr-defined]  # what the interpreter itself calls to join threads
         atexit._run_exitfuncs()

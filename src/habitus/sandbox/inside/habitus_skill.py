@@ -1,6 +1,6 @@
-"""`habitus-skill NAME ARGUMENTS…`: ask the host to run a skill's command line, and be to its caller as if it were it.
+"""`habitus-skill NAME ARGUMENTS…`: has the host run a skill's command line and passes its output and code on.
 
-It starts with every call, and most of a call is its start: so it does without `json`, whose inner functions it uses.
+Startup is most of the time of a call, so this script avoids `json` and uses the C functions behind it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ _NO_HOST, _NO_NAME = 125, 2
 
 
 def main() -> None:
+    """Send the request to the host, print the result and exit with its code."""
     if len(sys.argv) < 2:
         _end("usage: habitus-skill NAME ARGUMENTS…\n", _NO_NAME)
     name, *arguments = (encode_basestring_ascii(word) for word in sys.argv[1:])
@@ -24,6 +25,7 @@ def main() -> None:
     )
     try:
         answer = _ask(question.encode()).decode()
+        # The answer always has the same keys in the same order, so it can be read without a JSON parser.
         stdout, end = scanstring(answer, len('{"stdout": "'))
         stderr, end = scanstring(answer, end + len(', "stderr": "'))
         code = int(answer[end + len(', "code": ') :].rstrip("}\n"))
@@ -39,7 +41,8 @@ def _ask(question: bytes) -> bytes:
     try:  # noqa: SIM105  # contextlib takes longer to import than all else here
         line.sendall(question)
     except BrokenPipeError:
-        pass  # it was not read to its end; why, stands in the answer
+        # The host stopped reading; its answer says why.
+        pass
     return _all(line.fileno())
 
 

@@ -1,4 +1,4 @@
-"""Landlock: the files, signals and sockets a process may reach, kept by the kernel whatever the mounts say."""
+"""Landlock: the kernel limits the files, signals and sockets a process can reach, whatever the mounts."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from .confine import PR_SET_NO_NEW_PRIVS, check, libc, prctl
 
+# Constants and system-call numbers of the kernel's interface: libc has no wrappers for Landlock.
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 2, 4, 8
 _IOCTL_DEV = 1 << 15
 _FILE_RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}
@@ -16,14 +17,16 @@ _ON_A_FILE = _EXECUTE | _WRITE_FILE | _READ_FILE | (1 << 14) | _IOCTL_DEV
 
 
 def abi() -> int:
-    """Which Landlock this kernel speaks; 0 when it has none."""
+    """Return the version of Landlock in this kernel, or 0 if it has none."""
     return max(0, int(libc.syscall(444, None, 0, 1)))
 
 
 def restrict(*, read: Sequence[str], write: Sequence[str], may_connect: bool) -> None:
+    """Restrict this process to these files for good."""
     version = abi()
     if version < 1:
         raise OSError(errno.ENOSYS, "this kernel has no Landlock")
+    # A right that this kernel does not know would make the call fail.
     rights = _FILE_RIGHTS[min(version, 5)]
     network = 0 if may_connect or version < 4 else 3
     scoped = 3 if version >= 6 else 0
@@ -42,6 +45,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     try:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except FileNotFoundError:
+        # A granted path that does not exist can't be reached anyway.
         return
     if not os.path.isdir(path):
         rights &= _ON_A_FILE

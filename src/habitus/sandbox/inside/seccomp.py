@@ -1,4 +1,4 @@
-"""The system-call filter: it refuses what no Python tool needs and what attacks on the kernel start from."""
+"""The system-call filter: refuses calls that no Python tool needs and that attacks on the kernel start from."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ _FILE_METADATA = {
     "x86_64": (90, 91, 92, 93, 94, 132, 188, 189, 190, 197, 198, 199, 235, 260, 261, 268, 280, 452),
     "aarch64": (5, 6, 7, 14, 15, 16, 52, 53, 54, 55, 88, 452),
 }
-_OTHER_PROCESSES = {  # priority, scheduling, memory placement: of one's own, but by a number that may be anybody's
+# Priority, scheduling, memory placement: these calls take a process id, which may be another user's.
+_OTHER_PROCESSES = {
     "x86_64": (141, 142, 144, 203, 251, 256, 279, 314, 440),
     "aarch64": (30, 118, 119, 122, 140, 238, 239, 274, 440),
 }
@@ -58,26 +59,28 @@ _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _KILL, _UNKNOWN = 0x80000000, 0x00050000 | errno.ENOSYS
 _ALLOWED = [(_RETURN, 0, 0, 0x7FFF0000)]
 _DENIED = [(_RETURN, 0, 0, 0x00050000 | errno.EPERM)]
-_X32 = 0x40000000  # the second door into x86_64
+# The x32 interface is a second way into the kernel on x86_64.
+_X32 = 0x40000000
 
 
 def knows_this_processor() -> bool:
+    """Whether the filter supports this processor."""
     return os.uname().machine in _CALLS and struct.calcsize("P") == 8
 
 
 def prepare(*, families: Sequence[int], shared_memory: bool, shares_host: bool) -> ctypes.Array[ctypes.c_char]:
-    """The filter as the kernel wants it.
+    """Compile the filter to the kernel's format.
 
-    `families` are the kinds of sockets that may be opened (pairs always can); `shared_memory` is memory that no limit
-    of a single process counts. What shares the host's files and processes must not change modes, owners, times or
-    priorities either: Landlock does not look at those.
+    `families` are the socket families that may be opened (pairs always can). `shared_memory` allows memory that no
+    limit of a single process counts. With `shares_host`, changing modes, owners, times or priorities is refused,
+    because Landlock does not control those.
     """
     program = _program(os.uname().machine, families, shared_memory=shared_memory, shares_host=shares_host)
     return ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *step) for step in program), 8 * len(program))
 
 
 def restrict(code: ctypes.Array[ctypes.c_char]) -> None:
-    """Install a prepared filter, for good, for this process and all it starts."""
+    """Install a compiled filter for good, for this process and all it starts."""
     header = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(code)))
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     prctl(_PR_SET_SECCOMP, 2, ctypes.addressof(header))
@@ -90,10 +93,11 @@ def _program(
     verdicts = {number: _DENIED for name, number in calls.items() if name not in _FILTERED_OTHERWISE}
     verdicts |= dict.fromkeys(_SAME_EVERYWHERE.values(), _DENIED)
     verdicts[calls["clone"]] = [(_LOAD, 0, 0, 16), (_ANY_BIT, 0, 1, ANY_NAMESPACE), *_DENIED, *_ALLOWED]
-    # Who is not dumpable hides what it holds open from whoever counts that.
+    # A process that is not dumpable hides its open files from the guard that measures them.
     verdicts[calls["prctl"]] = [(_LOAD, 0, 0, 16), (_EQUAL, 0, 1, _PR_SET_DUMPABLE), *_DENIED, *_ALLOWED]
     verdicts[calls["socket"]] = [(_LOAD, 0, 0, 16), *_one_of(families)]
-    verdicts[_CLONE3] = [(_RETURN, 0, 0, _UNKNOWN)]  # its flags lie behind a pointer; libc falls back to clone
+    # The flags of clone3 lie behind a pointer that a filter can't read; libc falls back to clone.
+    verdicts[_CLONE3] = [(_RETURN, 0, 0, _UNKNOWN)]
     if not shared_memory:
         verdicts |= dict.fromkeys((calls["memfd_create"], calls["shmget"]), _DENIED)
     if shares_host:
@@ -103,6 +107,7 @@ def _program(
     for number in sorted(verdicts):
         starts[number] = verdicts[number]
         starts[number + 1] = verdicts.get(number + 1, _ALLOWED)
+    # Neighbouring ranges with the same verdict become one, which keeps the program short.
     ranges = [(number, starts[number]) for number in sorted(starts)]
     ranges = [(n, verdict) for i, (n, verdict) in enumerate(ranges) if not i or verdict is not ranges[i - 1][1]]
     known = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, _AUDIT_ARCH[machine]), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, 0)]
@@ -110,14 +115,14 @@ def _program(
 
 
 def _one_of(values: Sequence[int]) -> list[tuple[int, int, int, int]]:
-    """Allow when what was loaded is among the values."""
+    """Allow the call if the loaded value is among these."""
     return [*((_EQUAL, len(values) - i, 0, value) for i, value in enumerate(values)), *_DENIED, *_ALLOWED]
 
 
 def _search(
     starts: Sequence[tuple[int, list[tuple[int, int, int, int]]]],
 ) -> list[tuple[int, int, int, int]]:
-    """A binary search for the range a call's number lies in: the kernel tries every number when it is installed."""
+    """Build a binary search over ranges of call numbers: the kernel runs the filter for every call."""
     if len(starts) == 1:
         return starts[0][1]
     middle = len(starts) // 2

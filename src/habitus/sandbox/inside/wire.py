@@ -1,4 +1,4 @@
-"""Length-prefixed JSON: four bytes of length, then the message. Both sides of every line into the sandbox speak it."""
+"""Length-prefixed JSON messages (four bytes of length, then the body), used on every socket into the sandbox."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import json
 import os
 import struct
 
-EGRESS_PORT = 3128  # of a call's own loopback, where the host answers for the hosts that were granted
+# A port on a call's own loopback, where the host proxies the granted hosts.
+EGRESS_PORT = 3128
 
 # Only for the type checker: these scripts start with every sandboxed process, and `typing` is slow to import.
 TYPE_CHECKING = False
@@ -18,23 +19,26 @@ if TYPE_CHECKING:
 
 
 def pack(message: Message) -> bytes:
+    """Encode a message with its length prefix."""
     body = json.dumps(message, separators=(",", ":")).encode()
     return struct.pack(">I", len(body)) + body
 
 
 def unpack(body: bytes) -> Message:
+    """Decode the body of a message; an empty one if it is not an object."""
     message = json.loads(body)
     return message if isinstance(message, dict) else {}
 
 
 def send(fd: int, message: Message) -> None:
+    """Write a message to a descriptor."""
     rest = memoryview(pack(message))
     while rest:
         rest = rest[os.write(fd, rest) :]
 
 
 def receive(fd: int) -> Message | None:
-    """The next message, or nothing when the other side is gone."""
+    """Return the next message, or None when the other side has hung up."""
     head = _exactly(fd, 4)
     if head is None:
         return None
@@ -43,7 +47,7 @@ def receive(fd: int) -> Message | None:
 
 
 def receive_with_fds(line: socket.socket) -> tuple[Message | None, list[int]]:
-    """As `receive`, together with the descriptors that came with the message's first byte."""
+    """Return the next message, or None, with the descriptors that came with its first byte."""
     from socket import recv_fds
 
     head, fds, _, _ = recv_fds(line, 1, 8)

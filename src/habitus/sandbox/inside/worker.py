@@ -1,7 +1,7 @@
-"""The scratchpad's process: runs cells one after the other in one namespace and says over its line how each went.
+"""The worker process of a scratchpad: runs cells one after another in one namespace and reports each result.
 
-Standard output and error are pipes that the host reads itself, so nothing is buffered or copied here. The line and
-spare copies of the pipes lie on high descriptors, out of the way of a cell that closes or redirects the low ones.
+Standard output and error are pipes that the host reads, so nothing is buffered or copied here. The socket and spare
+copies of the pipes use high descriptors, out of the way of cells that close or redirect the low ones.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ _HIGH = 200
 
 
 def main() -> None:
+    """Confine this process and serve cells until the host hangs up."""
     line, out, err = (_lift(int(fd)) for fd in sys.argv[1:4])
     sys.path[:] = [path for path in sys.path if path not in ("", _OUR_FOLDER)]
     confine.join_cgroups(int(fd) for fd in sys.argv[4:])
@@ -45,7 +46,8 @@ def main() -> None:
     try:
         Worker(line, out, err).serve()
     except OSError:
-        os._exit(70)  # the line is gone: nobody to tell
+        # The host has hung up, so there is nobody to report to.
+        os._exit(70)
 
 
 def _lift(fd: int) -> int:
@@ -76,7 +78,7 @@ def _lock_in(spec: dict[str, Any], line: int) -> None:
 
 
 def _stay_behind(line: int, *, alone: bool) -> None:
-    """Let a fork go on as the worker, inside what was just entered; this half sees to it that nothing outlives it."""
+    """Continue as the worker in a fork, inside the new namespaces; the parent waits and ends what it leaves."""
     if alone:
         confine.adopt_orphans()
     child = os.fork()
@@ -93,7 +95,7 @@ def _stay_behind(line: int, *, alone: bool) -> None:
 
 
 class Worker:
-    """What lives from cell to cell: the names cells define, and the line to the host."""
+    """Keeps the names that cells define and the socket to the host."""
 
     def __init__(self, line: int, out: int, err: int) -> None:
         self._line = line
@@ -110,6 +112,7 @@ class Worker:
         self._module.__dict__.update({"__builtins__": builtins, "progress": self.progress})
 
     def serve(self) -> None:
+        """Run each cell that the host sends and report its result."""
         sys.modules["__main__"] = self._module
         asking.offer_skills(self._module, self._ask)
         logging.getLogger().addHandler(_ToHost(self._say))
@@ -123,7 +126,7 @@ class Worker:
         return self._early.pop(0) if self._early else wire.receive(self._line)
 
     def progress(self, text: object = "") -> None:
-        """Tell the host that the cell is alive, and how far it is."""
+        """Tell the host that the cell is alive and how far it is."""
         self._say({"progress": str(text)[:1000]})
 
     def _cell(self, code: str) -> dict[str, Any]:
@@ -142,18 +145,20 @@ class Worker:
         finally:
             self._is_running = False
         if os.getpid() != self._own_pid:
-            os._exit(0)  # a fork that the cell made and that ran to the end of it
+            # The cell forked, and the child ran to the end of the cell.
+            os._exit(0)
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
             except ValueError:
-                pass  # the cell closed it, which is its right
+                # The cell closed the stream, which it may.
+                pass
             except OSError as error:
                 result = result if result["error"] else _describe(error)
         return result
 
     def _execute(self, code: str, name: str) -> None:
-        """Run the statements; the value of a last expression is shown, as a notebook does."""
+        """Run the statements and print the value of a last expression, as a notebook does."""
         linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
         tree = compile(code, name, "exec", _ast.PyCF_ONLY_AST, dont_inherit=True)
         assert isinstance(tree, _ast.Module)
@@ -167,7 +172,7 @@ class Worker:
                 sys.stdout.write(f"{value!r}\n")
 
     def _ready_streams(self) -> None:
-        """Whatever the last cell did to them: input, output, error and the interrupt are as they should be."""
+        """Restore standard input, output, error and the interrupt handler, whatever the last cell did to them."""
         nothing = os.open(os.devnull, os.O_RDWR)
         for number, stream in enumerate((sys.stdin, sys.stdout, sys.stderr)):
             os.dup2(nothing, number)
@@ -197,9 +202,13 @@ class Worker:
             return self._answer(number)
 
     def _answer(self, number: int) -> wire.Message:
-        """The answer to this question: one to a question that was interrupted may come before it, and a next cell."""
+        """Wait for the answer to this question.
+
+        The answer to an interrupted question, or the next cell, may arrive first.
+        """
         while True:
-            select.select([self._line], [], [])  # here an interrupt may come through
+            # An interrupt may come through here, where no message is half read.
+            select.select([self._line], [], [])
             with self._delay_interrupts():
                 message = wire.receive(self._line)
             if message is None:
@@ -215,9 +224,10 @@ class Worker:
 
     @contextlib.contextmanager
     def _delay_interrupts(self) -> Iterator[None]:
-        """An interrupt waits until a message is through: half of one would spoil all that follow."""
+        """Delay interrupts until a message is sent or received: half of one would garble all that follow."""
         if threading.current_thread() is not threading.main_thread():
-            yield  # interrupts come to the main thread only
+            # Signals are handled in the main thread only.
+            yield
             return
         self._is_talking = True
         try:
@@ -244,13 +254,14 @@ def _stream(number: int) -> io.TextIOWrapper:
 
 
 def _describe(error: BaseException) -> dict[str, Any]:
-    """The traceback from the cell on, and which module was missing, if that was it."""
+    """Return the traceback from the cell on, and the missing module if an import failed."""
     if isinstance(error, SystemExit) and error.code in (None, 0):
         return {"error": None}
     frame = error.__traceback__
     while frame and not frame.tb_frame.f_code.co_filename.startswith("<cell "):
         frame = frame.tb_next
     text = "".join(traceback.format_exception(type(error), error, frame)).rstrip()
+    # Deep recursion produces tracebacks of megabytes; both ends matter, the middle does not.
     if len(text) > 20_000:
         text = f"{text[:10_000]}\n[… {len(text) - 20_000:,} characters were cut]\n{text[-10_000:]}"
     missing = error.name if isinstance(error, ModuleNotFoundError) and error.name else None

@@ -1,4 +1,4 @@
-"""The seam between scratchpads and the place where their processes run."""
+"""The interface between scratchpads and the machine that runs their processes."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 class WorkerProcess(Protocol):
-    """One running worker (`inside/worker.py`). Everything that waits raises `Gone` when it is no more."""
+    """One running worker (`inside/worker.py`). Methods that wait raise `Gone` once its process has ended."""
 
     @property
     def is_alive(self) -> bool: ...
 
     def listen(self, out: Capture | None, err: Capture | None) -> None:
-        """Where what it prints goes from now on; nowhere between cells."""
+        """Send its output to these captures from now on; None between cells."""
 
     async def send(self, message: Message) -> None: ...
 
     async def receive(self) -> Message: ...
 
     def settle(self) -> None:
-        """Deliver what was printed before the last message that was received."""
+        """Deliver the output printed before the last received message."""
 
     async def interrupt(self) -> None:
-        """Interrupt, as Ctrl-C does."""
+        """Interrupt it, as Ctrl-C does."""
 
     async def give(self) -> str:
-        """Have what code is given where it finds it, as it is now; what did not get there, in words."""
+        """Bring the given files up to date for the code; return a sentence about those that failed."""
 
     async def keep_made(self, place: Path) -> tuple[str, ...]:
-        """Copy what it has made for a person to open since this was last asked; the paths in the place."""
+        """Copy the files made since the last call into `place` and return their paths."""
 
     async def close(self) -> str:
-        """End it with everything it started; why it had ended, if it had already."""
+        """End it with everything it started; return the reason if it had already ended."""
 
 
 class Runtime(Protocol):
-    """Where scratchpads live: each name has a virtual environment, a folder of files, and at most one worker."""
+    """Runs scratchpads: each name has a virtual environment, a folder of files and at most one worker."""
 
     async def start(self, name: str) -> WorkerProcess: ...
 
@@ -57,7 +57,7 @@ class Runtime(Protocol):
 
 
 def check_name(name: str) -> str:
-    """A name that is also a safe folder name."""
+    """Return the name if it is a safe folder name, else raise `Invalid`."""
     if not _NAME.fullmatch(name):
         raise Invalid(
             f"'{name[:80]}' can't be the name of a scratchpad.",

@@ -1,4 +1,4 @@
-"""Scratchpads on this machine, in the sandbox."""
+"""Runs scratchpads on this machine, in the sandbox."""
 
 from __future__ import annotations
 
@@ -25,11 +25,10 @@ _START_S = 30.0
 
 
 class LocalRuntime:
-    """Keeps each pad in `folder/<name>/`: `venv` (read-only inside), `files` (its own folder), what it was asked to
-    have installed, and a lock.
+    """Keeps each scratchpad in `folder/<name>/`: `venv` (read-only inside), `files`, its package list and a lock.
 
-    The lock names its `owner`; who comes in the name of the same owner may share the pad. `given` is a folder that the
-    code of every pad may read (`given.py`).
+    The lock file names its `owner`; runtimes with the same owner may share the scratchpad. `given` is a folder that the
+    code of every scratchpad may read.
     """
 
     def __init__(
@@ -55,11 +54,13 @@ class LocalRuntime:
         self._locks: dict[str, int] = {}
 
     async def start(self, name: str) -> LocalWorker:
+        """Start the worker of a scratchpad, creating its folder and environment if needed."""
         pad = self._own(name)
         venv, files = pad / "venv", pad / "files"
         files.mkdir(exist_ok=True)
         if self._given:
-            self._given.mkdir(parents=True, exist_ok=True, mode=0o700)  # what is bound has to be there
+            # A bind mount needs a source that exists.
+            self._given.mkdir(parents=True, exist_ok=True, mode=0o700)
         jail = Jail(
             interpreter=this_interpreter(venv),
             permissions=self._permissions,
@@ -94,29 +95,34 @@ class LocalRuntime:
         return worker
 
     async def install(self, name: str, requirements: Sequence[str]) -> str:
+        """Install packages for a scratchpad and return a sentence about the result."""
         pad = self._own(name)
         return await self._environments.install(pad / "venv", requirements)
 
     async def remove(self, name: str) -> None:
+        """Delete a scratchpad with its files; `NotFound` if there is none."""
         names = await self.names()
         if check_name(name) not in names:
             raise NotFound(f"No scratchpad '{name}'.", mend=did_you_mean(name, names))
         pad = self._own(name)
+        # The lock goes last, so that no other process takes a scratchpad that is half deleted.
         await asyncio.to_thread(folders.remove, str(pad), last="lock")
         if name in self._locks:
             os.close(self._locks.pop(name))
 
     async def names(self) -> list[str]:
+        """Return the names of the scratchpads on disk, sorted."""
         if not self._folder.is_dir():
             return []
         return sorted(pad.name for pad in self._folder.iterdir() if (pad / "lock").is_file())
 
     async def close(self) -> None:
+        """Release the locks."""
         while self._locks:
             os.close(self._locks.popitem()[1])
 
     def _own(self, name: str) -> Path:
-        """The pad's folder, locked against every other process until we close."""
+        """Return the scratchpad's folder, locked against every other process until we close."""
         pad = self._folder / check_name(name)
         if name in self._locks:
             return pad
@@ -125,7 +131,8 @@ class LocalRuntime:
         if held is None:
             owner = (pad / "lock").read_text("utf-8", errors="replace").strip()
             if owner == self._owner:
-                return pad  # another connection of the same session holds it
+                # Another connection of the same session holds the lock.
+                return pad
             raise Refused(
                 f"Scratchpad '{name}' is in use by another process ({owner or 'unknown'}).",
                 mend="Use another name, or close it there.",
@@ -137,7 +144,7 @@ class LocalRuntime:
 
 
 class LocalWorker:
-    """A worker in the local sandbox: its line is a socket, its output two pipes, its interrupt a signal."""
+    """A worker in the local sandbox: messages over a socket, output over two pipes, interrupts by signal."""
 
     def __init__(self, child: Child, out: int, err: int, files: Path, limits: Limits) -> None:
         self._child = child
@@ -150,8 +157,10 @@ class LocalWorker:
         self._is_ending = False
 
     async def greet(self) -> None:
+        """Wait for the first message and start the guard."""
         _, sender = await self._child.first_message()
         with contextlib.suppress(OSError, AttributeError):
+            # A pidfd can't hit another process that was later given the same number.
             self._pidfd = os.pidfd_open(sender)
         self._guard.start()
         self._made = await asyncio.to_thread(Made, self._files)
@@ -190,7 +199,7 @@ class LocalWorker:
                 self._child.process.send_signal(signal.SIGINT)
 
     async def give(self) -> str:
-        """The folder is bound, so there is nothing to bring."""
+        """Return "": the folder is mounted, so there is nothing to copy."""
         return ""
 
     async def keep_made(self, place: Path) -> tuple[str, ...]:
@@ -198,6 +207,7 @@ class LocalWorker:
 
     @property
     def made_files(self) -> Made:
+        """The tracker of files made by cells."""
         assert self._made is not None, "it has not greeted yet"
         return self._made
 
@@ -221,4 +231,4 @@ class LocalWorker:
 
 
 def _ignore(data: bytes) -> None:
-    """What a worker prints between cells belongs to none."""
+    """Discard output printed between cells."""

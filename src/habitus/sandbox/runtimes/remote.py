@@ -1,7 +1,7 @@
-"""The far end of the SSH runtime: runs on the other machine and puts its local runtime on one line.
+"""The far end of the SSH runtime: runs on the other machine and connects its local runtime to the SSH stream.
 
-The near end (`ssh.py`) brings this code along. The first message says what to do; after `start` messages to and from
-the worker, and what it prints, share the line.
+The near end (`ssh.py`) sends this code along. The first message is an order; after `start`, messages to and from the
+worker and its output share the stream.
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ from habitus.sandbox.model import MIB, Limits, Permissions
 from habitus.sandbox.runtimes.local import LocalRuntime, LocalWorker
 from habitus.sandbox.venvs import Environments, Venvs
 
+# UTF-8 uses at most four bytes for a character.
 _BYTES_PER_CHARACTER = 4
 GIVEN = ".given"  # beside the pads; their names begin with a letter or a digit
 
 
 def main() -> None:
+    """Serve one order on standard input and output."""
     asyncio.run(_serve())
 
 
@@ -103,7 +105,7 @@ def _given_folder(order: Message) -> Path:
 async def _relay(
     worker: LocalWorker, given: Carried, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    """Carry messages and files both ways until either side ends."""
+    """Relay messages and files both ways until either side ends."""
     streams = {name: _Forward(name, writer) for name in ("out", "err")}
     inward = asyncio.ensure_future(_inward(worker, given, reader, writer, streams))
     outward = asyncio.ensure_future(_outward(worker, writer, streams))
@@ -126,7 +128,8 @@ async def _inward(
         try:
             message = await read_message(reader)
         except asyncio.IncompleteReadError:
-            return  # whoever sent us is gone
+            # The near end has hung up.
+            return
         if "listen" in message and message["listen"] is None:
             worker.listen(None, None)
         elif "listen" in message:
@@ -144,7 +147,7 @@ async def _inward(
 
 
 async def _take(given: Carried, wanted: Manifest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Say which of these files are not here, take them, and say what became of each that could not be kept."""
+    """List the files that are missing here, receive them, and report those that could not be stored."""
     missing = given.missing(wanted)
     writer.write(pack({"missing": missing}))
     lost = {path: why for path in missing if (why := await _receive_file(given, path, wanted[path], reader))}
@@ -153,7 +156,10 @@ async def _take(given: Carried, wanted: Manifest, reader: asyncio.StreamReader, 
 
 
 async def _receive_file(given: Carried, path: str, digest: str, reader: asyncio.StreamReader) -> str:
-    """Write one file; why not, if not. What comes is read in any case: the next file comes behind it."""
+    """Store one file and return "" or the reason why not.
+
+    Its data is always read to the end, because the next file follows it.
+    """
     why, file = "", None
     try:
         file = given.arriving(path, digest)
@@ -195,7 +201,7 @@ async def _outward(worker: LocalWorker, writer: asyncio.StreamWriter, streams: d
 
 
 class _Forward(Capture):
-    """Sends what is printed along the line, up to what the other side will keep, and then only how much more it was."""
+    """Sends output over the connection up to the limit of the other side, then only counts the rest."""
 
     def __init__(self, name: str, writer: asyncio.StreamWriter) -> None:
         super().__init__(0)
@@ -205,6 +211,7 @@ class _Forward(Capture):
         self._skipped = 0
 
     def begin(self, characters: int) -> None:
+        """Allow this many characters for the next cell."""
         self._bytes_left = characters * _BYTES_PER_CHARACTER
         self._skipped = 0
 
@@ -213,22 +220,25 @@ class _Forward(Capture):
         self._bytes_left -= len(kept)
         if kept:
             self._writer.write(pack({self._name: base64.b64encode(kept).decode()}))
+        # For large data translate is much faster than a loop over bytes.
         self._skipped += sum(1 for byte in rest if byte & 0xC0 != 0x80) if len(rest) < 4096 else _characters(rest)
         if self._skipped > 1 << 20:
             self.own_up()
 
     def own_up(self) -> None:
+        """Report how many characters were left out since the last report."""
         if self._skipped:
             self._writer.write(pack({"skipped": self._name, "count": self._skipped}))
             self._skipped = 0
 
 
 def _characters(data: bytes) -> int:
-    """How many UTF-8 characters begin in the data."""
+    """Count the UTF-8 characters that begin in the data."""
     return len(data.translate(None, bytes(range(0x80, 0xC0))))
 
 
 async def read_message(reader: asyncio.StreamReader) -> dict[str, Any]:
+    """Read one length-prefixed message."""
     (length,) = struct.unpack(">I", await reader.readexactly(4))
     return unpack(await reader.readexactly(length))
 
@@ -245,35 +255,38 @@ Manifest = Mapping[str, str]  # path below the folder → its hash, with an `x` 
 
 
 class Carried:
-    """A folder at either end of the line. Every method waits for a disk."""
+    """A folder of given files that is kept in sync over the connection. Every method blocks on disk access."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._hashes: dict[str, tuple[tuple[int, ...], str]] = {}  # path → what it was when it was read, and its hash
 
     def manifest(self) -> Manifest:
-        """Every file with its hash; one that was not touched since is not read again."""
+        """Return every file with its hash; unchanged files are not read again."""
         known, self._hashes = self._hashes, {}
         for path, found in self._files():
             stamp = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_mode)
             before = known.get(path)
-            with suppress(FileNotFoundError):  # replaced a moment ago: the next look has what came instead
+            # The file was replaced meanwhile; the next manifest has its successor.
+            with suppress(FileNotFoundError):
                 self._hashes[path] = before if before and before[0] == stamp else (stamp, self._hash(path, found))
         return {path: digest for path, (_, digest) in self._hashes.items()}
 
     def missing(self, wanted: Manifest) -> list[str]:
-        """Remove what is wanted no more; what has to come because it is not there, or is another."""
+        """Delete files that are no longer wanted and return the paths that are missing or differ."""
         there = self.manifest()
         for path in there.keys() - wanted.keys():
             (self._folder / path).unlink(missing_ok=True)
         return [path for path, digest in wanted.items() if there.get(path) != digest]
 
     def chunks(self, path: str) -> Iterator[bytes]:
+        """Yield the content of a file in pieces."""
         with (self._folder / path).open("rb") as source:
             while data := source.read(MIB // 4):
                 yield data
 
     def arriving(self, path: str, digest: str) -> Arriving:
+        """Open a file for incoming data."""
         return Arriving(self._folder / checked_path(path), digest)
 
     def _hash(self, path: str, found: os.stat_result) -> str:
@@ -283,7 +296,7 @@ class Carried:
         return read.hexdigest() + ("x" if found.st_mode & stat.S_IXUSR else "")
 
     def _files(self) -> Iterator[tuple[str, os.stat_result]]:
-        """The files there; one that is still being put together has a name that begins with a dot."""
+        """Yield the regular files with their status; temporary files and hidden folders are skipped."""
         for here, below, names in os.walk(self._folder):
             below[:] = [name for name in below if not name.startswith(".")]
             for path in (Path(here, name) for name in names if not name.startswith(".")):
@@ -294,7 +307,7 @@ class Carried:
 
 
 class Arriving:
-    """One file on its way in: it takes its place when all of it is there, and is what was sent."""
+    """A file being received. It is moved into place only if its content matches the expected hash."""
 
     def __init__(self, target: Path, digest: str) -> None:
         self._target = target
@@ -312,9 +325,11 @@ class Arriving:
             rest = rest[os.write(self._file, rest) :]
 
     def close(self) -> None:
+        """Move the file into place, or discard it if its content differs."""
         os.fchmod(self._file, 0o500 if self._digest.endswith("x") else 0o400)
         os.close(self._file)
         if self._read.hexdigest() == self._digest.removesuffix("x"):
             self._half.rename(self._target)
         else:
-            self._half.unlink()  # it was changed while it was sent: it comes with the next cell
+            # The source changed while it was sent; the next cell sends it again.
+            self._half.unlink()

@@ -1,6 +1,6 @@
-"""Scratchpads on another machine, over SSH. It needs nothing there but Python 3.11, SSH and, for packages, uv.
+"""Runs scratchpads on another machine over SSH, which needs only Python 3.11, SSH and, for packages, uv.
 
-Our own code goes along, so the other machine isolates cells exactly as this one would (`remote.py` is the far end).
+Our own code is sent along, so the other machine isolates cells exactly as this one would (`remote.py` is the far end).
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from habitus.sandbox.runtimes.remote import Carried, Manifest, read_message
 log = logging.getLogger(__name__)
 
 _OPTIONS = ("-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15", "-o", "ConnectTimeout=15")
+# The first answer may have to wait for packages to be installed over there.
 _ANSWER_S = 120.0
 _CLOSE_S = 5.0
 
@@ -67,10 +68,10 @@ main()
 
 
 class SshRuntime:
-    """Keeps pads in `folder` on `host`. `options` are more arguments for ssh: a port, an identity, a jump host. What
-    was installed in one pad costs the next one a link, out of `environments`.
+    """Keeps scratchpads in `folder` on `host`. `options` are extra ssh arguments: a port, an identity, a jump host.
 
-    What lies in `given` here is carried there before each cell, as far as it is not there yet.
+    Packages are cached in `environments` over there. The files of the local `given` folder are copied there before each
+    cell unless they are there already.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class SshRuntime:
         allow_weaker: bool = False,
         given: Path | None = None,
     ) -> None:
+        # ssh would read such a name as an option.
         if host.startswith("-"):
             raise errors.Invalid(f"'{host}' is not the name of a host.")
         self._host = host
@@ -117,7 +119,7 @@ class SshRuntime:
         allow_weaker: bool,
         given: Path | None = None,
     ) -> SshRuntime:
-        """From an address like `ssh://ada@lab:2222/srv/habitus`. Without a folder it is `~/.habitus` over there."""
+        """Create a runtime from an address like `ssh://ada@lab:2222/srv/habitus` (default folder: `~/.habitus`)."""
         parts = urlsplit(address)
         try:
             port, host = parts.port, parts.hostname or ""
@@ -138,8 +140,11 @@ class SshRuntime:
         )
 
     def given_at(self) -> str:
-        """Where code over there finds what it is given. It waits for the other machine, beside any event loop; while
-        that does not answer, where it nearly always is."""
+        """Return the path where remote code finds the given files.
+
+        Blocks until the other machine answers, so don't call it on an event loop. Returns the usual path if it does
+        not.
+        """
         try:
             return str(asyncio.run(self._do("given", "")))
         except HabitusError as error:
@@ -147,21 +152,25 @@ class SshRuntime:
             return GIVEN
 
     async def start(self, name: str) -> SshWorker:
+        """Connect and start the worker of a scratchpad."""
         connection, _ = await self._ask("start", check_name(name))
         return SshWorker(connection, self._given)
 
     async def install(self, name: str, requirements: Sequence[str]) -> str:
+        """Install packages for a scratchpad and return a sentence about the result."""
         return str(await self._do("install", check_name(name), list(requirements)))
 
     async def remove(self, name: str) -> None:
+        """Delete a scratchpad on the other machine."""
         await self._do("remove", check_name(name))
 
     async def names(self) -> list[str]:
+        """Return the names of the scratchpads on the other machine."""
         found = await self._do("names", "")
         return [str(name) for name in found] if isinstance(found, list) else []
 
     async def close(self) -> None:
-        """Every connection belongs to a worker, and ends with it."""
+        """Do nothing: every connection belongs to a worker and ends with it."""
 
     async def _do(self, what: str, name: str, requirements: Sequence[str] = ()) -> object:
         connection, answer = await self._ask(what, name, requirements)
@@ -169,11 +178,12 @@ class SshRuntime:
         return answer
 
     async def _ask(self, what: str, name: str, requirements: Sequence[str] = ()) -> tuple[_Connection, object]:
-        """Connect, send our code and the order, and wait for the answer."""
+        """Connect, send our code and the order, and return the connection with the answer."""
         connection = await _connect(self._command)
         order = {**self._order, "do": what, "name": name, "requirements": list(requirements)}
         try:
             async with asyncio.timeout(_ANSWER_S):
+                # Whether ssh refused shows in the missing answer, with a better message.
                 with contextlib.suppress(ConnectionError):
                     connection.to.write(len(self._bundle).to_bytes(4, "big") + self._bundle + pack(order))
                     await connection.to.drain()
@@ -193,7 +203,7 @@ class SshRuntime:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Connection:
-    """One ssh process, the two directions of its line, and what it complains about."""
+    """One ssh process with its two streams and its error output."""
 
     process: asyncio.subprocess.Process
     to: asyncio.StreamWriter
@@ -201,7 +211,7 @@ class _Connection:
     noise: IO[bytes]
 
     async def end(self) -> str:
-        """Hang up, give the far end a moment to end its worker, then be sure; ssh's last words."""
+        """Hang up, wait briefly for the far end to stop its worker, then kill ssh; return ssh's last error line."""
         with contextlib.suppress(ConnectionError):
             self.to.close()
             await self.to.wait_closed()
@@ -235,7 +245,7 @@ async def _connect(command: Sequence[str]) -> _Connection:
 
 
 class SshWorker:
-    """A worker on the other machine; its line is the SSH connection."""
+    """A worker on the other machine, reached through the SSH connection."""
 
     def __init__(self, connection: _Connection, given: Carried | None) -> None:
         self._line = connection
@@ -269,7 +279,8 @@ class SshWorker:
             return ""
         await self._tell({"give": now})
         for path in await self._next("missing"):
-            with contextlib.suppress(FileNotFoundError):  # taken away a moment ago
+            # The file was deleted after it was listed.
+            with contextlib.suppress(FileNotFoundError):
                 await self._bring(self._given.chunks(path))
             await self._tell({"data": None})
         lost: dict[str, str] = await self._next("lost")
@@ -296,7 +307,7 @@ class SshWorker:
         return copy.name
 
     async def _next(self, wanted: str) -> Any:
-        """The next frame of a kind; frames before it are heard or kept for later."""
+        """Return the next frame of a kind. Output frames before it are captured, messages queued."""
         while True:
             try:
                 frame = await read_message(self._line.back)
@@ -322,7 +333,7 @@ class SshWorker:
                 capture.skip(int(frame["count"]))
 
     def settle(self) -> None:
-        """What was printed first also came first."""
+        """Do nothing: the connection keeps output and messages in order."""
 
     async def interrupt(self) -> None:
         await self._tell({"interrupt": True})
@@ -342,7 +353,8 @@ class SshWorker:
 
 
 def _same_error(told: Message) -> HabitusError:
-    """The far end's error, as if it had been raised here."""
+    """Rebuild an error of the far end as if it had been raised here."""
+    # Only our own user errors are rebuilt: the far end must not choose which class we create.
     kind = getattr(errors, str(told["kind"]), None)
     if isinstance(kind, type) and issubclass(kind, UserError):
         return kind(str(told["message"]), mend=str(told["mend"]))
@@ -353,7 +365,7 @@ def _same_error(told: Message) -> HabitusError:
 
 @functools.cache
 def _bundle() -> bytes:
-    """The part of Habitus that runs there, with the one library it uses, always packed the same way."""
+    """Return a reproducible zip of the code that runs there: our sandbox and the one library it uses."""
     package = Path(errors.__file__).parent
     beneath = [
         *(package / f"{name}.py" for name in ("errors", "events", "files", "locks", "optional_packages", "text")),
@@ -366,6 +378,7 @@ def _bundle() -> bytes:
     held = io.BytesIO()
     with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, file in sorted(entries.items()):
+            # Fixed entry dates keep the hash, and so the remote folder, the same for the same code.
             archive.writestr(zipfile.ZipInfo(name), file.read_bytes(), zipfile.ZIP_DEFLATED)
         archive.writestr(zipfile.ZipInfo("habitus/__init__.py"), "")
     return held.getvalue()
