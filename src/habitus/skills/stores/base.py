@@ -1,4 +1,4 @@
-"""The contract of a shelf, which holds the current files of a layer, and the words that a store speaks in."""
+"""The storage interface for a layer's current files, and the records that stores exchange."""
 
 from __future__ import annotations
 
@@ -30,16 +30,19 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The last few steps by which something large became what it is, so that whoever knows it before need not read
-    all of it again: (revision before, names that differ) each, oldest first."""
+    """The last few changes of a layer: the revision before each and the names it changed, oldest first.
+
+    A reader that knows an earlier revision reads only those names again.
+    """
 
     steps: tuple[tuple[Hashable, frozenset[str]], ...] = ()
 
     def then(self, before: Hashable, names: Collection[str]) -> Changes:
+        """Return the log with one more step; the oldest step drops out."""
         return Changes((*self.steps[1 - _STEPS :], (before, frozenset(names))))
 
     def since(self, revision: Hashable) -> frozenset[str] | None:
-        """The names that differ from a revision; None where that is too long ago, or never was."""
+        """Return the names that changed since a revision, or None if that revision is too old or unknown."""
         found: frozenset[str] = frozenset()
         for before, names in reversed(self.steps):
             found |= names
@@ -48,21 +51,23 @@ class Changes:
         return None
 
 
+# Enough for readers that refresh every few seconds; others reload everything.
 _STEPS = 8
-_FEW = 500  # names that are composed anew one by one
+# Above this many changed names, composing everything again is faster than name by name.
+_FEW = 500
 NO_CHANGES = Changes()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contents:
-    """A layer at one moment, to be read without asking anybody again."""
+    """An immutable view of one layer, readable without further queries."""
 
     revision: int
     summaries: ByName[Summary]
     broken: ByName[tuple[Broken, ...]]
-    hashes: ByName[str]  # over all files, of what is there, broken or not
-    diagnostics: ByName[tuple[Diagnostic, ...]]  # of what has any
-    changes: Changes = NO_CHANGES  # how it came from the revisions before it
+    hashes: ByName[str]  # over all files, broken skills included
+    diagnostics: ByName[tuple[Diagnostic, ...]]  # only for skills that have any
+    changes: Changes = NO_CHANGES  # how it differs from earlier revisions
 
 
 NO_CONTENTS = Contents(revision=0, summaries=ByName(), broken=ByName(), hashes=ByName(), diagnostics=ByName())
@@ -70,20 +75,20 @@ NO_CONTENTS = Contents(revision=0, summaries=ByName(), broken=ByName(), hashes=B
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """A step of returning to an earlier moment, for one skill."""
+    """One step of restoring a skill to its state at a timestamp."""
 
-    skill: int  # its id
+    skill: int  # the skill's id
     name: str
     action: Literal["rewrite", "restore", "archive", "enable", "disable"]
-    version: int  # the one it returns to; 0 when it did not exist, or its files stay
-    layer: str = ""  # where it is, as the library says
+    version: int  # the version to return to; 0 if the skill did not exist or its files stay
+    layer: str = ""  # set by the library
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Changed:
-    """One change of a skill: the versions it made, if any, and how it switched or moved it."""
+    """A skill that one change touched: the versions it made, if any, and its lifecycle actions."""
 
-    skill: int  # its id
+    skill: int  # the skill's id
     name: str
     first: int
     last: int
@@ -92,7 +97,7 @@ class Changed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Written:
-    """A skill after a change: its version, and whether it was this change that made it."""
+    """The outcome of a write: the skill's version, and whether this write created it."""
 
     name: str
     layer: str
@@ -100,12 +105,13 @@ class Written:
     is_changed: bool
 
 
-TOLD = 0  # the version under which counters stand that another system told of
+# Counts reported by another system are stored under this version, apart from our own.
+TOLD = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
-    """A shelf's own facts of a skill beyond its files; a directory knows nothing of the kind."""
+    """What a backend records about a skill besides its files; a directory records nothing."""
 
     version: int = 0
     enabled: bool | None = None
@@ -118,7 +124,7 @@ NO_FACTS = Facts()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """The content of one folder. `problem` is set when it can't be taken for a skill at all."""
+    """The content of one folder; `problem` is set if it can't be a skill at all."""
 
     tree: Tree
     stamp: str
@@ -128,7 +134,7 @@ class Found:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Write:
-    """A write: the files a folder shall hold, and those it held when that was decided."""
+    """A planned write: the files a folder will hold, and those it held when the write was decided."""
 
     folder: str
     tree: Tree
@@ -136,58 +142,60 @@ class Write:
 
 
 class Shelf(Protocol):
-    """The current files of one layer: the only place that touches them."""
+    """Storage for the current files of one layer; nothing else touches them."""
 
     can_write: bool
-    keeps_facts: bool  # whether it has a place for what `record` tells it
+    keeps_facts: bool  # whether `record_facts` is supported
 
     def look(self, known: Mapping[str, str]) -> Mapping[str, str]:
-        """Folder → stamp, for every folder there. A stamp that equals the known one means: nothing changed."""
+        """Return a stamp for every folder; a stamp equal to the known one means that nothing changed."""
         ...
 
     def is_fresh(self, folder: str, stamp: str) -> bool:
-        """Whether the folder is certainly as it was when it got this stamp."""
+        """Whether the folder is certainly unchanged since it got this stamp."""
         ...
 
     def read(self, folder: str) -> Found | None: ...
     def read_many(self, folders: Collection[str], expected: Mapping[str, Tree]) -> Mapping[str, Found]:
-        """The content of the folders that are there. Files just as expected are returned as the expected objects."""
+        """Return the content of the folders that exist; files equal to the expected ones are the expected objects."""
         ...
 
     def directory(self, folder: str) -> Path | None: ...
     def read_file(self, folder: str, path: str) -> bytes | None: ...
     def main_files(self, folders: Collection[str]) -> Mapping[str, bytes]:
-        """Folder → its SKILL.md, of those that have one."""
+        """Return the content of each folder's SKILL.md; folders without one are left out."""
         ...
 
     def write_many(self, writes: Sequence[Write]) -> None:
-        """Make each folder hold exactly its `tree`; files in neither tree stay. May be repeated after a crash."""
+        """Make each folder hold exactly its `tree`, leaving files in neither tree alone. Safe to repeat after a
+        crash.
+        """
         ...
 
     def record(self, facts: Mapping[str, Facts]) -> Mapping[str, str]:
-        """Keep what was recorded about each folder; returns the stamps they have then."""
+        """Store facts about each folder; return the new stamps."""
         ...
 
     def put_away(self, folder: str, archived_as: str) -> None:
-        """Move the folder into the archive. May be repeated after a crash."""
+        """Move a folder into the archive. Safe to repeat after a crash."""
         ...
 
     def bring_back(self, archived_as: str, folder: str) -> bool:
-        """Move it back; False when the archive has no such directory."""
+        """Move a folder back from the archive; False if it isn't there."""
         ...
 
     def tidy(self) -> None:
-        """Remove what an interrupted write left behind."""
+        """Remove the leftovers of an interrupted write."""
         ...
 
 
 def read_only(layer: str, *, mend: str) -> Refused:
-    """The refusal where a layer can't be written."""
+    """Return the error for writing to a read-only layer."""
     return Refused(f"The layer '{layer}' is read-only.", mend=mend)
 
 
 def refuse_stale(name: str, current: int, expected: int | None) -> None:
-    """Refuse a change that was made with another version in mind; 0 stands for 'not there'."""
+    """Raise `Stale` if the skill is not at the expected version; 0 means that it must not exist."""
     if expected is None or expected == current:
         return
     if expected == 0:
@@ -200,7 +208,8 @@ def refuse_stale(name: str, current: int, expected: int | None) -> None:
 def changed_names(
     before: tuple[Hashable, ...], now: tuple[Hashable, ...], contents: Sequence[Contents]
 ) -> frozenset[str] | None:
-    """The names that differ between two revisions of the layers; None where that is not known, or nearly all may."""
+    """Return the names that differ between two revisions of the layers; None if unknown or too many."""
+    # The first element is the trust revision: a change there can affect any skill.
     if before[:1] != now[:1] or len(before) != len(now):
         return None
     found: frozenset[str] = frozenset()

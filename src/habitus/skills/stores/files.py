@@ -1,4 +1,4 @@
-"""A shelf on a directory of skill folders, each change atomic: temporary file, fsync, rename."""
+"""A backend on a directory of skill folders; each change is atomic: temporary file, fsync, rename."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ from habitus.skills.stores.base import Facts, Found, Write
 
 _MAX_FILES = 5_000
 _MAX_KEPT = 64 * 1024 * 1024
-# A file changed this shortly before it was read may change again without a new time stamp.
+# A file modified this shortly before it was read may change again within the same time stamp.
 _YOUNG_NS = 50_000_000
 _YOUNG = "!"
 
 
 class DirectoryShelf:
+    """The skill folders of one directory, with an archive beside it."""
+
     keeps_facts = False
 
     def __init__(
@@ -40,19 +42,21 @@ class DirectoryShelf:
         only: str = "",
     ) -> None:
         self.root = root
-        self._root = str(root)  # what is done for each of ten thousand folders is done with texts: Path costs as much
+        # Ten thousand folders are checked as plain strings: Path objects would double the cost.
+        self._root = str(root)
         self.archive = archive
-        self._is_durable = is_durable  # whether a power cut must not lose what was written
+        self._is_durable = is_durable  # whether writes must survive a power failure
         self._syncs = is_durable
-        self._widest = 0o700 if is_private else 0o777  # the most permissions that what we write may have
+        self._widest = 0o700 if is_private else 0o777  # the widest permissions of written files
         self.can_write = can_write
         self.follow_links = follow_links
-        self._only = only  # the one folder to look for, besides those that are known
+        self._only = only  # look for this folder only, besides the known ones
         self._watched: dict[str, tuple[str, tuple[tuple[str, int, int, int], ...]]] = {}
 
     # Looking
 
     def look(self, known: Mapping[str, str]) -> Mapping[str, str]:
+        """Return a stamp for every folder; empty for one that changed and must be read."""
         try:
             folders = sorted(self._folders()) if self.follow_links else _plain_folders(self._root)
             if self._only:
@@ -61,6 +65,7 @@ class DirectoryShelf:
             return {}
         except OSError as error:
             raise StorageFailed(f"Can't read {self.root}: {error.strerror}.", mend="Check its permissions.") from None
+        # Paths relative to an open directory spare the kernel from resolving the root each time.
         handle = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
         try:
             return {folder: self._stamp_now(folder, known.get(folder, ""), handle) for folder in folders}
@@ -75,25 +80,28 @@ class DirectoryShelf:
                     continue
                 if self.follow_links and entry.is_symlink():
                     real = str(Path(entry.path).resolve())
+                    # Two links to one folder, or a link to a neighbour, would list the same skill twice.
                     if real in seen or Path(real).parent == self.root.resolve():
                         continue
                     seen.add(real)
                 yield _legible(entry.name)
 
     def _stamp_now(self, folder: str, known: str, handle: int) -> str:
-        """The stamp of a folder, from the times and sizes of the paths that its known stamp names."""
+        """Return the known stamp if the times and sizes of its paths still match; otherwise an empty one."""
         if not known or known.endswith(_YOUNG):
             return ""
         cached = self._watched.get(folder)
         if cached is None or cached[0] != known:
             try:
                 cached = (known, tuple(_watch(folder, line) for line in known.split("\n")))
-            except ValueError:  # a file whose name breaks the lines: such a folder is read anew at every look
+            # A file name with a newline or tab breaks the format, so that folder is read at every check.
+            except ValueError:
                 return ""
             self._watched[folder] = cached
         try:
             for path, mtime, ctime, size in cached[1]:
                 found = os.stat(path, dir_fd=handle)
+                # ctime catches edits that restore the old mtime, as some sync tools and editors do.
                 if found.st_mtime_ns != mtime or found.st_ctime_ns != ctime or (size >= 0 and found.st_size != size):
                     return ""
         except OSError:
@@ -130,6 +138,7 @@ class DirectoryShelf:
     def read(self, folder: str, expected: Tree | None = None) -> Found | None:
         top = f"{self._root}/{folder}"
         try:
+            # A link out of the directory would let a skill pull in any file of the machine.
             if not self.follow_links and os.path.islink(top) and not _is_inside(Path(top), self.root):
                 return self._broken(folder, "The directory is a link out of the skill directory.", "Import the skill.")
             if not os.path.isdir(top):
@@ -144,7 +153,7 @@ class DirectoryShelf:
         return {folder: found for folder, found in read if found is not None}
 
     def _illegible(self, folder: str) -> Found | None:
-        """A folder that is there under a name no text can hold."""
+        """Report a folder whose name is not UTF-8; None if there is no such folder."""
         if "\\x" not in folder or folder not in self._folders():
             return None
         return self._broken(folder, "The name of the folder is not UTF-8.", "Rename it.")
@@ -180,7 +189,7 @@ class DirectoryShelf:
     # Writing
 
     def write_many(self, writes: Sequence[Write]) -> None:
-        """One is made durable file by file; many at once at the end, when none is too young to be trusted."""
+        """Write the folders; a single one is synced file by file, many with one sync at the end."""
         is_alone = len(writes) == 1
         self._syncs = self._is_durable and is_alone
         try:
@@ -191,6 +200,7 @@ class DirectoryShelf:
             self._syncs = self._is_durable
             if self._is_durable and not is_alone:
                 os.sync()
+        # After a pause no file counts as too young, so the next check needn't read them all again.
         if not is_alone:
             time.sleep(_YOUNG_NS / 1e9)
 
@@ -202,7 +212,7 @@ class DirectoryShelf:
             self._create(top, wanted.tree)
 
     def _create(self, top: str, tree: Tree) -> None:
-        """Build the folder aside and move it into place whole."""
+        """Build the folder under a temporary name and rename it into place."""
         aside = f"{self._root}/{ASIDE}{secrets.token_hex(6)}"
         _make_directory(aside, self._widest)
         for path, file in tree.items():
@@ -218,7 +228,7 @@ class DirectoryShelf:
         self._sync_directory(self.root)
 
     def _change(self, top: Path, tree: Tree, before: Tree) -> None:
-        """File by file, the main file last: whoever reads in between sees the old skill."""
+        """Write file by file, the main file last, so a reader in between still sees the old skill."""
         for directory, _, _ in os.walk(top):
             _remove_ours(Path(directory))
         for path in sorted(tree, key=lambda name: name in trees.MAIN_FILES):
@@ -242,7 +252,7 @@ class DirectoryShelf:
                 return
             target.parent.mkdir(parents=True, exist_ok=True)
             if target.exists():
-                # The copy below was completed before, but not the removal of the source.
+                # An earlier attempt copied the folder across file systems but did not remove the source.
                 _remove_directory(source)
                 return
             self._move(source, target)
@@ -264,9 +274,11 @@ class DirectoryShelf:
     def _move(self, source: Path, target: Path) -> None:
         try:
             source.rename(target)
-        except OSError as error:  # the archive may lie on another file system
+        # The archive may be on another file system, where rename fails with EXDEV.
+        except OSError as error:
             if error.errno != errno.EXDEV:
                 raise
+            # Copy under a temporary name, so a crash never leaves a partial folder in the archive.
             aside = aside_of(target)
             shutil.copytree(source, aside, symlinks=True)
             self._sync_directory(aside)
@@ -295,7 +307,7 @@ def _plain_folders(root: str) -> list[str]:
 
 
 def _walk(top: str) -> Iterator[tuple[str, str, os.stat_result]]:
-    """(relative path, full path, stat) of the folder itself, then of everything in it, in a fixed order."""
+    """Yield (relative path, full path, stat) of the folder and everything in it, in a fixed order."""
     yield "", top, os.stat(top)
     pending = [("", top)]
     while pending:
@@ -313,7 +325,7 @@ def _walk(top: str) -> Iterator[tuple[str, str, os.stat_result]]:
 
 
 def _legible(name: str) -> str:
-    """A name as text can hold it: bytes that are not UTF-8 come out as escapes."""
+    """Return a file name as valid text, with escapes for bytes that are not UTF-8."""
     return name if name.isascii() else os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
@@ -335,6 +347,7 @@ def _file(full: str, found: os.stat_result, *, keep: bool, expected: File | None
             if expected is not None and expected.content == content and expected.executable == executable:
                 return expected
             return file_of(content, executable=executable)
+        # Files too large for the history are only hashed, in chunks.
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return File(sha256=digest, size=found.st_size, executable=executable)
 
@@ -360,7 +373,7 @@ def _make_directory(path: str, mode: int) -> None:
 
 
 def _mode_of(path: Path) -> int:
-    """A rewritten file keeps its permissions; a new one gets the ordinary ones."""
+    """Return the permissions of an existing file without execute bits, or the default ones."""
     try:
         return stat.S_IMODE(path.lstat().st_mode) & ~0o111
     except OSError:
@@ -368,7 +381,7 @@ def _mode_of(path: Path) -> int:
 
 
 def _remove_ours(top: Path) -> None:
-    """Remove what an interrupted write left in this directory."""
+    """Remove temporary files of an interrupted write from this directory."""
     for path in list(top.glob(f"{ASIDE}*")):
         _remove_directory(path)
 

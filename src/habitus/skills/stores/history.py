@@ -1,4 +1,6 @@
-"""The past of a layer: what was done to a skill, which skills there were at a moment, and the steps back to it."""
+"""The history of a layer: the changes of a skill, the skills present at a timestamp, and the steps to restore
+them.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ _Happened = Sequence[tuple[Switched, datetime]]  # oldest first
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Then:
-    """A skill as it was at a moment, and whether it is switched on now."""
+    """A skill as it was at a timestamp, and whether it is enabled now."""
 
     name: str
     version: int
@@ -30,7 +32,7 @@ class Then:
 
 
 def changed_in(connection: sa.Connection, layer: str, change: str) -> list[Changed]:
-    """Every skill that a change touched, present or not."""
+    """Return every skill that a change touched, present or archived."""
     made = (
         sa.select(versions.c.skill, versions.c.number)
         .join(skills)
@@ -58,15 +60,17 @@ def changed_in(connection: sa.Connection, layer: str, change: str) -> list[Chang
 
 
 def _is_of(author: sa.Column[str], change: str) -> sa.ColumnElement[bool]:
-    """Whether an author, as it is written down, bears the id of a change: its last element."""
+    """Match authors that carry the id of a change."""
+    # The change id is the last element of the author's JSON list.
     return author.endswith(f", {json.dumps(change)}]", autoescape=True)
 
 
 def whole_history(connection: sa.Connection, ledger: Ledger, name: str) -> History:
-    """The history of the skill of a name, or of the newest one in the archive."""
+    """Return the history of the skill of this name, or of the most recently archived one."""
     query = (
         sa.select(skills.c.id)
         .where(skills.c.layer == ledger.key, skills.c.name == name)
+        # Present skills sort before archived ones, because False sorts before True.
         .order_by(skills.c.archived_on.is_not(None), skills.c.archived_on.desc(), skills.c.folder, skills.c.id.desc())
     )
     identity = connection.execute(query).scalars().first()
@@ -79,7 +83,9 @@ def whole_history(connection: sa.Connection, ledger: Ledger, name: str) -> Histo
 def steps_back(
     connection: sa.Connection, ledger: Ledger, present: Mapping[int, Row], moment: datetime, *, keeps_found: bool
 ) -> list[Step]:
-    """The steps that make the skills of now those of then, but for what was found since if that is kept."""
+    """Return the steps that restore the skills of a timestamp; with `keep_found`, skills found on disk since then
+    stay.
+    """
     steps = _steps(present, known_at(connection, ledger.key, moment))
     return [step for step in steps if not (keeps_found and _was_found(connection, ledger, step, moment))]
 
@@ -92,7 +98,7 @@ def _was_found(connection: sa.Connection, ledger: Ledger, step: Step, moment: da
 
 
 def _steps(present: Mapping[int, Row], then: Mapping[int, Then]) -> list[Step]:
-    # What must make room goes first.
+    # Archiving comes first: a restored skill may need the name.
     steps = [
         Step(skill=identity, name=row.name, action="archive", version=0)
         for identity, row in present.items()
@@ -110,7 +116,7 @@ def _steps(present: Mapping[int, Row], then: Mapping[int, Then]) -> list[Step]:
 
 
 def known_at(connection: sa.Connection, layer: str, moment: datetime) -> dict[int, Then]:
-    """id → the skill, for those that were present at a moment."""
+    """Return the skills that were present at a timestamp, by id."""
     newest = (
         sa.select(versions.c.skill, sa.func.max(versions.c.number).label("number"))
         .where(versions.c.made_on <= moment)
@@ -147,7 +153,7 @@ def _switches(connection: sa.Connection, layer: str) -> dict[int, list[tuple[Swi
 
 
 def _was_present(happened: _Happened, moment: datetime) -> bool:
-    """Unless the last that was done to it by then was to remove it."""
+    """Whether the skill was not archived at the timestamp."""
     moves = [action for action, when in happened if when <= moment and action in _MOVES]
     return not moves or moves[-1] is Switched.RESTORED
 
@@ -156,9 +162,10 @@ _MOVES = (Switched.REMOVED, Switched.RESTORED)
 
 
 def _was_enabled(happened: _Happened, moment: datetime, is_enabled: bool) -> bool:
-    """As it was last switched by then; before the first switch, the other way round."""
+    """Whether the skill was enabled at the timestamp."""
     turns = [(action is Switched.ENABLED, when) for action, when in happened if action not in _MOVES]
     before = [on for on, when in turns if when <= moment]
     if before:
         return before[-1]
+    # Before the first switch it must have been in the opposite state.
     return not turns[0][0] if turns else is_enabled

@@ -1,4 +1,4 @@
-"""A skill store that lives as long as the process: for tests, trials and throw-away libraries."""
+"""An in-memory skill store for tests, trials and temporary libraries."""
 
 from __future__ import annotations
 
@@ -68,6 +68,8 @@ class MemoryShelf:
 
 
 class InMemorySkillStore(SkillStore):
+    """A skill store that keeps files and database in memory."""
+
     def __init__(self, *, layer: str = "user", clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self.shelf = MemoryShelf()
         super().__init__(self.shelf, sql.create_all_in_memory(), layer=layer, clock=clock, look_every=0)

@@ -1,6 +1,6 @@
-"""The ledger of one layer's skills in the database: rows, versions, blobs, counters and intents.
+"""The database of one layer's skills: rows, versions, blobs, counters and write-ahead records.
 
-Every function works inside a transaction that the caller holds. Nothing here touches the layer's files.
+Every function runs in a transaction held by the caller. Nothing here touches the layer's files.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from habitus.skills.stores.tables import blobs, counters, intents, sequences, sk
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One present skill of a layer; `summary` is None when it is broken."""
+    """The row of one present skill; `summary` is None if it is broken."""
 
     id: int
     folder: str
@@ -41,7 +41,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """A skill's directory as a look found it, ready to be written down."""
+    """A skill's directory as it was read, ready to be stored."""
 
     folder: str
     name: str
@@ -62,18 +62,18 @@ class LayerChanges:
 
 
 def newest_generation(engine: sa.Engine) -> int:
-    """A number that grows with every change to any layer in a database."""
+    """Return the number that grows with every change to any layer in a database."""
     with sql.reading(engine) as connection:
         return connection.execute(_NEWEST).scalar() or 0
 
 
 def next_generation(connection: sa.Connection, count: int = 1) -> int:
-    """The last of `count` new generations."""
+    """Reserve `count` generations; return the last one."""
     return count_up(connection, _GENERATION, count)
 
 
 def count_up(connection: sa.Connection, name: str, count: int = 1) -> int:
-    """A sequence after it has grown."""
+    """Increase a sequence; return its new value."""
     sql.insert_missing(connection, sequences, [{"name": name, "value": 0}])
     mine = sequences.update().where(sequences.c.name == name)
     query = mine.values(value=sequences.c.value + count).returning(sequences.c.value)
@@ -89,7 +89,9 @@ _COUNTED = sa.select(counters).where(counters.c.skill.in_(sa.bindparam("among"))
 
 
 class Ledger:
-    """`key` marks the layer's rows in the database, `layer` is what people call it; `only` is the one name to read."""
+    """One layer's skills in the database. `key` identifies its rows, `layer` is its display name; `only` limits
+    reading to one name.
+    """
 
     def __init__(self, key: str, layer: str, only: str = "") -> None:
         self.key = key
@@ -101,6 +103,8 @@ class Ledger:
     # Rows
 
     def changes_since(self, connection: sa.Connection, generation: int) -> LayerChanges:
+        """Return the rows changed since a generation."""
+        # A first read needs no archived rows; a later one must hear that a skill was archived.
         query = self._changes if generation else self._changes.where(skills.c.archived_on.is_(None))
         found = connection.execute(query, {"since": generation}).all()
         return LayerChanges(
@@ -110,16 +114,18 @@ class Ledger:
         )
 
     def rows(self, connection: sa.Connection, folders: Sequence[str]) -> dict[str, Row]:
+        """Return the present rows of these folders, by folder."""
         query = sa.select(*_COLUMNS).where(
             skills.c.layer == self.key, skills.c.folder.in_(folders), skills.c.archived_on.is_(None)
         )
         return {row.folder: row for row in self._rows(connection.execute(query))}
 
     def row(self, connection: sa.Connection, folder: str) -> Row | None:
+        """Return the present row of a folder, or None."""
         return self.rows(connection, [folder]).get(folder)
 
     def folders_of(self, connection: sa.Connection, names: Sequence[str]) -> dict[str, str]:
-        """Name → the folder that loads under it: of several spellings, the first by sort."""
+        """Return the folder that loads under each name: the first one if several spell it."""
         query = (
             sa.select(skills.c.name, sa.func.min(skills.c.folder).label("folder"))
             .where(skills.c.layer == self.key, skills.c.name.in_(names), skills.c.archived_on.is_(None))
@@ -128,8 +134,9 @@ class Ledger:
         return {row.name: row.folder for row in connection.execute(query)}
 
     def _rows(self, found: Iterable[Sequence[Any]]) -> Iterator[Row]:
-        """Rows of `_COLUMNS` as they are used. One call reads the JSON of all: a call a row takes twice the time."""
+        """Parse rows of `_COLUMNS`."""
         kept = list(found)
+        # One json.loads call for all rows: a call per row takes twice the time.
         texts = json.loads(f"[{','.join(row[_TEXT] or 'null' for row in kept)}]")
         for row, values in zip(kept, texts, strict=True):
             id, folder, name, version, digest, stamp, _, diagnostics, enabled, created_on, modified_on = row
@@ -161,9 +168,9 @@ class Ledger:
     def put(
         self, connection: sa.Connection, found: Sequence[tuple[Row | None, Entry]], author: Author, now: datetime
     ) -> dict[str, int]:
-        """Write down directories as they now are, each with the row it has had: a new version where files changed.
+        """Store directories as they are now, each with its previous row; changed files make a new version.
 
-        Returns folder → version.
+        Return the version of each folder.
         """
         if not found:
             return {}
@@ -197,7 +204,7 @@ class Ledger:
         return {entry.folder: values["version"] for _, entry, values in rows}
 
     def _keep_examination(self, connection: sa.Connection, put: Iterable[tuple[Row | None, Entry, int]]) -> None:
-        """Files that a skill is examined by make no version: the newest one has them as they are, an older one none."""
+        """Update the tasks and cases in place: they make no version, and only the newest version has them."""
         for row, entry, version in put:
             if row is None or not any(map(is_examination, entry.tree)):
                 continue
@@ -225,14 +232,16 @@ class Ledger:
             own = {"layer": self.key, "folder": entry.folder, "created_on": facts.created_on or now}
             return values | own | {"version": facts.version or 1, "enabled": facts.enabled is not False}
         if row.tree_hash == values["tree_hash"]:
+            # Same files, so the version and date stay; only stamp and diagnostics are new.
             return values | {"version": row.version, "modified_on": row.modified_on}
         return values | {"version": max(row.version + 1, facts.version)}
 
     def _insert(self, connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-        """Folder → id of rows that are new. Asked for afterwards: SQLite would insert one by one to return them."""
+        """Insert new rows; return their ids by folder."""
         if not rows:
             return {}
         connection.execute(skills.insert(), rows)
+        # Queried afterwards because SQLite would insert row by row to return the ids.
         query = sa.select(skills.c.folder, skills.c.id).where(
             skills.c.layer == self.key,
             skills.c.folder.in_([row["folder"] for row in rows]),
@@ -241,7 +250,7 @@ class Ledger:
         return {row.folder: row.id for row in connection.execute(query)}
 
     def restamp(self, connection: sa.Connection, stamps: Mapping[int, str]) -> None:
-        """Files were looked at and found unchanged: remember how they look now."""
+        """Store new stamps for folders that were read and found unchanged."""
         if not stamps:
             return
         numbered = enumerate(stamps.items(), next_generation(connection, len(stamps)) - len(stamps) + 1)
@@ -251,6 +260,7 @@ class Ledger:
         )
 
     def enable(self, connection: sa.Connection, identity: int, enabled: bool, author: Author, now: datetime) -> None:
+        """Enable or disable a skill and record who did."""
         self._switch(connection, identity, Switched.ENABLED if enabled else Switched.DISABLED, author, now)
         connection.execute(
             skills.update()
@@ -267,7 +277,7 @@ class Ledger:
     # Blobs and versions
 
     def keep(self, connection: sa.Connection, files: Iterable[File]) -> None:
-        """Store the contents that the history needs."""
+        """Store the contents of these files that are not stored yet."""
         contents = {file.sha256: file.content for file in files if file.content is not None}
         for sha256s in _some(list(contents)):
             query = sa.select(blobs.c.sha256).where(blobs.c.sha256.in_(sha256s))
@@ -277,7 +287,7 @@ class Ledger:
         sql.insert_missing(connection, blobs, rows)
 
     def contents(self, connection: sa.Connection, tree: Tree) -> dict[str, File]:
-        """The tree with the contents that were kept."""
+        """Return the tree with its stored contents; raise `StorageFailed` if one is damaged."""
         wanted = list({file.sha256 for file in tree.values() if file.content is None})
         found: dict[str, bytes] = {}
         for sha256s in _some(wanted):
@@ -291,6 +301,7 @@ class Ledger:
         }
 
     def history(self, connection: sa.Connection, identity: int) -> list[Version]:
+        """Return the versions of a skill, oldest first."""
         query = sa.select(versions).where(versions.c.skill == identity).order_by(versions.c.number)
         return [
             Version(
@@ -304,6 +315,7 @@ class Ledger:
         ]
 
     def switches(self, connection: sa.Connection, identity: int) -> list[Switch]:
+        """Return the lifecycle events of a skill, oldest first."""
         query = sa.select(switches).where(switches.c.skill == identity).order_by(switches.c.id)
         return [
             Switch(action=Switched(row.action), author=records.unpack_author(row.author), made_on=row.made_on)
@@ -311,7 +323,7 @@ class Ledger:
         ]
 
     def tree(self, connection: sa.Connection, identity: int, number: int) -> dict[str, File] | None:
-        """The files of one version with their contents, or None when there is no such version."""
+        """Return the files of one version with their contents, or None if there is no such version."""
         mine = (versions.c.skill == identity, versions.c.number == number)
         row = connection.execute(sa.select(versions.c.tree, versions.c.tree_hash).where(*mine)).first()
         if row is None:
@@ -324,6 +336,7 @@ class Ledger:
     def archive(
         self, connection: sa.Connection, identity: int, archived_as: str | None, author: Author, now: datetime
     ) -> None:
+        """Mark a skill as archived."""
         self._switch(connection, identity, Switched.REMOVED, author, now)
         connection.execute(
             skills.update()
@@ -337,6 +350,7 @@ class Ledger:
         )
 
     def unarchive(self, connection: sa.Connection, identity: int, folder: str, author: Author, now: datetime) -> None:
+        """Mark an archived skill as present in a folder."""
         self._switch(connection, identity, Switched.RESTORED, author, now)
         connection.execute(
             skills.update()
@@ -346,13 +360,14 @@ class Ledger:
                 archived_as=None,
                 archived_by=None,
                 folder=folder,
+                # An empty stamp makes the next check of the directory read the folder.
                 stamp="",
                 generation=next_generation(connection),
             )
         )
 
     def list_archived(self, connection: sa.Connection) -> list[tuple[Archived, str | None]]:
-        """Deleted skills, newest first, each with its directory in the archive."""
+        """Return the archived skills, newest first, each with its directory in the archive."""
         query = (
             sa.select(skills)
             .where(skills.c.layer == self.key, skills.c.archived_on.is_not(None))
@@ -386,6 +401,7 @@ class Ledger:
     ) -> None:
         """Add to the counters of these skills, each at its version."""
         keys = [{"skill": skill, "version": version, "stage": stage.value} for skill, version in counted.items()]
+        # The row may be missing; inserting it first lets the update be one atomic addition.
         sql.insert_missing(connection, counters, keys)
         values: dict[str, Any] = {name: counters.c[name] + number for name, number in plus.items()}
         if last_used is not None:
@@ -397,13 +413,14 @@ class Ledger:
         )
 
     def counters(self, connection: sa.Connection, identity: int) -> dict[tuple[int, Stage], Counters]:
+        """Return the counters of a skill by version and stage."""
         found = connection.execute(_COUNTED_OF, {"of": identity})
         return {(row.version, Stage(row.stage)): _counters(row) for row in found}
 
     def all_counters(
         self, connection: sa.Connection, *, with_told: bool = False, among: Sequence[int] | None = None
     ) -> dict[int, dict[Stage, Counters]]:
-        """Per skill id and stage, over all versions; what other systems told of only if asked."""
+        """Return the counters by skill id and stage, over all versions; those from other systems only if asked."""
         of_layer = sa.select(counters).join(skills).where(skills.c.layer == self.key)
         found = connection.execute(of_layer) if among is None else connection.execute(_COUNTED, {"among": among})
         result: dict[int, dict[Stage, Counters]] = {}
@@ -417,20 +434,23 @@ class Ledger:
     # Intents
 
     def intend(self, connection: sa.Connection, plan: Mapping[str, Any]) -> int:
+        """Store a write-ahead record; return its id."""
         key = connection.execute(intents.insert().values(layer=self.key, plan=json.dumps(plan))).inserted_primary_key
         assert key is not None
         return int(key[0])
 
     def list_intents(self, connection: sa.Connection) -> list[tuple[int, dict[str, Any]]]:
+        """Return the pending write-ahead records, oldest first."""
         query = sa.select(intents).where(intents.c.layer == self.key).order_by(intents.c.id)
         return [(row.id, json.loads(row.plan)) for row in connection.execute(query)]
 
     def finish_intent(self, connection: sa.Connection, intent: int) -> None:
+        """Delete a write-ahead record that has been applied."""
         connection.execute(intents.delete().where(intents.c.id == intent))
 
 
 def _some(keys: Sequence[str]) -> Iterator[Sequence[str]]:
-    """As many at a time as a query may have."""
+    """Split keys into batches that fit into one query."""
     return (keys[start : start + 500] for start in range(0, len(keys), 500))
 
 

@@ -1,8 +1,8 @@
-"""Shelf and ledger in step: what lies on the shelf becomes rows and versions, and what is changed survives a crash.
+"""Keeps files and database in step, and makes changes survive a crash.
 
-A change is written down as an intent, carried out on the shelf, then recorded. Until the intent is committed the old
-state holds; from then on the new one does, because whoever takes the write lock next completes what a killed process
-left. Carrying out an intent twice does no harm. Every method here works in a transaction with that lock.
+A change is stored as a write-ahead record, applied to the files, then recorded. Before the record is committed the
+old state holds; afterwards the new one, because the next process that takes the write lock completes it. Applying
+a record twice is harmless. Every method here runs in a transaction with that lock.
 """
 
 from __future__ import annotations
@@ -31,12 +31,15 @@ _FOUND = replace(_CHANGED, reason="found on disk")
 _REMOVED = replace(_CHANGED, reason="removed on disk")
 _SWITCHED = replace(_CHANGED, reason="switched on disk")
 
-Inspect = Callable[[Tree], Sequence[str]]  # what a person should know of files that somebody else put there
+Inspect = Callable[[Tree], Sequence[str]]  # the risks of files that were put there by hand
 Plan = Mapping[str, Any]
-Intent = tuple[int, Plan]  # the number may be given again once the plan is carried out
+# Numbers are reused after a record is deleted, so the plan is part of the identity.
+Intent = tuple[int, Plan]
 
 
 class Recorder:
+    """Records changes of the files, and applies planned changes to them."""
+
     def __init__(self, shelf: Shelf, ledger: Ledger, clock: Callable[[], datetime], inspect: Inspect) -> None:
         self._shelf = shelf
         self._ledger = ledger
@@ -46,7 +49,7 @@ class Recorder:
     # What lies on the shelf
 
     def notice(self, connection: sa.Connection, folders: Sequence[str]) -> Mapping[str, Found]:
-        """Read these folders and write down what differs from what was known."""
+        """Read these folders and store what differs from the known rows."""
         new: list[tuple[None, Entry]] = []
         changed: list[tuple[Row, Entry]] = []
         stamps: dict[int, str] = {}
@@ -72,7 +75,7 @@ class Recorder:
         return there
 
     def settle(self, connection: sa.Connection, folders: Sequence[str]) -> None:
-        """Let the shelf keep what has just been recorded about these folders."""
+        """Write recorded facts, such as versions, back to backends that store them."""
         rows = self._ledger.rows(connection, folders) if self._shelf.keeps_facts else {}
         if not rows:
             return
@@ -82,7 +85,7 @@ class Recorder:
         )
 
     def _entry(self, folder: str, found: Found, facts: Facts = NO_FACTS) -> Entry:
-        """The content of a folder, ready to be written down."""
+        """Parse the content of a folder for storing."""
         parsed = trees.parse(folder, found.tree)
         skill = parsed.skill if found.problem is None else None
         risks = [
@@ -104,8 +107,9 @@ class Recorder:
     def write(
         self, connection: sa.Connection, writes: Sequence[Write], author: Author, facts: Mapping[str, Facts]
     ) -> Intent:
-        """Skills as one intent, with what is known of new ones from elsewhere."""
+        """Store one write-ahead record for these writes, with facts about new skills."""
         everything = (tree for each in writes for tree in (each.before, each.tree))
+        # The old contents are stored too: rolling back needs them.
         self._ledger.keep(connection, (file for tree in everything for file in tree.values()))
         packed = [
             {
@@ -119,11 +123,13 @@ class Recorder:
         return self._intend(connection, "write_many", "", author, {"writes": packed})
 
     def remove(self, connection: sa.Connection, row: Row, author: Author) -> Intent:
+        """Store a write-ahead record for archiving a skill."""
         moment = self._clock().isoformat()[:19].replace(":", "")
         archived_as = f"{names.slugify(self._ledger.layer)}/{row.folder}-{row.id}-{moment}"
         return self._intend(connection, "remove", row.folder, author, {"id": row.id, "archived_as": archived_as})
 
     def restore(self, connection: sa.Connection, identity: int, folder: str, author: Author) -> Intent:
+        """Store a write-ahead record for restoring an archived skill."""
         return self._intend(connection, "restore", folder, author, {"id": identity})
 
     def _intend(self, connection: sa.Connection, action: str, folder: str, author: Author, more: Plan) -> Intent:
@@ -134,9 +140,9 @@ class Recorder:
     # Intents carried out
 
     def perform(self, connection: sa.Connection, intent: Intent, at_hand: Mapping[str, Tree]) -> Mapping[str, int]:
-        """Carry out an intent, unless another process has done it for us: folder → version of what was written so.
+        """Apply a write-ahead record unless another process already has; return the version of each folder written.
 
-        `at_hand` are the files of its folders where the caller has them still; the others are read back.
+        `at_hand` holds folder contents that the caller still has; the others are loaded from the database.
         """
         if not self._waits(connection, intent):
             return {}
@@ -146,12 +152,12 @@ class Recorder:
         return made
 
     def _waits(self, connection: sa.Connection, intent: Intent) -> bool:
-        """Whether this very plan is still to be carried out; another one may have its number by now."""
+        """Whether this very plan is still pending; another one may have its number by now."""
         number, plan = intent
         return dict(self._ledger.list_intents(connection)).get(number) == plan
 
     def recover(self, connection: sa.Connection) -> None:
-        """Complete what killed processes left undone."""
+        """Complete the writes of killed processes."""
         pending = self._ledger.list_intents(connection)
         if pending:
             self._shelf.tidy()
@@ -161,7 +167,7 @@ class Recorder:
             self._ledger.finish_intent(connection, intent)
 
     def abandon(self, connection: sa.Connection, intent: Intent) -> bool:
-        """Put back what a failed change had begun, so that nothing has changed; False where it was carried out."""
+        """Roll back a failed change; False if it was applied after all."""
         number, plan = intent
         if not self._waits(connection, intent):
             return False
@@ -178,6 +184,7 @@ class Recorder:
     def _redo(self, connection: sa.Connection, plan: Plan, at_hand: Mapping[str, Tree]) -> Mapping[str, int]:
         author, now = records.unpack_author(plan["author"]), datetime.fromisoformat(plan["now"])
         match plan["action"]:
+            # "write" is the format of older releases, whose records may still be pending.
             case "write" | "write_many":
                 return self._redo_writes(connection, _writes(plan), at_hand, author, now)
             case "remove":
@@ -206,7 +213,8 @@ class Recorder:
         there = self._shelf.read_many(folders, afters)
         strange = [each.folder for each in writes if each.folder in there and not _is_between(there[each.folder], each)]
         if strange:
-            self.notice(connection, strange)  # edited by hand this very moment: their version is kept
+            # Edited by hand at this very moment: store that as a version before overwriting it.
+            self.notice(connection, strange)
         self._shelf.write_many(writes)
         known, written = self._ledger.rows(connection, folders), self._shelf.read_many(folders, afters)
         put: list[tuple[Row | None, Entry]] = []
@@ -231,6 +239,7 @@ class Recorder:
         self, connection: sa.Connection, identity: int, folder: str, author: Author, now: datetime
     ) -> None:
         archived_as = {item.id: where for item, where in self._ledger.list_archived(connection)}.get(identity)
+        # The archived folder may be gone; the history still has the files.
         if archived_as is None or not self._shelf.bring_back(archived_as, folder):
             newest = max(version.number for version in self._ledger.history(connection, identity))
             tree = self._ledger.tree(connection, identity, newest) or {}
@@ -256,7 +265,7 @@ def _abandoned_path(folder: str) -> str:
 
 
 def pending(error: StorageFailed, plan: Plan) -> StorageFailed:
-    """The error for a change that could be neither carried out nor taken back, and takes effect later."""
+    """Return the error for a change that could be neither applied nor rolled back, and will be applied later."""
     folders = ", ".join(f"'{write['folder']}'" for write in _writes(plan)[:3] or [plan])
     why = error.message.rstrip(".").removesuffix("; nothing was changed")
     what = f"The change of {folders} is written down and waits, for it can be neither made nor taken back now: {why}."
@@ -264,13 +273,13 @@ def pending(error: StorageFailed, plan: Plan) -> StorageFailed:
 
 
 def _writes(plan: Plan) -> Sequence[Plan]:
-    """The writes of a plan; an older Habitus wrote a plan for one without a list."""
+    """Return the writes of a plan; older releases stored a single write without a list."""
     writes: Sequence[Plan] = plan.get("writes", [plan] if plan["action"] == "write" else [])
     return writes
 
 
 def _is_between(found: Found, write: Write) -> bool:
-    """Whether every file is as it was before or as it shall be: nobody else has touched them."""
+    """Whether every file is either in its old or its new state, so no other program has touched them."""
     return all(
         file.sha256 in {tree[path].sha256 for tree in (write.before, write.tree) if path in tree}
         for path, file in found.tree.items()

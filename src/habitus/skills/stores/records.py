@@ -1,5 +1,5 @@
-"""Skills as the database keeps them: summaries, diagnostics and authors as JSON text, of which only what differs
-from the default is kept; and contents packed under their hash, and believed only when they still have it.
+"""Serialization of skills for the database: JSON text that omits defaults, and compressed file contents verified by
+their hash.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from habitus.skills.model import (
     Summary,
 )
 
-# The row itself has these.
+# These fields have columns of their own.
 _IN_THE_ROW = {"name", "layer", "version", "enabled", "created_on", "modified_on", "manifest", "body"}
 _SUMMARY = [field for field in dataclasses.fields(Summary) if field.name not in _IN_THE_ROW]
 _TUPLES = {field.name for field in dataclasses.fields(Manifest) if isinstance(field.default, tuple)}
@@ -36,11 +36,13 @@ _PLAIN = Summary(name="")
 
 
 def pack_summary(summary: Summary) -> str:
+    """Serialize a summary as JSON, without defaults and without the fields that have columns."""
     values: dict[str, Any] = {}
     for field in _SUMMARY:
         value = getattr(summary, field.name)
         if value != getattr(_PLAIN, field.name):
             values[field.name] = sorted(value) if isinstance(value, frozenset) else value
+    # Identity first: comparing every field of the default manifest would dominate a large import.
     manifest = summary.manifest is not PLAIN_MANIFEST and {
         field.name: value
         for field in dataclasses.fields(Manifest)
@@ -52,7 +54,7 @@ def pack_summary(summary: Summary) -> str:
 
 
 def unpack_summary(values: dict[str, Any], **row: Any) -> Summary:
-    """The summary that a row describes, from its JSON; `row` gives the fields that have columns of their own."""
+    """Rebuild a summary from its JSON; `row` gives the fields that have columns."""
     for name in LISTS & values.keys():
         values[name] = tuple(values[name])
     if "source" in values:
@@ -70,11 +72,13 @@ def unpack_summary(values: dict[str, Any], **row: Any) -> Summary:
 
 
 def with_body(summary: Summary, body: str) -> Skill:
+    """Return the summary as a skill with this body."""
     values = {field.name: getattr(summary, field.name) for field in dataclasses.fields(Summary)}
     return Skill(**values, body=body)
 
 
 def without_body(skill: Summary, **changes: Any) -> Summary:
+    """Return the skill as a summary, with some fields replaced."""
     return Summary(**{field.name: getattr(skill, field.name) for field in dataclasses.fields(Summary)} | changes)
 
 
@@ -92,10 +96,12 @@ def unpack_diagnostics(text: str) -> tuple[Diagnostic, ...]:
 
 
 def pack_author(author: Author) -> str:
+    """Serialize an author; queries match the beginning and end of this text."""
     return json.dumps([author.actor, author.name, author.reason, author.change], ensure_ascii=False)
 
 
 def unpack_author(text: str) -> Author:
+    # Rows written before changes had ids hold three elements.
     actor, name, reason, *change = json.loads(text)
     return Author(actor=Actor(actor), name=name, reason=reason, change=change[0] if change else "")
 
@@ -105,7 +111,7 @@ def pack_tree(tree: Tree) -> str:
 
 
 def unpack_tree(text: str) -> dict[str, File]:
-    """A tree without contents; `Ledger.contents` adds them."""
+    """Return a tree without contents; `LayerDatabase.load_contents` adds them."""
     return {
         path: File(sha256=sha256, size=size, executable=executable)
         for path, (sha256, size, executable) in json.loads(text).items()
@@ -116,13 +122,14 @@ T = TypeVar("T")
 
 
 def pack(content: bytes) -> bytes:
-    """Most files are small: a small window takes a third less time and hardly more room."""
+    """Compress the content of a file."""
+    # Most files are small: level 1 with a small window takes a third less time and hardly more space.
     packer = zlib.compressobj(1, zlib.DEFLATED, 13, 6)
     return packer.compress(content) + packer.flush()
 
 
 def unpack(packed: bytes, sha256: str) -> bytes | None:
-    """The content that was kept under this hash; None where it is another, or can't be unpacked."""
+    """Return the content stored under this hash, or None if it is damaged."""
     with suppress(zlib.error, TypeError):
         content = zlib.decompress(packed)
         return content if hashlib.sha256(content).hexdigest() == sha256 else None
@@ -130,7 +137,7 @@ def unpack(packed: bytes, sha256: str) -> bytes | None:
 
 
 def whole(kept: T | None) -> T:
-    """The text that history keeps, unless it is not the one that was put there."""
+    """Return a stored value; raise `StorageFailed` if it is None because it failed its hash check."""
     if kept is None:
         what = "What the history keeps of this version is damaged: its files are not those of its hash."
         raise StorageFailed(what, mend="See 'habitus doctor'.")

@@ -1,4 +1,4 @@
-"""One layer as this process knows it: up to date with the database, with the shelf as of a moment ago, and counted."""
+"""A cached view of one layer: in step with the database, checked against the files every few seconds."""
 
 from __future__ import annotations
 
@@ -21,13 +21,19 @@ from habitus.skills.stores.base import NO_CONTENTS, TOLD, Broken, Contents, Shel
 from habitus.skills.stores.ledger import LayerChanges, Ledger, Row
 from habitus.skills.stores.recording import Recorder
 
-CHUNK = 500  # folders written down in one transaction
-_REST = 20  # times as long as a look took nobody looks again: looking at a large shelf is never what all wait for
-_FEW = 20  # folders that are read to see whether they differ at all, before anybody waits for the write lock
+# Folders stored in one transaction: long ones would block other writers.
+CHUNK = 500
+# Wait this many times the duration of the last check: a large directory must not slow down every call.
+_REST = 20
+# This few folders are first read without the write lock, in case nothing has changed.
+_FEW = 20
 
 
 class KnownLayer:
-    """Threads may share it. Whoever holds its lock may wait for the database; nobody waits the other way round."""
+    """The rows and contents of one layer. Thread-safe.
+
+    A thread may wait for the database while holding this object's lock, but never the other way round.
+    """
 
     def __init__(
         self,
@@ -50,12 +56,13 @@ class KnownLayer:
         self._generation = 0
         self._look_every = self._look_again_after = look_every
         self._looked_at: float | None = None
-        self._heard = heard  # changes when somebody has touched the shelf; None where nobody would tell
+        # Changes when the files were touched; None if no notification would arrive.
+        self._heard = heard
         self._heard_of: Hashable = None
         self._monotonic = monotonic
 
     def fresh(self, *, look: bool | None = None) -> RowIndex:
-        """The index of the layer; `look` says whether to look at the shelf whatever happened (True), or not (False)."""
+        """Return the current index; `check_disk` forces (True) or skips (False) a check of the files."""
         with self._lock:
             self.catch_up()
             if look is not False:
@@ -63,6 +70,7 @@ class KnownLayer:
             return self.index
 
     def look(self, *, now: bool = False) -> bool:
+        """Check the files if a check is due or forced; return whether anything changed."""
         with self._lock:
             began = self._monotonic()
             is_due = self._looked_at is None or began - self._looked_at >= self._look_again_after
@@ -80,12 +88,12 @@ class KnownLayer:
             return self.look_at(changed)
 
     def is_told_all(self) -> bool:
-        """Whether somebody would tell that the shelf was touched, and nobody has since the last look."""
+        """Whether notifications are available and none arrived since the last check."""
         heard = self._heard()
         return heard is not None and heard == self._heard_of
 
     def look_at(self, folders: Sequence[str]) -> bool:
-        """Read these folders and take down what changed; whether anything had."""
+        """Read these folders and store the changes; return whether there were any."""
         if len(folders) <= _FEW:
             folders = self._changed_folders(folders)
         for start in range(0, len(folders), CHUNK):
@@ -95,7 +103,7 @@ class KnownLayer:
         return bool(folders)
 
     def _changed_folders(self, folders: Sequence[str]) -> list[str]:
-        """Those of the folders that hold something else than is known; of the others only the stamp is new."""
+        """Return the folders whose content differs from the known rows; the others only get a new stamp."""
         changed = list(folders)
         with self._lock:
             known = {row.folder: row for row in self.rows.values() if row.folder in folders and row.summary}
@@ -108,15 +116,16 @@ class KnownLayer:
         return changed
 
     def catch_up(self) -> None:
-        """Take over what this or another process has written to the database."""
+        """Apply what this or another process has written to the database."""
         with self._lock, sql.reading(self._engine) as connection:
             self._take_over(self._ledger.changes_since(connection, self._generation))
 
     @contextmanager
     def writing(self, *, durable: bool = False) -> Iterator[sa.Connection]:
-        """A transaction with the write lock; what it has written is taken over when it is committed."""
+        """Open a transaction with the write lock; on commit its changes are applied here."""
         if not self._generation:
-            self.catch_up()  # with a large layer, while nobody waits for us
+            # Load a large layer before taking the lock, so no other writer waits for it.
+            self.catch_up()
         with sql.writing(self._engine, durable=durable, lock=self._ledger.key) as connection:
             yield connection
             changes = self._ledger.changes_since(connection, self._generation)
@@ -124,7 +133,8 @@ class KnownLayer:
 
     def _take_over(self, changes: LayerChanges) -> None:
         with self._lock:
-            if changes.generation <= self._generation:  # another thread has taken over more
+            # Another thread has already applied newer changes.
+            if changes.generation <= self._generation:
                 return
             old = [self.rows.pop(id) for id in (*changes.gone, *(row.id for row in changes.present)) if id in self.rows]
             self.rows |= {row.id: row for row in changes.present}
@@ -141,7 +151,9 @@ class KnownLayer:
         last_used: datetime | None,
         version: int | None = None,
     ) -> None:
-        """Count for the skills that are wanted, of the version that is there or of one."""
+        """Add to the counters of these skills, at their current or a given version; raise `NotFound` for an unknown
+        name.
+        """
         loadable = self.index.loadable
         if any(names.canonical(name) not in loadable for name in wanted):
             loadable = self.fresh(look=False).loadable
@@ -180,7 +192,7 @@ class KnownLayer:
 
 
 class RowIndex:
-    """Of two folders that spell one name, the first by sort loads; the other is broken."""
+    """A layer's rows by name. If two folders spell the same name, the first one loads and the other is broken."""
 
     def __init__(self, layer: str) -> None:
         self._layer = layer
@@ -190,9 +202,10 @@ class RowIndex:
         self.contents = NO_CONTENTS
 
     def after(self, gone: Sequence[Row], present: Sequence[Row], revision: int) -> RowIndex:
-        """The index after these rows have gone and those have come; what stays is not looked at."""
+        """Return the index with these rows removed and those added; the rest is shared, not copied."""
         left, found = {row.id for row in gone}, defaultdict[str, list[Row]](list)
-        for row in sorted(present, key=lambda row: row.name):  # so that nothing made of it has to be sorted again
+        # Sorted once here, so the maps built from it need no sorting.
+        for row in sorted(present, key=lambda row: row.name):
             found[row.name].append(row)
         names = found.keys() | {row.name for row in gone}
         for name in names if self._spellings else ():

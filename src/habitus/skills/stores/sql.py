@@ -1,4 +1,6 @@
-"""A shelf in SQL: skills as rows of `agent_skills`, which other systems may read and write, files beside them."""
+"""A backend in SQL: skills as rows of `agent_skills`, which other systems may read and write, with their files beside
+them.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ MAIN = "SKILL.md"
 
 
 class SqlShelf:
-    """Every method joins the transaction that its caller holds, so a change and its record are one commit."""
+    """Skill folders as database rows. Every method joins the caller's transaction, so a change and its record commit
+    together.
+    """
 
     can_write = True
     keeps_facts = True
@@ -64,16 +68,18 @@ class SqlShelf:
         return trees.main_contents({folder: found.tree for folder, found in self.read_many(folders, {}).items()})
 
     def directory(self, folder: str) -> Path | None:
-        """A copy of the files on disk, named by their hash: for scripts that are to run."""
+        """Return a directory with a copy of the files, for running scripts; None if there is no such skill."""
         found = self.read(folder)
         if found is None:
             return None
+        # Named by the hash of the files, so a copy never changes while a script runs in it.
         place = self._cache / tree_hash(found.tree)[:32] / folder
         if not place.exists():
             _materialise(found.tree, place)
         return place
 
     def write_many(self, writes: Sequence[Write]) -> None:
+        """Write the skills as rows and files."""
         changed: list[dict[str, Any]] = []
         wanted: dict[str, Tree] = {}
         with sql.writing(self._engine) as connection:
@@ -101,12 +107,13 @@ class SqlShelf:
                     for folder, known in facts.items()
                 ],
             )
+            # The files' version column follows the row, for other systems that join on it.
             versions = sa.select(rows.c.version).where(rows.c._id == files.c.skill).scalar_subquery()
             connection.execute(files.update().where(files.c.skill.in_(list(facts))).values(version=versions))
             return self._stamps(connection, facts)
 
     def put_away(self, folder: str, archived_as: str) -> None:
-        """The history keeps every file, so the row can go."""
+        """Delete the row; the history has every file."""
         with sql.writing(self._engine) as connection:
             connection.execute(files.delete().where(files.c.skill == folder))
             connection.execute(rows.delete().where(rows.c._id == folder))
@@ -151,7 +158,7 @@ _STAMPED = (
     *(rows.c[name] for name in ("_id", "version", "enabled", "modified_on")),
     *(sa.func.length(rows.c[name]) for name in ("title", "description", "content", "tags", "source", "fields")),
 )
-# One text a row, made by the database: to make a hundred thousand of them here takes seconds.
+# One text per row, built by the database: building a hundred thousand of them in Python takes seconds.
 _TEXTS: list[sa.ColumnElement[str]] = [sa.func.coalesce(sa.cast(value, sa.Text), "") for value in _STAMPED]
 _STAMP = functools.reduce(lambda said, one: said + "|" + one, _TEXTS)
 _STAMPS = sa.select(rows.c._id, _STAMP).order_by(rows.c._id)
@@ -162,7 +169,7 @@ _FILES = sa.select(files).where(files.c.skill.in_(_FOLDERS)).order_by(files.c.pa
 
 
 def _folder_of_row(row: Mapping[Any, Any], stamp: str, others: Tree) -> Found:
-    """A row and the files beside it as one folder."""
+    """Return a row and its files as the content of one folder."""
     try:
         main = file_of(_main_content(_skill(row), others.get(MAIN)))
     except ValueError as error:
@@ -177,12 +184,12 @@ def _folder_of_row(row: Mapping[Any, Any], stamp: str, others: Tree) -> Found:
 
 
 def _taken_apart(folder: str, tree: Tree) -> tuple[Skill | None, Tree]:
-    """The skill for the columns, and the files that stand beside them."""
+    """Split a tree into the skill for the columns and the files to store beside them."""
     skill, main = trees.parse(folder, tree).skill, trees.main_file(tree)
     content = tree[main].content if main is not None else None
     others = {path: file for path, file in tree.items() if path != main}
     if content is not None and (skill is None or skill_md.render(skill, is_checked=False) != content):
-        # Comments, order and unknown keys of a hand-written file: the columns don't hold them.
+        # The columns can't hold the comments, order and unknown keys of a hand-written file.
         others[MAIN] = file_of(content)
     return skill, others
 
@@ -197,7 +204,7 @@ def _facts(row: Mapping[Any, Any]) -> Facts:
 
 
 def _skill(row: Mapping[Any, Any]) -> Skill:
-    """The skill that the columns describe; a ValueError says which column makes no sense."""
+    """Parse the skill from its columns; raise ValueError for an invalid one."""
     fields = json.loads(row["fields"] or "{}")
     tags = json.loads(row["tags"] or "[]")
     if not isinstance(fields, dict) or not isinstance(tags, list):
@@ -210,7 +217,7 @@ def _skill(row: Mapping[Any, Any]) -> Skill:
 
 
 def _main_content(skill: Skill, raw: File | None) -> bytes:
-    """SKILL.md as the row says it: the hand-written text where there is one, brought up to date with the columns."""
+    """Render SKILL.md from the row, based on the hand-written text if there is one."""
     if raw is not None and raw.content is not None:
         return skill_md.update(raw.content, skill, is_checked=False)
     return skill_md.render(skill, is_checked=False)
@@ -220,7 +227,7 @@ _NO_VALUES: Mapping[str, Any] = dict.fromkeys(("title", "description", "content"
 
 
 def _columns_to_replace(new: sa.ColumnCollection[str, Any]) -> dict[str, Any]:
-    """The columns a written row replaces: one that can't be read keeps its title and the like."""
+    """Return the columns that a write replaces; NULL in the new row keeps the old title and the like."""
     kept = {name: sa.func.coalesce(new[name], rows.c[name]) for name in ("title", "description", "tags", "source")}
     return {**kept, "content": new["content"], "fields": new["fields"]}
 
@@ -248,11 +255,12 @@ def _moment(text: str | None) -> datetime | None:
         moment = datetime.fromisoformat(text) if text else None
     except ValueError:
         return None
+    # Other systems write times without a zone; they mean UTC.
     return moment if moment is None or moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _materialise(tree: Tree, place: Path) -> None:
-    """Write the files aside and move them into place whole; whoever comes second finds them there."""
+    """Write the files to a temporary directory and rename it into place."""
     aside = place.parent.with_name(f".{secrets.token_hex(6)}")
     for path, file in tree.items():
         if file.content is not None:
@@ -262,5 +270,6 @@ def _materialise(tree: Tree, place: Path) -> None:
             target.chmod(0o700 if file.executable else 0o600)
     try:
         aside.rename(place.parent)
+    # Another process was faster, and its copy is the same.
     except OSError:
         shutil.rmtree(aside)

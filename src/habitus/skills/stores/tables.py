@@ -1,4 +1,4 @@
-"""The tables of the skill library. `migrations/` creates them; a test holds the two against each other."""
+"""The tables of the skill library. `migrations/` creates them; a test compares the two."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sqlalchemy as sa
 
 from habitus.sql import Utc, metadata
 
-# One row a skill that is, or was, in a layer. Bodies and files are in blobs, by the tree of each version.
+# One row per skill that is or was in a layer. Bodies and files are blobs, referenced by the tree of each version.
 skills = sa.Table(
     "skills",
     metadata,
@@ -24,7 +24,7 @@ skills = sa.Table(
     sa.Column("modified_on", Utc, nullable=False),
     sa.Column("generation", sa.Integer, nullable=False),
     sa.Column("archived_on", Utc),
-    sa.Column("archived_as", sa.String),  # its directory in the archive, where there is one
+    sa.Column("archived_as", sa.String),  # its directory in the archive, if it has one
     sa.Column("archived_by", sa.Text),
     sa.Index("skills_by_generation", "layer", "generation"),
     sa.Index("skills_by_name", "layer", "name"),
@@ -33,7 +33,7 @@ skills = sa.Table(
         "layer",
         "folder",
         unique=True,
-        # The migration says the same for PostgreSQL; said here, every command would load that dialect.
+        # The migration has the same clause for PostgreSQL; here it would make every command load that dialect.
         sqlite_where=sa.text("archived_on IS NULL"),
     ),
 )
@@ -49,7 +49,7 @@ versions = sa.Table(
     sa.Column("made_on", Utc, nullable=False),
 )
 
-# What was done to a skill without a change to its files: who switched it, moved it to the archive or brought it back.
+# Lifecycle events: who enabled, disabled, archived or restored a skill.
 switches = sa.Table(
     "skill_switches",
     metadata,
@@ -79,10 +79,10 @@ counters = sa.Table(
     sa.Column("succeeded", sa.Integer, nullable=False, server_default="0"),
     sa.Column("failed", sa.Integer, nullable=False, server_default="0"),
     sa.Column("last_used", Utc),
-    sa.Column("by_presence_until", Utc),  # until then a text that only stood in the prompt counted as used
+    sa.Column("by_presence_until", Utc),  # before then, standing in the prompt counted as a use
 )
 
-# What a writer is about to do to a layer. It is redone at the next look when the writer died on the way.
+# Write-ahead records. After a crash, the next process that takes the write lock completes them.
 intents = sa.Table(
     "skill_intents",
     metadata,
@@ -91,7 +91,7 @@ intents = sa.Table(
     sa.Column("plan", sa.Text, nullable=False),
 )
 
-# Numbers that only grow.
+# Named counters that only grow.
 sequences = sa.Table(
     "sequences",
     metadata,
@@ -99,8 +99,8 @@ sequences = sa.Table(
     sa.Column("value", sa.Integer, nullable=False),
 )
 
-# Skills that live in the database itself: the columns of the `agent_skills` table that other systems read and write,
-# plus the fields they don't have, as JSON.
+# Skills stored in the database: the columns of the `agent_skills` table that other systems read and write, and our
+# further fields as JSON.
 agent_skills = sa.Table(
     "agent_skills",
     metadata,
@@ -128,7 +128,7 @@ agent_skill_files = sa.Table(
     sa.Column("executable", sa.Boolean, nullable=False, server_default=sa.false()),
 )
 
-# Changes that wait for a person, and what became of them.
+# Pending changes to skills, and the decisions about them.
 proposals = sa.Table(
     "skill_proposals",
     metadata,
@@ -136,53 +136,53 @@ proposals = sa.Table(
     sa.Column("layer", sa.String, nullable=False),
     sa.Column("name", sa.String, nullable=False),
     sa.Column("action", sa.String(16), nullable=False),
-    sa.Column("base_hash", sa.String(64), nullable=False),  # of what it changes; empty for what is not there
+    sa.Column("base_hash", sa.String(64), nullable=False),  # of the files it changes; empty for a new skill
     sa.Column("tree", sa.Text),
     sa.Column("author", sa.Text, nullable=False),
-    sa.Column("reasons", sa.Text, nullable=False),  # JSON: why it waits
-    sa.Column("details", sa.Text, nullable=False),  # JSON: what else is needed to carry it out
+    sa.Column("reasons", sa.Text, nullable=False),  # JSON: why it needs review
+    sa.Column("details", sa.Text, nullable=False),  # JSON: what else applying it needs
     sa.Column("conversation", sa.String, nullable=False, server_default=""),
     sa.Column("made_on", Utc, nullable=False),
     sa.Column("state", sa.String(16), nullable=False),
     sa.Column("decided_on", Utc),
     sa.Column("decided_by", sa.String),
     sa.Column("decision", sa.Text),
-    sa.Column("told_on", Utc),  # when the agent heard that it was turned down, and why
+    sa.Column("told_on", Utc),  # when the agent was told about the rejection
     sa.Column(
         "host", sa.String, nullable=False, server_default=""
-    ),  # whose directory it changes; empty for what all share
+    ),  # whose directory it changes; empty for shared skills
     sa.Column("root", sa.Text, nullable=False, server_default=""),  # that directory
-    sa.Column("base", sa.Text),  # the tree that it changes, for those who can't look there
+    sa.Column("base", sa.Text),  # the files it changes, for hosts that can't read them
     sa.Index("skill_proposals_by_state", "state", "id"),
 )
 
-# What came from elsewhere, so that a second import changes nothing and a local edit is never overwritten.
+# Imported skills with their hashes: a second import changes nothing, and a local edit is never overwritten.
 imports = sa.Table(
     "skill_imports",
     metadata,
     sa.Column("layer", sa.String, primary_key=True),
     sa.Column("name", sa.String, primary_key=True),
     sa.Column("origin", sa.Text, nullable=False),
-    sa.Column("source_hash", sa.String(64), nullable=False),  # of the files as they came
-    sa.Column("written_hash", sa.String(64), nullable=False),  # of the files as they were saved
+    sa.Column("source_hash", sa.String(64), nullable=False),  # of the files as fetched
+    sa.Column("written_hash", sa.String(64), nullable=False),  # of the files as saved
     sa.Column("imported_on", Utc, nullable=False),
     sa.Column("is_finished", sa.Boolean, nullable=False, server_default=sa.false()),
-    sa.Column("place", sa.Text, nullable=False, server_default=""),  # exactly, for a machine; "" for old rows
+    sa.Column("place", sa.Text, nullable=False, server_default=""),  # exact location, for programs; empty in old rows
 )
 
-# Which content of a project a person trusts: one row a skill of a trusted root, and one with an empty name.
+# Trusted content: one row per skill of a trusted root, and one with an empty name for the root itself.
 trusted = sa.Table(
     "trusted_skills",
     metadata,
     sa.Column("root", sa.String, primary_key=True),
     sa.Column("name", sa.String, primary_key=True),
     sa.Column("tree_hash", sa.String(64), nullable=False),
-    sa.Column("powers", sa.Text, nullable=False),  # JSON: scripts and permissions it had then
+    sa.Column("powers", sa.Text, nullable=False),  # JSON: the powers it had then
     sa.Column("trusted_on", Utc, nullable=False),
     sa.Column("trusted_by", sa.String, nullable=False),
 )
 
-# Which content of which skill the search index has.
+# The skills in the search index, with the content that was indexed.
 indexed = sa.Table(
     "indexed_skills",
     metadata,

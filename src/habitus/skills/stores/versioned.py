@@ -1,4 +1,4 @@
-"""A skill store with history, archive and counters over any shelf: the files lie on the shelf, the rest in SQL."""
+"""The skill store: history, archive and counters in SQL over any backend that holds the files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MakeTree = Callable[[str, Tree], Tree]  # from the folder and its files
 
 
 class SkillStore:
-    """The skills of one layer. Names compare equal across `-`, `_` and case."""
+    """The skills of one layer. Names are equal across `-`, `_` and case."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class SkillStore:
             self.complete()
 
     def complete(self) -> None:
-        """Complete what a killed process had begun before this was opened. It writes, so no reader may be open."""
+        """Complete the writes of a process that was killed. This writes, so no read transaction may be open."""
         if self._is_unfinished:
             with self._known.writing() as connection:
                 self._recorder.recover(connection)
@@ -90,39 +90,42 @@ class SkillStore:
     # Reading
 
     def reading(self) -> AbstractContextManager[sa.Connection]:
-        """One transaction for all that is asked of it inside."""
+        """Open one read transaction for several queries."""
         return sql.reading(self._engine)
 
     def is_in(self, engine: sa.Engine) -> bool:
-        """Whether that database knows its skills."""
+        """Whether this database holds the store's rows."""
         return self._engine is engine
 
     def look(self, *, now: bool = False) -> bool:
-        """Notice what changed by hand, if the last look was a while ago; whether anything had."""
+        """Read manual edits from disk if the last check is old enough; return whether anything changed."""
         return self._known.look(now=now)
 
     def contents(self, *, look: bool = True) -> Contents:
-        """Everything at once, up to date with the database; with a look, with what changed by hand as well."""
+        """Return the layer's contents, up to date with the database and, with `check_disk`, with manual edits."""
         return self._known.fresh(look=None if look else False).contents
 
     def rows(self) -> list[Row]:
-        """The rows, as they were last seen."""
+        """Return the rows as last read."""
         return list(self._known.rows.values())
 
     def list_summaries(self) -> list[Summary]:
+        """Return the summaries of the loadable skills, by name."""
         return list(self.contents().summaries.in_order())
 
     def list_broken(self) -> list[Broken]:
+        """Return the directories that can't be loaded."""
         return list(chain.from_iterable(self.contents().broken.in_order()))
 
     def list_all(self) -> list[Skill]:
+        """Load every skill with its body."""
         found = (self.load(summary.name) for summary in self.list_summaries())
         return [skill for skill in found if skill is not None]
 
     def load(self, name: str, *, look: bool = True, tree: Tree | None = None) -> Skill | None:
-        """The skill with its body; without a look, as it was last seen, and no database is asked.
+        """Return the skill with its body, or None; without `check_disk`, as last read and without a database query.
 
-        `tree` are its files, where they were read already.
+        `tree` holds its files, if already read.
         """
         if look:
             self._known.fresh()
@@ -135,7 +138,7 @@ class SkillStore:
         return records.with_body(row.summary, self.bodies([row.name]).get(row.name, ""))
 
     def notice(self, name: str) -> bool:
-        """Read a skill's folder if it was changed by hand since it was last looked at; whether it was."""
+        """Read the skill's folder again if it was edited by hand; return whether it was."""
         row = self._known.index.loadable.get(names.canonical(name))
         if row is None or self._known.is_told_all():
             return False
@@ -144,25 +147,29 @@ class SkillStore:
         return self._known.look_at([row.folder])
 
     def summary(self, name: str, *, look: bool = True) -> Summary | None:
+        """Return the summary of a skill, or None."""
         row = (self._known.fresh() if look else self._known.index).loadable.get(names.canonical(name))
         return None if row is None else row.summary
 
     def is_taken(self, name: str) -> bool:
+        """Whether a skill or a broken directory has this name."""
         return names.canonical(name) in self._known.fresh().taken
 
     def diagnostics(self, name: str) -> tuple[Diagnostic, ...]:
+        """Return the diagnostics of a skill; empty if it has none."""
         return self.contents().diagnostics.get(names.canonical(name), ())
 
     def closest_match(self, name: str, *, cutoff: float = names.CUTOFF) -> str | None:
+        """Return the loadable name closest to a misspelt one, or None."""
         return names.closest_match(name, self._known.fresh().loadable, cutoff=cutoff)
 
     def directory(self, name: str, *, look: bool = True) -> Path | None:
-        """Where the skill's files lie, for those who run or open them."""
+        """Return the directory of the skill's files, or None if they aren't on disk."""
         row = (self._known.fresh() if look else self._known.index).taken.get(names.canonical(name))
         return None if row is None else self._shelf.directory(row.folder)
 
     def bodies(self, wanted: Collection[str]) -> dict[str, str]:
-        """Name → body of the skills as they were last seen, of many at once."""
+        """Return the bodies of many skills at once, by name, as last read."""
         rows = {
             row.folder: row.name for name in wanted if (row := self._known.index.loadable.get(names.canonical(name)))
         }
@@ -172,7 +179,7 @@ class SkillStore:
     # Changing
 
     def save(self, skill: Skill, author: Author, *, expected_version: int | None = None) -> Skill:
-        """Write a new skill, or change the one of that name; its other files and its counters stay."""
+        """Create a skill, or change the one of that name; its other files and its counters stay."""
         name = names.check_name(skill.name)
         skill = replace(skill, name=name, body=skill_md.normal_body(skill.body))
         self._write(name, lambda folder, tree: trees.with_skill(tree, skill), author, expected_version)
@@ -184,7 +191,7 @@ class SkillStore:
     def change(
         self, name: str, change: Callable[[Skill], Skill], author: Author, *, expected_version: int | None = None
     ) -> Written:
-        """Change a skill that is there; `change` gets it as it is at that moment, under the write lock."""
+        """Change an existing skill; `change` receives its state under the write lock."""
         name = names.canonical(name)
 
         def make(folder: str, tree: Tree) -> Tree:
@@ -200,7 +207,7 @@ class SkillStore:
     def save_tree(
         self, name: str, tree: Tree, author: Author, *, expected_version: int | None = None, is_exact: bool = False
     ) -> Written:
-        """Make the skill consist of these files; those it is examined by stay unless this is exact."""
+        """Replace a skill's files; its tasks and cases stay unless `is_exact` is set."""
         name = names.check_name(name)
         for path in tree:
             checked_path(path)
@@ -213,9 +220,9 @@ class SkillStore:
     def save_many(
         self, wanted: Mapping[str, Tree], author: Author, *, facts: Mapping[str, Facts] | None = None
     ) -> dict[str, int]:
-        """Many skills at once, each to consist of these files; returns name → version.
+        """Replace the files of many skills at once; return the version of each.
 
-        `facts` are the version and dates that skills new here have from elsewhere.
+        `facts` holds the versions and dates of skills that are new here.
         """
         self._refuse_if_read_only()
         checked = {names.check_name(name): tree for name, tree in wanted.items()}
@@ -245,11 +252,11 @@ class SkillStore:
             self._perform(intent, {each.folder: each.tree for each in writes})
 
     def tree_hashes(self) -> dict[str, str]:
-        """Name → hash over all files, of every skill that can be loaded."""
+        """Return the hash over all files of every loadable skill, by name."""
         return {name: row.tree_hash for name, row in self._known.fresh().loadable.items()}
 
     def delete(self, name: str, author: Author) -> bool:
-        """Move a skill, or a broken directory, into the archive; False when there is none of that name."""
+        """Archive a skill or a broken directory; False if there is none of that name."""
         self._refuse_if_read_only()
         with self._known.writing(durable=True) as connection:
             row, _ = self._current(connection, names.canonical(name))
@@ -260,7 +267,7 @@ class SkillStore:
         return True
 
     def restore(self, archived: int, author: Author, *, new_name: str | None = None) -> str:
-        """Bring back an archived skill by its id, under a new name if asked; returns the name."""
+        """Restore an archived skill by its id, optionally under a new name; return the name."""
         self._refuse_if_read_only()
         with self._known.writing(durable=True) as connection:
             found = next((item for item, _ in self._ledger.list_archived(connection) if item.id == archived), None)
@@ -280,7 +287,7 @@ class SkillStore:
         return name
 
     def set_enabled(self, name: str, enabled: bool, author: Author) -> bool:
-        """Switch a skill on or off, which makes no version; False when there is none of that name."""
+        """Enable or disable a skill without making a version; False if there is none of that name."""
         with self._known.writing() as connection:
             row, _ = self._current(connection, names.canonical(name))
             if row is None:
@@ -291,7 +298,7 @@ class SkillStore:
         return True
 
     def rollback(self, name: str, to: int, author: Author) -> Written:
-        """Make an earlier version the current one again, as a new version."""
+        """Make an earlier version current, as a new version."""
         wanted = self.tree(name, to)
         if wanted is None:
             raise no_version(name, to, [version.number for version in self.history(name)])
@@ -300,9 +307,9 @@ class SkillStore:
     def return_to(
         self, moment: datetime, author: Author, *, dry_run: bool = False, keeps_found: bool = False
     ) -> list[Step]:
-        """Make every skill what it was at a moment: rewritten, restored, or archived where it did not exist yet.
+        """Return every skill to its state at a timestamp: rewritten, restored, or archived if it did not exist yet.
 
-        `keeps_found` leaves alone what was found on disk since: it may have been there long before anybody looked.
+        `keep_found` leaves skills found on disk since then alone: they may be older than their first reading.
         """
         self._known.fresh(look=True)
         with sql.reading(self._engine) as connection:
@@ -324,6 +331,7 @@ class SkillStore:
     # History
 
     def history(self, name: str, *, look: bool = True) -> list[Version]:
+        """Return the versions of a skill, oldest first; empty if there is no such skill."""
         row = (self._known.fresh(look=True) if look else self._known.index).taken.get(names.canonical(name))
         if row is None:
             return []
@@ -331,18 +339,18 @@ class SkillStore:
             return self._ledger.history(connection, row.id)
 
     def whole_history(self, name: str) -> History:
-        """With what was done to it beside its files; of the newest one in the archive when none is there."""
+        """Return versions and lifecycle events of a skill, or of the most recently archived one of that name."""
         self._known.fresh(look=True)
         with sql.reading(self._engine) as connection:
             return history.whole_history(connection, self._ledger, names.canonical(name))
 
     def changed_in(self, change: str) -> list[Changed]:
-        """Every skill that was touched by what one command did."""
+        """Return every skill that one command touched."""
         with sql.reading(self._engine) as connection:
             return history.changed_in(connection, self._ledger.key, change)
 
     def tree(self, name: str, version: int | None = None, *, look: bool = True) -> Tree | None:
-        """The files of a version with their contents (those small enough to be kept); the current one by default."""
+        """Return the files of the current or of one version, or None; files too large to store have no content."""
         row = (self._known.fresh() if look else self._known.index).taken.get(names.canonical(name))
         if row is None:
             return None
@@ -353,6 +361,7 @@ class SkillStore:
             return self._ledger.tree(connection, row.id, version)
 
     def list_archived(self) -> list[Archived]:
+        """Return the archived skills, newest first."""
         self._known.fresh(look=True)
         with sql.reading(self._engine) as connection:
             return [archived for archived, _ in self._ledger.list_archived(connection)]
@@ -360,48 +369,51 @@ class SkillStore:
     # Counters
 
     def increment_recommended(self, name: str, *, stage: Stage = Stage.STEPS) -> None:
+        """Count that the skill was recommended."""
         self._known.count([name], stage, {"recommended": 1}, last_used=None)
 
     def record_use(self, *wanted: str, stage: Stage = Stage.STEPS, succeeded: bool | None = None) -> None:
-        """Count one use of each; `succeeded` is None when nobody knows how it went."""
+        """Count one use of each skill; `succeeded` is None without feedback."""
         plus = {"used": 1}
         if succeeded is not None:
             plus["succeeded" if succeeded else "failed"] = 1
         self._known.count(wanted, stage, plus, last_used=self._clock())
 
     def keep_told(self, name: str, stage: Stage, counted: Counters) -> None:
-        """Keep what another system says it has counted, apart from what was counted here."""
+        """Store the counts of another system, apart from our own."""
         numbers = {each: getattr(counted, each) for each in ("recommended", "used", "succeeded", "failed")}
         self._known.count([name], stage, numbers, last_used=counted.last_used, version=TOLD)
 
     def counters(self, name: str, *, version: int | None = None) -> dict[Stage, Counters]:
-        """Per stage, over all versions or for one; `TOLD` is what another system says."""
+        """Return the counters by stage, over all versions or of one; `IMPORTED_COUNTS_VERSION` selects those of
+        another system.
+        """
         counted, told = self.counted_and_told(name, version=version)
         return told if version == TOLD else counted
 
     def counted_and_told(
         self, name: str, *, version: int | None = None
     ) -> tuple[dict[Stage, Counters], dict[Stage, Counters]]:
-        """Per stage, what was counted of all versions or of one, and what another system says."""
+        """Return our own counters by stage, over all versions or of one, and those of another system."""
         return self._known.counted_and_told(name, version)
 
     def all_counters(
         self, *, with_told: bool = False, among: Sequence[str] | None = None
     ) -> dict[str, dict[Stage, Counters]]:
-        """Per name and stage, over all versions, for the skills that have any; `among` are a few of those last seen."""
+        """Return the counters by name and stage, over all versions; skills without any are left out."""
         return self._known.all_counters(with_told=with_told, among=among)
 
     # In one transaction with the write lock, or two
 
     def _current(self, connection: sa.Connection, name: str) -> tuple[Row | None, Found | None]:
-        """The row of a name and its folder, after unfinished changes were completed and the folder was looked at."""
+        """Return the row and folder of a name, after completing pending writes and reading the folder."""
         self._recorder.recover(connection)
         folder = self._ledger.folders_of(connection, [name]).get(name, name)
         found = self._recorder.notice(connection, [folder]).get(folder)
         return self._ledger.row(connection, folder), found
 
     def _write(self, name: str, make: MakeTree, author: Author, expected_version: int | None) -> Written:
-        """Change a skill's files to what `make` makes of them; a change that changes nothing keeps the version."""
+        """Replace a skill's files with the result of `make`; equal files keep the version."""
         self._refuse_if_read_only()
         with self._known.writing(durable=True) as connection:
             row, found = self._current(connection, name)
@@ -416,12 +428,13 @@ class SkillStore:
             write = Write(folder=folder, tree=after, before=before)
             intent = self._recorder.write(connection, [write], author, {})
         version = self._perform(intent, {folder: after}).get(folder)
-        if version is None:  # another process has carried it out, and may have changed more since
+        # Another process has completed this write, and may have changed more since.
+        if version is None:
             version = max((v.number for v in self.history(name, look=False) if v.author == author), default=0)
         return Written(name=name, layer=self.layer, version=version, is_changed=True)
 
     def _perform(self, intent: Intent, at_hand: Mapping[str, Tree] | None = None) -> Mapping[str, int]:
-        """Carry out an intent, and take it back when the disk refuses; folder → version of what was written so."""
+        """Apply a write-ahead record, or roll it back if the disk fails; return the versions written by this call."""
         try:
             with self._known.writing() as connection:
                 return self._recorder.perform(connection, intent, at_hand or {})
@@ -429,7 +442,9 @@ class SkillStore:
             try:
                 with self._known.writing() as connection:
                     if not self._recorder.abandon(connection, intent):
-                        return {}  # it was carried out, and only the word of it got lost
+                        # It was applied; only the confirmation was lost.
+                        return {}
+            # Neither applied nor rolled back: the record stays, and the next process completes it.
             except StorageFailed:
                 raise pending(error, intent[1]) from error
             raise
