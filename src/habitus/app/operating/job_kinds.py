@@ -1,4 +1,4 @@
-"""Kinds of jobs: each is steps over a use case, and says how a person leaves one to a worker; and leaving one."""
+"""The kinds of jobs: each runs a use case in parts, and says which arguments it takes."""
 
 from __future__ import annotations
 
@@ -35,12 +35,16 @@ from habitus.skills.formats.base import Incoming
 from habitus.skills.sources.lock import without_login
 from habitus.tasks.files import task_of
 
-_AT_A_TIME, _MOST_PARTS = 200, 20  # skills of an import that are one part, unless that were too many parts
+# Skills per part of an import; large imports get larger parts instead of more of them, as each part reads it all.
+_AT_A_TIME, _MOST_PARTS = 200, 20
 
 
 class _Kind:
-    """The base of every kind. `title`, `about` and `example` are its words on the page, `takes` and `usage` say how a
-    person leaves one to a worker, `scheduled` is what one is given that starts by itself."""
+    """The base of every kind of job.
+
+    `title`, `about` and `example` are shown on the page, `takes` and `usage` describe the arguments, and `scheduled` is
+    the input of a job that starts by schedule.
+    """
 
     title = ""
     about = ""
@@ -52,27 +56,30 @@ class _Kind:
 
     @staticmethod
     def is_local(given: Mapping[str, Any]) -> bool:
-        """Whether only a worker of the home that it was left in can do it, because it is about files there."""
+        """Whether the job concerns files of its home, which only a worker of that home can reach."""
         return False
 
     def __init__(self, home: Home, loop: LoopThread) -> None:
         self._home = home
-        self._loop = loop  # whoever closes it ends what a part waits for
+        # Closing the loop cuts off the part that is waiting on it.
+        self._loop = loop
 
     @staticmethod
     def inputs_from(paths: Sequence[str]) -> dict[str, Any]:
-        """The input of a job, from a person's words."""
+        """Return the input of a job from a person's arguments."""
         return {}
 
     def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
+        """Return the parts that the job consists of."""
         return [{}]
 
     def sum_up(self, results: Sequence[Any]) -> Any:
+        """Combine the results of all parts into one."""
         return _add_counts(results)
 
 
 class Curate(_Kind):
-    """Everything that ages, at once: what it does twice it does once."""
+    """Curate everything that ages, in one part; running it twice changes nothing more."""
 
     title = "Tidy up"
     about = "What has aged goes into the archive; nothing is lost."
@@ -86,7 +93,7 @@ class Curate(_Kind):
 
 
 class Mine(_Kind):
-    """Proposals from what was done again and again; what was proposed once is known, and not proposed again."""
+    """Propose repeated procedures; those proposed before are not proposed again."""
 
     title = "Look for recipes"
     about = "Steps that conversations have in common become recipes, which wait for you."
@@ -100,7 +107,7 @@ class Mine(_Kind):
 
 
 class Index(_Kind):
-    """Skills that changed are indexed anew, all of them after an upgrade; what is indexed already stays."""
+    """Index the skills that changed, or all after an upgrade."""
 
     title = "Renew the search"
     about = "Reads every skill anew, should the search miss something."
@@ -115,8 +122,7 @@ class Index(_Kind):
 
 
 class Learn(_Kind):
-    """Transcripts, a file at a time, or without any those that hooks noted; the ledger of turns keeps one from
-    teaching twice."""
+    """Learn from transcripts, one file per part, or from sessions noted by hooks; no turn is learned from twice."""
 
     title = "Learn from conversations"
     about = "Files or folders with conversations of other agents, one on each line; without, what has come since."
@@ -147,7 +153,7 @@ class Learn(_Kind):
 
 
 class Import(_Kind):
-    """Skills of any layout, some hundred at a time; those that are here already stay as they are."""
+    """Import skills of any layout, some hundred per part; existing skills stay unless `overwrite` is given."""
 
     title = "Import skills"
     about = "A folder, an archive or an address with skills."
@@ -170,6 +176,7 @@ class Import(_Kind):
         return {"source": sql.without_password(source) if "://" in source else source}
 
     def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
+        # The pages of a web site can't be listed without fetching them, so it is one part.
         if _is_on_web(given):
             return [given]
         found = [entry.name for entry in detect.read(_source(given)) if isinstance(entry, Incoming)]
@@ -181,7 +188,8 @@ class Import(_Kind):
         if _is_on_web(part):
             taken = updating.add_from_web(self._home, part["source"], overwrite=part.get("overwrite", False))
             return Counter(result.verdict.value for result in taken.results)
-        if not part["only"]:  # the end of an upload
+        # An empty list marks the last part of an upload, which removes the uploaded file.
+        if not part["only"]:
             shutil.rmtree(Path(part["source"]).parent, ignore_errors=True)
             return {}
         place = updating.place_of_upload(Path(part["source"])) if part.get("is_upload") else ""
@@ -200,8 +208,7 @@ def _is_on_web(given: Mapping[str, Any]) -> bool:
 
 
 def _checked_address(source: str) -> str:
-    """An address of the web as others may read it: without who signs in there, and refused where it can't do without a
-    secret."""
+    """Return a web address without its login; refused if its query holds a secret, because others can read a job."""
     try:
         at = urlsplit(source)
     except ValueError:
@@ -214,7 +221,7 @@ def _checked_address(source: str) -> str:
 
 
 class _Played(_Kind):
-    """Challenges, one a part, each with what it came to."""
+    """The base of jobs that run challenges, one per part; the result counts verdicts and spending."""
 
     asks_model = True
 
@@ -232,7 +239,7 @@ def _total(results: Sequence[Any], what: str) -> float:
 
 
 class Verify(_Played):
-    """Lessons that nothing has shown yet, tried once more; one that is verified already is left as it is."""
+    """Verify lessons from self-play that nothing has verified yet."""
 
     title = "Try lessons out"
     about = "Exercises with a lesson and without it. It asks a model."
@@ -245,12 +252,13 @@ class Verify(_Played):
 
 
 class Dream(_Played):
-    """Self-play; what a lesson rests on is the part's key, so none is kept twice."""
+    """Run self-play; the part's key identifies its lesson, so a repeated part stores none twice."""
 
     title = "Practise"
     about = "An agent solves exercises and learns from its mistakes. It asks a model."
     scheduled: Mapping[str, Any] = {"cycles": 5}
 
+    # Challenges from a path are files of this machine.
     @staticmethod
     def is_local(given: Mapping[str, Any]) -> bool:
         return bool(given.get("challenges"))
@@ -272,6 +280,7 @@ class Dream(_Played):
 
     def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
         tokens, dollars, until = (part.get(what) for what in ("tokens", "dollars", "until"))
+        # Limits hold for the whole job, so the spending of earlier parts is deducted.
         limits = Limits(
             tokens=None if tokens is None else max(tokens - int(_total(before, "tokens")), 0),
             dollars=None if dollars is None else max(dollars - _total(before, "dollars"), 0.0),
@@ -283,7 +292,7 @@ class Dream(_Played):
 
 
 class Improve(_Kind):
-    """One skill, or all that have tasks enough; rollouts are kept one by one, so none is done twice."""
+    """Improve one skill, or all with enough tasks; rollouts are stored one by one, so none is repeated."""
 
     title = "Improve skills"
     about = "Skills that have tasks are tried with small changes. It asks a model."
@@ -295,7 +304,8 @@ class Improve(_Kind):
 
     @staticmethod
     def is_local(given: Mapping[str, Any]) -> bool:
-        return bool(given.get("solver"))  # a program of this machine, signed in here
+        # A solver is a program of this machine, signed in here.
+        return bool(given.get("solver"))
 
     @staticmethod
     def inputs_from(paths: Sequence[str]) -> dict[str, Any]:
@@ -334,17 +344,17 @@ SCHEDULED = {kind: KINDS[kind] for kind in ScheduleSettings.model_fields if kind
 
 
 def title_of(kind: str) -> str:
-    """The name of a kind on the page; of one that only other releases know, the word it is kept under."""
+    """Return the title of a kind for the page; for an unknown one, such as of another release, its stored name."""
     return (KINDS[kind].title if kind in KINDS else "") or kind.capitalize()
 
 
 def kinds(home: Home, loop: LoopThread) -> dict[str, Work]:
-    """The work of each kind; what a part has to wait for runs on the loop."""
+    """Return the work of each kind for the worker; asynchronous parts run on the loop."""
     return {name: _InTheirName(home, kind, loop) for name, kind in KINDS.items()}
 
 
 class _InTheirName:
-    """Work in the name of whoever left the job, whoever's the worker is."""
+    """Runs a kind of job with the permissions of the user who submitted it, not of the worker."""
 
     def __init__(self, home: Home, kind: type[_Any], loop: LoopThread) -> None:
         self._home = home
@@ -374,7 +384,7 @@ def add(
     id: str = "",
     priority: Priority = Priority.NORMAL,
 ) -> str:
-    """Leave a job in this person's name, and return its id; what is about files of this home waits for its workers."""
+    """Add a job in this user's name and return its id; a job about local files waits for a worker of this home."""
     of, user = KINDS[kind], settings.user
     model = (given.get("model") or settings.model) if of.asks_model else ""
     host = home_directory.host_of(settings.home) if queue.is_shared and of.is_local(given) else ""

@@ -1,6 +1,4 @@
-"""Jobs over the use cases: leaving work to a worker, the queue it waits in, following how far it is, and the worker;
-and schedules: which kinds start by themselves and when, and starting what is due, once, whoever looks.
-"""
+"""Jobs: submit and watch them, run a worker, and start scheduled jobs when they are due."""
 
 from __future__ import annotations
 
@@ -34,8 +32,10 @@ from habitus.jobs.schedule import Slot, read
 from habitus.jobs.worker import PATIENCE_S, Hearts, Locks, Manner, Owners, working
 from habitus.settings import FILE, ScheduleSettings, Settings
 
-_LOOK_S = 0.5  # between two looks at jobs
-_LOOK_SHARED_S = 1.0  # where many look at one database
+# Seconds between two polls of the queue.
+_LOOK_S = 0.5
+# Slower for a shared database, which many hosts poll.
+_LOOK_SHARED_S = 1.0
 
 
 def leave(
@@ -48,8 +48,10 @@ def leave(
     priority: Priority = Priority.NORMAL,
     id: str = "",
 ) -> str:
-    """Add a job as a person writes it, and return its id; one that is there under `id` stays as it is. A path is that
-    of whoever adds it, not of the worker."""
+    """Submit a job from a person's arguments and return its id; an existing job with this id stays as it is.
+
+    Paths are resolved here, because the worker may run in another directory.
+    """
     if kind not in KINDS:
         raise NotFound(f"There are no jobs of the kind '{kind}'.", mend=f"There are: {', '.join(KINDS)}.")
     if len(words) not in KINDS[kind].takes:
@@ -63,7 +65,7 @@ def leave(
 
 
 def open_queue(home: Home, *, for_worker: bool = False) -> JobQueue:
-    """The queue of this home, with one's own jobs, or for an admin or a worker everybody's."""
+    """Return the queue with the user's own jobs; an admin and a worker get everyone's."""
     home.refuse_unless_kept()
     if for_worker:
         return JobQueue(sql.acting_as(home.shared, "", is_admin=True))
@@ -71,15 +73,17 @@ def open_queue(home: Home, *, for_worker: bool = False) -> JobQueue:
 
 
 def read_queue(home: Home) -> JobQueue:
-    """The same for who only looks. While the database is away it is empty: no copy has jobs."""
+    """Return the queue for reading; it is empty while the shared database is away, as offline snapshots have no
+    jobs.
+    """
     home.refuse_if_read_only()
     return JobQueue(home.shared, user=None if home.settings.is_admin else home.settings.user)
 
 
 async def follow(home: Home, id: str = "", *, every_s: float = _LOOK_S) -> AsyncGenerator[tuple[Job, ...], None]:
-    """All jobs, or the one with this id, each time anything about them changed, and at first as they are.
+    """Yield all jobs, or the one with this id, at first and after each change.
 
-    Ends when the one is over; of all of them there is no end.
+    Ends when that one job is over; watching all jobs never ends.
     """
     queue, told = read_queue(home), None
     while True:
@@ -102,9 +106,9 @@ def at_work(
     starts_due: bool = True,
     patience_s: float = PATIENCE_S,
 ) -> Iterator[str]:
-    """Do jobs in this process until the block is left, of all kinds or only of these, and start what is due.
+    """Run jobs in this process until the block is left, of all kinds or only of these, and start those that are due.
 
-    Parts that run then have some patience to end; what one still waits for is cut off, and somebody does it again.
+    Running parts then have `patience_s` to end; a part that still waits is cut off and repeated later.
     """
     loop = LoopThread("habitus-jobs")
     known = kinds(home, loop)
@@ -130,7 +134,7 @@ def at_work(
 
 @contextmanager
 def _own_line(home: Home) -> Iterator[sa.Engine]:
-    """A connection of the worker's own to a server: nobody takes it for dead while its jobs keep the others busy."""
+    """Open a separate connection for the worker, so its heartbeats get through while its jobs keep the others busy."""
     if not is_shared(home.shared):
         yield home.shared
         return
@@ -146,7 +150,7 @@ def _owners(engine: sa.Engine) -> Owners:
 
 
 def is_idle(settings: Settings, queue: JobQueue, only: Collection[str] = ()) -> bool:
-    """Whether no job waits or runs that a worker here would do."""
+    """Whether no job is pending or running that a worker here would do."""
     return not queue.count_left(only or KINDS, host=_host(settings, queue))
 
 
@@ -155,15 +159,16 @@ def _host(settings: Settings, queue: JobQueue) -> str:
 
 
 log = logging.getLogger(__name__)
-_PATIENCE_S = 2.0  # with what runs when somebody stops the server
+# Seconds for running jobs when the server stops.
+_PATIENCE_S = 2.0
 
 
 @contextmanager
 def jobs_beside(served: Callable[[], Home]) -> Iterator[None]:
-    """Do jobs and start what is due until the block is left; a job in the middle is for the next process then.
+    """Run a worker in a thread until the block is left; an unfinished job is continued by the next process.
 
-    Whoever serves does not wait for it to begin, and goes on where it can't. `served` gives the home that is served
-    now: while a copy stands in for its database, there are no jobs to do.
+    The server neither waits for the worker nor fails with it. `get_home` returns the home that is served now: while an
+    offline snapshot replaces its database, no jobs are run.
     """
     if served().is_read_only:
         log.info("No jobs are done here: the home is read-only.")
@@ -186,13 +191,14 @@ def _work(served: Callable[[], Home], stopped: threading.Event) -> None:
     try:
         with at_work(home, open_queue(home, for_worker=True), patience_s=_PATIENCE_S):
             stopped.wait()
-    except Exception:  # the pages are there all the same
+    # The server must keep serving pages even if jobs can't run.
+    except Exception:
         log.warning("Jobs can't be done here.", exc_info=True)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scheduled:
-    """A kind of job that can start by itself; `next_on` is nothing where it is off, `last` its last job."""
+    """The schedule of a kind of job; `next_on` is None if it is off, `last` is its latest job."""
 
     kind: str
     when: str
@@ -201,6 +207,7 @@ class Scheduled:
 
 
 def list_schedules(home: Home, queue: JobQueue) -> tuple[Scheduled, ...]:
+    """Return the schedule of each kind that can start by itself."""
     now, zone = moment(home.shared, home.clock), _zone(home.settings, home.clock)
     found = []
     now_set = _Followed(home).schedule()
@@ -215,17 +222,18 @@ def list_schedules(home: Home, queue: JobQueue) -> tuple[Scheduled, ...]:
 
 
 def set_schedule(home: Home, kind: str, when: str | None) -> Configured:
-    """Have a kind of job start by itself at other times, or as without a word; whoever looks follows it."""
+    """Change when a kind of job starts by itself, or restore the default with None; running workers follow."""
     if kind not in SCHEDULED:
         mend = did_you_mean(kind, SCHEDULED) or f"There are: {', '.join(SCHEDULED)}."
         raise NotFound(f"No jobs of the kind '{kind}' start by themselves.", mend=mend)
     home.refuse_unless_kept()
+    # Fails before anything is changed if the database is away.
     moment(home.shared, home.clock)  # whose database is away has changed nothing
     return configuring.put(home.settings, os.environ, f"schedule.{kind}", when)
 
 
 class _Followed:
-    """The schedule as the file of a home has it now: read again when that has changed, if it can be read."""
+    """The schedule in the settings file, read again after each change; an unreadable file keeps the last one."""
 
     def __init__(self, home: Home) -> None:
         self._settings = home.settings
@@ -242,8 +250,10 @@ class _Followed:
 
 
 def moment(shared: sa.Engine, clock: Clock) -> datetime:
-    """Now, by the clock of the database where many hosts share one: theirs differ. Refused where that is no longer ours
-    to use, so that a worker takes no job for which its code is too old."""
+    """Return the current time, by the database's clock on a shared server, because the hosts' clocks differ.
+
+    Fails if the schema is newer than this code, so an outdated worker takes no jobs.
+    """
     with sql.reading(shared) as connection:
         if shared.dialect.name == "postgresql":
             now: datetime = connection.execute(sa.select(sa.func.clock_timestamp())).scalar_one()
@@ -252,11 +262,11 @@ def moment(shared: sa.Engine, clock: Clock) -> datetime:
 
 
 class Scheduler:
-    """Looks again and again; what is due gets a job that bears the slot's key, so it is one whoever looks. What was
-    over long ago is forgotten then.
+    """Adds the jobs that are due and removes old ones.
 
-    A time that passed while nobody looked is made up for, once. But one that was before the schedule was first followed
-    is not: who switches something on in the afternoon does not want last night's.
+    A job's id contains its time slot, so several hosts add it only once. A slot that was missed is made up for once,
+    but not one from before the schedule was first followed: after switching something on in the afternoon, nobody wants
+    last night's run.
     """
 
     def __init__(self, home: Home, queue: JobQueue) -> None:
@@ -268,7 +278,7 @@ class Scheduler:
         self._seen: dict[str, str] = {}  # the slot that was looked at last
 
     def look(self) -> list[str]:
-        """The ids of the jobs that were added."""
+        """Add the jobs that are due now; return their ids."""
         now, added = moment(self._home.shared, self._home.clock), list[str]()
         now_set = self._followed.schedule()
         for kind in SCHEDULED:
@@ -294,7 +304,7 @@ class Scheduler:
 
 
 def _prefix(settings: Settings, queue: JobQueue, kind: str) -> str:
-    """Of what many share, each home has the jobs about its files, and each user the others."""
+    """Return the prefix of scheduled job ids: per home for jobs about its files, per user for all others."""
     is_local = SCHEDULED[kind].is_local(SCHEDULED[kind].scheduled)
     whose = home_directory.host_of(settings.home) if is_local and queue.is_shared else settings.user
     return f"scheduled-{kind}-{whose}-"

@@ -1,6 +1,6 @@
-"""People who may sign in besides a home's owner, each with a role, and the key that signs for them.
+"""User accounts besides the owner of a home: names, roles, sign-in links, tokens, and the key that signs cookies.
 
-They are in the database that hosts share, so that every host knows them.
+They are stored in the shared database, so every host knows them.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ from habitus.sql.notifications import Topic, news_of
 if TYPE_CHECKING:
     from habitus.app.home import Home
 
-FILE = "people.json"  # where a home kept them before
+# The file that older versions kept accounts in.
+FILE = "people.json"
 _KEY = "people"
 _NOTED_EVERY = timedelta(minutes=5)
-_ASK_AGAIN_S = 1.0  # after the database was found to be away
+# Seconds without a new attempt after the database was unreachable.
+_ASK_AGAIN_S = 1.0
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 
 sign_ins = sa.Table(
@@ -52,9 +54,14 @@ signing_keys = sa.Table(
 
 
 class Role(StrEnum):
-    VIEWER = "viewer"  # looks
-    REVIEWER = "reviewer"  # decides what waits, and says how turns went
-    ADMIN = "admin"  # changes everything
+    """What a user may do."""
+
+    # Reads everything.
+    VIEWER = "viewer"
+    # Decides proposals, and judges turns.
+    REVIEWER = "reviewer"
+    # Changes everything.
+    ADMIN = "admin"
 
     def may(self, wanted: Role) -> bool:
         return self.access >= wanted.access
@@ -66,17 +73,18 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Person:
-    """`key` is another one after every change of their link, role or membership: what was signed with it is over."""
+    """A user who may sign in; `key` changes with the link or token, which ends all earlier sessions."""
 
     name: str
     role: Role
     key: str = field(default="", compare=False, repr=False)
-    seen_on: datetime | None = field(default=None, compare=False)  # when they were last there
+    # When they were last active.
+    seen_on: datetime | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Invited:
-    """Somebody who may sign in: the word of a link that works once, and the token for programs. Neither is kept."""
+    """An account with its one-time link and its token for programs; only hashes of both are stored."""
 
     person: Person
     link: str
@@ -84,7 +92,7 @@ class Invited:
 
 
 def open_people(home: Home) -> People:
-    """The people of the home's shared database; those of a file that the home has from before are taken over."""
+    """Return the accounts of the home's shared database; those of a file of an older version are imported first."""
     people = People(sql.acting_as(home.shared, "", is_admin=True), PrivateJson(home.settings.home / FILE))
     is_copy = home.is_stand_in or (home.is_read_only and home.shared is not home.local)
     if people.file.path.exists() and not is_copy:
@@ -93,7 +101,7 @@ def open_people(home: Home) -> People:
 
 
 def is_team(home: Home) -> bool:
-    """Whether anybody besides whoever is at work here may approve; a home has an owner besides those who sign in."""
+    """Whether another user could approve; the home's owner counts besides the accounts."""
     people = open_people(home).list()
     return any(one.name == home.settings.user or one.role.may(Role.REVIEWER) for one in people)
 
@@ -105,8 +113,10 @@ class _Known:
 
 
 class People:
-    """Of links and tokens, hashes are kept. Every look sees what another host has written; while the database is away,
-    what was seen last."""
+    """Stores user accounts, with hashes of their links and tokens.
+
+    Reads see the changes of other hosts; while the database is away, they return the last known accounts.
+    """
 
     def __init__(self, engine: sa.Engine, file: PrivateJson) -> None:
         self.file = file
@@ -124,12 +134,14 @@ class People:
         return None if row is None else _person(name, row)
 
     def left_in_file(self) -> Mapping[str, str]:
-        """Name and role of whom this home let in before, and the database doesn't know: another host was first."""
+        """Return the roles by name of users in the old file that the database does not know, because another host
+        was first.
+        """
         known = self._read_known().people
         return {name: row["role"] for name, row in sorted(self.file.read().items()) if name not in known}
 
     def add(self, name: str, role: Role) -> Invited:
-        """Let somebody in, or give somebody who is known a new link, a new token and this role."""
+        """Add a user, or give an existing one a new link, token and role."""
         if not _NAME.fullmatch(name):
             raise Invalid(
                 f"'{name}' is not a name to sign in with.", mend="Use lower-case letters, digits and hyphens."
@@ -141,7 +153,7 @@ class People:
         return Invited(person=_person(name, row), link=link, token=token)
 
     def note_seen(self, person: Person, now: datetime) -> None:
-        """That somebody is there; written down now and then."""
+        """Record that a user is active, at most every few minutes."""
         last = self._noted.get(person.name) or person.seen_on
         if last is not None and now - last < _NOTED_EVERY:
             return
@@ -150,7 +162,7 @@ class People:
             connection.execute(sign_ins.update().where(sign_ins.c.name == person.name).values(seen_on=now))
 
     def remove(self, name: str) -> None:
-        """From the next request on they are nobody, on any host."""
+        """Remove an account; from the next request on, every host refuses it."""
         with sql.writing(self._engine) as connection:
             is_gone = connection.execute(sign_ins.delete().where(sign_ins.c.name == name)).rowcount > 0
         if self.file.path.exists():
@@ -161,23 +173,25 @@ class People:
             raise NotFound(f"'{name}' can't sign in.", mend=did_you_mean(name, known) or "See 'habitus users list'.")
 
     def enter(self, link: str) -> Person | None:
-        """Whose link it is; it works no more."""
+        """Return the user of a one-time link and invalidate it; None if it is unknown or was used."""
         wanted = _hash(link)
         name = next((name for name, row in self._read_known().people.items() if row["link"] == wanted), "")
         if not name:
             return None
         with sql.writing(self._engine) as connection:
             use = sign_ins.update().where(sign_ins.c.name == name, sign_ins.c.link == wanted).values(link="")
+            # Two requests may bring the same link at once; only one of them updates the row.
             is_first = connection.execute(use).rowcount > 0
         return self.get(name) if is_first else None
 
     def with_token(self, token: str) -> Person | None:
         wanted = _hash(token)
         known = self._read_known().people.items()
+        # Compared in constant time, so response times tell nothing about a token.
         return next((_person(name, row) for name, row in known if secrets.compare_digest(row["token"], wanted)), None)
 
     def signing_key(self) -> bytes:
-        """The key that signs for people on every host, made by the first; empty where it can't be had now."""
+        """Return the key that all hosts sign with, creating it if needed; empty if the database is away."""
         try:
             known = self._read_known()
             if not known.key:
@@ -190,7 +204,7 @@ class People:
             return b""
 
     def take_over(self, *, keep_file: bool) -> None:
-        """The people of the file become those of the database where that knows nobody: the first host's are taken."""
+        """Import the accounts of the old file if the database has none, so only the first host's are taken."""
         try:
             rows = [
                 {"name": name, "role": Role(row["role"]).value, "link": row.get("link", ""), "token": row["token"]}
@@ -228,5 +242,5 @@ def _person(name: str, kept: Mapping[str, Any]) -> Person:
 
 
 def _hash(word: str) -> str:
-    """Of a random word of 24 bytes, which nobody can guess from it."""
+    """Hash a random token; with 24 random bytes, neither salt nor a slow hash is needed."""
     return hashlib.sha256(word.encode("utf-8", "replace")).hexdigest()

@@ -1,6 +1,6 @@
-"""Personal data by table: which rows are one person's, what becomes of them when they are erased, and what is nobody's.
+"""Personal data by table: which rows belong to a user, what replaces them on erasure, and which tables hold none.
 
-Every table stands in exactly one of these lists; a test says which new one doesn't yet.
+Every table is in exactly one of these lists; a test names a new one that is not.
 """
 
 from __future__ import annotations
@@ -37,21 +37,25 @@ from habitus.tools.health import tool_health
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Person:
+    """The user whose data is erased."""
+
     name: str
     conversations: frozenset[str] = frozenset()
-    is_owner: bool = False  # of this home: what lies in it under no name is theirs
+    # Owns the home, and with it all data in it that names no user.
+    is_owner: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
-        """How they sign what they do."""
+        """The names that the user signs with."""
         return self.name, f"{self.name}{CLAIMED}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rows:
-    """Rows that are somebody's. They go, unless something is written over a part of them."""
+    """The rows of a table that belong to a user; erasure deletes them, or overwrites the columns in `becomes`."""
 
-    place: str  # as people call it
+    # The kind of data, as users call it.
+    place: str
     table: sa.Table
     theirs: Callable[[Person], sa.ColumnElement[bool]]
     becomes: Mapping[str, Any] = field(default_factory=dict)
@@ -77,7 +81,7 @@ def _rows_signed_by(column: sa.Column[str]) -> Callable[[Person], sa.ColumnEleme
 
 
 def _called_by(name: str) -> sa.ColumnElement[bool]:
-    """At a shell, or in a session, which then stands behind the name."""
+    """Match calls from a shell, or from a session, whose id then follows the name."""
     return sa.or_(calls.c.who == name, calls.c.who.startswith(f"{name}, ", autoescape=True))
 
 
@@ -117,7 +121,8 @@ ROWS = (
         place="signatures", table=granted, theirs=_rows_signed_by(granted.c.granted_by), becomes={"granted_by": NOBODY}
     ),
     Rows(place="calls of command lines", table=calls, theirs=lambda person: _called_by(person.name)),
-    Rows(  # in whose turn a tool failed is not known, and the next failure says it again
+    # The table does not say in whose turn a tool failed, so all are cleared; the next failure writes it again.
+    Rows(
         place="last failures of tools",
         table=tool_health,
         theirs=lambda person: tool_health.c.last_failure != "",
@@ -135,7 +140,8 @@ ROWS = (
         theirs=_rows_signed_by(improve_candidates.c.user),
         becomes={"user": NOBODY},
     ),
-    Rows(  # whose tasks were practised is not known here
+    # The table does not say whose tasks were practised.
+    Rows(
         place="records of practice",
         table=improve_rollouts,
         theirs=lambda person: improve_rollouts.c.record != "",
@@ -143,6 +149,7 @@ ROWS = (
     ),
 )
 
+# Erased by the module that owns the table: with a turn, by memory, by search, or with the history of skills.
 # Erased where the idea lives: with a turn, by memory, by search, or with the history of skills.
 ELSEWHERE: Mapping[str, str] = {
     **dict.fromkeys(("turn_messages", "turn_events", "turn_selections", "turn_outcomes"), "goes with its turn"),
@@ -170,13 +177,17 @@ NOBODYS: Mapping[str, str] = {
 }
 
 
-_MOST_BYTES = 64 << 20  # of one compressed thing that are looked at
-_DEEPEST = 3  # a file in an archive in a blob
+# Of one compressed object.
+_MOST_BYTES = 64 << 20
+# For example a file in an archive in a blob.
+_DEEPEST = 3
 _AT_A_TIME = 100
 
 
 def remains(engines: Iterable[sa.Engine], home: Path, words: Sequence[str], *, apart: str) -> Iterator[str]:
-    """Where one of these texts is still to be found; the folder `apart` of the home is left out."""
+    """Yield the tables and files that still contain one of the samples; the `excluded` folder of the home is
+    skipped.
+    """
     if not words:
         return
     raw = [word.encode() for word in words]
@@ -198,7 +209,7 @@ def _says(connection: sa.Connection, table: sa.Table, words: Sequence[str]) -> b
 
 
 def _keeps(connection: sa.Connection, table: sa.Table, words: Sequence[bytes]) -> bool:
-    """Whether the bytes of a column hold it, however they are packed; the database itself can't tell."""
+    """Whether a binary column contains a sample, also compressed; SQL can't tell."""
     columns = [column for column in table.c if isinstance(column.type, sa.LargeBinary)]
     if not columns:
         return False
@@ -212,7 +223,8 @@ def _lies(path: Path, words: Sequence[bytes]) -> bool:
         return any(content.find(word) >= 0 for word in words) or (
             _is_packed(content[:6]) and _holds(content[:_MOST_BYTES], words)
         )
-    return False  # an empty file can't be mapped
+    # An empty file can't be mapped.
+    return False
 
 
 def _holds(content: bytes, words: Sequence[bytes], depth: int = 0) -> bool:
@@ -222,7 +234,7 @@ def _holds(content: bytes, words: Sequence[bytes], depth: int = 0) -> bool:
 
 
 def _unpack(content: bytes) -> Iterator[bytes]:
-    """The text in compressed bytes; nothing where they are none, or are damaged."""
+    """Yield the decompressed contents; nothing if the bytes are not compressed, or damaged."""
     with suppress(zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, NotImplementedError):
         if content.startswith(b"PK\x03\x04"):
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -234,7 +246,8 @@ def _unpack(content: bytes) -> Iterator[bytes]:
         elif content.startswith(b"\xfd7zXZ"):
             yield lzma.LZMADecompressor().decompress(content, _MOST_BYTES)
         elif _is_packed(content[:6]):
-            yield zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(content, _MOST_BYTES)  # zlib's own or gzip
+            # Zlib's own format, or gzip.
+            yield zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(content, _MOST_BYTES)
 
 
 def _is_packed(begins: bytes) -> bool:

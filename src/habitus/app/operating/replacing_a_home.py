@@ -1,7 +1,7 @@
-"""Replacing a home whole: staged inside it, then swapped, so that a kill at any step leaves the old one or the new.
+"""Replace a home as a whole: staged inside it and then swapped, so a kill at any step leaves the old or the new one.
 
-Who uses a home holds its lock together with others; who replaces it holds it alone. What a killed process had begun
-to swap is completed by the next one that comes in.
+Every process that uses a home holds its lock shared; the one that replaces it holds it exclusively. A swap that a
+killed process left unfinished is completed by the next process.
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ from habitus.locks import lock, take
 
 _LOCK = "home.lock"
 _ASIDE, _NEW, _OLD, _BEGUN = ".replacing", "new", "old", "begun.json"
-_PATIENCE_S = 12.0  # a process that answers hooks goes within five seconds
-_LONGEST_S = 600.0  # that replacing a large home takes
+# The hook daemon ends within five seconds.
+_PATIENCE_S = 12.0
+# The longest that replacing a large home takes.
+_LONGEST_S = 600.0
 
 
 @contextmanager
 def inside(home: Path) -> Iterator[None]:
-    """Nobody replaces the home meanwhile; what somebody had begun to swap is completed first."""
+    """Keep the home from being replaced meanwhile; an unfinished swap is completed first."""
     while True:
+        # A shared lock can't be upgraded, so it is released, and the exclusive one checks again.
         with lock(home / _LOCK, shared=True, wait_s=_LONGEST_S):
             if not is_begun(home):
                 yield
@@ -38,19 +41,19 @@ def inside(home: Path) -> Iterator[None]:
 
 
 def is_begun(home: Path) -> bool:
-    """Whether a killed process has left something to be completed."""
+    """Whether a killed process left a swap to be completed."""
     return (home / _ASIDE / _BEGUN).exists()
 
 
 def complete(home: Path) -> None:
-    """For whoever reads a file of the home before they come in."""
+    """Complete an unfinished swap, for callers that read a file of the home before they open it."""
     with inside(home):
         pass
 
 
 @contextmanager
 def alone(home: Path) -> Iterator[None]:
-    """Nobody else is in the home, and who wants to come in waits."""
+    """Keep all other processes out of the home; refused if one is using it."""
     wait_s = 0.0
     if resident_process.is_running(home, resident_process.HOOK_SERVER):
         resident_process.end_soon(home, resident_process.HOOK_SERVER)
@@ -71,7 +74,9 @@ def alone(home: Path) -> Iterator[None]:
 
 @contextmanager
 def staging_folder(home: Path) -> Iterator[Path]:
-    """An empty folder for what shall be in the home; it is gone afterwards, unless `replace` put it in place."""
+    """Create an empty folder for the new contents of the home; it is removed afterwards unless `replace_files`
+    swapped it in.
+    """
     aside = home / _ASIDE
     shutil.rmtree(aside, ignore_errors=True)
     (aside / _NEW).mkdir(parents=True, mode=0o700)
@@ -83,8 +88,11 @@ def staging_folder(home: Path) -> Iterator[Path]:
 
 
 def replace(home: Path, names: Iterable[str]) -> None:
-    """Put what is staged in place of these. From the moment that is written down, the new home is the one there is."""
+    """Replace these entries of the home with the staged ones; once the list is written, the new home is the valid
+    one.
+    """
     aside = home / _ASIDE
+    # Everything must be on disk before the list is, or a crash could leave an empty file in the new home.
     for directory, _, files in os.walk(aside / _NEW):
         for place in (Path(directory), *(Path(directory, name) for name in files)):
             if not place.is_symlink():
@@ -94,7 +102,7 @@ def replace(home: Path, names: Iterable[str]) -> None:
 
 
 def _swap(home: Path) -> None:
-    """May be repeated after a kill: what was moved already is where it belongs."""
+    """Move the old entries away and the staged ones in; can be repeated after a kill."""
     aside, old = home / _ASIDE, home / _ASIDE / _OLD
     old.mkdir(exist_ok=True, mode=0o700)
     for name in json.loads((aside / _BEGUN).read_text("utf-8")):

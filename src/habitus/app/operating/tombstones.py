@@ -1,7 +1,7 @@
-"""Tombstones: that somebody was forgotten, without saying who, so that it is done again after a restore.
+"""Erasure records: note without a name that a user was erased, so the erasure is repeated after a restore.
 
-They stand in a file of the home and in every database they were erased from. One that a database lacks tells that the
-database is older than the wish, or another host's.
+They are in a file of the home and in every database the user was erased from. A database that lacks one is older than
+the erasure, or belongs to another host.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PREFIX = "forgotten "
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tombstone:
-    """Of a name there is only a hash, with a salt of its own."""
+    """The salted hash of an erased user's name."""
 
     salt: str
     digest: str
@@ -54,7 +54,7 @@ def _digest(salt: str, user: str) -> str:
 
 
 def missing_tombstones(home: Home) -> list[Tombstone]:
-    """Of people who were forgotten, and whom a database may hold again; costs one look while nobody was forgotten."""
+    """Return the records of erased users whom a database may hold again; empty and cheap if no user was ever erased."""
     file = home.settings.home / FILE
     if home.is_read_only or home.is_stand_in or (home.shared is home.local and not file.exists()):
         return []
@@ -64,7 +64,7 @@ def missing_tombstones(home: Home) -> list[Tombstone]:
 
 
 def read(file: Path) -> list[Tombstone]:
-    """Those of a home; a line that can't be read is none."""
+    """Return the records in a file; unreadable lines are skipped."""
     try:
         lines = file.read_text("utf-8", "replace").splitlines()
     except FileNotFoundError:
@@ -75,7 +75,7 @@ def read(file: Path) -> list[Tombstone]:
 
 
 def write(file: Path, tombstones: Iterable[Tombstone]) -> None:
-    """Before anything is erased, so that whoever is killed on the way goes on at the next start."""
+    """Add the records to the file. Call it before erasing, so an interrupted erasure continues at the next start."""
     known = set(read(file))
     lines = [json.dumps({"salt": one.salt, "digest": one.digest}) for one in tombstones if one not in known]
     if not lines:
@@ -85,7 +85,7 @@ def write(file: Path, tombstones: Iterable[Tombstone]) -> None:
 
 
 def place(shared: sa.Engine, local: sa.Engine, tombstones: Iterable[Tombstone], now: datetime) -> None:
-    """Say in every database that these were erased from it."""
+    """Note in every database that these users were erased from it."""
     rows = [{"name": one.key, "set_on": now, "set_by": "habitus"} for one in tombstones]
     for engine in _engines(shared, local):
         with sql.writing(engine, durable=True) as connection:
