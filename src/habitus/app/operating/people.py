@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 # The file that older versions kept accounts in.
 FILE = "people.json"
 _KEY = "people"
+# Often enough for a list of users, and rare enough for the database.
 _NOTED_EVERY = timedelta(minutes=5)
 # Seconds without a new attempt after the database was unreachable.
 _ASK_AGAIN_S = 1.0

@@ -1,1 +1,1 @@
-"""Agents that people already use: connected, heard through their hooks, and looked at as they are."""
+"""Support for other agents on this machine: connect them, serve their hooks, and examine their skills."""

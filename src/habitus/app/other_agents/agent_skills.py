@@ -1,6 +1,6 @@
-"""Skills of another agent, read in place, and what is to say about them: each remark with the command that mends it.
+"""Read the skills of another agent in place and remark on them, each remark with a command that fixes it.
 
-The listing of skills is as Claude Code makes it: which descriptions find room, and which are lost.
+The listing of skills is computed as Claude Code does it: which descriptions fit, and which are cut.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from habitus.skills.choosing.finding import DUPLICATE, document_of
 from habitus.skills.model import Severity, Skill
 from habitus.skills.stores.files import DirectoryShelf
 
-FITTED = 3  # requests from which a skill that never fired is worth a word
+# Matching requests from which a skill that never fired is worth a remark.
+FITTED = 3
+# The score of a certain match, and its least lead over the next one, as measured by benchmarks/never_fired.py.
 CLEAR, AHEAD = (
     0.8,
     0.5,
@@ -36,12 +38,16 @@ CLEAR, AHEAD = (
 
 
 class Topic(StrEnum):
-    """Topics of findings, in the order in which they are shown."""
+    """Topics of remarks, in the order in which they are shown."""
 
-    LESSON = "lesson"  # would have helped
-    FAILING = "failing"  # again and again, without a remedy so far
-    RULE = "rule"  # said by the person when something was stopped
-    COPY = "copy"  # two skills with the same text, or nearly
+    # A lesson that would have helped.
+    LESSON = "lesson"
+    # A recurring failure without a known remedy.
+    FAILING = "failing"
+    # A rule that the user stated when stopping something.
+    RULE = "rule"
+    # Two skills with the same text, or nearly.
+    COPY = "copy"
     LISTING = "listing"
     RISKY = "risky"
     BROKEN = "broken"
@@ -53,7 +59,7 @@ class Topic(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Remark:
-    """One line: what is to say, and the command that mends it."""
+    """A remark on an agent's setup, with the command that fixes it."""
 
     topic: Topic
     what: str
@@ -62,7 +68,7 @@ class Remark:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AgentSkill:
-    """A skill folder of another agent; without a skill where it can't be read."""
+    """A skill folder of another agent; `skill` is None if it can't be read."""
 
     name: str
     path: Path
@@ -84,6 +90,7 @@ def edit(each: AgentSkill) -> str:
 
 
 def read_skills(folder: Path) -> Iterator[AgentSkill]:
+    """Yield the skills in a folder of another agent, with the problems that keep one from loading."""
     shelf = DirectoryShelf(folder, folder, can_write=False)
     for name in shelf.look({}):
         found = shelf.read(name)
@@ -101,6 +108,7 @@ def read_skills(folder: Path) -> Iterator[AgentSkill]:
 
 
 def about_files(skills: Sequence[AgentSkill]) -> Iterator[Remark]:
+    """Remark on unreadable skills, and on skills hidden by another of the same name."""
     first: dict[str, Path] = {}
     for each in skills:
         for problem in each.problems:
@@ -116,7 +124,7 @@ def about_files(skills: Sequence[AgentSkill]) -> Iterator[Remark]:
 
 
 def risky(skills: Sequence[AgentSkill], policy: Policy) -> Iterator[Remark]:
-    """One line a skill, the worst first: that with the most kinds of findings."""
+    """Remark on risky skills, one line each, those with the most kinds of findings first."""
     found = [(each, risks) for each in skills if (risks := high_findings(each.tree, policy))]
     for each, risks in sorted(found, key=lambda one: -len(one[1])):
         more = f" (and {len(risks) - 1} more)" if len(risks) > 1 else ""
@@ -128,21 +136,26 @@ def risky(skills: Sequence[AgentSkill], policy: Policy) -> Iterator[Remark]:
 
 
 def put_aside(each: AgentSkill) -> str:
-    """The command that takes a skill out of the agent's sight, and keeps it."""
+    """Return the command that moves a skill out of the agent's sight without deleting it."""
     off = each.path.parent.with_name("skills-off")
     return f"mkdir -p {shell_path(off)} && mv {shell_path(each.path)} {shell_path(off)}/"
 
 
-_NEARLY, _WITH_SAME_BODY = 0.9, 0.7  # of the words of two skills that both have
-_WORDS_ENOUGH = 30  # below, two skills have words in common because they have few
-Copy = tuple[AgentSkill, AgentSkill, bool]  # two with nearly the same words, and whether it is the same text
+# The share of words that two skills must have in common to be copies.
+_NEARLY, _WITH_SAME_BODY = 0.9, 0.7
+# Shorter skills share words by chance.
+_WORDS_ENOUGH = 30
+# Two skills with nearly the same words, and whether their text is the same.
+Copy = tuple[AgentSkill, AgentSkill, bool]
 
 
 def copies(skills: Sequence[AgentSkill]) -> Iterator[Copy]:
+    """Yield pairs of skills with the same or nearly the same text."""
     words = {each.path: Counter(f"{each.cue_text} {each.skill.body}".lower().split()) for each in skills if each.skill}
     sizes = {path: found.total() for path, found in words.items()}
     for one, two in itertools.combinations([each for each in skills if each.skill], 2):
         fewer, more = sorted((sizes[one.path], sizes[two.path]))
+        # Texts of very different length can't be copies; counting their words would be the slow part.
         if fewer < _WITH_SAME_BODY * more:
             continue
         shared = (words[one.path] & words[two.path]).total()
@@ -160,6 +173,7 @@ def about_copies(found: Iterable[Copy]) -> Iterator[Remark]:
 
 
 def searching(skills: Sequence[AgentSkill]) -> Callable[[str], Results]:
+    """Return a search function over the skills, on an index in memory."""
     index = Index.open(sql.create_all_in_memory(), "agent")
     index.put(document_of(each.skill, each.skill.body) for each in skills if each.skill)
     return lambda request: index.search(request, k=4, look=False)  # nobody else knows it
@@ -168,7 +182,9 @@ def searching(skills: Sequence[AgentSkill]) -> Callable[[str], Results]:
 def confusable(
     skills: Sequence[AgentSkill], search: Callable[[str], Results], said: Iterable[Copy]
 ) -> Iterator[Remark]:
-    """Asked for in its own words, another one comes first, or nearly the same; but those that are `said` already."""
+    """Remark on pairs where a skill's own words find the other one first, or nearly as well; `reported` pairs are
+    skipped.
+    """
     by_name = {each.skill.name: each for each in skills if each.skill}
     spread = spread_of(each.cue_text for each in skills)
     seen = {frozenset((one.name, two.name)) for one, two, _ in said}
@@ -201,7 +217,7 @@ def _is_another(name: str, hit: Hit) -> bool:
 def never_fired(
     skills: Sequence[AgentSkill], uses: Counter[str], requests: Sequence[str], search: Callable[[str], Results]
 ) -> Iterator[Remark]:
-    """Skills without a use that would clearly have fitted requests for which none was used."""
+    """Remark on unused skills that clearly match several requests for which no skill was used."""
     by_name = {each.skill.name: each for each in skills if each.skill and not uses[each.name]}
     fitted: dict[str, list[str]] = {}
     for words in requests if by_name else ():
@@ -220,7 +236,7 @@ def never_fired(
 
 
 def clear_match(found: Results, clear: float = CLEAR, ahead: float = AHEAD) -> str:
-    """The skill that fits, with no other near it; nothing where that is in doubt."""
+    """Return the name of the skill that matches with no other near it; empty if in doubt."""
     scores = [hit.score for hit in found.hits] + [0.0, 0.0]
     is_clear = found.fits and scores[0] >= clear and scores[0] - scores[1] >= ahead
     return found.hits[0].id if is_clear else ""
@@ -243,7 +259,7 @@ def words_of(text: str) -> frozenset[str]:
 
 
 def telling_words(one: str, other: str, spread: Counter[str]) -> tuple[str, ...]:
-    """Words of the first text that would tell it from the second; those come first that few texts have (`spread`)."""
+    """Return up to three words of the first text that the second lacks, the rarest by `frequencies` first."""
     own = words_of(one) - words_of(other)
     return tuple(sorted(own, key=lambda word: (spread[word], -len(word), word))[:3])
 
@@ -252,11 +268,17 @@ def spread_of(texts: Iterable[str]) -> Counter[str]:
     return Counter(word for text in texts for word in words_of(text))
 
 
-_MOST_LOOKED_AT = 20  # transcripts, the newest first, for the last listing
-_SMALL, _LARGE = 200_000, 1_000_000  # tokens of a model's window
+# Transcripts searched for the last listing, newest first.
+_MOST_LOOKED_AT = 20
+# Tokens of a model's context window.
+_SMALL, _LARGE = 200_000, 1_000_000
 _CHARS_A_TOKEN = 4
-_FRACTION = 0.01  # of the window
-_UNTOLD = 200  # characters that a description of others may have which was lost too
+# The share of the window that the listing may take.
+_FRACTION = 0.01
+# Assumed characters of a foreign description that was cut too.
+_UNTOLD = 200
+# Characters of the listing that skills of Claude Code 2.1.X itself take: first and last X, as measured with an empty
+# home. Other versions are unknown.
 # Characters of the listing that skills of the program itself take, by its version 2.1.X: first and last X, as measured
 # with an empty home. Others are not known.
 _OF_THE_PROGRAM = (
@@ -264,7 +286,8 @@ _OF_THE_PROGRAM = (
     *((286, 287, 5_746), (288, 289, 5_895), (290, 294, 5_887), (295, 303, 5_906), (304, 310, 5_904)),
     *((311, 319, 6_102), (321, 323, 6_191), (324, 325, 6_200)),
 )
-_HALF_LIFE_DAYS, _LEAST = 7, 0.1  # how a use counts less with the time
+# Recent uses count more, as Claude Code counts them.
+_HALF_LIFE_DAYS, _LEAST = 7, 0.1
 _ENTRY = re.compile(r"^- ([^\s:]+(?::[^\s:]+)*)(?:: (.*))?$")
 _WRITTEN_BY = re.compile(r'"version": ?"(\d+\.\d+\.\d+)"')
 _RAW_DESCRIPTION = re.compile(r"(?m)^description:[ \t]*(.*)$")
@@ -272,19 +295,26 @@ _RAW_DESCRIPTION = re.compile(r"(?m)^description:[ \t]*(.*)$")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Listing:
-    """The room there is, and who gets none of it."""
+    """The characters that the listing has and needs, and the skills whose description is cut."""
 
     room: int
     wanted: int
-    lost: tuple[str, ...]  # names, those used least last
-    how_many: str  # before the count: nothing where a listing was seen, else how sure it is
-    fraction: float  # of the window with which nothing would be lost
+    # Names, those used least last.
+    lost: tuple[str, ...]
+    # A prefix for the count: empty if a listing was seen, otherwise how certain it is.
+    how_many: str
+    # The share of the window with which nothing would be cut.
+    fraction: float
 
 
 def make_listing(
     skills: Sequence[AgentSkill], seen: Seen, settings: Mapping[str, object], usage: Mapping[str, float]
 ) -> Listing:
-    """What is in the last listing and not ours, others take; without one, what that version is known to take."""
+    """Compute which descriptions fit in the listing.
+
+    Entries of the recorded listing that are not ours take part of the room; without one, the known size for that
+    version is assumed.
+    """
     last = seen.listing
     own = {each.path.name: min(len(listed_description(each)), _cap(settings)) for each in skills if is_listed(each)}
     others = [len(f"- {name}: {told}" if told else f"- {name}") for name, told in _entries(last) if name not in own]
@@ -295,6 +325,7 @@ def make_listing(
     wanted = names_only + sum(size + 2 for size in own.values() if size)
     lost = []
     left = room - names_only
+    # The program gives room to the most used skills first.
     for name in sorted(own, key=lambda name: -usage.get(name, 0.0)) if wanted > room else ():
         if own[name] + 2 <= left:
             left -= own[name] + 2
@@ -311,7 +342,7 @@ def is_listed(each: AgentSkill) -> bool:
 
 
 def listed_description(each: AgentSkill) -> str:
-    """What the agent makes of the file: without a description its first line, and what no YAML is, as it stands."""
+    """Return the description as the agent reads it: the first line if there is none, and invalid YAML as it stands."""
     skill = each.skill
     if skill is None:
         content = each.tree[main].content if (main := trees.main_file(each.tree)) else None
@@ -328,13 +359,14 @@ def _first_line(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seen:
-    """The newest whole listing in what was written down, and the version of the program that wrote last."""
+    """The newest complete listing in the transcripts, and the version of the program that wrote last."""
 
     listing: str = ""
     version: str = ""
 
 
 def last_listing(transcripts: Iterable[Path]) -> Seen:
+    """Return the newest complete listing in the latest transcripts; empty if there is none."""
     newest = sorted(((path.stat().st_mtime, path) for path in transcripts if path.exists()), reverse=True)
     version = ""
     for _, path in newest[:_MOST_LOOKED_AT]:
@@ -348,7 +380,7 @@ def last_listing(transcripts: Iterable[Path]) -> Seen:
 
 
 def _taken_by(version: str) -> int:
-    """Characters with the break of each line; 0 where nobody knows."""
+    """Return the characters of the program's own entries with line breaks; 0 if the version is unknown."""
     major, _, minor = version.rpartition(".")
     known = (size for first, last, size in _OF_THE_PROGRAM if minor.isdigit() and first <= int(minor) <= last)
     return next(known, -1) + 1 if major == "2.1" else 0
@@ -364,11 +396,12 @@ def _content(line: str) -> str:
 
 
 def read_settings(agent: Host, environ: Mapping[str, str], home: Path) -> Mapping[str, object]:
+    """Return Claude Code's settings; empty if they can't be read."""
     return _json(agent.path("~/.claude/settings.json", environ, home, home))
 
 
 def read_usage(agent: Host, environ: Mapping[str, str], home: Path, now: datetime) -> Mapping[str, float]:
-    """How much each skill was used, as the program counts it: less with every week."""
+    """Return the usage of each skill as Claude Code counts it, with older uses weighing less."""
     kept = _json(agent.path("~/.claude.json", environ, home, home)).get("skillUsage")
     found = {}
     for name, told in kept.items() if isinstance(kept, dict) else ():
@@ -399,7 +432,7 @@ def _fraction(settings: Mapping[str, object]) -> float:
 
 
 def _entries(listing: str) -> list[tuple[str, str]]:
-    """Names with what is told of them, which may go over several lines."""
+    """Return the names with their descriptions, which may span several lines."""
     found: list[tuple[str, str]] = []
     for line in listing.splitlines():
         if entry := _ENTRY.match(line):

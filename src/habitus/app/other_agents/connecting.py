@@ -1,4 +1,6 @@
-"""Connecting other agents: our server, hooks and instructions in an agent's own files, and the exact way back."""
+"""Connect other agents: write our server, hooks and instructions into an agent's own files, and restore them
+exactly.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,13 @@ from habitus.settings import Settings
 from habitus.skills.layers.layer import project_root
 from habitus.text import one_line
 
-_WITH_PLUGIN = "claude-code"  # whose plugins may bring hooks
+# The agent whose plugins may bring hooks.
+_WITH_PLUGIN = "claude-code"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wishes:
-    """A connection as a person wants it: which hooks, and a block of instructions with these lines, if any."""
+    """The scope of a connection, its hooks, and the text of its block of instructions, if any."""
 
     scope: Scope = Scope.USER
     hooks: Collection[str] = ()
@@ -38,7 +41,7 @@ class Wishes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """The changes of a connection, one file each; `doubt` says why it is experimental."""
+    """The changes of a connection, one per file; `doubt` says why it is experimental."""
 
     host: Host
     scope: Scope
@@ -58,7 +61,7 @@ class Plan:
 
     @property
     def undo(self) -> tuple[str, ...]:
-        """The command that takes it back; nothing where nothing changes."""
+        """The arguments of the command that reverts the plan; empty if nothing changes."""
         if self.is_done:
             return ()
         scope = () if self.scope is Scope.USER else ("--scope", self.scope.value)
@@ -68,6 +71,8 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class ChangedFile:
+    """A config file and its diff, redacted."""
+
     file: str
     changed: bool
     diff: str  # without secrets, and empty where nothing changes
@@ -75,17 +80,21 @@ class ChangedFile:
 
 @dataclass(frozen=True, kw_only=True)
 class AgentFiles:
+    """The plan or result of connecting an agent, for a person to read."""
+
     agent: str
     title: str
     scope: str
-    experimental: str  # why it is, where it is
-    note: str  # what the person has to do besides
+    # Why the connection is experimental; empty if it is not.
+    experimental: str
+    # A step that the user has to do.
+    note: str
     files: Sequence[ChangedFile]
     undo: tuple[str, ...]  # nothing where nothing was changed
 
 
 def describe_plan(planned: Plan, redact: Callable[[str], str], *, undo: tuple[str, ...] = ()) -> AgentFiles:
-    """The plan in words; with an undo, what was done."""
+    """Describe the plan; with `undo`, as the result of applying it."""
     return AgentFiles(
         agent=planned.host.name,
         title=planned.host.title,
@@ -103,9 +112,9 @@ def describe_plan(planned: Plan, redact: Callable[[str], str], *, undo: tuple[st
 def offered_hooks(
     settings: Settings, environ: Mapping[str, str], agent: str, scope: Scope, refused: Sequence[str]
 ) -> tuple[known_agents.Hook, ...]:
-    """The hooks that an agent can have, without those that the person does not want; `all` means every one.
+    """Return the hooks that an agent can have without the refused ones; `all` refuses every one.
 
-    An agent runs those of both scopes, so where the other has them there are none.
+    An agent runs the hooks of both scopes, so there are none if the other scope has them.
     """
     known = {one.event.lower(): one for one in known_agents.HOOKS}
     for name in refused:
@@ -124,7 +133,7 @@ def offered_hooks(
 
 
 def plan(settings: Settings, environ: Mapping[str, str], agent: str, wishes: Wishes) -> Plan:
-    """Plan a connection; nothing is written."""
+    """Plan a connection without writing anything."""
     if not home_directory.can_write(settings.home):
         home_directory.refuse_to_write(settings.home)
     found, scope = host(agent, CONNECTED), wishes.scope
@@ -138,7 +147,7 @@ def plan(settings: Settings, environ: Mapping[str, str], agent: str, wishes: Wis
 
 
 def plan_disconnect(settings: Settings, environ: Mapping[str, str], agent: str, scope: Scope) -> Plan:
-    """Plan taking everything of ours out again."""
+    """Plan the removal of all our entries; `NotFound` if there are none."""
     found = host(agent, CONNECTED)
     every = [
         _server(settings, environ, found, scope),
@@ -156,7 +165,7 @@ def plan_disconnect(settings: Settings, environ: Mapping[str, str], agent: str, 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AgentHere:
-    """An agent that can be connected; `is_used` where something of it lies on this machine."""
+    """An agent that can be connected; `is_used` if it has files on this machine."""
 
     name: str
     title: str
@@ -165,7 +174,7 @@ class AgentHere:
 
 
 def agents_here(settings: Settings, environ: Mapping[str, str]) -> tuple[AgentHere, ...]:
-    """All that can be connected, those of this machine first."""
+    """Return all agents that can be connected, those of this machine first."""
     connections = Connections(settings.home)
     found = [
         AgentHere(
@@ -180,8 +189,9 @@ def agents_here(settings: Settings, environ: Mapping[str, str]) -> tuple[AgentHe
 
 
 def note_for_plugin(settings: Settings, environ: Mapping[str, str]) -> str:
-    """Write down how the hooks of our plugin are run, for its script to read; nothing where the same hooks were
-    installed by `connect`, which is then said."""
+    """Write the command that our plugin's script runs; return a warning instead if `connect` installed the same
+    hooks.
+    """
     file = settings.home / home_directory.PLUGIN
     found = host(_WITH_PLUGIN)
     wanted = [_hooks(settings, environ, found, Wishes(scope=scope)) for scope in Scope]
@@ -195,7 +205,7 @@ def note_for_plugin(settings: Settings, environ: Mapping[str, str]) -> str:
 
 
 def _refuse_beside_plugin(settings: Settings, environ: Mapping[str, str], found: Host) -> None:
-    """Both would tell the agent everything twice."""
+    """Refuse hooks besides our plugin: the agent would be told everything twice."""
     if found.name != _WITH_PLUGIN:
         return
     place = found.path(found.hooks[Scope.USER], environ, settings.user_home, settings.user_home)
@@ -214,14 +224,14 @@ def _items(value: object) -> Iterable[tuple[str, object]]:
 
 
 def block_text(rules: Sequence[str]) -> str:
-    """The text of the block: how to use us, and rules where they may stand there."""
+    """Return the text of the block: the guidance, followed by the rules, if any."""
     guidance = resources.files("habitus.hosts").joinpath("prompts", "block.md").read_text(encoding="utf-8").strip()
     listed = "\n".join(["### Rules", "", *(f"- {one_line(rule)}" for rule in rules)]) if rules else ""
     return "\n\n".join(part for part in (guidance, listed) if part)
 
 
 def rules_for_block(home: Home) -> list[str]:
-    """Rules that hold whatever is asked, as a prompt would say them."""
+    """Return the rules that apply to every request, as lines of a prompt."""
     memory = SessionMemory(cortex=home.memory, user=home.settings.user, project=home.project)
     return [home.redact(note.line) for note in memory.standing().rules]
 
@@ -231,11 +241,12 @@ def carry_out(settings: Settings, planned: Plan) -> None:
     for change in planned.changes:
         connections.carry_out(change)
     if not any(change.wanted.entries for change in planned.changes):
-        end_soon(settings.home, HOOK_SERVER)  # where somebody else's hooks need it, they start another
+        # If other hooks still need the daemon, they start a new one.
+        end_soon(settings.home, HOOK_SERVER)
 
 
 def backups(settings: Settings, planned: Plan) -> tuple[Path, ...]:
-    """Where the files lie as they were."""
+    """Return the files with the original contents."""
     connections = Connections(settings.home)
     return tuple(connections.backup(change.wanted.file) for change in planned.changes if change.clean is not None)
 
@@ -283,18 +294,18 @@ def _block(settings: Settings, environ: Mapping[str, str], found: Host, wishes: 
 
 
 def _real(file: Path) -> Path:
-    """A link stays one: what it leads to is written."""
+    """Resolve a symbolic link, so its target is written and the link stays."""
     return Path(os.path.realpath(file))
 
 
 def _command(settings: Settings) -> list[str]:
-    """Our server, by the whole path of this program, because an agent may have another PATH."""
+    """Return the command of our server with its full path, because an agent may have another PATH."""
     script = Path(sys.executable).with_name("habitus")
     program = [str(script)] if script.exists() else [sys.executable, "-m", "habitus"]
     return [*program, *server_words(settings)]
 
 
 def server_words(settings: Settings) -> list[str]:
-    """The arguments with which an agent starts our server."""
+    """Return the arguments with which an agent starts our server."""
     is_usual = settings.home == settings.user_home / ".habitus"
     return ["mcp"] if is_usual else ["--home", str(settings.home), "mcp"]

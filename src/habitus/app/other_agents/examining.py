@@ -1,6 +1,6 @@
-"""Examining another agent as it is: its skills and transcripts read in place, and every finding with its mend.
+"""Examine another agent: read its skills and transcripts in place, and report each finding with its fix.
 
-Nothing is written, sent or asked of a model, and no home of ours is needed: what has to be searched is held in memory.
+Nothing is written, sent or asked of a model, and no home of ours is needed: the search index is in memory.
 """
 
 from __future__ import annotations
@@ -40,12 +40,15 @@ from habitus.skills import names, trees
 from habitus.skills.layers.layer import project_root
 
 UNUSED = timedelta(days=30)
-MOST_REQUESTS = 300  # the latest, held against the skills
+# The latest requests matched against the skills.
+MOST_REQUESTS = 300
 MOST_FAILURES = 10
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AgentReport:
+    """The remarks on one agent, and the number of skills, sessions and calls they are based on."""
+
     agent: str
     label: str
     skills: int
@@ -56,17 +59,20 @@ class AgentReport:
 
 @dataclass(slots=True)
 class _Past:
-    """An agent's past, by its transcripts."""
+    """An agent's history, read from its transcripts."""
 
     found: Findings | None = None
-    requests: list[str] = field(default_factory=list)  # for which no skill was used
+    # Requests for which no skill was used.
+    requests: list[str] = field(default_factory=list)
     uses: Counter[str] = field(default_factory=Counter)
     last_use: dict[str, datetime] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Examiner:
-    """`home` is the person's home directory, `environ` says which agents lie elsewhere, `cwd` is where they work."""
+    """Examines agents; `home` is the user's home directory, `environ` may move agents' folders, `cwd` is the
+    project.
+    """
 
     home: Path
     environ: Mapping[str, str]
@@ -77,7 +83,7 @@ class Examiner:
     progress: Callable[[int], None] = lambda done: None
 
     def examine(self, wanted: str = "") -> tuple[AgentReport, ...]:
-        """The agents on this machine, or the one that is wanted."""
+        """Return a report on the named agent, or on all agents on this machine; `NotFound` if there are none."""
         if wanted and wanted not in STUDIED:
             near = did_you_mean(wanted, list(STUDIED))
             raise NotFound(f"No agent '{wanted}' is known. {near}".strip(), mend=f"Known: {', '.join(STUDIED)}.")
@@ -110,12 +116,13 @@ class Examiner:
         )
 
     def _clean(self, text: str) -> str:
-        """Without secrets, and with the person's home as `~`."""
+        """Redact secrets and write the user's home as `~`."""
         return self.redactor.redact(text.replace(f"{self.home}/", "~/")).text
 
     def _remarks(self, agent: Host, skills: Sequence[AgentSkill], past: _Past) -> Iterator[Remark]:
         if past.found:
             yield from _about_failures(past.found, self.now)
+        # Reversed twice: of several skills with one name the first one wins, and the order stays.
         loadable = list({each.name: each for each in reversed(skills) if each.skill}.values())[::-1]
         same = list(copies(loadable))
         yield from about_copies(same)
@@ -130,7 +137,7 @@ class Examiner:
             yield from self._unused_skills(loadable, past)
 
     def _about_listing(self, agent: Host, skills: Sequence[AgentSkill]) -> Iterator[Remark]:
-        """Descriptions that are cut or lost in what the agent shows its model."""
+        """Remark on descriptions that are cut or missing in the listing that the agent shows its model."""
         for each in skills:
             size = len(agent_skills.listed_description(each))
             if agent.description_chars and size > agent.description_chars:
@@ -164,7 +171,7 @@ class Examiner:
         )
 
     def _skills(self, agent: Host) -> Iterator[AgentSkill]:
-        """In the order in which the agent takes them: the first of a name wins."""
+        """Yield the skills in the agent's order of precedence: the first of a name wins."""
         root = project_root(self.cwd)
         upwards = [place for place in (self.cwd, *self.cwd.parents) if place == root or root in place.parents]
         folders = [agent.path(folder, self.environ, self.home, root) for folder in agent.folders(Scope.USER)]
@@ -176,6 +183,7 @@ class Examiner:
                 yield from read_skills(folder)
 
     def _past(self, agent: Host) -> _Past:
+        """Read all transcripts of the agent and collect requests, skill uses and findings."""
         past = _Past()
         readers: dict[tuple[Path, str], SessionReader] = {}
         for number, path in enumerate(agent.transcripts(self.environ, self.home), 1):
@@ -194,7 +202,8 @@ class Examiner:
                         past.requests += [said.words for said in turn.said[:1] if not turn.is_sidechain and not used]
                         past.last_use |= {name: max(at, past.last_use.get(name, at)) for name in used if at}
             except OSError:
-                continue  # it is gone, or not ours to read
+                # The file was removed meanwhile, or is not readable for this user.
+                continue
         past.found = findings(reader.facts() for reader in readers.values()) if readers else None
         return past
 
@@ -202,6 +211,7 @@ class Examiner:
         for each in skills:
             last = past.last_use.get(each.name)
             written_on = (each.path / (trees.main_file(each.tree) or "")).stat().st_mtime
+            # A new skill had no time to be used.
             is_young = self.now.timestamp() - written_on < UNUSED.total_seconds()
             is_used = self.now - last < UNUSED if last else past.uses[each.name] > 0
             if is_young or is_used:
@@ -214,7 +224,8 @@ class Examiner:
 
 
 def _own(skill: str) -> str:
-    return names.canonical(skill.rpartition(":")[2])  # a plugin's skill is written plugin:name
+    # A plugin's skill is written plugin:name.
+    return names.canonical(skill.rpartition(":")[2])
 
 
 def _about_failures(found: Findings, now: datetime) -> Iterator[Remark]:

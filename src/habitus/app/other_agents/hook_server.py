@@ -1,4 +1,4 @@
-"""The resident process behind hooks: hears what an agent's hooks are told, answers at once, and journals its turns."""
+"""The daemon behind hooks: receives the hook events of an agent, answers at once, and journals its turns."""
 
 from __future__ import annotations
 
@@ -40,25 +40,29 @@ from habitus.text import tokens
 log = logging.getLogger(__name__)
 
 IDLE_S = 4 * 3600.0
+# Each open project holds a home with its index in memory.
 _MOST_PLACES, _MOST_SESSIONS = 8, 100
-_LEARNING_S = 2.0  # that a failed call waits for what the last sessions teach
-_MOST_SAID = 9_000  # characters; Claude Code takes 10,000
+# Seconds that a failed call waits for lessons of the last sessions.
+_LEARNING_S = 2.0
+# Characters; Claude Code cuts at 10,000.
+_MOST_SAID = 9_000
 
 
 async def attend(settings: Settings, *, idle_s: float = IDLE_S, stop: asyncio.Event | None = None) -> None:
-    """Be the resident process of this home until there is no more reason to."""
+    """Run the hook daemon of this home until it is stopped or idle."""
     attendant, stop = Attendant(settings), stop or asyncio.Event()
     await listen(settings.home, HOOK_SERVER, attendant.answer, idle_s=idle_s, stop=stop, close=attendant.close)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Place:
-    """A project, opened."""
+    """An open project of the agent."""
 
     home: Home
     hosting: Hosting
     prompter: Prompter
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # one at a time asks the prompter
+    # The prompter is not thread-safe, so callers take turns.
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def close(self) -> None:
         with closing(self.home), closing(self.hosting):
@@ -67,7 +71,7 @@ class _Place:
 
 @dataclass(kw_only=True, slots=True)
 class _Session:
-    """A session of the agent, and the turn of ours that is open in it."""
+    """A session of the agent with our open turn, if any."""
 
     place: _Place
     conversation: str
@@ -75,10 +79,13 @@ class _Session:
     turn: AsyncHostTurn | None = None
 
     async def leave(self) -> None:
-        await self.place.hosting.leave(self.conversation)  # which ends its turn
+        # Leaving the conversation also ends its turn.
+        await self.place.hosting.leave(self.conversation)
 
 
 class Attendant:
+    """Answers hook events and keeps the projects and sessions of the agent open."""
+
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._places: Keeper[Path, _Place] = Keeper(self._close_place, most=_MOST_PLACES)
@@ -88,12 +95,13 @@ class Attendant:
         self._has_learned.set()
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """A line with the event's name, then what the agent told the hook; back goes what the agent takes as JSON."""
+        """Read an event's name and JSON from the hook, and write the JSON that the agent expects."""
         event = (await reader.readline()).decode().strip()
         told = json.loads(await reader.read())
         try:
             said = await self._handle(event, told)
-        except Exception:  # a hook must never stand in the way
+        # A failing hook must never hold up the agent.
+        except Exception:
             log.warning("The hook %s could not be answered.", event, exc_info=True)
             return
         if said:
@@ -136,13 +144,15 @@ class Attendant:
         text = str(told.get("prompt", ""))
         async with self._session(told) as session, session.place.lock:
             composed = await in_thread(lambda: session.place.prompter.beside_request(text, session.offers))
-        self._background.spawn(self._begin(told, text, composed))  # the person does not wait for the journal
+        # In the background, so the user does not wait for the journal.
+        self._background.spawn(self._begin(told, text, composed))
         return session.place.home.redact(composed.prompt.context_text)
 
     async def _tool_failed(self, told: Mapping[str, Any]) -> str:
-        """The remedy; where there is none, what a detector has to say."""
+        """Return the known remedy, or else the nudge of a detector; empty if there is neither."""
         if told.get("is_interrupt"):
-            return ""  # the person stopped it
+            # The user stopped it, so nothing failed.
+            return ""
         tool, given, error = str(told.get("tool_name", "")), told.get("tool_input"), str(told.get("error", ""))
         arguments = given if isinstance(given, dict) else {}
         try:
@@ -175,7 +185,8 @@ class Attendant:
                 offers=session.offers,
                 learns=False,
             )
-            session.turn = await session.place.hosting.turn(request).__aenter__()  # which ends the one before
+            # Entering a turn ends the one before.
+            session.turn = await session.place.hosting.turn(request).__aenter__()
         await self._sessions.make_room()
 
     def _session(self, told: Mapping[str, Any]) -> AbstractAsyncContextManager[_Session]:
@@ -189,7 +200,7 @@ class Attendant:
         return self._sessions.hold(id, opening)
 
     async def _at(self, cwd: Path) -> _Place:
-        """The project of a working directory, opened once."""
+        """Return the project of a working directory, opened once."""
         async with self._places.hold(project_root(cwd), lambda: in_thread(lambda: self._open_place(cwd))) as place:
             pass
         await self._places.make_room()
@@ -208,7 +219,7 @@ class Attendant:
         await in_thread(place.close)
 
     async def _warm_up(self, place: _Place) -> None:
-        """Open the index before the first request waits for it."""
+        """Open the search index before the first request waits for it."""
         async with place.lock:
             await in_thread(lambda: place.prompter.beside_request("warm up", Offers()))
 
@@ -222,30 +233,33 @@ class Attendant:
 
 
 def _id(told: Mapping[str, Any]) -> str:
-    """A session's id, fit to be part of a conversation's."""
+    """Return the session's id with only characters that a conversation's id may have."""
     return re.sub(r"[^A-Za-z0-9._-]", "-", str(told.get("session_id") or "unknown"))[:60]
 
 
-SOURCE = "claude-code"  # as the journal calls these turns
+# The source of these turns in the journal.
+SOURCE = "claude-code"
 REQUEST_TOKENS = 300
-_MOST_WORDS = 4_000  # characters of a request that are searched for
+# Characters of a request that are searched for.
+_MOST_WORDS = 4_000
 
 
 class Prompter:
-    """Habitus as the hooks of one project use it; its methods look into the database."""
+    """Composes the context that hooks add in one project; all methods read the database."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
         self._user = home.user()
-        cortex = home.open_memory()  # of its own: this is another thread than a turn's
+        # A memory of its own, because turns use theirs in another thread.
+        cortex = home.open_memory()
         self._memory = SessionMemory(cortex=cortex, user=self._user.name, project=home.project)
 
     def offers(self, conversation: str) -> Offers:
-        """Where it is noted what a session was told, and what chance keeps from it."""
+        """Return the record of a session's offers, which also decides at random what is withheld."""
         return Offers(lots(self._home.settings, self._home.journal, conversation, Outage()))
 
     def at_start(self, offers: Offers, *, is_new: bool = True) -> str:
-        """The rules, and in a session that is new also what is new and what waits."""
+        """Return the rules and, in a new session, also new skills and the number of pending changes."""
         rules = [note for note in self._memory.standing().rules if offers.takes_note(note, is_steady=True)]
         parts = [prompt.bullets("rules", "Rules", [note.line for note in rules]).text]
         if is_new:
@@ -253,7 +267,7 @@ class Prompter:
         return self._home.redact("\n\n".join(part for part in parts if part))
 
     def beside_request(self, text: str, offers: Offers) -> Composed:
-        """Lessons and names of skills that fit, within their budget; most requests get nothing."""
+        """Return the matching lessons and names of skills within their token budget; empty for most requests."""
         text = self._home.redact(text[:_MOST_WORDS])
         request = Request(text=text, source_type=SOURCE, user=self._user, now=self._home.clock())
         snapshot = self._home.skills.snapshot(look=False, user=self._user.name)
@@ -266,7 +280,7 @@ class Prompter:
         return _within(REQUEST_TOKENS, lessons, [*ruled, *found], offers)
 
     def beside_failure(self, tool: str, arguments: object, error: str) -> str:
-        """The known remedy against this error; nothing where nobody met it."""
+        """Return the known remedy against this error; empty if it is unknown."""
         remedy = remedy_for(self._home, tool, arguments, error)
         return self._home.redact(prompt.bullets("lessons", "Seen before", [remedy]).text) if remedy else ""
 
@@ -288,12 +302,13 @@ class Prompter:
 
 
 def _within(room: int, lessons: Sequence[Recalled], skills: Sequence[Summary], offers: Offers) -> Composed:
-    """As much as there is room for, of each kind the first longest; then without what chance withholds."""
+    """Compose as many lessons and skills as fit, then leave out those withheld at random."""
     while tokens(_compose(lessons, skills).prompt.context_text) > room:
         if len(lessons) > 1 or not skills:
             lessons = lessons[:-1]
         else:
             skills = skills[:-1]
+    # Withheld only after the cut, so a withheld lesson leaves its room empty instead of letting another one in.
     told = [note for note in lessons if offers.takes_note(note)]
     return _compose(told, [summary for summary in skills if offers.takes_line(summary)])
 
