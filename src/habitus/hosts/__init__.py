@@ -1,1 +1,3 @@
-"""Other agents: where each keeps its config, skills and instructions, and edits to those files that leave the rest."""
+"""Other agents: where each keeps its config, skills and instructions, and edits of those files that leave the rest
+alone.
+"""

@@ -1,5 +1,6 @@
-"""Configs edited as text: one value of JSON, TOML or YAML put in or taken out, or a marked block in a text that
-people write; every other character, comments too, stays where it is.
+"""Edit config files as text: set or remove one value in JSON, TOML or YAML, or a marked block in a text file.
+
+Every other character stays where it is, comments included.
 """
 
 from __future__ import annotations
@@ -16,25 +17,29 @@ from habitus.errors import Invalid
 
 Path = Sequence[str | int]
 _BLANK = re.compile(r"[ \t\r\n]*")
-_GAP = re.compile(r"(?:[ \t\r\n]+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)  # blanks and comments
+# Blanks and comments.
+_GAP = re.compile(r"(?:[ \t\r\n]+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _LITERAL = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"|-?[0-9][0-9.eE+-]*|true|false|null')
 _DEEPEST = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Node:
-    """A value and where it stands: `value[start:end]`. A member begins with its key, an item with itself."""
+    """A JSON value with its position `text[start:end]`; a member begins with its key, an item with itself."""
 
     start: int
     end: int
     value: Any
-    begins: int = 0  # where the member or item that holds it begins
+    # Where the member or item that holds the value begins.
+    begins: int = 0
     parts: tuple[_Node, ...] = ()
     keys: tuple[str, ...] = ()  # of an object, beside its parts
     is_container: bool = False
 
     def part(self, name: str | int) -> int | None:
-        """Which of the parts has that name; of two the last one counts, as for whoever reads the file."""
+        """Return the index of the part with this name; of duplicate keys the last one counts, as for any JSON
+        parser.
+        """
         if isinstance(name, int):
             return name if isinstance(self.value, list) and -len(self.parts) <= name < len(self.parts) else None
         found = [at for at, key in enumerate(self.keys) if key == name]
@@ -42,22 +47,22 @@ class _Node:
 
 
 def read_json(text: str, *, comments: bool) -> Any:
-    """The JSON in a text; an empty file is an empty object."""
+    """Parse JSON; an empty file is an empty object."""
     return _read(text, comments).value if text.strip("\ufeff \t\r\n") else {}
 
 
 def put_json(text: str, path: Path, value: Any, *, comments: bool) -> str:
-    """With the value at this place, whose containers are made where they are missing."""
+    """Return the text with the value at this path; missing containers are created."""
     return _change(text, path, value, comments=comments, is_item=False)
 
 
 def append(text: str, path: Path, value: Any, *, comments: bool) -> str:
-    """With one item more in the list at this place."""
+    """Return the text with one more item in the list at this path."""
     return _change(text, path, value, comments=comments, is_item=True)
 
 
 def take_json(text: str, path: Path, *, comments: bool) -> str:
-    """Without the member or item at this place."""
+    """Return the text without the member or item at this path; unchanged if there is none."""
     holder = _read(text, comments)
     for name in path[:-1]:
         at = holder.part(name)
@@ -97,11 +102,12 @@ def _change(text: str, path: Path, value: Any, *, comments: bool, is_item: bool)
 
 
 def _with_part(text: str, holder: _Node, value: Any, *, key: str = "") -> str:
-    """One member or item more, at the end of its container and drawn as the others are."""
+    """Add a member or item at the end of its container, formatted like the others."""
     named = f"{json.dumps(key, ensure_ascii=False)}: " if key else ""
     close = holder.end - 1
     last = holder.parts[-1].end if holder.parts else holder.start + 1
-    after = last + len(text[last:close].rstrip())  # behind what stands there: a comment, a comma
+    # Behind a comment or comma that stands there.
+    after = last + len(text[last:close].rstrip())
     is_broken = "\n" in text[holder.start : close] or (not holder.parts and _is_own_line(text, holder.start))
     comma = "," if holder.parts and "," not in _bare(text[last:close]) else ""
     if not is_broken:
@@ -117,14 +123,16 @@ def _with_part(text: str, holder: _Node, value: Any, *, key: str = "") -> str:
 def _without(text: str, holder: _Node, at: int) -> str:
     part, close = holder.parts[at], holder.end - 1
     before = holder.parts[at - 1].end if at else holder.start + 1
-    begins = before + len(text[before : part.begins].rstrip())  # behind the comment or comma before it
+    # Behind the comment or comma before it.
+    begins = before + len(text[before : part.begins].rstrip())
     end = part.end
     gap = _GAP.match(text, end)
     has_comma = gap is not None and text[gap.end() : gap.end() + 1] == ","
     if gap is not None and has_comma:
         end = gap.end() + 1
     left = text[:begins] + text[end:]
-    if at and not has_comma:  # it was the last one: the comma before it goes, too
+    # The last part has no comma behind it, so the one before it goes.
+    if at and not has_comma:
         comma = before + _bare(text[before:begins]).index(",")
         left = left[:comma] + left[comma + 1 :]
         close -= 1
@@ -146,13 +154,13 @@ def _newline(text: str) -> str:
 
 
 def _indent(text: str, at: int) -> str:
-    """The white space that the line of this place begins with."""
+    """Return the white space at the beginning of the line of this position."""
     line = text[text.rfind("\n", 0, at) + 1 : at].lstrip("\ufeff")
     return line[: len(line) - len(line.lstrip(" \t"))]
 
 
 def _is_own_line(text: str, at: int) -> bool:
-    """Whether an empty container stands in a text that is broken into lines, or is all of it."""
+    """Whether an empty container stands in a text of several lines, or is all of it."""
     return "\n" in text.strip() or not text[:at].strip("\ufeff \t\r\n")
 
 
@@ -162,7 +170,7 @@ def _unit(text: str) -> str:
 
 
 def _bare(gap: str) -> str:
-    """The gap with its comments blanked out."""
+    """Return the gap with its comments replaced by spaces, so positions stay the same."""
     return re.sub(r"//[^\n]*|/\*.*?\*/", lambda found: " " * len(found.group()), gap, flags=re.DOTALL)
 
 
@@ -180,6 +188,7 @@ def _read(text: str, comments: bool) -> _Node:
 
 
 def _value(text: str, at: int, begins: int, gap: re.Pattern[str], depth: int) -> _Node:
+    # A deeply nested file would otherwise exhaust the stack.
     if depth > _DEEPEST:
         raise _fault(text, at)
     if text[at : at + 1] in ("{", "["):
@@ -216,7 +225,8 @@ def _container(text: str, start: int, begins: int, gap: re.Pattern[str], depth: 
         if text[at : at + 1] == ",":
             at = _skip(gap, text, at + 1)
             if text[at : at + 1] == close and gap is _BLANK:
-                raise _fault(text, at)  # a comma behind the last one is for those who take comments
+                # A trailing comma is only allowed where comments are.
+                raise _fault(text, at)
         elif text[at : at + 1] != close:
             raise _fault(text, at)
     values = [part.value for part in parts]
@@ -244,6 +254,7 @@ def _fault(text: str, at: int) -> Invalid:
 
 
 def read_toml(text: str) -> dict[str, Any]:
+    """Parse TOML; `Invalid` if it is malformed."""
     try:
         return tomllib.loads(text.replace("\r\n", "\n"))
     except tomllib.TOMLDecodeError as error:
@@ -251,7 +262,9 @@ def read_toml(text: str) -> dict[str, Any]:
 
 
 def put_toml(text: str, path: Sequence[str], value: Any) -> str:
-    import tomlkit  # for those who connect an agent whose config is TOML
+    """Return the text with the value at this path; missing tables are created."""
+    # Imported here because only agents with a TOML config need it.
+    import tomlkit
 
     document = tomlkit.parse(text)
     holder: Any = document
@@ -266,6 +279,7 @@ def put_toml(text: str, path: Sequence[str], value: Any) -> str:
 
 
 def take_toml(text: str, path: Sequence[str]) -> str:
+    """Return the text without the value at this path; unchanged if there is none."""
     import tomlkit
 
     document = tomlkit.parse(text)
@@ -278,7 +292,9 @@ def take_toml(text: str, path: Sequence[str]) -> str:
 
 
 def read_yaml(text: str) -> Any:
-    import yaml  # for those who connect an agent whose config is YAML
+    """Parse YAML; an empty file is an empty mapping."""
+    # Imported here because only agents with a YAML config need it.
+    import yaml
 
     try:
         said = yaml.safe_load(text)
@@ -288,6 +304,7 @@ def read_yaml(text: str) -> Any:
 
 
 def put_yaml(text: str, path: Sequence[str], value: Any) -> str:
+    """Return the text with the value at this path; missing mappings are created."""
     document = _parse(text)
     holder = document
     for name in path[:-1]:
@@ -301,6 +318,7 @@ def put_yaml(text: str, path: Sequence[str], value: Any) -> str:
 
 
 def take_yaml(text: str, path: Sequence[str]) -> str:
+    """Return the text without the value at this path; empty if nothing is left."""
     document = _parse(text)
     holder = document
     for name in path[:-1]:
@@ -315,6 +333,7 @@ def _editor() -> Any:
 
     editor = YAML()
     editor.preserve_quotes = True
+    # Wide enough that long lines of the user are never wrapped.
     editor.width = 1 << 20
     return editor
 
@@ -322,7 +341,8 @@ def _editor() -> Any:
 def _parse(text: str) -> Any:
     try:
         document = _editor().load(text)
-    except Exception as error:  # ruamel has no common root for what it raises
+    # The exceptions of ruamel have no common base class.
+    except Exception as error:
         raise Invalid(" ".join(str(error).split())) from None
     if document is None:
         return _editor().map()
@@ -341,12 +361,13 @@ BEGIN, END = "<!-- habitus:begin -->", "<!-- habitus:end -->"
 
 
 def read_marked(text: str) -> str | None:
-    """The text between the marks; None where there are none."""
+    """Return the text between the markers; None if there are none."""
     place = _place(text)
     return None if place is None else text[place[0] + len(BEGIN) : place[1] - len(END)].strip()
 
 
 def put_marked(text: str, value: str) -> str:
+    """Return the text with this block, in place of the old one or at the end."""
     newline = "\r\n" if "\r\n" in text else "\n"
     block = newline.join([BEGIN, *value.strip().splitlines(), END])
     place = _place(text)
@@ -359,11 +380,13 @@ def put_marked(text: str, value: str) -> str:
 
 
 def take_marked(text: str) -> str:
+    """Return the text without the block and its markers."""
     place = _place(text)
     if place is None:
         return text
     before, after = text[: place[0]], text[place[1] :].removeprefix("\r").removeprefix("\n")
-    if not after:  # it was the end of the file: the empty line above it goes, too
+    # At the end of the file, the empty line above the block was ours too.
+    if not after:
         before = before[: -len(_line_end(before))] if before.endswith(("\n\n", "\r\n\r\n")) else before
     return before + after
 

@@ -1,4 +1,4 @@
-"""Connections on disk: what was put into which file, what it was before, and the way back, byte for byte."""
+"""Connections on disk: the entries written to each file, its contents before, and how to restore them byte for byte."""
 
 from __future__ import annotations
 
@@ -19,35 +19,39 @@ from habitus.hosts import editing
 from habitus.hosts.editing import Before, Entry, Format
 from habitus.locks import lock
 
-FOLDER = "connections"  # in the home
+# In the home.
+FOLDER = "connections"
 _LARGEST = 64 << 20
-_TRIES = 20  # where an agent rewrites its file between our look and our write
+# An agent may rewrite its file between our read and our write.
+_TRIES = 20
 
 
 class _Rewritten(Stale):
-    """The file is not what it was a moment ago."""
+    """The file changed between reading and writing it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wanted:
-    """A file of an agent, and what shall stand in it; with no entries, what shall no longer."""
+    """The entries that a file of an agent should contain; without any, ours are removed."""
 
     agent: str
     file: Path
     format: Format
     entries: tuple[Entry, ...] = ()
     versions: tuple[str, tuple[int, ...]] = ("", ())
-    is_private: bool = True  # a new file is for the person's eyes only
+    # A new file is readable only for the user.
+    is_private: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """A file as it is and as it would be; None where it is not there."""
+    """The current and the planned content of a file; None if it does not exist."""
 
     wanted: Wanted
     now: bytes | None
     then: bytes | None
-    clean: bytes | None  # without anything of ours
+    # The content without any of our entries.
+    clean: bytes | None
     was: Before
 
     @property
@@ -60,6 +64,7 @@ class Change:
         name = str(self.wanted.file)
         now, then = before.splitlines(), after.splitlines()
         lines = unified_diff(now, then, name, name, "now", "then", lineterm="")
+        # Unchanged lines may hold a key of another server, so their values are hidden.
         others = {line.strip().rstrip(",") for line in now} & {line.strip().rstrip(",") for line in then}
         return "\n".join(_without_value(line) if line[1:].strip().rstrip(",") in others else line for line in lines)
 
@@ -68,18 +73,20 @@ _VALUE = re.compile(r"""(^[ +-]\s*|[:=]\s*)("[^"]*"|'[^']*'|[^\s"'{}\[\],:=]+)(,
 
 
 def _without_value(line: str) -> str:
-    """A line that is not ours: what stands there may be a key."""
+    """Hide the value of a line that is not ours, because it may be a key."""
     return _VALUE.sub(r'\1"…"\3', line)
 
 
 class Connections:
-    """Those of one home. A record is written before the file it is about, so a crash leaves a way back."""
+    """Plans and applies the connections of one home. A record is written before its file, so a crash can be
+    reverted.
+    """
 
     def __init__(self, home: Path) -> None:
         self._folder = home / FOLDER
 
     def plan(self, wanted: Wanted) -> Change:
-        """Plan a connection: first what we did earlier is undone, then the entries are put in."""
+        """Plan a change: first our earlier entries are removed, then the requested ones are added."""
         now = _read(wanted.file)
         if not wanted.entries and self._others(wanted):
             return Change(wanted=wanted, now=now, then=now, clean=now, was=Before(replaced={}, missing=()))
@@ -96,7 +103,7 @@ class Connections:
         return Change(wanted=wanted, now=now, then=then, clean=clean, was=was)
 
     def carry_out(self, change: Change) -> None:
-        """Do what was planned to the file as it is by now: an agent may have rewritten it since."""
+        """Apply the change to the present content of the file, which an agent may have rewritten since the plan."""
         file = change.wanted.file
         if not change.is_one:
             if not self.knows(file):
@@ -119,8 +126,10 @@ class Connections:
     def _write_change(self, planned: Change, made: Sequence[Path]) -> None:
         wanted, again = planned.wanted, self.plan(planned.wanted)
         if not again.is_one:
-            return  # somebody was quicker
-        if again.was.replaced != planned.was.replaced:  # which the person was not shown
+            # Another process has made the same change.
+            return
+        # The user has not seen these values in the diff.
+        if again.was.replaced != planned.was.replaced:
             raise Stale(f"{wanted.file} was changed meanwhile.", mend="Nothing was done; look at the difference again.")
         _refuse_read_only(wanted.file)
         if wanted.entries:
@@ -133,11 +142,11 @@ class Connections:
         return self._record(file).exists()
 
     def is_connected(self, wanted: Wanted) -> bool:
-        """Whether the agent has something of ours in the file."""
+        """Whether the agent has entries of ours in the file."""
         return self.knows(wanted.file) and wanted.agent in self._read_record(wanted.file)["agents"]
 
     def _others(self, wanted: Wanted) -> list[str]:
-        """The other agents that read what we wrote there: several share one file with instructions."""
+        """Return the other agents that use our entries in this file: several share one file with instructions."""
         agents = self._read_record(wanted.file)["agents"] if self.knows(wanted.file) else []
         return [one for one in agents if one != wanted.agent]
 
@@ -146,11 +155,13 @@ class Connections:
         self._write_record(wanted.file, {**self._read_record(wanted.file), "agents": agents})
 
     def backup(self, file: Path) -> Path:
-        """Where the file lies as it was before it was connected."""
+        """Return the path of the backup from before the file was connected."""
         return self._record(file).with_suffix(".before")
 
     def _undone(self, file: Path, now: bytes | None) -> bytes | None:
-        """The file without us: as it was, where nobody changed it since; else only without our entries."""
+        """Return the file without our entries: the backup if only we changed it, otherwise the present text without
+        them.
+        """
         if now is None or not self.knows(file):
             return now
         kept = self._read_record(file)
@@ -195,7 +206,8 @@ class Connections:
         self._record(file).unlink()
         self.backup(file).unlink(missing_ok=True)
         for folder in kept["made_folders"]:
-            with suppress(OSError):  # somebody else uses it by now
+            # Not empty: something else uses the folder by now.
+            with suppress(OSError):
                 Path(folder).rmdir()
 
     def _read_record(self, file: Path) -> dict[str, Any]:
@@ -237,7 +249,7 @@ def _read(file: Path) -> bytes | None:
 
 
 def _refuse_read_only(file: Path) -> None:
-    """Who took the right to write from a file meant it, also where a new file could take its place."""
+    """Refuse a file without write permission: replacing it would be possible, but is not what its owner meant."""
     if file.exists() and not file.stat().st_mode & 0o222:
         raise Refused(f"{file} is read-only.", mend=f"Nothing was changed. Allow it with: chmod u+w {file}")
 
@@ -250,7 +262,7 @@ def _check_is(file: Path, content: bytes | None) -> None:
 def _write(
     file: Path, content: bytes | None, *, is_private: bool = True, check: Callable[[], None] = lambda: None
 ) -> None:
-    """Replace the file whole, or remove it."""
+    """Replace the file atomically, or remove it if the content is None."""
     if content is None:
         check()
         with disk_errors(file):
@@ -260,13 +272,13 @@ def _write(
 
 
 def _missing_folders(folder: Path) -> tuple[Path, ...]:
-    """Those that have to be made, the deepest first."""
+    """Return the folders that have to be created, the deepest first."""
     return tuple(one for one in (folder, *folder.parents) if not one.exists())
 
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """One at a time changes files in a folder, from whichever home."""
+    """Lock a folder against changes by other processes, of any home."""
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with lock(folder):

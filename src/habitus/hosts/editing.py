@@ -1,4 +1,4 @@
-"""Edits to an agent's config as values: entries put in, or taken out again, in whatever format the file is."""
+"""Edits of an agent's config as values: add or remove entries, in any supported format."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ Path = tuple[str, ...]
 
 
 class Format(StrEnum):
+    """The format of a config file."""
+
     JSON = "json"
     JSONC = "jsonc"  # with comments
     TOML = "toml"
     YAML = "yaml"
-    BLOCK = "block"  # a marked block in a text
+    # A marked block in a text file.
+    BLOCK = "block"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """A value at a path, or with `is_item` one item of the list there; in a text the path is empty."""
+    """A value at a path, or with `is_item` one item of the list there; a marked block has an empty path."""
 
     path: Path
     value: Any
@@ -33,14 +36,14 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Before:
-    """The state before our entries: the values that were replaced, and the containers that were missing."""
+    """The state before our entries: the values they replaced, and the containers they created."""
 
     replaced: Mapping[Path, Any]
     missing: tuple[Path, ...]
 
 
 def data(text: str, format: Format) -> Any:
-    """The value of the text; `Invalid` names the line that can't be read."""
+    """Parse the text; `Invalid` names the line of a syntax error."""
     match format:
         case Format.JSON | Format.JSONC:
             return config_text.read_json(text, comments=format is Format.JSONC)
@@ -55,7 +58,8 @@ def data(text: str, format: Format) -> Any:
 
 
 def apply_entries(text: str, format: Format, entries: Sequence[Entry]) -> str:
-    """The text with all entries. Whatever way it is written in, nothing else may say something else afterwards."""
+    """Return the text with all entries; `Invalid` if an edit would change anything else."""
+    # The text is edited by hand, so the parsed result is compared with the same edit made on the data.
     wanted = deepcopy(data(text, format))
     for entry in entries:
         text = _put(text, format, entry)
@@ -66,7 +70,7 @@ def apply_entries(text: str, format: Format, entries: Sequence[Entry]) -> str:
 
 
 def before(text: str, format: Format, entries: Sequence[Entry]) -> Before:
-    """The state of the text that `taken_out` has to know."""
+    """Return the state of the text that `remove_entries` needs later."""
     said = data(text, format)
     found = {entry.path: _at(said, entry.path) for entry in entries if not entry.is_item}
     holders = {entry.path[:end] for entry in entries for end in range(1, len(entry.path) + entry.is_item)}
@@ -77,7 +81,7 @@ def before(text: str, format: Format, entries: Sequence[Entry]) -> Before:
 
 
 def taken_out(text: str, format: Format, entries: Sequence[Entry], was: Before) -> str:
-    """The text without our entries, whatever else somebody changed in it meanwhile."""
+    """Return the text without our entries, keeping all other changes made meanwhile."""
     for entry in entries:
         if entry.is_item:
             text = _without_item(text, format, entry)
@@ -122,8 +126,9 @@ def _take(text: str, format: Format, path: Sequence[str | int]) -> str:
 
 
 def _without_item(text: str, format: Format, entry: Entry) -> str:
-    """Without the item, also where somebody has changed it: then it is known by the commands in it."""
+    """Return the text without the item; one that the user has edited is recognized by its commands."""
     items = _at(data(text, format), entry.path)
+    # Backwards, because removing an item moves those behind it.
     for at, item in reversed(list(enumerate(items if isinstance(items, list) else ()))):
         if item == entry.value or (_commands(item) and _commands(item) <= _commands(entry.value)):
             text = _take(text, format, [*entry.path, at])
@@ -131,7 +136,7 @@ def _without_item(text: str, format: Format, entry: Entry) -> str:
 
 
 def _commands(item: Any) -> set[str]:
-    """The commands that a group of hooks runs."""
+    """Return the commands that a group of hooks runs."""
     hooks = item.get("hooks") if isinstance(item, dict) else None
     found = [hook.get("command") for hook in hooks if isinstance(hook, dict)] if isinstance(hooks, list) else []
     return {command for command in found if isinstance(command, str)}
@@ -144,7 +149,7 @@ def _at(said: Any, path: Path) -> Any:
 
 
 def _with_entry(said: Any, entry: Entry) -> Any:
-    """The data with the entry."""
+    """Return the data with the entry."""
     if not entry.path:
         return entry.value.strip()
     holder = said

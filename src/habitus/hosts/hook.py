@@ -1,21 +1,26 @@
-"""A hook, as an agent runs it: hands what it was told to the resident process, and passes the answer on.
+"""A hook, as an agent runs it: pass the event to the hook daemon and print its answer.
 
-Every prompt of the person waits for this file, so it imports nothing of Habitus and little of Python. Whatever goes
-wrong, it says nothing and exits with 0: a hook must never stand in the way.
+Every prompt of the user waits for this file, so it imports nothing of Habitus and little of Python. On any error it
+prints nothing and exits with 0, because a hook must never block the agent.
 """
 
-import posix  # what `os` is made of, which takes as long to import as all the rest
+# A part of `os`, which takes as long to import as all the rest.
+import posix
 import sys
 
 SOCKET, LOG, SPOOL = "hooks.socket", "hooks.log", "hooks.spool"
 _LONGEST = 1 << 24
-_WAITS_S = {"SessionStart": 4.0, "UserPromptSubmit": 3.0, "PostToolUseFailure": 4.0}  # for an answer
-_START_S = 10.0  # for the resident process to come up
+# Seconds to wait for an answer, which only these events get.
+_WAITS_S = {"SessionStart": 4.0, "UserPromptSubmit": 3.0, "PostToolUseFailure": 4.0}
+# For the daemon to come up.
+_START_S = 10.0
 _SPOOLED = ("Stop", "SessionEnd")
 
 
 def main(event: str, home: str, python: str) -> None:
-    posix.chdir(home)  # a socket's address has room for a hundred characters, and a home that is gone ends it here
+    """Send the event to the daemon, and print its answer if the event gets one."""
+    # A socket's address has room for about 100 characters; a missing home ends the hook here.
+    posix.chdir(home)
     told = sys.stdin.buffer.read(_LONGEST)
     if event in _SPOOLED:
         _note(event, told)
@@ -26,7 +31,8 @@ def main(event: str, home: str, python: str) -> None:
     line.sendall(event.encode() + b"\n" + told)
     line.shutdown(1)
     if event not in _WAITS_S:
-        return  # the session goes on, or is over: nobody waits for us
+        # The session goes on or has ended, so no answer is awaited.
+        return
     answer = b""
     while part := line.recv(1 << 16):
         answer += part
@@ -35,7 +41,7 @@ def main(event: str, home: str, python: str) -> None:
 
 
 def _note(event: str, told: bytes) -> None:
-    """One line in the spool: which transcript there is to learn from, and whether its session is over."""
+    """Append a line to the file of noted sessions, from whose transcripts Habitus learns later."""
     import json
 
     given = json.loads(told)
@@ -46,7 +52,9 @@ def _note(event: str, told: bytes) -> None:
 
 
 def _connect(event: str, home: str, python: str):  # type: ignore[no-untyped-def]  # a socket, or None
-    import _socket as socket  # the module around it takes as long to import as all the rest
+    """Connect to the daemon, starting it at the beginning of a session; None if that fails."""
+    # The module `socket` takes as long to import as all the rest.
+    import _socket as socket
 
     line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -57,7 +65,7 @@ def _connect(event: str, home: str, python: str):  # type: ignore[no-untyped-def
 
 
 def _start_resident(line, home: str, python: str):  # type: ignore[no-untyped-def]  # a socket, or None
-    """Start the resident process, which outlives us, and wait a moment for it."""
+    """Start the daemon, which outlives this process, and wait for it; None if it takes too long."""
     import time
 
     command = [python, "-m", "habitus", "--home", home, "hooks"]
@@ -79,4 +87,5 @@ if __name__ == "__main__":
     try:
         main(*sys.argv[1:4])
     finally:
-        posix._exit(0)  # without a word, whatever it was
+        # Skips all cleanup and tracebacks.
+        posix._exit(0)

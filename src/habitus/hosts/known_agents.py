@@ -1,5 +1,6 @@
-"""Other agents as data: where each keeps config, skills and transcripts, in which shape, and how sure we are of it;
-and the hooks of Claude Code that can be installed: what each does, and the command that it runs."""
+"""Known agents as data: where each keeps its config, skills and transcripts, in which format, and how certain that
+is; and the hooks that Claude Code can run.
+"""
 
 from __future__ import annotations
 
@@ -15,36 +16,44 @@ from habitus.errors import Invalid, NotFound, did_you_mean
 from habitus.hosts import hook
 from habitus.hosts.editing import Entry, Format
 
-NAME = "habitus"  # of our server, in every agent's config
+# The name of our server in every agent's config.
+NAME = "habitus"
 _UNSEEN = "its files are known from third parties only"
 
 
 class Scope(StrEnum):
+    """Whether a config applies to the user or to one project."""
+
     USER = "user"  # for the person, in every project
     PROJECT = "project"  # for whoever works in this project
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Host:
-    """Paths of a person begin with `~`, those of a project at its root; of several, the first that is there."""
+    """An agent and its files. A user's paths begin with `~`, a project's are relative to its root; the first
+    existing one counts.
+    """
 
     name: str
     title: str
     format: Format = Format.JSON
-    config: Mapping[Scope, tuple[str, ...]] = field(default_factory=dict)  # none where it speaks no MCP that we know
+    # Empty if it does not support MCP, as far as known.
+    config: Mapping[Scope, tuple[str, ...]] = field(default_factory=dict)
     servers: str = ""  # the key that holds the servers
     entry: Mapping[str, Any] = field(default_factory=dict)  # beside the command: what else a server's entry says
     command_key: str = "command"
     is_one_list: bool = False  # the command and its arguments together
     versions: tuple[str, tuple[int, ...]] = ("version", (1,))  # a key, and which of its values we know
-    variable: str = ""  # that moves its folder elsewhere,
+    # The environment variable that moves its folder, and the new paths of its files below that.
+    variable: str = ""
     moves: Mapping[str, str] = field(default_factory=dict)  # and what then lies where below it
     instructions: Mapping[Scope, str] = field(default_factory=dict)
     skills: Mapping[Scope, str] = field(default_factory=dict)  # its own folder
     reads: Mapping[Scope, tuple[str, ...]] = field(default_factory=dict)  # more than that: all, the first wins
     listing_chars: int = 0  # of all descriptions together; 0 where nobody knows a limit
     description_chars: int = 0
-    marks: tuple[str, ...] = ()  # one of these is there where it is used
+    # One of these folders exists if the agent is used.
+    marks: tuple[str, ...] = ()
     transcripts_in: str = ""
     patterns: tuple[str, ...] = ("**/*.jsonl",)  # of transcripts below that folder; the first that finds any
     follows_links: bool = True
@@ -53,18 +62,21 @@ class Host:
     notes: Mapping[Scope, str] = field(default_factory=dict)  # what the person has to do besides
 
     def server(self, command: Sequence[str]) -> dict[str, Any]:
+        """Return the config entry that starts our server."""
         given: dict[str, Any] = {"command": list(command)} if self.is_one_list else {}
         return {**self.entry, **(given or {self.command_key: command[0], "args": list(command[1:])})}
 
     def folders(self, scope: Scope) -> tuple[str, ...]:
-        """Where it looks for skills; the first wins."""
+        """Return the folders in which the agent looks for skills; the first one wins."""
         own = (self.skills[scope],) if scope in self.skills else ()
         return self.reads.get(scope, own)
 
     def is_used(self, environ: Mapping[str, str], user_home: Path) -> bool:
+        """Whether the agent has left files on this machine."""
         return any(self.path(mark, environ, user_home, user_home).is_dir() for mark in self.marks)
 
     def transcripts(self, environ: Mapping[str, str], user_home: Path) -> Iterator[Path]:
+        """Yield the transcripts of the first pattern that matches any."""
         folder = self.path(self.transcripts_in, environ, user_home, user_home)
         for pattern in self.patterns if folder.is_dir() else ():
             if found := sorted(path for path in folder.glob(pattern) if path.is_file()):
@@ -72,7 +84,7 @@ class Host:
                 return
 
     def path(self, written: str, environ: Mapping[str, str], user_home: Path, root: Path) -> Path:
-        """Where a path of the table lies on this machine."""
+        """Return the location of a path from this table on this machine."""
         folder = environ.get(self.variable, "") if self.variable else ""
         for prefix, below in self.moves.items() if folder else ():
             if written == prefix or written.startswith(f"{prefix}/"):
@@ -80,6 +92,7 @@ class Host:
         return user_home / written[2:] if written.startswith("~/") else root / written
 
     def config_file(self, scope: Scope, environ: Mapping[str, str], user_home: Path, root: Path) -> Path:
+        """Return the first existing config file, or the first possible one; `Invalid` if the scope has none."""
         if scope not in self.config:
             there = ", ".join(self.config)
             raise Invalid(f"{self.title} has no settings for a {scope}.", mend=f"It has them for a {there}.")
@@ -104,7 +117,8 @@ HOSTS: Mapping[str, Host] = {
             format=Format.JSON,
             config={Scope.USER: ("~/.claude.json",), Scope.PROJECT: (".mcp.json",)},
             servers="mcpServers",
-            entry={"type": "stdio", "alwaysLoad": True},  # it waits for such a server, and for no other
+            # Claude Code waits only for servers with alwaysLoad before the first prompt.
+            entry={"type": "stdio", "alwaysLoad": True},
             variable="CLAUDE_CONFIG_DIR",
             moves={"~/.claude.json": ".claude.json", "~/.claude": "."},
             instructions={Scope.USER: "~/.claude/CLAUDE.md", Scope.PROJECT: "CLAUDE.md"},
@@ -113,6 +127,7 @@ HOSTS: Mapping[str, Host] = {
             description_chars=1_536,
             marks=("~/.claude",),
             transcripts_in="~/.claude/projects",
+            # The user's own hooks do not belong in the file that a team shares.
             # What is the person's own does not go into the file that a team shares.
             hooks={Scope.USER: "~/.claude/settings.json", Scope.PROJECT: ".claude/settings.local.json"},
             notes={Scope.PROJECT: f"{_IN_GIT} Claude Code asks whether you approve of the server."},
@@ -183,7 +198,8 @@ HOSTS: Mapping[str, Host] = {
                 Scope.PROJECT: ("opencode.json", "opencode.jsonc"),
             },
             servers="mcp",
-            entry={"type": "local", "enabled": True, "timeout": 30_000},  # milliseconds, and 5,000 are too few
+            # In milliseconds; the default of 5,000 is too short for our first start.
+            entry={"type": "local", "enabled": True, "timeout": 30_000},
             is_one_list=True,
             variable="XDG_CONFIG_HOME",
             moves={"~/.config": "."},
@@ -289,13 +305,16 @@ HOSTS: Mapping[str, Host] = {
     )
 }
 
-STUDIED: Mapping[str, Host] = {name: one for name, one in HOSTS.items() if one.transcripts_in}  # we read what they did
-CONNECTED: Mapping[str, Host] = {name: one for name, one in HOSTS.items() if one.config}  # they take our server
-SYNCED: Mapping[str, Host] = {name: one for name, one in HOSTS.items() if one.skills}  # they read folders of skills
+# Agents whose transcripts can be read.
+STUDIED: Mapping[str, Host] = {name: one for name, one in HOSTS.items() if one.transcripts_in}
+# Agents that can start our server.
+CONNECTED: Mapping[str, Host] = {name: one for name, one in HOSTS.items() if one.config}
+# Agents that read folders of skills.
+SYNCED: Mapping[str, Host] = {name: one for name, one in HOSTS.items() if one.skills}
 
 
 def host(name: str, among: Mapping[str, Host] = HOSTS) -> Host:
-    """An agent of the table, or of those `among` its agents with which something can be done."""
+    """Return an agent by name; `Invalid` if it is not in `among`, `NotFound` if it is unknown."""
     if name in among:
         return among[name]
     there = f"There are: {', '.join(among)}."
@@ -306,13 +325,14 @@ def host(name: str, among: Mapping[str, Host] = HOSTS) -> Host:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hook:
-    """`event` is Claude Code's name for it; `timeout` is in seconds."""
+    """A hook that can be installed; `event` is Claude Code's name for it, `timeout` is in seconds."""
 
     event: str
     does: str
     timeout: int
 
 
+# None has a matcher, because VS Code runs these hooks too and ignores matchers.
 # None has a matcher: VS Code runs these, too, and ignores matchers.
 HOOKS: tuple[Hook, ...] = (
     Hook(event="SessionStart", does="tells it your rules, what is new and what waits for you", timeout=15),
@@ -324,7 +344,7 @@ HOOKS: tuple[Hook, ...] = (
 
 
 def entries(events: Collection[str], python: str, home: Path) -> list[Entry]:
-    """The hooks as Claude Code's settings hold them."""
+    """Return the entries for these hooks in Claude Code's settings."""
     return [
         Entry(
             path=("hooks", one.event),
@@ -337,12 +357,16 @@ def entries(events: Collection[str], python: str, home: Path) -> list[Entry]:
 
 
 def command(event: str, python: str, home: Path) -> str:
-    """Says nothing, and blocks nothing, where Habitus is gone meanwhile: Python's own exit code would."""
+    """Return the shell command of a hook.
+
+    It exits with 0 if Habitus was removed meanwhile; Python's own exit code for a missing script, 2, would block the
+    agent.
+    """
     _, script, _ = program(python, home)
     run: Sequence[str] = (python, "-IS", script, event, str(home), python)
     return f"[ -x {shlex.quote(python)} ] && [ -r {shlex.quote(script)} ] && exec {shlex.join(run)}; exit 0"
 
 
 def program(python: str, home: Path) -> tuple[str, str, str]:
-    """Interpreter, script and home: all that running a hook takes."""
+    """Return the interpreter, script and home that a hook is run with."""
     return python, str(Path(hook.__file__)), str(home)
