@@ -1,1 +1,1 @@
-"""Learning from what went wrong, here and in other agents' transcripts. Import the part you need."""
+"""Learning from failures, in our own sessions and in other agents' transcripts. Import the part you need."""

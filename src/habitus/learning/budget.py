@@ -1,7 +1,8 @@
-"""Budgets: the tokens, dollars and minutes of a run, asked before every request to a model and told after it; asking a
-model for one value of a shape within one; and whether a submission is as a sentence (a rubric) wants it.
+"""Budgets for asking models: limits in tokens, dollars and minutes for a run, and tokens per day.
 
-A request counts whatever came back: by the provider's word, and where there is none by an estimate.
+The most that a request may use is reserved before it is sent, and its real usage is settled afterwards: as reported by
+the provider, or else estimated. This module also asks a model for a structured value, and judges a submission by a
+rubric.
 """
 
 from __future__ import annotations
@@ -48,15 +49,17 @@ from habitus.text import count_of, prompt_text, tokens
 spending = sa.Table(
     "learning_spending",
     sql.metadata,
-    sa.Column("day", sa.String(10), primary_key=True),  # in UTC
+    # In UTC.
+    sa.Column("day", sa.String(10), primary_key=True),
     sa.Column("tokens", sa.BigInteger, nullable=False),
     sa.Column("calls", sa.BigInteger, nullable=False),
-    sa.Column("is_told", sa.Boolean, nullable=False),  # somebody was told that the cap is reached
+    # Whether a user was told that the cap is reached.
+    sa.Column("is_told", sa.Boolean, nullable=False),
 )
 
 
 class CapReached(ProviderFault):
-    """There is nothing left for the request that learning wants to make: today, or in the budget of its run."""
+    """The day's or the run's budget does not allow the request."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,21 +78,26 @@ class Spent:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reserved:
+    """Tokens of a day that are reserved for a call."""
+
     day: str
     tokens: int
 
 
 class Spending:
+    """Stores the tokens that learning spends per day, shared by all processes of a home."""
+
     def __init__(self, engine: sa.Engine, *, clock: Callable[[], datetime], cap: int) -> None:
         self._engine = engine
         self._clock = clock
         self.cap = cap
 
     def reserve(self, tokens: int) -> Reserved:
-        """Take tokens for a call out of today's before it is made, so that two processes never take the same ones."""
+        """Reserve tokens of today for a call; `BudgetReachedError` if too few are left."""
         day = self._today()
         with sql.writing(self._engine) as connection:
             sql.insert_missing(connection, spending, [{"day": day, "tokens": 0, "calls": 0, "is_told": False}])
+            # One conditional update, so two processes never reserve the same tokens.
             fits = spending.update().where(spending.c.day == day, spending.c.tokens + tokens <= self.cap)
             taken = fits.values(tokens=spending.c.tokens + tokens, calls=spending.c.calls + 1)
             if connection.execute(taken).rowcount:
@@ -100,7 +108,7 @@ class Spending:
         )
 
     def settle(self, reserved: Reserved, used: int) -> None:
-        """The call is over, and this is what it took."""
+        """Replace a reservation with the tokens that the call used."""
         with sql.writing(self._engine) as connection:
             connection.execute(
                 spending.update()
@@ -109,13 +117,14 @@ class Spending:
             )
 
     def today(self) -> Spent:
+        """Return today's spending."""
         day = self._today()
         with sql.reading(self._engine) as connection:
             row = connection.execute(sa.select(spending).where(spending.c.day == day)).first()
         return Spent(day=day, tokens=row.tokens if row else 0, calls=row.calls if row else 0, cap=self.cap)
 
     def is_first_to_tell(self) -> bool:
-        """Whether nobody has been told today that the cap is reached; only one of all processes hears yes."""
+        """Whether the user has yet to be told today that the cap is reached; True for only one process."""
         telling = spending.update().where(spending.c.day == self._today(), spending.c.is_told == sa.false())
         with sql.writing(self._engine) as connection:
             return connection.execute(telling.values(is_told=True)).rowcount > 0
@@ -124,14 +133,16 @@ class Spending:
         return self._clock().astimezone(UTC).date().isoformat()
 
 
-_ROOM = 2_000  # of an answer whose length nobody limits
-_LEAST_ROOM = 200  # an answer with less says nothing
+# Tokens reserved for an answer without a limit of its own.
+_ROOM = 2_000
+# A shorter answer would be cut off before it says anything.
+_LEAST_ROOM = 200
 _LIMIT = re.compile(r"(\$?)\s*(\d+(?:\.\d+)?)\s*(k|m|min|minutes?|tokens?|\$|usd|dollars?)?")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """The most that a run may take; what is not said has no limit."""
+    """The most that a run may use; None means no limit."""
 
     tokens: int | None = None
     dollars: float | None = None
@@ -139,7 +150,7 @@ class Limits:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """From a person's words: 50000, 50k, 30m, $2, or several with commas."""
+        """Parse limits such as 50000, 50k, 30m or $2, or several separated by commas; `Invalid` otherwise."""
         found: dict[str, float] = {}
         for part in filter(None, (each.strip() for each in text.lower().split(","))):
             said = _LIMIT.fullmatch(part)
@@ -159,7 +170,7 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Aside:
-    """A request that may be made, with the most that it can take."""
+    """A request that may be sent, with the most that it can use."""
 
     ask: Ask
     most: Usage
@@ -167,7 +178,7 @@ class _Aside:
 
 
 class Budget:
-    """The limits of a run and its spending, within the limits of a day. Threads and tasks share one."""
+    """The limits and the usage of a run, within the limits of a day. Threads and tasks may share one."""
 
     def __init__(
         self, limits: Limits | None = None, *, day: Spending | None = None, clock: Callable[[], float] = time.monotonic
@@ -175,7 +186,8 @@ class Budget:
         self.limits = limits or Limits()
         self.usage = Usage()
         self.requests = 0
-        self.is_reached = False  # a request was not made for lack of it
+        # Set once a request was refused for lack of budget.
+        self.is_reached = False
         self._day = day
         self._clock = clock
         self._began = clock()
@@ -183,7 +195,7 @@ class Budget:
         self._lock = threading.Lock()
 
     def model(self, model: Model) -> BudgetedModel:
-        """The same model, whose every request is paid from this budget."""
+        """Return the model with every request paid from this budget; `Invalid` if its price is needed and unknown."""
         program = program_of(model.name)
         is_known = _dollars(Usage(), model.name) is not None or (program is not None and program.tells_dollars)
         if self.limits.dollars is not None and not is_known:
@@ -203,7 +215,10 @@ class Budget:
         return f"{self.tokens:,} tokens spent in {count_of(self.requests, 'request')}{cost}"
 
     def reserve(self, ask: Ask, model: str) -> _Aside:
-        """Put aside what a request can take; its answer gets no more room than is left. `CapReached` if none is."""
+        """Reserve the most that a request can use, and shorten its answer to what is left; `BudgetReachedError` if
+        too little is.
+        """
+        # A third more than estimated, because tokenizers differ between models.
         read = _tokens_to_read(ask) * 4 // 3 + 500
         try:
             with self._lock:
@@ -230,6 +245,7 @@ class Budget:
         if limits.dollars is None:
             return most
         while ((cost := _dollars(most, model)) or 0) + (taken.cost or 0) > limits.dollars:
+            # Halved until it fits: prices depend on the model in ways that can't be inverted here.
             most = replace(most, output_tokens=most.output_tokens // 2)
             if most.output_tokens < _LEAST_ROOM:
                 left_over = max(limits.dollars - (taken.cost or 0), 0)
@@ -237,7 +253,7 @@ class Budget:
         return replace(most, cost=cost)
 
     def settle(self, aside: _Aside, used: Usage, model: str) -> None:
-        """The request is over, and this is what it took."""
+        """Replace a reservation with the real usage of the request."""
         if used.cost is None and self.limits.dollars is not None:
             used = replace(used, cost=_dollars(used, model))
         with self._lock:
@@ -248,7 +264,7 @@ class Budget:
 
 
 class BudgetedModel:
-    """A model that asks a budget before each request, and tells it what the request took."""
+    """A model that reserves from a budget before each request and settles it afterwards."""
 
     def __init__(self, model: Model, budget: Budget) -> None:
         self.name = model.name
@@ -261,6 +277,7 @@ class BudgetedModel:
         return self._model.context_tokens
 
     async def stream(self, ask: Ask) -> AsyncGenerator[Streamed, None]:
+        """Stream the answer; a retry by the provider is settled and reserved like a request of its own."""
         aside: _Aside | None = await self._reserve(ask)
         assert aside is not None
         read, heard, unheard = _tokens_to_read(ask), 0, aside.most.output_tokens // 4
@@ -283,19 +300,22 @@ class BudgetedModel:
             known, unheard = fault.usage, 0
             raise
         finally:
-            if aside is not None:  # nobody says what it took: a fault, or nobody waited for the answer
+            # Nobody reports the usage after a fault or a cancelled answer, so it is estimated.
+            if aside is not None:
                 estimate = Usage(input_tokens=read, output_tokens=max(heard // 4, unheard))
                 await self._settle(aside, known or estimate)
             if isinstance(pieces, AsyncGenerator):
                 await pieces.aclose()
 
+    # Both run in threads: a busy database must not hold up a turn that runs meanwhile.
     # In threads: a database that somebody keeps busy must not hold up the turn that runs meanwhile.
 
     async def _reserve(self, ask: Ask) -> _Aside:
         reserving = asyncio.ensure_future(asyncio.to_thread(self.budget.reserve, ask, self.name))
         try:
             return await asyncio.shield(reserving)
-        except asyncio.CancelledError:  # nobody makes the request any more
+        # The request is not sent any more, but its reservation may still be made by the thread.
+        except asyncio.CancelledError:
             with suppress(CapReached):
                 await self._settle(await reserving, Usage())
             raise
@@ -306,7 +326,7 @@ class BudgetedModel:
 
 
 def _tokens_to_read(ask: Ask) -> int:
-    """About the tokens of a request."""
+    """Estimate the tokens of a request."""
     asked = sum(map(message_tokens, ask.messages)) + sum(tool.tokens for tool in ask.tools)
     return tokens(ask.system) + asked + (tokens(str(ask.schema)) if ask.schema else 0)
 
@@ -339,7 +359,10 @@ PATIENCE_S = 60.0
 async def ask_within(
     model: BudgetedModel, kind: type[T], *, system: str, record: str, room: int, patience_s: float | None = PATIENCE_S
 ) -> T:
-    """One value of `kind`; `CapReached`, `ProviderFault`, `NoUsableAnswer` and `TimeoutError` go through."""
+    """Ask the model for one value of this type.
+
+    Raises `BudgetReachedError`, `ProviderFault`, `NoUsableAnswer` or `TimeoutError`.
+    """
     messages = (Asked(parts=(Text(text=record),)),)
     async with asyncio.timeout(patience_s):
         asked = await ask_for(model, kind, system=system, messages=messages, max_tokens=room, attempts=ATTEMPTS)
@@ -347,11 +370,12 @@ async def ask_within(
 
 
 _RUBRIC_ROOM = 400
-_LONGEST = 8_000  # characters of a reply that the model is shown
+# Characters of a reply that the model is shown.
+_LONGEST = 8_000
 
 
 class RubricAnswer(BaseModel):
-    """The answer a model is asked for; the prompt says what each field is."""
+    """The model's answer about a rubric; the prompt describes the fields."""
 
     is_met: bool
     reason: str = ""
@@ -360,7 +384,7 @@ class RubricAnswer(BaseModel):
 async def judge_rubric(
     task: Task, rubric: Rubric, submission: Submission, *, model: BudgetedModel, redactor: Redactor
 ) -> Outcome:
-    """Its outcome is `infra` where the model gave no answer."""
+    """Return whether the submission meets the rubric; the outcome is `infra` if the model gave no answer."""
     calls = [f"{call.tool} {call.command or call.arguments}"[:300] for call in submission.calls[-20:]]
     record = json.dumps(
         {"request": task.request, "rubric": rubric.text, "reply": submission.reply[-_LONGEST:], "calls": calls},

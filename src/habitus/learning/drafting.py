@@ -1,6 +1,4 @@
-"""Drafting a skill from the work of a conversation, or the code of one from its procedure and its recorded uses:
-material in, one skill or one program out that a trial decides about.
-"""
+"""Draft a skill from the work of a conversation, or its code from the procedure and recorded uses, with a model."""
 
 from __future__ import annotations
 
@@ -18,14 +16,17 @@ from habitus.skills import names
 from habitus.skills.model import Skill
 from habitus.text import prompt_text
 
-CELLS, MESSAGES = 20, 30  # the last ones are looked at
+# Only the latest ones are shown to the model.
+CELLS, MESSAGES = 20, 30
 _CELL_CHARS, _MESSAGE_CHARS = 24_000, 24_000
-_ROOM = 4_000  # tokens of an answer
-_LONGEST = 4_000  # characters of one cell or message
+# Tokens of an answer.
+_ROOM = 4_000
+# Characters of one cell or message.
+_LONGEST = 4_000
 
 
 class SkillDraft(BaseModel):
-    """The answer a model is asked for; the descriptions are its instructions."""
+    """The model's draft of a skill; the field descriptions are its instructions."""
 
     label: str = Field(description="A handle for the skill in snake_case: two to four words that say what it does.")
     name: str = Field(description="Its name as a person would write it in a list.")
@@ -50,7 +51,8 @@ async def draft_skill(
     redactor: Redactor = PATTERNS_ONLY,
     patience_s: float | None = None,
 ) -> Skill:
-    """A skill that is not saved yet, under a name that is free."""
+    """Draft a skill under a free name, without saving it; `Invalid` if there is no work to draft from."""
+    # Redacted before it is sent, and the draft again afterwards, because a model may repeat a secret.
     material = redactor.redact(_material(cells, messages)).text
     if not material:
         raise Invalid("There is nothing to save yet.", mend="Do some work first, then save how it is done.")
@@ -95,7 +97,7 @@ def _material(cells: Sequence[Cell], messages: Sequence[Message]) -> str:
 
 
 def _newest(texts: Sequence[str], room: int) -> list[str]:
-    """The last texts that fit, in their order."""
+    """Return the latest texts that fit, in order; the last one always, even if it is too long."""
     kept: list[str] = []
     for text in reversed(texts):
         room -= len(text)
@@ -136,7 +138,7 @@ def _shorten(text: str) -> str:
 
 
 class CodeDraft(BaseModel):
-    """The answer a model is asked for; the descriptions are its instructions."""
+    """The model's draft of a program; the field descriptions are its instructions."""
 
     description: str = Field(default="", description="What it does and when to call it, in one sentence.")
     parameters: dict[str, Any] = Field(
@@ -152,7 +154,10 @@ class CodeDraft(BaseModel):
 
 
 async def draft_code(model: BudgetedModel, material: str, *, refused: str = "", redactor: Redactor) -> CodeDraft:
-    """`refused` says why an earlier draft did not pass its trial. Faults of the model and the cap go through."""
+    """Draft a program from the material; `refused` says why an earlier draft failed its trial.
+
+    Raises the errors of `ask_for_value`.
+    """
     again = f"\n\n# An earlier draft was not accepted\n\n{refused}" if refused else ""
     record = redactor.redact(f"{material}{again}").text
     return await ask_within(model, CodeDraft, system=prompt_text("learning", "draft-code"), record=record, room=_ROOM)

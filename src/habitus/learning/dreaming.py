@@ -1,5 +1,6 @@
-"""Self-play: exercises with a right and a wrong solution each, solved; a lesson is drawn, guarded, and kept where it
-helps. A lesson that only restates its exercise teaches nothing, and is turned away.
+"""Self-play: solve challenges that have a right and a wrong solution, extract a lesson, and keep it if it helps.
+
+A lesson that only restates its challenge teaches nothing and is rejected.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ from habitus.tasks.model import Origin, OriginKind, Task
 from habitus.tasks.rollouts import Rollout
 from habitus.text import prompt_text
 
-_LESSON_ROOM = 800  # tokens of an answer
+# Tokens of an answer.
+_LESSON_ROOM = 800
 _ATTEMPT_CHARS = 3_000
 _LESSON_PATIENCE_S = 120.0
 
 
 class LessonAnswer(BaseModel):
-    """The answer a model is asked for; the prompt says what each field is."""
+    """The model's lesson; the prompt describes the fields."""
 
     trigger: str = ""
     anti_pattern: str = ""
@@ -43,6 +45,8 @@ class LessonAnswer(BaseModel):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Extracted:
+    """A lesson and how confident the model is of it."""
+
     lesson: LessonBody
     confidence: float
 
@@ -50,7 +54,7 @@ class Extracted:
 async def extract(
     challenge: Task, attempts: Sequence[Rollout], *, model: BudgetedModel, redactor: Redactor
 ) -> Extracted:
-    """Have a lesson drawn from the attempts. Faults of the model and the cap go through."""
+    """Let a model extract a lesson from the attempts. Raises the errors of `ask_for_value`."""
     record = json.dumps(
         {
             "task": challenge.request,
@@ -90,33 +94,42 @@ ATTEMPTS = 3
 
 
 class Solver(Protocol):
-    """Somebody who solves. Each call begins in a place that is laid out anew."""
+    """Solves challenges, each call in a new workspace."""
 
     async def solve(self, challenge: Task, *, playbook: str = "", feedback: str = "") -> Rollout: ...
 
 
 class DreamVerdict(StrEnum):
-    NOTHING = "nothing to learn"  # solved at once
-    REJECTED = "rejected"  # by the guard, or there was no lesson
-    VERIFIED = "verified"  # it went better with the lesson, and not without
-    CANDIDATE = "candidate"  # it may be true; nothing has shown it
+    # Solved at the first attempt.
+    NOTHING = "nothing to learn"
+    # The lesson failed a check, or there was none.
+    REJECTED = "rejected"
+    # The challenge passed with the lesson and failed without it.
+    VERIFIED = "verified"
+    # Plausible, but nothing has verified it.
+    CANDIDATE = "candidate"
     INFRA = "could not be tried"
-    UNSOUND = "no good exercise"  # its validator passes what it should not, or not what it should
+    # Its validator accepts the wrong solution, or not the right one.
+    UNSOUND = "no good exercise"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dreamt:
+    """The result of one cycle of self-play, with its lesson and spending."""
+
     challenge: str
     verdict: DreamVerdict
     reason: str = ""
     lesson: LessonBody | None = None
     confidence: float = 0.0
-    attempts: int = 0  # until it passed, or all of them
+    # Until the challenge passed, or all of them.
+    attempts: int = 0
     passed: bool = False
     tokens: int = 0
     requests: int = 0
     dollars: float = 0.0
-    is_spent: bool = False  # a request was not made for lack of budget
+    # A request was refused for lack of budget.
+    is_spent: bool = False
 
     @property
     def is_kept(self) -> bool:
@@ -127,7 +140,7 @@ Extract = Callable[[Task, Sequence[Rollout]], Awaitable[Extracted]]
 
 
 async def cycle(challenge: Task, solver: Solver, extract: Extract) -> Dreamt:
-    """One challenge to its end; what is to be kept is for the caller to keep."""
+    """Solve one challenge, extract a lesson and verify it; the caller stores it."""
     tried = await _attempt(challenge, solver)
     last = tried[-1]
     dreamt = Dreamt(
@@ -159,7 +172,9 @@ async def _attempt(challenge: Task, solver: Solver) -> list[Rollout]:
 
 
 async def verify_lesson(challenge: Task, solver: Solver, lesson: LessonBody, dreamt: Dreamt) -> Dreamt:
-    """Once with the lesson, and once without: what passes anyway was luck."""
+    """Solve the challenge once with the lesson and once without: a success without it shows that the first one was
+    luck.
+    """
     with_it = await solver.solve(challenge, playbook=f"{PLAYBOOK}\n- {lesson.text}")
     candidate = replace(dreamt, verdict=DreamVerdict.CANDIDATE)
     if with_it.is_infra:
@@ -189,7 +204,7 @@ DOMAINS = (
 
 
 def exercise_of(row: Mapping[str, Any], *, name: str, where: str, origin: OriginKind = OriginKind.FILE) -> Task:
-    """The task that a file or a model says, with all that self-play needs."""
+    """Return the task in a file's or a model's data; `Invalid` if a field that self-play needs is missing."""
     task = task_of(row, where, origin=Origin(kind=origin), id=name)
     solutions = {"reference": task.reference, "wrong": task.wrong}
     for key, value in {"request": task.request, "domain": task.domain, **solutions}.items():
@@ -201,7 +216,7 @@ def exercise_of(row: Mapping[str, Any], *, name: str, where: str, origin: Origin
 
 
 def read(path: Path) -> tuple[Task, ...]:
-    """The exercises of a .toml file, or of all that lie in a folder."""
+    """Return the challenges of a .toml file, or of all in a folder."""
     if not path.exists():
         raise NotFound(f"There is no {path}.", mend="Name a .toml file with a challenge, or a folder of them.")
     found = sorted(path.glob("*.toml")) if path.is_dir() else [path]
@@ -210,7 +225,7 @@ def read(path: Path) -> tuple[Task, ...]:
 
 @cache
 def starters() -> tuple[Task, ...]:
-    """Those that come with Habitus."""
+    """Return the challenges that come with Habitus."""
     folder = files("habitus.learning").joinpath("challenges")
     found = sorted((each for each in folder.iterdir() if each.name.endswith(".toml")), key=lambda each: each.name)
     return tuple(
@@ -229,7 +244,7 @@ _RECORD_CHARS = 4_000
 
 
 class ChallengeAnswer(BaseModel):
-    """The answer a model is asked for; the prompt says what each field is."""
+    """The model's challenge; the prompt describes the fields."""
 
     name: str
     domain: str
@@ -241,7 +256,7 @@ class ChallengeAnswer(BaseModel):
 
 
 async def propose(about: Sequence[str], *, model: BudgetedModel, redactor: Redactor) -> Task:
-    """A challenge that nobody has checked yet; `about` are errors and lessons."""
+    """Let a model invent a challenge about errors and lessons; it is not validated yet."""
     record = redactor.redact("\n".join(about)).text[:_RECORD_CHARS] or "(nothing yet: choose a common mistake)"
     answer = await ask_within(
         model,
@@ -251,13 +266,14 @@ async def propose(about: Sequence[str], *, model: BudgetedModel, redactor: Redac
         room=_EXERCISE_ROOM,
         patience_s=_EXERCISE_PATIENCE_S,
     )
-    name = names.slugify(answer.name)  # it becomes that of a file
+    # The name becomes a file name.
+    name = names.slugify(answer.name)
     row, where = answer.model_dump(exclude={"name"}), f"the challenge of {model.name}"
     return exercise_of(row, name=name, where=where, origin=OriginKind.SELF_PLAY)
 
 
 def objection(lesson: LessonBody, challenge: Task) -> str:
-    """Why a lesson is not to be believed; nothing where there is no reason."""
+    """Return why the lesson is rejected; empty if it is not."""
     if not lesson.trigger.strip():
         return "it does not say when it holds"
     if not lesson.correct_pattern.strip():

@@ -1,9 +1,10 @@
-"""The ACC: notices, from the events of one turn, that work has gone wrong, and says what to do instead.
+"""The ACC, which monitors the agent for errors: it detects from the events of one turn that work goes wrong, and
+says what to do instead.
 
 Pure rules, no model, no storage:
 
-    for lesson in detectors.detect(events):
-        print(lesson.detector, lesson.rule)
+        for lesson in detectors.detect(events):
+                print(lesson.detector, lesson.rule)
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Error signatures: the signature that stays when names, numbers and places are taken out, and as far as it
-decides which later call can be its remedy, the trouble.
+"""Error signatures, which stay the same when names, numbers and paths differ, and the classification of errors by
+cause.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-LONGEST = 4000  # what an error says first or last is enough to know it again
+# The beginning of an error is enough to recognize it.
+LONGEST = 4000
 
 
-@lru_cache(maxsize=512)  # every round looks at the whole turn again
+# After every round the whole turn is examined again.
+@lru_cache(maxsize=512)
 def signature(error: str) -> str:
-    """The same text for the same kind of error; empty for an error that says nothing."""
+    """Return the same text for the same kind of error; empty if the error says nothing."""
     text = _last_line_of_traceback(_without_envelope(error[:LONGEST].strip()))
     for pattern, placeholder in _PLACEHOLDERS:
         text = pattern.sub(placeholder, text)
@@ -24,10 +26,12 @@ def signature(error: str) -> str:
 
 
 _QUOTED = (r"(?:[^{0}\n]|{0}(?=\w)){{0,500}}+").format("'")
+# In this order: a URL contains paths, a path contains numbers, a quoted text contains anything.
 # In this order: a URL holds paths, a path holds numbers, a quoted text holds anything.
 _PLACEHOLDERS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), placeholder)
     for pattern, placeholder in (
+        # An apostrophe inside a word opens nothing, and closes nothing if a letter follows it.
         # An apostrophe inside a word opens nothing, and closes nothing when a letter follows it.
         (rf"(?<!\w)'{_QUOTED}'(?!\w)", "<str>"),
         (r'"[^"\n]{0,500}+"', "<str>"),
@@ -47,7 +51,7 @@ _PLACEHOLDERS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 
 
 def _without_envelope(text: str) -> str:
-    """The text around a JSON object, and the message inside it, instead of the whole object."""
+    """Replace a JSON object in the text with the message inside it."""
     start = text.find("{")
     if start < 0:
         return text
@@ -60,7 +64,9 @@ def _without_envelope(text: str) -> str:
 
 
 def _message(envelope: object) -> str:
-    """The first text under `message`, `error`, `detail`, `msg` or `reason`, from the outside in."""
+    """Return the first text under `message`, `error`, `detail`, `msg` or `reason`, outermost first; empty if there
+    is none.
+    """
     if not isinstance(envelope, dict):
         return ""
     for key in ("message", "error", "detail", "msg", "reason"):
@@ -80,15 +86,24 @@ def _last_line_of_traceback(text: str) -> str:
 
 
 class Cause(StrEnum):
-    PROGRAM = "program"  # there is no such program
-    MODULE = "module"  # a library is not there, or not where it is looked for
-    OPTION = "option"  # a flag, a subcommand, a script or a target that is not known
+    """The cause of an error, as far as it decides which later call can be its remedy."""
+
+    # There is no such program.
+    PROGRAM = "program"
+    # A library is missing, or not on the search path.
+    MODULE = "module"
+    # An unknown flag, subcommand, script or target.
+    OPTION = "option"
     PERMISSION = "permission"
-    FILE = "file"  # there is no such file or directory
-    SERVICE = "service"  # something on this machine does not answer
+    # There is no such file or directory.
+    FILE = "file"
+    # A service on this machine does not answer.
+    SERVICE = "service"
     OTHER = "other"
-    TRANSIENT = "transient"  # the network, a limit, a busy machine: it may work the next time
-    WORK = "work"  # a failing test, a mistake in the code at hand: there is no general remedy
+    # The network, a limit or a busy machine: it may work the next time.
+    TRANSIENT = "transient"
+    # A failing test or a mistake in the code at hand: there is no general remedy.
+    WORK = "work"
 
     @property
     def may_teach(self) -> bool:
@@ -97,24 +112,27 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trouble:
+    """An error with its cause, the thing it is about, and its signature."""
+
     cause: Cause
     about: str = ""  # the program, module, option or file that the error names
     signature: str = ""
     text: str = ""
 
     def names(self, words: Iterable[str]) -> bool:
-        """Whether the error speaks of one of these words."""
+        """Whether the error text contains one of these words."""
         return any(_is_named(word, self.text) for word in words)
 
     @property
     def says_something(self) -> bool:
-        """Whether there is more than the code with which it ended."""
+        """Whether the text says more than an exit code."""
         return _HEAD.sub("", self.text) != ""
 
 
 _NAME = r"[\"'`‘]?([@\w./~][\w.@/+-]{0,80}?)"
 _FLAG = r"[\"'`‘]?(-{0,2}[@\w./~][\w.:@/+=-]{0,80}?)"
 _END = r"(?=[\"'`’:,;)]|\.?(?:\s|$))"
+# In this order: the first pattern that matches decides.
 # In this order: the first that is found says it.
 _CAUSES: tuple[tuple[Cause, re.Pattern[str]], ...] = tuple(
     (cause, re.compile(pattern, re.IGNORECASE | re.MULTILINE))
@@ -188,6 +206,7 @@ _CAUSES: tuple[tuple[Cause, re.Pattern[str]], ...] = tuple(
 
 @lru_cache(maxsize=4096)
 def trouble(error: str) -> Trouble:
+    """Return the cause of an error and the program, module, option or file that it names."""
     text = error.strip()
     for cause, pattern in _CAUSES:
         if found := pattern.search(text):
@@ -201,7 +220,7 @@ _TELLING = re.compile(r"error|not found|no such|denied|fatal|cannot|can't|unknow
 
 
 def _essence(text: str) -> str:
-    """The line that says what is wrong: of a traceback its last, else the first that sounds like it."""
+    """Return the line that says what is wrong: the last one of a traceback, else the first that reads like an error."""
     head = _HEAD.match(text)
     rest = (text[head.end() :] if head else text).strip() or text
     lines = [line.strip() for line in rest.splitlines() if line.strip()]
@@ -212,6 +231,7 @@ def _essence(text: str) -> str:
 
 def _is_named(word: str, text: str) -> bool:
     bare = word.strip("'\"")
+    # A word of one or two letters would be found in almost any text.
     if bare not in text or (len(bare.lstrip("-")) < 3 and not bare.startswith("-")):
         return False
     return re.search(rf"(?<![\w-]){re.escape(bare)}(?![\w-])", text) is not None

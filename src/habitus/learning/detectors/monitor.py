@@ -1,4 +1,4 @@
-"""The ACC at work beside a turn: takes events, gives nudges while the turn runs and lessons when it ends."""
+"""The ACC during a turn: takes events, returns nudges while the turn runs and lessons when it ends."""
 
 from __future__ import annotations
 
@@ -15,9 +15,14 @@ log = logging.getLogger(__name__)
 
 
 class Mode(StrEnum):
-    OFF = "off"  # observes nothing
-    PASSIVE = "passive"  # lessons at the end of the turn
-    ACTIVE = "active"  # and nudges while it runs
+    """How much the ACC does during a turn."""
+
+    # Observes nothing.
+    OFF = "off"
+    # Returns lessons at the end of the turn.
+    PASSIVE = "passive"
+    # Also returns nudges while the turn runs.
+    ACTIVE = "active"
 
 
 def knows_nothing(rule: str) -> bool:
@@ -25,13 +30,14 @@ def knows_nothing(rule: str) -> bool:
 
 
 class ACC:
-    """Watches one turn at a time. It only returns values: storing a lesson is somebody else's work."""
+    """Monitors one turn at a time for errors. It only returns lessons; the caller stores them."""
 
     def __init__(self, mode: Mode | str = Mode.PASSIVE, has_similar: Callable[[str], bool] = knows_nothing) -> None:
         self.mode = Mode(mode)
         self._has_similar = has_similar
         self._turn = _Turn()
-        self._lock = threading.Lock()  # tools may report from threads
+        # Tools may report from threads.
+        self._lock = threading.Lock()
 
     def observe(
         self,
@@ -41,7 +47,7 @@ class ACC:
         severity: int | None = None,
         round_idx: int = 0,
     ) -> None:
-        """Takes one event; its severity follows from its kind unless told. An unknown kind is a ValueError."""
+        """Record an event, with the severity of its kind unless given; `ValueError` if the kind is unknown."""
         known = _known_kind(kind)
         detail = dict(detail or {})
         severity = severity_of(known, detail) if severity is None else severity
@@ -59,7 +65,7 @@ class ACC:
         severity: int | None = None,
         round_idx: int = 0,
     ) -> None:
-        """`observe` for the places where things happen: whatever is wrong with the event, the turn goes on."""
+        """Record an event, and log instead of raising if it is invalid, so a bad event never ends the turn."""
         if self.mode is Mode.OFF:
             return
         try:
@@ -68,9 +74,9 @@ class ACC:
             log.warning("the ACC could not take an event of kind %r", kind, exc_info=True)
 
     def at_round(self) -> tuple[Lesson, ...]:
-        """After the results of a round: the one thing to say now, each detector at most once a turn.
+        """Return the most important nudge after a round, or nothing; each detector nudges at most once per turn.
 
-        Also what memory knows already: a rule that is being broken right now is worth repeating.
+        Rules that memory already knows are included: one that is being broken right now is worth repeating.
         """
         if self.mode is not Mode.ACTIVE:
             return ()
@@ -84,17 +90,19 @@ class ACC:
         return tuple(lessons)
 
     def at_end_of_turn(self) -> tuple[Lesson, ...]:
-        """The turn's lessons that are not known yet; of detectors that overlap, the most specific."""
+        """End the turn and return its lessons that memory does not know; of overlapping detectors, the most
+        specific.
+        """
         return self.not_known(collapse(detect(self.take())))
 
     def take(self) -> tuple[Event, ...]:
-        """The events of the turn so far. The next turn starts with its own buffer, so no event is lost."""
+        """End the turn and return its events; later events belong to the next turn."""
         with self._lock:
             ended, self._turn = self._turn, _Turn()
         return tuple(ended.events)
 
     def not_known(self, lessons: Iterable[Lesson]) -> tuple[Lesson, ...]:
-        """Each rule once, without those that memory has already."""
+        """Return each rule once, without those that memory knows."""
         told: dict[str, Lesson] = {}
         for lesson in lessons:
             if lesson.rule not in told and not self._is_known(lesson.rule):
@@ -102,7 +110,7 @@ class ACC:
         return tuple(told.values())
 
     def reset(self) -> None:
-        """Forgets the turn so far: it was cancelled, and what it shows is not the agent's doing."""
+        """Drop the events of a cancelled turn, which say nothing about the agent."""
         with self._lock:
             self._turn = _Turn()
 

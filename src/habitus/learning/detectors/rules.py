@@ -1,5 +1,6 @@
-"""Detectors (of the ACC): pure functions from the events of one turn to a lesson, in one table, and what each
-teaches in our own words. A rule says what to do instead, and never quotes what a tool said.
+"""The detectors of the ACC: pure functions from the events of one turn to a lesson, and the rules they teach.
+
+A rule says what to do instead, in our own words; it never quotes a tool's output, which could carry an injection.
 """
 
 from __future__ import annotations
@@ -15,31 +16,37 @@ from habitus.memory.model import SCRATCHPAD, Kind
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lesson:
+    """The rule that a detector teaches, with the events that triggered it."""
+
     detector: str
     kind: Kind
     rule: str
-    evidence: tuple[Event, ...]  # the events that made the detector fire, in their order
+    # The events that triggered the detector, in order.
+    evidence: tuple[Event, ...]
 
     @property
     def nudge(self) -> str:
-        """The lesson said at once, beside the tool results that called for it."""
+        """The lesson as a message beside the tool results that caused it."""
         return f"[Habitus self-check — {self.detector}] {self.rule}"
 
 
 Detector = Callable[[Sequence[Event]], Lesson | None]
 LARGE_CELL = 5_000
-TROUBLE = 5  # from this severity on an event is bad news
-SAME_QUESTION = 0.8  # of the words in either question
-ACKNOWLEDGEMENT = 24  # characters; "ok" three times in a row is no sign of a loop
+# From this severity on, an event is bad news.
+TROUBLE = 5
+# The share of words that two questions must have in common.
+SAME_QUESTION = 0.8
+# Characters; "ok" three times in a row is no sign of a loop.
+ACKNOWLEDGEMENT = 24
 
 
 def detect(events: Sequence[Event]) -> list[Lesson]:
-    """Every lesson that the events teach, in the order of the table."""
+    """Return the lessons of all detectors that fire, in the order of the table."""
     return [found for detector in DETECTORS.values() if (found := detector(events))]
 
 
 def detect_name_switch(events: Sequence[Event]) -> Lesson | None:
-    """Two or more scratchpad names in one turn."""
+    """Fire if a turn uses two or more scratchpad names."""
     firsts: dict[str, Event] = {}
     for event in _of(events, EventKind.SCRATCHPAD_CALL):
         if name := text_in(event, "name"):
@@ -48,7 +55,7 @@ def detect_name_switch(events: Sequence[Event]) -> Lesson | None:
 
 
 def detect_oversized_cell(events: Sequence[Event]) -> Lesson | None:
-    """A cell that arrived empty, or two cells of more than 5 KB."""
+    """Fire if a cell arrived empty, or if two cells have more than 5 KB."""
     found = [
         event
         for event in events
@@ -60,7 +67,7 @@ def detect_oversized_cell(events: Sequence[Event]) -> Lesson | None:
 
 
 def detect_repeated_tool_error(events: Sequence[Event]) -> Lesson | None:
-    """The same tool failed twice in a row, with no other tool's result in between."""
+    """Fire if the same tool failed twice in a row, without another tool's result in between."""
     streak: list[Event] = []
     for event in _outcomes(events):
         if event.kind is not EventKind.TOOL_RESULT:
@@ -75,14 +82,12 @@ def detect_repeated_tool_error(events: Sequence[Event]) -> Lesson | None:
 
 
 def detect_repeated_error_signature(events: Sequence[Event]) -> Lesson | None:
-    """The same error three times, whoever reported it and whatever the arguments were.
-
-    A failed cell is told twice, by the pad and then by the scratchpad tool; that is one error.
-    """
+    """Fire if the same error occurred three times, for any tool and arguments."""
     by_signature: dict[str, list[Event]] = defaultdict(list)
     told_by_cell = ""
     for event in _outcomes(events):
         known = signature(text_in(event, "error")) if _went_well(event) is False else ""
+        # A failed cell is reported twice, by the scratchpad and by its tool; that is one error.
         is_told_again = known == told_by_cell and _is_of_scratchpad(event)
         told_by_cell = known if event.kind is EventKind.SCRATCHPAD_RESULT else ""
         if known and not is_told_again:
@@ -92,13 +97,13 @@ def detect_repeated_error_signature(events: Sequence[Event]) -> Lesson | None:
 
 
 def detect_reset_churn(events: Sequence[Event]) -> Lesson | None:
-    """Two or more resets."""
+    """Fire after two or more resets."""
     resets = list(_of(events, EventKind.SCRATCHPAD_RESET))
     return lesson("reset_churn", resets) if len(resets) >= 2 else None
 
 
 def detect_kill_loop(events: Sequence[Event]) -> Lesson | None:
-    """Two or more killed cells, whatever the scratchpad; the advice depends on why they were killed."""
+    """Fire after two or more killed cells in any scratchpads; the advice depends on why they were killed."""
     kills = list(_of(events, EventKind.SCRATCHPAD_KILLED))
     if len(kills) < 2:
         return None
@@ -107,16 +112,14 @@ def detect_kill_loop(events: Sequence[Event]) -> Lesson | None:
 
 
 def detect_severity_climb(events: Sequence[Event]) -> Lesson | None:
-    """Three events of one tool or pad, each worse than the one before, up to trouble.
-
-    A call says nothing yet, so it ends no climb.
-    """
+    """Fire after three events of one tool or scratchpad, each worse than the one before, up to `TROUBLE_SEVERITY`."""
     climbs: dict[str, list[Event]] = defaultdict(list)
     for event in events:
         if not (name := text_in(event, "name")):
             continue
         climb = climbs[name]
         if climb and event.severity <= climb[-1].severity:
+            # A call says nothing yet, so it ends no climb.
             if event.kind in (EventKind.TOOL_CALL, EventKind.SCRATCHPAD_CALL):
                 continue
             climb.clear()
@@ -127,35 +130,36 @@ def detect_severity_climb(events: Sequence[Event]) -> Lesson | None:
 
 
 def detect_repair_churn(events: Sequence[Event]) -> Lesson | None:
-    """Three or more repairs of the conversation's history."""
+    """Fire after three or more repairs of the conversation's history."""
     repairs = list(_of(events, EventKind.HISTORY_REPAIR))
     return lesson("repair_churn", repairs) if len(repairs) >= 3 else None
 
 
 def detect_cap_exhausted(events: Sequence[Event]) -> Lesson | None:
-    """The turn used up its rounds."""
+    """Fire if the turn used up its rounds."""
     caps = list(_of(events, EventKind.CAP_EXHAUSTED))
     return lesson("cap_exhausted", caps) if caps else None
 
 
 def detect_orphaned_tool_call(events: Sequence[Event]) -> Lesson | None:
-    """A call whose result never came. True of a whole turn or of finished rounds, not of a turn in full flight."""
+    """Fire if a call never got a result; only meaningful for finished rounds."""
     orphans = [call.call_event for call in CallRecord.read(events) if call.call_event and not call.result_event]
     return lesson("orphaned_tool_call", orphans) if orphans else None
 
 
 def detect_same_call_again(events: Sequence[Event]) -> Lesson | None:
-    """A call made three times, with nothing new tried in between, for the same result; or a question asked twice.
+    """Fire if a call was made three times with the same result and nothing new in between, or a question asked
+    twice.
 
-    A status may change between two looks, so a third look counts. A question to a search engine or a document has the
-    same answer the second time, also when its words are in another order.
+    A status may change between two reads, so only the third one counts. A search gives the same answer the second time,
+    also with its words in another order.
     """
     answered = [call for call in CallRecord.read(events) if call.call_event and call.success is not False]
     return _same_question(answered) or _same_call(answered)
 
 
 def detect_ping_pong(events: Sequence[Event]) -> Lesson | None:
-    """Two calls that take turns, twice each, and bring what they brought before."""
+    """Fire if two calls alternate, twice each, with unchanged results."""
     made = [call for call in CallRecord.read(events) if call.call_event]
     for first, second, third, fourth in zip(made, made[1:], made[2:], made[3:], strict=False):
         takes_turns = _is_repeated(first, third) and _is_repeated(second, fourth)
@@ -165,7 +169,7 @@ def detect_ping_pong(events: Sequence[Event]) -> Lesson | None:
 
 
 def detect_no_new_information(events: Sequence[Event]) -> Lesson | None:
-    """Three different calls of one tool in a row with one and the same result."""
+    """Fire if three different calls of one tool in a row had the same result."""
     run: list[CallRecord] = []
     for call in CallRecord.read(events):
         if call.success is not True or not _is_telling(call):
@@ -201,9 +205,9 @@ def _of(events: Sequence[Event], kind: EventKind) -> Iterator[Event]:
 
 
 def _outcomes(events: Sequence[Event]) -> Iterator[Event]:
-    """Results in order. Calls that were sent together and failed together give one failure, the first.
+    """Yield the results in order, with one failure for calls that were sent and failed together.
 
-    Nobody had seen that error yet when the other calls were made, so they are no retry.
+    The error was not known yet when the other calls were sent, so they are no retries.
     """
     called_since: set[str] = set()
     known_to_call: set[str] = set()
@@ -220,7 +224,7 @@ def _outcomes(events: Sequence[Event]) -> Iterator[Event]:
 
 
 def _key(call: CallRecord) -> str:
-    """The tool with its arguments as a key; empty when the arguments are not known."""
+    """Return the tool and its arguments as a key; empty if the arguments are unknown."""
     arguments = call.digest or call.summary
     return f"{call.name}({arguments})" if arguments else ""
 
@@ -230,7 +234,7 @@ def _result_digest(call: CallRecord) -> str:
 
 
 def _is_telling(call: CallRecord) -> bool:
-    """Whether the result is known and more than a nod."""
+    """Whether the result is known and more than an acknowledgement."""
     length = call.result_event.detail.get("result_len") if call.result_event else None
     return bool(_result_digest(call)) and not (isinstance(length, int) and length < ACKNOWLEDGEMENT)
 
@@ -246,7 +250,8 @@ def _same_call(answered: Sequence[CallRecord]) -> Lesson | None:
         key = _key(call)
         if not key:
             continue
-        if key not in seen:  # something new was tried: what looked the same may mean something else now
+        # Something new was tried, so an equal result may mean something else now.
+        if key not in seen:
             repeats.clear()
         seen.add(key)
         run = repeats[key]
@@ -285,7 +290,7 @@ def _is_of_scratchpad(event: Event) -> bool:
 
 
 def _is_silence(reason: str) -> bool:
-    """Our own reasons for a kill, not a tool's words: the scratchpad kills a cell that prints nothing for too long."""
+    """Whether the scratchpad killed the cell because it printed nothing; the reason is our own text, not a tool's."""
     return any(word in reason.lower() for word in ("silence", "silent", "inactiv", "no output", "idle"))
 
 
@@ -371,6 +376,7 @@ RULES: dict[str, tuple[Kind, str]] = {
         "missing and look for it in another place or with another tool.",
     ),
 }
+# Detectors of the same trouble, the most specific first: if several fire in the same rounds, only that one advises.
 # Detectors that see the same trouble, the most specific first: where several fire over the same rounds, it advises.
 PRECEDENCE = (
     ("kill_loop", "repeated_error_signature", "repeated_tool_error", "severity_climb"),
@@ -386,7 +392,7 @@ _PLACES = {name: (family, place) for family, names in enumerate(PRECEDENCE) for 
 
 
 def is_more_specific(detector: str, than: str) -> bool:
-    """Whether both see the same trouble, and the first says more of it."""
+    """Whether both detect the same kind of trouble and the first is more specific."""
     (family, place), (other, behind) = _PLACES[detector], _PLACES[than]
     return family == other and place < behind
 
@@ -396,10 +402,10 @@ def by_precedence(lessons: Iterable[Lesson]) -> list[Lesson]:
 
 
 def while_running(detector: str, events: Sequence[Event]) -> Sequence[Event]:
-    """The events that a detector may advise on before the turn is over.
+    """Return the events on which a detector may advise before the turn is over.
 
-    A killed cell is no failure yet to those that see the same trouble less well: what they would say of it at once
-    (stop calling the tool) is what the kill loop may have to take back a round later (run the same cell again).
+    Less specific detectors must not see a killed cell as a failure yet: their advice (stop calling the tool) could
+    contradict that of the kill loop one round later (run the same cell again).
     """
     if not is_more_specific("kill_loop", detector):
         return events
@@ -417,7 +423,7 @@ def _without_verdict(event: Event) -> Event:
 
 
 def collapse(lessons: Iterable[Lesson], told: Iterable[Lesson] = ()) -> tuple[Lesson, ...]:
-    """Without those that a more specific one, of these or of those `told`, covers in any of its rounds."""
+    """Return the lessons without those that a more specific one, new or already `told`, covers in one of its rounds."""
     found = tuple(lessons)
     return tuple(
         each
