@@ -1,1 +1,1 @@
-"""Use cases as every surface calls them: one module a group, each use case declared once."""
+"""Use cases as every surface calls them: one module per group, each use case declared once."""

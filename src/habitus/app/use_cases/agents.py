@@ -1,4 +1,4 @@
-"""Other agents on this machine: which there are, what connecting one would change in its files, and doing it."""
+"""Other agents on this machine: list them, preview, connect and disconnect, and import their skills."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ from habitus.settings import Settings
 from habitus.skills.layers.layer import USER
 from habitus.skills.names import canonical
 
-_OWN = ("api", "cli", "repl", "web")  # kinds of requests that come from no other agent
+# Sources of requests that belong to Habitus itself.
+_OWN = ("api", "cli", "repl", "web")
 _AGENT = f"One of: {', '.join(CONNECTED)}."
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeardAgent:
-    """An agent that is connected on this machine, or was heard; `name` is as the journal calls it."""
+    """An agent that is connected on this machine or has sent requests; `name` is its source type in the journal."""
 
     name: str
     title: str
@@ -37,19 +38,21 @@ class HeardAgent:
 
 @dataclass(frozen=True, kw_only=True)
 class AgentsHere:
+    """The agents that can be connected, and those that are connected or have sent requests."""
+
     agents: Sequence[AgentHere]
     heard: Sequence[HeardAgent]
 
 
 @use_case("", route="GET /agents", access=Access.VIEWER, example=Nothing())
 def list_agents(home: Home, wanted: Nothing) -> AgentsHere:
-    """Agents that can be connected, those of this machine first; and those that are or were heard, with when."""
+    """Return the agents that can be connected, installed ones first, and when each agent was last seen."""
     agents = connecting.agents_here(home.settings, os.environ)
     return AgentsHere(agents=agents, heard=heard_agents(home, home.journal.last_heard()))
 
 
 def heard_agents(home: Home, heard: Mapping[str, datetime]) -> list[HeardAgent]:
-    """Those of this machine and others, the one that asked last first; `heard` is when each did."""
+    """Return connected agents and those that sent requests, most recent first; `heard` maps names to times."""
     connected = [one.name for one in connecting.agents_here(home.settings, os.environ) if one.is_connected]
     names = dict.fromkeys([*connected, *(name for name in heard if name not in _OWN)])
     agents = [
@@ -77,25 +80,25 @@ class AgentChange:
 
 @use_case("", route="GET /agents/{agent}/changes", access=Access.ADMIN, example=AgentChange(agent="claude-code"))
 def changes(home: Home, wanted: AgentChange) -> AgentFiles:
-    """What connecting an agent, or disconnecting it, would change in its files; nothing is written."""
+    """Preview what connecting an agent, or disconnecting it, would change in its files; nothing is written."""
     return connecting.describe_plan(_plan(home.settings, wanted.agent, leaving=wanted.leaving), home.redact)
 
 
 @use_case("", route="POST /agents/{agent}/connect", access=Access.ADMIN, example=OneAgent(agent="claude-code"))
 def connect(home: Home, wanted: OneAgent) -> AgentFiles:
-    """Give an agent our server, and our hooks where it has any; only for whoever owns this home."""
+    """Add our server to an agent's configuration, and our hooks if it supports them; only for the home's owner."""
     return _carry_out(home, _plan(home.settings, wanted.agent, leaving=False))
 
 
 @use_case("", route="POST /agents/{agent}/disconnect", access=Access.ADMIN, example=OneAgent(agent="claude-code"))
 def disconnect(home: Home, wanted: OneAgent) -> AgentFiles:
-    """Take everything of ours out of an agent's files; only for whoever owns this home."""
+    """Remove everything of ours from an agent's files; only for the home's owner."""
     return _carry_out(home, _plan(home.settings, wanted.agent, leaving=True))
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentFolder:
-    """A folder of skills that an agent has on this machine; `new` of them have a name that none of your own has."""
+    """A folder with an agent's skills on this machine; `new` counts the names that you don't have yet."""
 
     agent: str
     title: str
@@ -111,7 +114,7 @@ class AgentFolders:
 
 @use_case("", route="GET /agents/folders", access=Access.ADMIN, example=Nothing())
 def list_folders(home: Home, wanted: Nothing) -> AgentFolders:
-    """Skills that agents have in folders of their own on this machine."""
+    """Return the folders on this machine in which agents keep skills of their own."""
     known = {item.name for item in home.skills.snapshot().listing if item.layer == USER}
     found = dict[Path, AgentFolder]()
     for one in HOSTS.values():
@@ -125,7 +128,7 @@ def list_folders(home: Home, wanted: Nothing) -> AgentFolders:
 
 @use_case("", route="POST /agents/{agent}/import", access=Access.ADMIN, example=OneAgent(agent="claude-code"))
 def take_in(home: Home, wanted: OneAgent) -> TakenIn:
-    """Take in the skills that an agent has in a folder of its own; only for whoever owns this home."""
+    """Import the skills from an agent's own folder; only for the home's owner."""
     _refuse_guest(home.settings)
     found = host(wanted.agent)
     if (folder := _folder(home.settings, found)) is None:
@@ -134,7 +137,8 @@ def take_in(home: Home, wanted: OneAgent) -> TakenIn:
 
 
 def _folder(settings: Settings, one: Host) -> Path | None:
-    """Its own; it may read those of others too, which have them already."""
+    """Return the agent's own skill folder, or None if it has none here."""
+    # Folders of other agents that it also reads are left out: those agents list them.
     user, own = settings.user_home, one.skills.get(Scope.USER)
     folder = None if own is None else one.path(own, os.environ, user, user)
     return folder if folder is not None and folder.is_dir() else None

@@ -1,7 +1,7 @@
-"""Declarations: a use case says once what it takes, what it gives, who may do it, how it is called, and one example.
+"""Declare a use case once: its request, result, required access, command, route and one example.
 
-Commands, REST, their descriptions and the role check are made from that. A declaration is plain: whoever serves builds
-its models from the dataclasses.
+Commands, REST routes, their reference pages and the access check are generated from the declaration. A declaration
+holds plain dataclasses; the surface that serves it builds its own models from them.
 """
 
 from __future__ import annotations
@@ -37,45 +37,61 @@ GROUPS = (
 
 @dataclass(frozen=True)
 class UseCase(Generic[Wanted, Done]):
-    """Called as the function it was made of: a home and the input in, the result out.
+    """A declared function, called like the original: a home and the request in, the result out.
 
-    A function whose first parameter is of type `Settings` works where the home can't be opened; a home does, too.
+    A function whose first parameter is typed `Settings` also works where the home can't be opened. Calling it with a
+    home is fine, too.
     """
 
     function: Callable[[Any, Wanted], Done]
-    command: str  # its words behind `habitus`
+    # The words after `habitus`; empty if there is no command.
+    command: str
     method: str
-    path: str  # of its route below /api/v1, with {fields} of the input
-    access: Access  # the least that a caller has to be
+    # The route's path below /api/v1, with {fields} of the request.
+    path: str
+    # The lowest role that may call it.
+    access: Access
     example: Wanted
-    undo: str  # what takes it back, for the reader of its reference
-    status: int  # of an answer that went well
-    location: str  # of what was made, with {keys} of the result's JSON
-    is_once: bool  # whether a key makes it happen once
-    takes_files: bool  # whether a request may be as large as an upload
-    changes_settings: bool  # whether a server works on with settings that it changed
-    made_since: Callable[[Home, Wanted, datetime], Done | None] | None  # its result where a killed process had made it
-    version_of: Callable[[Done], tuple[int, str]] | None  # version and layer of the result, which make its ETag
+    # The command that undoes it, as shown in the reference.
+    undo: str
+    # The HTTP status of a successful response.
+    status: int
+    # The Location header of a created resource, with {keys} of the result's JSON.
+    location: str
+    # Whether an idempotency key makes repeated requests run only once.
+    is_once: bool
+    # Whether a request body may be as large as an upload.
+    takes_files: bool
+    # Whether a server must reload its settings afterwards.
+    changes_settings: bool
+    # Finds the result that a killed process had already produced.
+    made_since: Callable[[Home, Wanted, datetime], Done | None] | None
+    # Returns version and layer of the result, which form its ETag.
+    version_of: Callable[[Done], tuple[int, str]] | None
 
     def __call__(self, home: Home | Settings, wanted: Wanted) -> Done:
         return self.function(home.settings if self.takes_settings and isinstance(home, Home) else home, wanted)
 
     @property
     def help(self) -> str:
+        """Return the docstring of the function, which is the help text on every surface."""
         return inspect.getdoc(self.function) or ""
 
     @cached_property
     def input(self) -> type[Wanted]:
+        """Return the type of the request."""
+        # The request is found by its parameter name, so every use case has to call it the same.
         found: type[Wanted] = self._hints["wanted"]
         return found
 
     @cached_property
     def result(self) -> Any:
+        """Return the type of the result."""
         return self._hints["return"]
 
     @cached_property
     def takes_settings(self) -> bool:
-        """Whether it works on the settings alone, without an open home."""
+        """Whether it needs only the settings, not an open home."""
         return next(iter(self._hints.values())) is Settings
 
     @cached_property
@@ -84,19 +100,20 @@ class UseCase(Generic[Wanted, Done]):
 
     @cached_property
     def fields(self) -> Sequence[InputField]:
+        """Return the fields of the request that a caller can set."""
         hints = get_type_hints(self.input)
         given = [one for one in dataclasses.fields(self.input) if not one.metadata.get("is_attempt")]  # type: ignore[arg-type]  # an input is a dataclass
         return [InputField(name=one.name, type=hints[one.name], field=one) for one in given]
 
     def as_attempt(self, wanted: Wanted, id: str) -> Wanted:
-        """The input of a request that may be sent again, which is always called `id`."""
+        """Return the request with the id of the attempt filled in, so that a retry is recognised."""
         marked = [one.name for one in dataclasses.fields(self.input) if one.metadata.get("is_attempt")]  # type: ignore[arg-type]  # an input is a dataclass
         return dataclasses.replace(wanted, **dict.fromkeys(marked, id))  # type: ignore[type-var]  # the same
 
 
 @dataclass(frozen=True, kw_only=True)
 class InputField:
-    """One field of an input: what its metadata says of it."""
+    """One field of a request, with its metadata."""
 
     name: str
     type: Any
@@ -108,7 +125,7 @@ class InputField:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """How the option is spelled; an argument has none."""
+        """Return the spellings of the option; empty for an argument."""
         given: tuple[str, ...] = self.field.metadata.get("flags", ())
         if any(flag.startswith("--") for flag in given) or self.is_argument:
             return given
@@ -120,39 +137,39 @@ class InputField:
 
     @property
     def metavar(self) -> str | None:
-        """How help calls an argument whose name over REST says less."""
+        """Return the name of an argument in help texts, if it differs from the name of the field."""
         found: str | None = self.field.metadata.get("metavar")
         return found
 
     @property
     def reads(self) -> str:
-        """`json` or `text` where the command line reads the value from a file or standard input."""
+        """Return `json` or `text` if the command line reads the value from a file or standard input."""
         return str(self.field.metadata.get("reads", ""))
 
     @property
     def is_version(self) -> bool:
-        """Whether it is the version that a change starts from, which REST takes from If-Match."""
+        """Whether it is the version that a change is based on, which REST reads from If-Match."""
         return bool(self.field.metadata.get("is_version"))
 
     @property
     def is_address(self) -> bool:
-        """Whether it is where the pages are reached, which REST takes from the request unless it is said."""
+        """Whether it is the address of the pages, which REST takes from the request by default."""
         return bool(self.field.metadata.get("is_address"))
 
     @property
     def rest_default(self) -> Any:
-        """The value over REST unless one is sent, where it differs from that of the command line; MISSING elsewhere."""
+        """Return the default over REST if it differs from the command line's, else MISSING."""
         return self.field.metadata.get("rest_default", MISSING)
 
     @property
     def limits(self) -> Mapping[str, Any]:
-        """`ge` and `le` of numbers, `max_length` of texts."""
+        """Return the limits: `ge` and `le` of numbers, `max_length` of texts."""
         given: Mapping[str, Any] = self.field.metadata.get("limits", {})
         return given
 
     @property
     def completes(self) -> str:
-        """The kind of names that the Tab key offers: skills or lessons."""
+        """Return which names the Tab key completes: `skills`, `lessons` or nothing."""
         return str(self.field.metadata.get("completes", ""))
 
     @property
@@ -169,36 +186,37 @@ class InputField:
 
     @property
     def bare(self) -> Any:
-        """The type without None."""
+        """Return the type without None."""
         rest = [one for one in get_args(self.type) if one is not NoneType]
         return rest[0] if len(rest) == 1 and NoneType in get_args(self.type) else self.type
 
     @property
     def each(self) -> Any:
-        """The type of one value."""
+        """Return the type of a single value."""
         return get_args(self.bare)[0] if self.is_many else self.bare
 
 
 @dataclass(frozen=True)
 class Nothing:
-    """The input of a use case that takes none."""
+    """The payload of a use case that takes, or returns, nothing."""
 
 
-LINE, TEXT = 2_000, 100_000  # the longest that is taken
+# The longest values accepted, in characters: a paragraph, and a whole document.
+LINE, TEXT = 2_000, 100_000
 
 
 def argument(
     help: str, *, default: Any = MISSING, completes: str = "", metavar: str | None = None, **limits: float
 ) -> Any:
-    """A field that is an argument on the command line; for `limits` see `option`."""
+    """Declare a field that is a positional argument on the command line; for `limits` see `option`."""
     return _field(default, help=help, is_argument=True, limits=_limits(**limits), completes=completes, metavar=metavar)
 
 
 def option(help: str, *flags: str, default: Any = None, rest_default: Any = MISSING, **limits: float) -> Any:
-    """A field that is an option on the command line: spelled as it is called, or as `flags` say.
+    """Declare a field that is an option on the command line, spelled like the field or as `flags` say.
 
-    `rest_default` is the default over REST where that is another; `limits` are `least` and `most` of a number,
-    `longest` of a text.
+    `rest_default` is the default over REST if it differs. `limits` are `least` and `most` for a number, `longest` for a
+    text.
     """
     return _field(default, help=help, flags=flags, rest_default=rest_default, limits=_limits(**limits))
 
@@ -209,38 +227,39 @@ def _limits(least: float | None = None, most: float | None = None, longest: floa
 
 
 def json_argument(help: str, *, metavar: str | None = None) -> Any:
-    """A field with any JSON, by default an empty object: as an argument it is JSON, a file with it, or `-`."""
+    """Declare an argument that takes any JSON, a file with JSON, or `-`; the default is an empty object."""
     return dataclasses.field(
         default_factory=dict, metadata={"help": help, "is_argument": True, "reads": "json", "metavar": metavar}
     )
 
 
 def json_option(help: str, *flags: str, default: Any) -> Any:
-    """The same as an option."""
+    """Declare an option that takes any JSON, a file with JSON, or `-`."""
     return dataclasses.field(default_factory=lambda: default, metadata={"help": help, "flags": flags, "reads": "json"})
 
 
 def text_option(help: str, *flags: str, default: Any = None) -> Any:
-    """A field with a text, which the command line reads from a file; `-` is standard input."""
+    """Declare a text option that the command line reads from a file; `-` is standard input."""
     return _field(default, help=help, flags=flags, limits=_limits(longest=TEXT), reads="text")
 
 
 def reason_option() -> Any:
+    """Declare the option for the reason that is kept in the history."""
     return option("Why, for the history.", default="")
 
 
 def starting_version() -> Any:
-    """A field with the version that a change starts from: `--expect` on the command line, If-Match over REST."""
+    """Declare the version that a change is based on: `--expect` on the command line, If-Match over REST."""
     return _field(None, help="Refuse unless it is at this version.", flags=("--expect",), is_version=True)
 
 
 def page_address(help: str) -> Any:
-    """A field with where the pages are reached: over REST, unless it is said, where the request was sent."""
+    """Declare the address of the pages; over REST it defaults to the address of the request."""
     return _field("http://127.0.0.1:8765", help=help, flags=(), limits=_limits(), is_address=True)
 
 
 def attempt_id() -> Any:
-    """A field with the id of the attempt, which nobody gives: REST has the same one each time a request is sent."""
+    """Declare the id of an attempt. Callers never set it: REST repeats the same id for each retry of a request."""
     return _field("", is_attempt=True)
 
 
@@ -250,7 +269,7 @@ def _field(default: Any, **metadata: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Page(Generic[Wanted]):
-    """Some of a list: `next` is what the following page begins after."""
+    """One page of a list; `next` is the cursor of the following page, None on the last."""
 
     items: Sequence[Wanted]
     next: str | None
@@ -260,7 +279,10 @@ class Page(Generic[Wanted]):
 def page_of(
     name: str, found: Sequence[Wanted], key: Callable[[Wanted], str], *, limit: int | None, after: str
 ) -> Page[Wanted]:
-    """Those that come behind `after`, which is the key of one of them; all without a limit."""
+    """Return the items after the one whose key is `after`, at most `limit` of them.
+
+    Raises `Invalid` if no item has that key.
+    """
     start = next((at for at, item in enumerate(found, 1) if key(item) == after), 0) if after else 0
     if after and not start:
         raise Invalid(f"No page of {name} begins after '{after}'.", mend="Begin anew, without 'after'.")
@@ -269,21 +291,27 @@ def page_of(
 
 
 def limit_option(default: int | None = 100, *, rest_default: Any = MISSING) -> Any:
+    """Declare the option for the page size; without a default, all items are returned."""
     help = "How many at most; all without it." if default is None else "How many at most."
     return option(help, "-n", default=default, rest_default=rest_default, least=1, most=500)
 
 
 def after_option() -> Any:
+    """Declare the option for the cursor of a page."""
     return option("Begin behind this one: the 'next' of the page before.", default="")
 
 
 def tag_of(version: int, layer: str = "") -> str:
-    """A version as REST says it. The layer is a number in it: its name may be that of a folder, in any letters."""
+    """Return a version as an ETag."""
+    # The layer's name may be any folder name, and headers are ASCII: hence a checksum.
     return f'"{version}-{zlib.crc32(layer.encode("utf-8", "replace")):08x}"' if layer else f'"{version}"'
 
 
 def version_in(expected: str | None, layer: str = "") -> int | None:
-    """The version that a change starts from: a number, or a tag, which must be one of the layer that would change."""
+    """Parse the version that a change is based on: a number, or an ETag of the layer that would change.
+
+    Returns None if no version is expected. Raises `Stale` if the tag belongs to another layer.
+    """
     if expected is None:
         return None
     found = re.fullmatch(r'("?)([0-9]{1,9})(-[0-9a-f]{8})?\1', expected)
@@ -309,7 +337,7 @@ def use_case(
     made_since: Callable[[Home, Any, datetime], Any] | None = None,
     version_of: Callable[[Any], tuple[int, str]] | None = None,
 ) -> Callable[[Callable[[Place, Wanted], Done]], UseCase[Wanted, Done]]:
-    """Declare a function of a home, or of its settings, and `wanted`, its input; `route` is a method and a path."""
+    """Declare a function of a home, or of its settings, and a request; `route` is a method and a path."""
     method, _, path = route.partition(" ")
 
     def declare(function: Callable[[Place, Wanted], Done]) -> UseCase[Wanted, Done]:
@@ -334,11 +362,12 @@ def use_case(
 
 
 def use_cases_of(group: str) -> Iterator[UseCase[Any, Any]]:
-    """The use cases of a group, in the order of its module."""
+    """Import a group and return its use cases, in the order of its module."""
     module = importlib.import_module(f"habitus.app.use_cases.{group}")
     return (one for one in vars(module).values() if isinstance(one, UseCase))
 
 
 def all_declared() -> Iterator[UseCase[Any, Any]]:
+    """Import every group and return all use cases."""
     for group in GROUPS:
         yield from use_cases_of(group)

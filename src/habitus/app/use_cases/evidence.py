@@ -1,4 +1,4 @@
-"""Evidence: what helps, how sure that is and how long it takes to know; and saying how a turn went."""
+"""Evidence: what helps, with which confidence, how long a verdict takes; and recording how a turn went."""
 
 from __future__ import annotations
 
@@ -24,17 +24,21 @@ class EvidenceFilter:
 
 @dataclass(frozen=True, kw_only=True)
 class EvidencePage:
-    withhold: float  # the share of offers that is withheld at random
+    """Findings per item and version."""
+
+    # The share of offers that is withheld at random.
+    withhold: float
     rollbacks: Sequence[Rollback]
     items: Sequence[Finding]
-    lessons: Mapping[str, str]  # id and text of those among the items
+    # The texts of the lessons among the items, by id.
+    lessons: Mapping[str, str]
     next: str | None
     total: int
 
 
 @use_case("evidence show", route="GET /evidence", access=Access.OPEN_READING, example=EvidenceFilter())
 def show(home: Home, wanted: EvidenceFilter) -> EvidencePage:
-    """What offering skills, lessons, recipes and tools changes, per version, and how sure that is."""
+    """Show what offering skills, lessons, recipes and tools changes, per version, and with which confidence."""
     found = home.evidence.findings()
     items = found.items if wanted.name is None else home.evidence.of(wanted.name)
     page = page_of("evidence", items, _key, limit=wanted.limit, after=wanted.after)
@@ -67,7 +71,7 @@ class EvidencePlans:
 
 @use_case("evidence plan", access=Access.VIEWER, example=Nothing())
 def plan(home: Home, wanted: Nothing) -> EvidencePlans:
-    """How long until a verdict at today's rate, and what withholding costs meanwhile."""
+    """Estimate how long until a verdict at today's rate, and what withholding costs until then."""
     unknown = [one for one in home.evidence.findings().items if one.judgement.verdict is Verdict.UNKNOWN]
     return EvidencePlans(
         withhold=home.evidence.share,
@@ -96,9 +100,9 @@ class TurnJudgement:
     example=TurnJudgement(id="d4342a3ce725", ok=False, reason="the south is missing"),
 )
 def outcome(home: Home, wanted: TurnJudgement) -> Judged:
-    """Say how a turn went, whoever ran it; what served a good one gets the credit.
+    """Record how a turn went, in whichever agent it ran; the skills that served a good turn get the credit.
 
-    A second word of the same source corrects the first.
+    A second report from the same source replaces the first.
     """
     if wanted.ok is None:
         raise Misused("It is not said how it went.", mend="Say --ok or --failed; over REST, ok.")

@@ -16,7 +16,8 @@ from habitus.search.model import Hit
 from habitus.skills.choosing.evals import EvalCase, EvalResult
 from habitus.skills.choosing.selection import Request
 
-_LONGEST = 10_000  # characters of a request
+# Requests may be pasted texts, so this is more than the usual line.
+_LONGEST = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,18 +28,20 @@ class SkillSearch:
 
 @dataclass(frozen=True, kw_only=True)
 class FoundSkills:
-    """Skills, best first. `fits` is false when the best one is not good enough to be offered."""
+    """Search hits, best first; `fits` is false if even the best is not relevant enough to be offered."""
 
     results: Sequence[Hit]
     fits: bool
     confidence: float
-    least: float  # the confidence below which nothing is offered
-    cues: Mapping[str, str]  # when to use each
+    # The confidence below which nothing is offered.
+    least: float
+    # When to use each skill, by name.
+    cues: Mapping[str, str]
 
 
 @use_case("skills search", route="GET /search", access=Access.OPEN_READING, example=SkillSearch(q="total by region"))
 def search(home: Home, wanted: SkillSearch) -> FoundSkills:
-    """Find skills by what a request says, not only by its words; each with what its score is made of."""
+    """Find skills by the meaning of a request, not only its words; each hit shows how its score is composed."""
     found = home.finder.search(wanted.q, k=wanted.limit)
     listed = home.skills.snapshot().by_name
     summaries = {hit.id: listed[hit.id].summary for hit in found.hits if hit.id in listed}
@@ -53,7 +56,7 @@ def search(home: Home, wanted: SkillSearch) -> FoundSkills:
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """What a request comes with."""
+    """The context of a request: where it comes from, and which files and resources are there."""
 
     source: str = option("Where the request comes from: repl, talk, email, briefing …", default="repl")
     attach: tuple[str, ...] = option("An attached file; may be repeated.", default=())
@@ -62,7 +65,7 @@ class Surroundings:
     feature: tuple[str, ...] = option("An experiment to switch on, skill_NAME; may be repeated.", default=())
 
     def around(self, home: Home, text: str, user: str | None) -> Request:
-        """The request as this user, by default the one of the home, would make it now."""
+        """Return the request as the given user, by default the home's, would make it now."""
         return explaining.request_of(
             home,
             text,
@@ -88,7 +91,7 @@ class NamedReason:
 
 @dataclass(frozen=True, kw_only=True)
 class SelectedSkills:
-    """The skills that would reach a prompt: in full, on the menu, without room there, or left out."""
+    """The skills that would reach a prompt: in full, on the menu, cut from the menu, or left out."""
 
     eager: Sequence[NamedReason]
     menu: Sequence[str]
@@ -98,7 +101,8 @@ class SelectedSkills:
     menu_budget: int
     drops_memory: bool
     drops_persona: bool
-    ranks: Sequence[Hit]  # of what may be opened, what fits best
+    # The most relevant of the skills that the agent may open.
+    ranks: Sequence[Hit]
     fits: bool
 
 
@@ -109,12 +113,12 @@ class SelectedSkills:
     example=SelectionRequest(request="total by region"),
 )
 def select(home: Home, wanted: SelectionRequest) -> SelectedSkills:
-    """What would reach the prompt for a request: in full, on the menu, or left out, each with its reason."""
+    """Show what would reach the prompt for a request: in full, on the menu, or left out, each with its reason."""
     return selection_for(home, wanted, None)
 
 
 def selection_for(home: Home, wanted: SelectionRequest, user: str | None) -> SelectedSkills:
-    """The same where another user asks, whom only the command line names."""
+    """Select skills on behalf of another user, whom only the command line can name."""
     seen = explaining.prospect(home, wanted.around(home, wanted.request, user))
     best, selection = explaining.best_of(home.finder, seen, wanted.request), seen.selection
     return SelectedSkills(
@@ -144,12 +148,12 @@ class WhyRequest(Surroundings):
     example=WhyRequest(name="csv-summary", request="total by region"),
 )
 def why(home: Home, wanted: WhyRequest) -> Why:
-    """Why a skill does, or does not, reach the prompt of a request; on the command line also of a past turn."""
+    """Explain why a skill does, or does not, reach the prompt of a request; on the command line also of a past turn."""
     return why_for(home, wanted, None)
 
 
 def why_for(home: Home, wanted: WhyRequest, user: str | None) -> Why:
-    """The same where another user asks, whom only the command line names."""
+    """Explain a skill on behalf of another user, whom only the command line can name."""
     if wanted.request is None:
         raise Misused("Say for which request.")
     return explaining.why(home, wanted.name, wanted.around(home, wanted.request, user))
@@ -166,6 +170,8 @@ class TriggerCases:
 
 @dataclass(frozen=True, kw_only=True)
 class TriedCases:
+    """The result of each trigger case."""
+
     cases: Sequence[EvalResult]
 
     @property
@@ -180,7 +186,7 @@ class TriedCases:
     undo="skills rollback",
 )
 def evaluate(home: Home, wanted: TriggerCases) -> TriedCases:
-    """Run the trigger cases that skills carry in evals/evals.json; exit code 1 on a miss."""
+    """Run the trigger cases that skills carry in evals/evals.json; exit code 1 if one fails."""
     if wanted.record is not None:
         if wanted.name is None:
             raise Misused("--record needs the skill it belongs to.")

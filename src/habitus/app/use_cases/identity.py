@@ -1,4 +1,4 @@
-"""Who the assistant is: the text that every prompt begins with, and the person's way to change it."""
+"""The assistant's identity: the text that every prompt begins with, and how to change it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from habitus.skills.layers.layer import PROMPT
 
 @dataclass(frozen=True, kw_only=True)
 class IdentityText:
-    """Who the assistant is, now; nothing to undo where nothing was changed."""
+    """The current identity; `undo` is empty if nothing was changed."""
 
     text: str
     version: int
@@ -24,7 +24,7 @@ class IdentityText:
 
 @use_case("identity", route="GET /identity", access=Access.VIEWER, example=Nothing())
 def show(home: Home, wanted: Nothing) -> IdentityText:
-    """Who the assistant is and how it speaks: the first lines of every prompt."""
+    """Show who the assistant is and how it speaks: the first lines of every prompt."""
     now = identity_skill(home.skills)
     return IdentityText(text=now.body, version=now.version)
 
@@ -36,7 +36,7 @@ class NewIdentity:
 
 @use_case("identity", route="PUT /identity", access=Access.ADMIN, example=NewIdentity(text="You are brief and kind."))
 def change(home: Home, wanted: NewIdentity) -> IdentityText:
-    """Make this the text that says who the assistant is."""
+    """Set the text that says who the assistant is."""
     text = wanted.text.strip()
     if not text:
         raise Invalid("The identity can't be empty.", mend="Say in a sentence who the assistant is.")

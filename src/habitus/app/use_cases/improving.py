@@ -1,4 +1,4 @@
-"""Improving skills: start a run, see what it tried and what gate and exam said; and climb to the next stage."""
+"""Improving skills: start a run, list its candidates with the results of gate and exam, climb to the next stage."""
 
 from __future__ import annotations
 
@@ -49,6 +49,7 @@ class Improvement:
 
     @property
     def request(self) -> ImproveRequest:
+        """Return the run's request with its parsed budget. Raises `Misused` if it has two candidates."""
         if self.text and self.proposal is not None:
             raise Misused("Give a candidate or a proposal, not both.")
         limits = Limits.parse(self.budget)
@@ -66,12 +67,13 @@ class Improvement:
     is_once=True,
 )
 def improve(home: Home, wanted: Improvement) -> Job:
-    """Leave a run to a worker: small changes of a skill, gated against today's version on its tasks."""
+    """Queue a run for a worker: small changes to a skill, gated against today's version on its tasks."""
     request = wanted.request
     if request.solver:
         solver_named(request.solver)
         if home.settings.is_guest:
             raise Refused("Only the owner starts programs of this machine.", mend="Leave the solver out.")
+    # An impossible run should fail here, while the caller is watching, not in the worker.
     preview_run(home, request)
     queue = jobs.open_queue(home)
     return queue.get(job_kinds.add(home.settings, queue, "improve", asdict(request), id=wanted.id))
@@ -95,7 +97,7 @@ class Improvements:
     example=OneSkill(name="csv-summary"),
 )
 def improvements(home: Home, wanted: OneSkill) -> Improvements:
-    """Candidates that were tried for a skill, what the gate and the exam said of them, and what a run could show."""
+    """List the candidates tried for a skill with the results of gate and exam, and what a run could show."""
     store, plan = open_store(home), preview_run(home, ImproveRequest(skill=wanted.name))
     rollouts = store.rollouts(skill=plan.skill)
     return Improvements(outlook=plan, candidates=[report_on(one, rollouts) for one in store.candidates(plan.skill)])
@@ -124,7 +126,7 @@ class SkillClimb:
     example=SkillClimb(name="csv-summary", to=ClimbTarget.CODE, model="openai:gpt-5-mini"),
 )
 def climb(home: Home, wanted: SkillClimb) -> Climb:
-    """Take a skill to its next stage: a recipe from what was done with it, or code that passes its trial."""
+    """Take a skill to its next stage: a recipe from its past uses, or code that passes its trial."""
     climbing = Climbing(home)
     stages = {None: None, ClimbTarget.RECIPE: Stage.CHUNKS, ClimbTarget.CODE: Stage.CODE}
     return _carry_out(home, climbing, climbing.skill(wanted.name, stages[wanted.to]), wanted)
@@ -139,7 +141,7 @@ class LessonClimb:
 
 @use_case("lessons promote", access=Access.ADMIN, example=LessonClimb(id="k3fa9c1d"))
 def promote(home: Home, wanted: LessonClimb) -> Climb:
-    """Make a lesson a skill: drafted by a model, or without one from the facts."""
+    """Turn a lesson into a skill, drafted by a model or, without one, from the facts."""
     climbing = Climbing(home)
     return _carry_out(home, climbing, climbing.lesson(wanted.id), wanted)
 

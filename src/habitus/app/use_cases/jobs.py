@@ -1,4 +1,4 @@
-"""Jobs: work that is left to a worker, how far it is, ending it and going on with it, and what starts by itself."""
+"""Jobs: queue work for a worker, follow, cancel and retry it, and schedule what runs by itself."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class NewJob:
     is_once=True,
 )
 def add(home: Home, wanted: NewJob) -> Job:
-    """Leave something to a worker: 'habitus worker' or 'habitus up' does it, now or later."""
+    """Queue a job for a worker: 'habitus worker' or 'habitus up' runs it, now or later."""
     queue = open_queue(home)
     id = leave(
         home.settings,
@@ -73,7 +73,7 @@ class JobPage:
 
 @use_case("jobs list", route="GET /jobs", access=Access.VIEWER, example=JobList(done=True))
 def list_jobs(home: Home, wanted: JobList) -> JobPage:
-    """The jobs that wait or run, the newest first."""
+    """List the pending and running jobs, newest first."""
     queue = read_queue(home)
     ids = queue.ids() if wanted.done else [one.id for one in queue.all() if one.state is not JobState.DONE]
     page = page_of("jobs", ids, str, limit=wanted.limit, after=wanted.after)
@@ -87,7 +87,7 @@ class ScheduledJobs:
 
 @use_case("jobs schedule list", route="GET /jobs/schedule", access=Access.VIEWER, example=Nothing())
 def list_scheduled(home: Home, wanted: Nothing) -> ScheduledJobs:
-    """What starts by itself where a worker or 'habitus up' runs, and when it does so next."""
+    """List what runs by itself on a worker or under 'habitus up', and when it runs next."""
     return ScheduledJobs(schedule=jobs.list_schedules(home, read_queue(home)))
 
 
@@ -111,7 +111,7 @@ class Rescheduled:
     undo="config set",
 )
 def set_schedule(home: Home, wanted: NewTimes) -> Rescheduled:
-    """Have a kind of job start by itself at other times, or with 'off' no longer."""
+    """Set when a kind of job runs by itself, or turn it off with 'off'."""
     done = jobs.set_schedule(home, wanted.kind, wanted.when)
     return Rescheduled(schedule=jobs.list_schedules(home, read_queue(home)), undo=done.undo)
 
@@ -123,7 +123,7 @@ class OneJob:
 
 @use_case("jobs show", route="GET /jobs/{id}", access=Access.VIEWER, example=OneJob(id="53b07abe"))
 def show(home: Home, wanted: OneJob) -> Job:
-    """One job: what it was given, how far it is, and what it came to."""
+    """Show one job: its input, its progress and its result."""
     return read_queue(home).get(wanted.id)
 
 
@@ -131,8 +131,9 @@ def show(home: Home, wanted: OneJob) -> Job:
     "jobs cancel", route="POST /jobs/{id}/cancel", access=Access.ADMIN, example=OneJob(id="53b07abe"), undo="jobs retry"
 )
 def cancel(home: Home, wanted: OneJob) -> Job:
-    """End a job before its next part; what is done stays done. 'retry' goes on with it, but an upload is sent anew."""
+    """Cancel a job before its next part; finished parts stay. 'retry' resumes it, but an upload must be sent again."""
     job = open_queue(home).cancel(wanted.id)
+    # Nothing else removes the uploaded file once no worker will import it.
     uploading.drop(home.settings, job)
     return job
 
@@ -141,5 +142,5 @@ def cancel(home: Home, wanted: OneJob) -> Job:
     "jobs retry", route="POST /jobs/{id}/retry", access=Access.ADMIN, example=OneJob(id="53b07abe"), undo="jobs cancel"
 )
 def retry(home: Home, wanted: OneJob) -> Job:
-    """Go on with a job that failed, was cancelled or was parked, from the part it had come to."""
+    """Resume a job that failed, was cancelled or needs attention, from the part it had reached."""
     return open_queue(home).retry(wanted.id)

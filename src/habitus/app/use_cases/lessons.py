@@ -1,4 +1,4 @@
-"""Lessons, rules and facts: list them, add one, change, remove and restore."""
+"""Lessons, rules and facts: list, add, edit, remove, restore and retract them, and curate what was learned."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ _FOR = "Whom it holds for: user, project, workspace, global."
 
 
 def _version(done: ShownLesson | ChangedLesson) -> tuple[int, str]:
+    """Return the version for the ETag; lessons have no layers."""
     return done.lesson.version, ""
 
 
@@ -61,7 +62,7 @@ class LessonPage:
     "lessons list", route="GET /lessons", access=Access.OPEN_READING, example=LessonList(kind=Kind.ALWAYS, limit=20)
 )
 def list_lessons(home: Home, wanted: LessonList) -> LessonPage:
-    """What is remembered, the newest first."""
+    """List what is remembered, newest first."""
     found = memory_of(home, wanted.all_users).list_lessons(wanted.since, _ALL, kind=wanted.kind)
     page = page_of("lessons", found, lambda engram: engram.id, limit=wanted.limit, after=wanted.after)
     return LessonPage(lessons=page.items, next=page.next, total=page.total)
@@ -76,7 +77,7 @@ class LessonArchive:
 
 @use_case("lessons archive", route="GET /lessons/archive", access=Access.OPEN_READING, example=LessonArchive())
 def list_archive(home: Home, wanted: LessonArchive) -> LessonPage:
-    """What was removed or had to make room, the last first."""
+    """List the removed lessons and those that made room for others, most recent first."""
     found = memory_of(home, wanted.all_users).list_archived()
     page = page_of("the archive", found, lambda engram: engram.id, limit=wanted.limit, after=wanted.after)
     return LessonPage(lessons=page.items, next=page.next, total=page.total)
@@ -110,7 +111,7 @@ class ShownLesson:
     version_of=_version,
 )
 def show(home: Home, wanted: OneLesson) -> ShownLesson:
-    """One lesson: where it comes from, what it rests on, how it did, and how it came to be as it is."""
+    """Show one lesson: its origin, its evidence, its usage and its history."""
     memory = memory_of(home, wanted.all_users)
     history = [
         LessonVersion(number=one.number, text=one.engram.text, state=one.engram.state, cause=one.cause)
@@ -129,14 +130,18 @@ class NewLesson:
 
 @dataclass(frozen=True, kw_only=True)
 class KeptLesson:
+    """The lesson that was stored or reinforced."""
+
     status: Status
     lesson: Engram
-    archived: Sequence[Engram] = ()  # those that made room
+    # Lessons that were archived to make room for it.
+    archived: Sequence[Engram] = ()
     redacted: dict[str, int] = field(default_factory=dict)
     undo: tuple[str, ...] = ()
 
 
 def _kept_since(home: Home, wanted: NewLesson, since: datetime) -> KeptLesson | None:
+    """Return the lesson with this text if it was added since then."""
     same = (one for one in home.memory.list_lessons("all", _ALL) if one.text == wanted.text.strip())
     made = next((one for one in same if one.created_on is not None and one.created_on >= since), None)
     return KeptLesson(status=Status.STORED, lesson=made, undo=("lessons", "remove", made.id)) if made else None
@@ -152,7 +157,7 @@ def _kept_since(home: Home, wanted: NewLesson, since: datetime) -> KeptLesson | 
     made_since=_kept_since,
 )
 def add(home: Home, wanted: NewLesson) -> KeptLesson:
-    """Remember something; what is known already is made stronger."""
+    """Remember something; a lesson that is known already gets stronger."""
     with _noting(home.memory) as undo:
         encoded = home.memory.add(
             wanted.text, kind=wanted.kind, scope=wanted.scope, topic=wanted.topic, project=home.project
@@ -180,6 +185,8 @@ class LessonEdit:
 
 @dataclass(frozen=True, kw_only=True)
 class ChangedLesson:
+    """A lesson after an edit; `undo` is empty if nothing was changed."""
+
     lesson: Engram
     undo: tuple[str, ...]  # nothing where nothing was changed
 
@@ -192,7 +199,7 @@ class ChangedLesson:
     version_of=_version,
 )
 def edit(home: Home, wanted: LessonEdit) -> ChangedLesson:
-    """Change a lesson; from then on it is yours."""
+    """Edit a lesson; from then on it is yours."""
     memory = memory_of(home, wanted.all_users)
     with _noting(memory) as undo:
         after = memory.edit(
@@ -228,9 +235,10 @@ class MovedLessons:
     undo="lessons restore",
 )
 def remove(home: Home, wanted: ManyLessons) -> MovedLessons:
-    """Put lessons into the archive; they are not learned again by themselves."""
+    """Archive lessons; they are not learned again automatically."""
     memory = memory_of(home, wanted.all_users)
-    found = [memory.get(id).id for id in wanted.ids]  # an unknown one is said before anything is done
+    # Look all of them up first, so that an unknown id fails before anything is removed.
+    found = [memory.get(id).id for id in wanted.ids]
     gone = [memory.remove(id, by=home.settings.signature) for id in found]
     return MovedLessons(lessons=gone, undo=("lessons", "restore", *found))
 
@@ -243,7 +251,7 @@ def remove(home: Home, wanted: ManyLessons) -> MovedLessons:
     undo="lessons remove",
 )
 def restore(home: Home, wanted: ManyLessons) -> MovedLessons:
-    """Bring lessons back from the archive."""
+    """Restore lessons from the archive."""
     memory = memory_of(home, wanted.all_users)
     found = [memory.get(id).id for id in wanted.ids]
     back = [memory.restore(id, by=home.settings.signature) for id in found]
@@ -261,7 +269,7 @@ class Retraction:
     "lessons retract", route="POST /lessons/retract", access=Access.ADMIN, example=Retraction(turn="d4342a3ce725")
 )
 def retract(home: Home, wanted: Retraction) -> MovedLessons:
-    """Withdraw all that one conversation taught; it goes to the archive and is not learned again by itself."""
+    """Archive everything that one conversation taught; it is not learned again automatically."""
     if bool(wanted.turn) is bool(wanted.session):
         raise Invalid("Say which conversation taught it.", mend="Give --turn ID or --session ID.")
     # Lessons that don't know their session are found by the turns that the journal still has.
@@ -278,7 +286,7 @@ def retract(home: Home, wanted: Retraction) -> MovedLessons:
 
 @contextmanager
 def _noting(memory: Cortex) -> Iterator[list[str]]:
-    """The command that takes back what is done to lessons inside, once it is over; nothing where nothing was done."""
+    """Collect the changes to lessons made inside, and yield the command that undoes them; empty if there are none."""
     undo: list[str] = []
     with memory.noting() as made:
         yield undo
@@ -293,8 +301,8 @@ class CurationRequest:
 
 @use_case("curate", access=Access.ADMIN, example=CurationRequest(apply=True), undo="lessons restore")
 def curate(home: Home, wanted: CurationRequest) -> Curation:
-    """Look after what was learned: what has aged goes, what fails is tested, what has served climbs to its next stage.
+    """Maintain what was learned: archive what has aged, test what fails, and let what has served climb a stage.
 
-    Without --apply it only says what it would do, and why. Changes of skills wait for your review.
+    Without --apply it only reports what it would do, and why. Changes to skills wait for your review.
     """
     return asyncio.run(curating.curate(home, apply=wanted.apply, model=wanted.model))

@@ -1,6 +1,5 @@
-"""The overview that people begin with, what to look at first, finding anything by a few words, and insights into the
-whole library for whoever keeps it in order.
-"""
+"""Reports for people: the overview of the last thirty days, what needs attention today, a search over everything, and
+insights into the library."""
 
 from __future__ import annotations
 
@@ -35,13 +34,15 @@ from habitus.skills.review import Proposal
 from habitus.tools.model import CodeTool, ToolStatus
 
 _WEEK = timedelta(days=7)
-_SHOWN = 3  # that help or hurt most
-_TAUGHT = (Producer.USER, Producer.IMPORT)  # what agents did not learn themselves
+# How many skills that help, or hurt, are shown.
+_SHOWN = 3
+# Producers whose lessons agents did not learn themselves.
+_TAUGHT = (Producer.USER, Producer.IMPORT)
 
 
 @dataclass(frozen=True, kw_only=True)
 class KnownEffect:
-    """How many of a hundred conversations a skill makes go better, and between which figures the truth lies."""
+    """The effect of a skill per hundred conversations, with its confidence interval."""
 
     name: str
     value: float
@@ -51,7 +52,7 @@ class KnownEffect:
 
 @dataclass(frozen=True, kw_only=True)
 class Learned:
-    """A skill or a lesson that agents made of their work."""
+    """A skill or a lesson that agents made from their work."""
 
     kind: str
     id: str
@@ -61,7 +62,7 @@ class Learned:
 
 @dataclass(frozen=True, kw_only=True)
 class ImportedTogether:
-    """Skills that one command brought in, and what takes them out again."""
+    """Skills imported by one command, and the command that undoes it."""
 
     names: Sequence[str]
     on: datetime
@@ -70,7 +71,7 @@ class ImportedTogether:
 
 @dataclass(frozen=True, kw_only=True)
 class FirstSteps:
-    """The first steps of a new home, and whether each is done."""
+    """Which of the first steps are done in a new home."""
 
     agent: bool
     skills: bool
@@ -80,7 +81,7 @@ class FirstSteps:
 
 @dataclass(frozen=True, kw_only=True)
 class Overview:
-    """Days are the last thirty, the oldest first; `waiting` is how much waited at the end of each."""
+    """The last thirty days, oldest first; `waiting` is the number of pending items at the end of each day."""
 
     days: Sequence[Day]
     waiting: Sequence[int]
@@ -94,7 +95,7 @@ class Overview:
 
 @use_case("", route="GET /overview", access=Access.VIEWER, example=Nothing())
 def overview(home: Home, wanted: Nothing) -> Overview:
-    """The last thirty days: requests and how they went, what waited, what helps and what hurts, and who was heard."""
+    """Show the last thirty days: requests and their outcomes, pending reviews, what helps or hurts, and agents."""
     now = home.clock()
     with home.reading():
         days, heard = home.journal.days(DAYS), home.journal.last_heard()
@@ -134,7 +135,7 @@ def _waiting(home: Home, days: Sequence[Day]) -> list[int]:
 
 
 def _effects(home: Home) -> tuple[list[KnownEffect], list[KnownEffect]]:
-    """Of the newest version of each skill that is known to have one."""
+    """Return the skills with the strongest known effects, helpful and harmful, by their newest version."""
     newest: dict[str, KnownEffect] = {}
     for one in home.evidence.findings().items if home.journal.is_judged() else ():
         if one.item.kind == "skill" and (effect := one.estimate.offering) is not None:
@@ -160,10 +161,11 @@ def _recently_learned(recent: Iterable[Summary], lessons: Iterable[Engram]) -> l
 
 
 def _imports(skills: Library, recent: Iterable[Summary]) -> list[ImportedTogether]:
-    """Skills by the change that brought them, which is one moment."""
+    """Group recently imported skills by import."""
     together: dict[datetime, list[str]] = {}
     for one in recent:
         if one.source is Source.IMPORTED and one.modified_on is not None:
+            # One import stamps all of its skills with the same timestamp.
             together.setdefault(one.modified_on, []).append(one.name)
     found = []
     for on in sorted(together, reverse=True)[:_SHOWN]:
@@ -175,7 +177,7 @@ def _imports(skills: Library, recent: Iterable[Summary]) -> list[ImportedTogethe
 
 @dataclass(frozen=True, kw_only=True)
 class MappedSkill:
-    """A skill on the map: its place from 0 to 1 in both directions, its uses and its effect of a hundred, if known."""
+    """A skill on the map: coordinates from 0 to 1, uses, and its effect per hundred conversations, if known."""
 
     name: str
     x: float
@@ -192,7 +194,7 @@ class MapOfSkills:
 
 @use_case("", route="GET /map", access=Access.OPEN_READING, example=Nothing())
 def show_map(home: Home, wanted: Nothing) -> MapOfSkills:
-    """Where skills lie by their meaning: those used most, and the others in clusters."""
+    """Show skills on a map by meaning: the most used ones as points, the others in clusters."""
     found = map_skills(home)
     return MapOfSkills(
         skills=[
@@ -217,7 +219,7 @@ class Words:
 
 @dataclass(frozen=True, kw_only=True)
 class FoundThing:
-    """A skill, a lesson or a conversation; `id` is by what it is opened."""
+    """A skill, a lesson or a conversation; `id` opens it."""
 
     kind: str
     id: str
@@ -232,7 +234,7 @@ class FoundThings:
 
 @use_case("", route="GET /find", access=Access.VIEWER, example=Words(q="close the books"))
 def find(home: Home, wanted: Words) -> FoundThings:
-    """Skills, lessons and your conversations that fit a few words, at most so many of each."""
+    """Find skills, lessons and your conversations by a few words, at most `limit` of each."""
     if not (words := wanted.q.lower().split()):
         return FoundThings(found=())
     skills, fits = matching(home, SkillList(q=wanted.q), everything(home))
@@ -243,6 +245,7 @@ def find(home: Home, wanted: Words) -> FoundThings:
             title=(item.summary.title if item.summary else "") or item.name,
             text=item.summary.cue if item.summary else item.reason,
         )
+        # Without a good match, two near misses are enough to show what is there.
         for item in skills[: wanted.limit if fits else 2]
     ]
     lessons = [one for one in home.memory.list_lessons("all", 1000) if _has_all(words, one.text)]
@@ -259,7 +262,10 @@ def _has_all(words: Iterable[str], text: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Insights:
-    effects: Sequence[SkillEffect]  # the most helpful first
+    """Long-term figures about the library."""
+
+    # Most helpful first.
+    effects: Sequence[SkillEffect]
     menu: MenuCost
     unused: Sequence[UnusedSkill]
     confusion: Confusion
@@ -268,7 +274,7 @@ class Insights:
 
 @use_case("", route="GET /insights", access=Access.OPEN_READING, example=Nothing())
 def show(home: Home, wanted: Nothing) -> Insights:
-    """What helps over time, what the menu costs, what is never used, what is confused, and what was tried."""
+    """Show effects over time, the cost of the menu, unused and confused skills, and the candidates tried."""
     return Insights(
         effects=insights.effects(home),
         menu=insights.menu_cost(home),
@@ -280,26 +286,34 @@ def show(home: Home, wanted: Nothing) -> Insights:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Today:
+    """What needs attention today, and what is new this week."""
+
     waiting: tuple[InboxItem, ...]
-    new_skills: tuple[Summary, ...]  # made or changed within a week, the newest first
+    # Created or changed within a week, newest first.
+    new_skills: tuple[Summary, ...]
     new_lessons: tuple[Engram, ...]
-    broken: tuple[Listed, ...]  # can't be loaded, or something they need is missing
-    worse: tuple[Rollback, ...]  # versions that do worse than the one before
-    failing: tuple[CodeTool, ...]  # tools that failed again and again
+    # Skills that can't be loaded or lack something they need.
+    broken: tuple[Listed, ...]
+    # Versions that do worse than their predecessor.
+    worse: tuple[Rollback, ...]
+    # Tools that failed repeatedly.
+    failing: tuple[CodeTool, ...]
     sessions: tuple[KeptSession, ...]
     skills: int  # how many there are at all
-    own_skills: int  # of them the person's, whatever came with Habitus
+    # Without the skills that come with Habitus.
+    own_skills: int
 
     @property
     def is_new(self) -> bool:
-        """Nothing was made, learned or asked here yet."""
+        """Whether nothing has been created, learned or asked in this home yet."""
         return not (self.waiting or self.own_skills or self.new_lessons or self.sessions)
 
 
 def today(home: Home, *, with_contents: bool = True) -> Today:
-    """`with_contents` reads the files of what waits, too."""
+    """Collect what needs attention; `with_contents` also reads the files of pending changes."""
     listing, now = home.skills.listing(), home.clock()
     summaries = [item.summary for item in listing if item.summary is not None]
+    # Listing tools loads the sandbox, so it is skipped if no skill has code.
     tools = home.tools.all() if home.skills.snapshot().with_code else ()
     return Today(
         waiting=inbox.waiting(home, with_contents=with_contents),
@@ -315,6 +329,7 @@ def today(home: Home, *, with_contents: bool = True) -> Today:
 
 
 def _newest(summaries: list[Summary], since: datetime) -> tuple[Summary, ...]:
+    """Return the skills changed since then, newest first, without bundled ones."""
     dated = [(summary.modified_on, summary) for summary in summaries if summary.modified_on is not None]
     recent = [(on, summary) for on, summary in dated if on >= since and summary.layer != "bundled"]
     return tuple(summary for _, summary in sorted(recent, key=lambda each: (each[0], each[1].name), reverse=True))
@@ -322,6 +337,8 @@ def _newest(summaries: list[Summary], since: datetime) -> tuple[Summary, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class FirstLook:
+    """What needs attention today, as served over REST."""
+
     waiting: Sequence[InboxItem]
     new_skills: Sequence[str]
     new_lessons: Sequence[Engram]
@@ -332,7 +349,7 @@ class FirstLook:
 
 @use_case("", route="GET /today", access=Access.VIEWER, example=Nothing())
 def first_look(home: Home, wanted: Nothing) -> FirstLook:
-    """What to look at first: what waits, what is new this week, what is broken."""
+    """Show what to look at first: pending reviews, what is new this week, and what is broken."""
     found = today(home)
     return FirstLook(
         waiting=found.waiting,
@@ -351,7 +368,7 @@ class FailureList:
 
 @use_case("", route="GET /failing", access=Access.VIEWER, example=Nothing())
 def failing(home: Home, wanted: Nothing) -> FailureList:
-    """What fails again and again in conversations, and what helped against it."""
+    """List what fails repeatedly in conversations, and which remedies worked."""
     return FailureList(failing=learning.repeated_failures(home))
 
 
@@ -364,6 +381,5 @@ class SkillEvidence:
     "", route="GET /skills/{name}/evidence", access=Access.OPEN_READING, example=SkillEvidence(name="csv-summary")
 )
 def skill_evidence(home: Home, wanted: SkillEvidence) -> SkillUsage:
-    """What offering each version of one skill changes, the newest first, and its uses version by version and week by
-    week."""
+    """Show the effect of each version of a skill, newest first, and its uses by version and by week."""
     return insights.record_of(home, home.skills.find(wanted.name))

@@ -1,4 +1,4 @@
-"""Scratchpads without an agent: run a cell in one, list them, view the cells of one, reset or remove it."""
+"""Scratchpads without an agent: run a cell in one, list them and their cells, reset or remove one."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class PadCell:
 
 @use_case("pad exec", access=Access.OWNER, example=PadCell(name="trial", code="print(x * 2)"))
 def execute(home: Home, wanted: PadCell) -> Cell:
-    """Run a cell. Variables stay until the pad is reset, removed, or idle for half an hour."""
+    """Run a cell. Variables stay until the scratchpad is reset, removed, or idle for half an hour."""
     return execute_aloud(home, wanted, lambda printed: None)
 
 
 def execute_aloud(home: Home, wanted: PadCell, said: Callable[[str], None]) -> Cell:
-    """The same; `said` hears what the cell prints while it runs."""
+    """Run a cell, and pass what it prints to `said` while it runs."""
     if wanted.code is None:
         raise Misused("Give the code, or a file with --file, or '-' for standard input.")
     return running_code.execute(
@@ -57,7 +57,7 @@ class PadList:
 
 @use_case("pad list", access=Access.OWNER, example=Nothing())
 def list_pads(home: Home, wanted: Nothing) -> PadList:
-    """Every scratchpad, and whether its variables are still there."""
+    """List the scratchpads, and whether their variables are still in memory."""
     return PadList(pads=running_code.pads(home.settings))
 
 
@@ -74,13 +74,13 @@ class PadCells:
 
 @use_case("pad view", access=Access.OWNER, example=OnePad(name="trial"))
 def view(home: Home, wanted: OnePad) -> PadCells:
-    """The cells that ran since the pad was made or reset, with what they printed."""
+    """Show the cells that ran since the scratchpad was created or reset, with their output."""
     return PadCells(name=wanted.name, cells=running_code.cells(home.settings, wanted.name))
 
 
 @use_case("pad reset", access=Access.OWNER, example=OnePad(name="trial"))
 def reset(home: Home, wanted: OnePad) -> ResetPad:
-    """Forget the variables and cells; files and packages stay."""
+    """Drop the variables and cells; files and packages stay."""
     return running_code.reset(home, wanted.name)
 
 
@@ -91,7 +91,7 @@ class RemovedPad:
 
 @use_case("pad remove", access=Access.OWNER, example=OnePad(name="trial"))
 def remove(home: Home, wanted: OnePad) -> RemovedPad:
-    """Delete a scratchpad with its files and packages. There is no way back."""
+    """Delete a scratchpad with its files and packages. This can't be undone."""
     home.refuse_if_read_only()
     asyncio.run(running_code.remove(home, wanted.name))
     return RemovedPad(removed=wanted.name)

@@ -1,4 +1,4 @@
-"""Pausing: the switch that stops learning and automatic change."""
+"""Pausing: the switch that stops learning and automatic changes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class PauseState:
 
 @use_case("", route="GET /pause", access=Access.VIEWER, example=Nothing())
 def show(home: Home, wanted: Nothing) -> PauseState:
-    """Whether learning is stopped, since when and by whom."""
+    """Show whether learning is paused, since when and by whom."""
     return PauseState(paused=home.pause.state())
 
 
 @use_case("pause", route="PUT /pause", access=Access.ADMIN, example=Nothing(), undo="resume")
 def pause(home: Home, wanted: Nothing) -> PauseState:
-    """Stop learning and automatic change at once, in every process on this home."""
+    """Stop learning and automatic changes at once, in every process on this home."""
     home.refuse_if_read_only()
     refuse_unless_admin(home, "pause everybody")
     was_paused = home.pause.state() is not None
@@ -33,7 +33,7 @@ def pause(home: Home, wanted: Nothing) -> PauseState:
 
 @use_case("resume", route="DELETE /pause", access=Access.ADMIN, example=Nothing(), undo="pause")
 def resume(home: Home, wanted: Nothing) -> PauseState:
-    """Let learning and automatic change go on."""
+    """Resume learning and automatic changes."""
     home.refuse_if_read_only()
     refuse_unless_admin(home, "let everybody go on")
     return PauseState(paused=None, undo=("pause",) if home.pause.resume() else ())

@@ -33,7 +33,7 @@ class RecipesFound:
 
 @use_case("recipes list", route="GET /skills/{name}/recipes", access=Access.OPEN_READING, example=RecipeList())
 def list_recipes(home: Home, wanted: RecipeList) -> RecipesFound:
-    """Every recipe with its skill, its status and how it fared."""
+    """List the recipes with their skill, status and results so far."""
     skill = None if wanted.name is None else home.skills.find(wanted.name).name
     return RecipesFound(recipes=[one for one in home.recipes.all() if skill in (None, one.skill)])
 
@@ -45,7 +45,7 @@ class OneRecipe:
 
 @use_case("recipes show", access=Access.OPEN_READING, example=OneRecipe(recipe="monthly-report"))
 def show(home: Home, wanted: OneRecipe) -> SkillRecipe:
-    """One recipe: what it takes, its steps, and how it fared."""
+    """Show one recipe: its parameters, its steps, and its results so far."""
     return home.recipes.get(wanted.recipe)
 
 
@@ -63,10 +63,10 @@ class RecipeRun:
     example=RecipeRun(recipe="monthly-report", payload={"month": "2026-10"}),
 )
 def run(home: Home, wanted: RecipeRun) -> ToolResult:
-    """Run a recipe through the tools of a session, in a turn of its own that is written down. Exit code 1 when it
-    fails."""
+    """Run a recipe through the tools of a session, in a turn of its own that is recorded. Exit code 1 if it fails."""
     recipe = _runnable(home, wanted)
-    fill_defaults(recipe.plan, wanted.payload)  # what is missing is said before anything begins
+    # Fails on a missing parameter before a turn is opened for the run.
+    fill_defaults(recipe.plan, wanted.payload)
     asking = Asking(text=f"Run the recipe {recipe.plan.name}.")
     with (
         closing(Hosting(home)) as hosting,
@@ -83,11 +83,12 @@ class RecipeSteps:
 
 
 def plan_run(home: Home, wanted: RecipeRun) -> RecipeSteps:
-    """The calls that a run would make."""
+    """Return the calls that a run would make."""
     return RecipeSteps(steps=foreseen(_runnable(home, wanted).plan, wanted.payload))
 
 
 def _runnable(home: Home, wanted: RecipeRun) -> SkillRecipe:
+    """Return the recipe. Raises `NotFound` if it belongs to another skill than the one given."""
     recipe = recipes.runnable(home.recipes, wanted.recipe)
     if wanted.name is not None and home.skills.find(wanted.name).name != recipe.skill:
         raise NotFound(f"'{wanted.name}' has no recipe '{wanted.recipe}'.", mend=f"'{recipe.skill}' has.")
@@ -110,8 +111,8 @@ class CheckedRecipes:
 
 @use_case("recipes test", access=Access.OPEN_READING, example=RecipeNames(names=("monthly-report",)))
 def check(home: Home, wanted: RecipeNames) -> CheckedRecipes:
-    """Check recipes without running them: their text, line by line, and whether their tools are there.
+    """Check recipes without running them: their syntax, line by line, and whether their tools exist.
 
-    Exit code 1 when one can't run.
+    Exit code 1 if one can't run.
     """
     return CheckedRecipes(recipes=recipes.check_recipes(home.recipes, wanted.names))

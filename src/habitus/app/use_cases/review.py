@@ -1,4 +1,4 @@
-"""Review: what waits for a person, and their word on it: approve, turn down, take one of several, mend, reopen."""
+"""Review pending changes and lessons: list, show, approve, reject, choose one of several, edit, reopen."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from habitus.skills.review import Action, Change, Proposal, ProposalState
 _ONE = "The number of a proposal, or the id of a lesson."
 _SOME = "Numbers of proposals, ids of lessons."
 _EVERYBODY = "Of everybody; for admins."
-_PATIENCE_S = 0.8  # of a person who looks at a proposal
+# A page that takes longer than about a second feels stuck; the replay goes on in the background.
+_PATIENCE_S = 0.8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,15 +39,18 @@ class WaitingList:
 
 @dataclass(frozen=True, kw_only=True)
 class WaitingPage:
+    """One page of the inbox."""
+
     proposals: Sequence[InboxItem]
-    groups: Sequence[Sequence[int | str]]  # of all that wait, those that are best decided together
+    # Ids of pending items that are best decided together.
+    groups: Sequence[Sequence[int | str]]
     next: str | None
     total: int
 
 
 @use_case("review list", route="GET /review", access=Access.VIEWER, example=WaitingList(decided=True))
 def list_waiting(home: Home, wanted: WaitingList) -> WaitingPage:
-    """What waits, and why: changes of skills by number, lessons by id."""
+    """List what is pending, and why: changes to skills by number, lessons by id."""
     found = inbox.waiting(home, with_decided=wanted.decided, all_users=wanted.all_users)
     page = page_of("what waits", found, lambda item: item.id, limit=wanted.limit, after=wanted.after)
     undecided = [item for item in found if item.state == ProposalState.WAITING]
@@ -62,14 +66,17 @@ class OneItem:
 
 @dataclass(frozen=True, kw_only=True)
 class ShownItem:
+    """A pending item with its diff."""
+
     item: InboxItem
     diff: str
-    alike: Sequence[str]  # skills that say much the same
+    # Existing skills that say nearly the same.
+    alike: Sequence[str]
 
 
 @use_case("review show", route="GET /review/{id}", access=Access.VIEWER, example=OneItem(id="3"))
 def show(home: Home, wanted: OneItem) -> ShownItem:
-    """One proposal: who wants what, why it waits, and the text."""
+    """Show one proposal: its author, its reason, why it needs review, and the text."""
     found = inbox.get(home, wanted.id, all_users=wanted.all_users)
     alike = list(content.twins(home.skills, found.subject)) if isinstance(found.subject, Proposal) else []
     return ShownItem(item=found, diff=_diff(home, found), alike=alike)
@@ -83,7 +90,7 @@ class ItemDiff:
 
 @use_case("review diff", access=Access.VIEWER, example=OneItem(id="3"))
 def diff(home: Home, wanted: OneItem) -> ItemDiff:
-    """What approving it would change."""
+    """Show what approving it would change."""
     found = inbox.get(home, wanted.id, all_users=wanted.all_users)
     return ItemDiff(id=found.subject.id, diff=_diff(home, found))
 
@@ -98,15 +105,15 @@ def _diff(home: Home, item: InboxItem) -> str:
 
 
 def is_hidden(settings: Settings, proposal: Proposal) -> bool:
-    """Whether this person must not read its files: they say what a skill is examined by."""
+    """Whether this user must not read the proposal's files, because they contain a skill's exam tasks."""
     return proposal.change.action is Action.TASKS and not settings.is_admin
 
 
 @use_case("", route="GET /review/effect/{id}", access=Access.VIEWER, example=OneItem(id="3"))
 def effect(home: Home, wanted: OneItem) -> Replay:
-    """What approving a change would do to the last requests: which would get the skill, and what loses its place.
+    """Preview what approving a change would do to recent requests: which gain the skill, and what it displaces.
 
-    It answers within a second as far as it is (`looked_at` of `requests`); ask again, and it has gone on.
+    It answers within a second with the progress so far (`looked_at` of `requests`); ask again for the rest.
     """
     subject = inbox.get(home, wanted.id, all_users=wanted.all_users).subject
     if isinstance(subject, Engram):
@@ -124,7 +131,7 @@ class Approval:
 
 @dataclass(frozen=True, kw_only=True)
 class Decided:
-    """What was decided; an approved change may have made a version, and can be taken back."""
+    """A decided item; approving a change may have created a version, which `undo` reverts."""
 
     item: InboxItem
     version: int | None = None
@@ -132,7 +139,7 @@ class Decided:
 
     @property
     def due_on(self) -> str:
-        """The host that is still to carry it out."""
+        """Return the host that still has to apply the change; empty if none does."""
         subject = self.item.subject
         return subject.host if isinstance(subject, Proposal) and subject.state is ProposalState.ACCEPTED else ""
 
@@ -150,14 +157,14 @@ class Approved:
     undo="review reopen",
 )
 def approve(home: Home, wanted: Approval) -> Approved:
-    """Carry proposals out, and let lessons in."""
+    """Apply proposals, and accept lessons."""
     # An unknown one is said before anything is done.
     items = [inbox.get(home, id, all_users=wanted.all_users) for id in wanted.ids]
     return Approved(approved=_each(items, lambda item: _approve(home, item, wanted.all_users)))
 
 
 def _each(items: Sequence[InboxItem], decide: Callable[[InboxItem], Decided]) -> list[Decided]:
-    """Decided one by one: an error says what was done before it."""
+    """Decide the items one by one. If one fails, the error names those decided before it."""
     done: list[Decided] = []
     for item in items:
         try:
@@ -181,7 +188,7 @@ def _approve(home: Home, item: InboxItem, all_users: bool) -> Decided:
 
 
 def _reopening(*ids: str) -> tuple[str, ...]:
-    """The command that lets decided changes wait again."""
+    """Return the command that makes decided changes pending again."""
     return ("review", "reopen", *ids)
 
 
@@ -205,7 +212,7 @@ class Rejected:
     undo="review reopen",
 )
 def reject(home: Home, wanted: Rejection) -> Rejected:
-    """Turn proposals down."""
+    """Reject proposals."""
     items = [inbox.get(home, id, all_users=wanted.all_users) for id in wanted.ids]
     return Rejected(rejected=_each(items, lambda item: _reject(home, item, wanted.reason, wanted.all_users)))
 
@@ -226,7 +233,10 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
-    taken: Decided  # its undo has all of them wait again
+    """The approved proposal, whose `undo` reopens all of them, and the rejected ones."""
+
+    # `undo` reopens all of them.
+    taken: Decided
     turned_down: Sequence[Decided]
 
 
@@ -238,7 +248,7 @@ class Chosen:
     is_once=True,
 )
 def choose(home: Home, wanted: Choice) -> Chosen:
-    """Of several that say the same approve this one, and turn the others down; nothing is done unless all wait."""
+    """Approve one of several similar proposals and reject the others; nothing is changed unless all are pending."""
     if not wanted.others or len({wanted.id, *wanted.others}) <= len(wanted.others):
         raise Invalid("The same one stands there twice.", mend="Name the one to take, and each of the others once.")
     others = [inbox.get(home, id) for id in wanted.others]
@@ -263,7 +273,7 @@ class Reopened:
 
 @use_case("review reopen", route="POST /review/{ids}/reopen", access=Access.REVIEWER, example=Reopening(ids=("3",)))
 def reopen(home: Home, wanted: Reopening) -> Reopened:
-    """Let changes wait for you again that were decided; what approving did is taken back."""
+    """Make decided changes pending again; what approving did is undone."""
     return Reopened(reopened=[_reopen(home, id) for id in wanted.ids])
 
 
@@ -284,6 +294,7 @@ def _reopen(home: Home, id: str) -> InboxItem:
 
 
 def _take_back(home: Home, proposal: Proposal) -> None:
+    """Undo what approving a proposal did."""
     change, person = proposal.change, home.person(f"proposal {proposal.id} waits again")
     address = f"{change.name}@{change.layer}"
     match change.action:
@@ -298,7 +309,7 @@ def _take_back(home: Home, proposal: Proposal) -> None:
 
 
 def _unwrite(home: Home, change: Change, address: str, reason: str) -> None:
-    """Take back the version with these files, where the skill is there still; where others changed it since, say so."""
+    """Undo the version with these files, if the skill still exists. Raises `Refused` if others changed it since."""
     history, wanted = home.skills.layer(change.layer).store.history(change.name), tree_hash(change.tree)
     made = [version.number for version in history if version.tree_hash == wanted]
     done = undoing.undo(home, [f"{address}:{number}" for number in made[-1:]], reason)
@@ -320,7 +331,7 @@ class Mended:
 
 @use_case("", route="PUT /review/{id}/text", access=Access.REVIEWER, example=NewText(id="3", text="1. Boil."))
 def edit(home: Home, wanted: NewText) -> Mended:
-    """Mend the text of a proposal before you approve it."""
+    """Edit the text of a proposal before you approve it."""
     before, _ = text_of(home, wanted.id)
     if (number := number_of(wanted.id)) is None:
         after = home.memory.edit(wanted.id, by=home.settings.signature, text=wanted.text.strip())
@@ -331,7 +342,7 @@ def edit(home: Home, wanted: NewText) -> Mended:
 
 
 def text_of(home: Home, id: str) -> tuple[bytes, str]:
-    """The text that may be mended, and a name for its file."""
+    """Return the text that may be edited, and a name for its file."""
     if (number := number_of(id)) is None:
         lesson = home.memory.get(id)
         return lesson.text.encode(), f"{lesson.id}.md"

@@ -1,4 +1,4 @@
-"""Secrets of skills' command lines: by name, who may have them, and what was called with them; never a value."""
+"""Secrets for skills' command lines: their names, grants and the log of calls; never a value."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HOST = re.compile(r"(?:\*\.)?[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::\d{1,
 
 @use_case("secrets list", route="GET /secrets", access=Access.VIEWER, example=Nothing())
 def list_secrets(home: Home, wanted: Nothing) -> SecretsOverview:
-    """Secrets by name, the skills that may have them, what skills ask for, and what was called with them."""
+    """List secrets by name, the skills that may use them, what skills ask for, and recent calls."""
     return secrets.overview(home)
 
 
@@ -36,7 +36,7 @@ class RemovedSecret:
 
 @use_case("secrets remove", access=Access.ADMIN, example=OneSecret(name="smtp.password"))
 def remove(home: Home, wanted: OneSecret) -> RemovedSecret:
-    """Forget a secret for good; what was granted stays, for a new value."""
+    """Delete a secret for good; its grants stay, for a new value."""
     secrets.refuse_unless_admin(home, "change the vault")
     home.vault.remove(wanted.name)
     return RemovedSecret(removed=wanted.name)
@@ -72,7 +72,7 @@ class GrantedSecrets:
     undo="secrets revoke",
 )
 def grant(home: Home, wanted: GrantRequest) -> GrantedSecrets:
-    """Let a skill's command line have secrets and reach hosts, as long as the skill stays what it is now."""
+    """Let a skill's command line use secrets and reach hosts, as long as the skill's content stays the same."""
     *named, skill = wanted.names
     if not (named or wanted.host or wanted.all or wanted.again):
         raise Misused(
@@ -116,19 +116,20 @@ class RevokedSecrets:
     undo="secrets grant",
 )
 def revoke(home: Home, wanted: RevokeRequest) -> RevokedSecrets:
-    """Take back what a skill was granted: what is named, or all of it; also of a skill that is gone."""
+    """Revoke a skill's grants, those named or all of them; also for a skill that no longer exists."""
     *named, skill = wanted.names
     home.refuse_if_read_only()
     if wanted.everybody:
         secrets.refuse_unless_admin(home, "take back what is granted for everybody")
     user, grants = EVERYBODY if wanted.everybody else home.settings.user, Grants(home.local, home.clock)
+    # A grant outlives its skill, so look at the grants before the library.
     name = skill if skill in {grant.skill for grant in grants.list()} else home.skills.find(skill).name
     gone = grants.remove(name, user=user, secrets=named, hosts=wanted.host)
     return RevokedSecrets(revoked=gone, undo=_command("grant", gone))
 
 
 def _command(action: str, grants: Sequence[Grant]) -> tuple[str, ...]:
-    """The command about these grants; nothing where there are none."""
+    """Return the command that repeats or reverts these grants; empty if there are none."""
     if not grants:
         return ()
     names = [grant.what for grant in grants if grant.kind is GrantKind.SECRET]
@@ -149,6 +150,6 @@ class CommandLineCalls:
 
 @use_case("secrets log", access=Access.VIEWER, example=CallFilter(since="yesterday"))
 def log(home: Home, wanted: CallFilter) -> CommandLineCalls:
-    """Command lines of skills that were called or refused: who, what, when, with which secrets."""
+    """List the calls of skills' command lines, also refused ones: who, what, when, and with which secrets."""
     since = parse_moment(wanted.since, home.clock()) if wanted.since else None
     return CommandLineCalls(calls=secrets.open_calls(home).list(since=since))

@@ -1,4 +1,4 @@
-"""Conversations: past ones, one of their turns, and talking to an agent while coming and going."""
+"""Conversations: list past ones and their turns, and chat with an agent over REST."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ from habitus.events import OutcomeKind
 from habitus.journal.model import KeptSession, Turn, TurnFilter
 
 _EVERYBODY = "Of everybody; for admins."
-MOST_FILES = 20  # with one message
+# Per message.
+MOST_FILES = 20
 _FILES = f"What comes with it, in Base64; {MOST_FILES} at most."
 
 
@@ -41,15 +42,18 @@ class SessionList:
 
 @dataclass(frozen=True, kw_only=True)
 class SessionPage:
+    """One page of conversations."""
+
     sessions: Sequence[KeptSession]
     next: str | None
     total: int
-    hidden: int  # of others, as far as an admin asks
+    # How many belong to other users; only counted for admins.
+    hidden: int
 
 
 @use_case("sessions list", route="GET /sessions", access=Access.VIEWER, example=SessionList(limit=5))
 def list_sessions(home: Home, wanted: SessionList) -> SessionPage:
-    """Your last conversations, the latest first."""
+    """List your conversations, most recent first."""
     limit, user = wanted.limit, whose(home.settings, wanted.all_users, wanted.user)
     found = home.journal.sessions(limit=limit + 1, user=user, after=wanted.after)
     next = found[limit - 1].id if len(found) > limit else None
@@ -76,7 +80,7 @@ class SessionTurns:
 
 @use_case("sessions show", route="GET /sessions/{id}", access=Access.VIEWER, example=OneSession(id="3f2a"))
 def show(home: Home, wanted: OneSession) -> SessionTurns:
-    """One conversation: what was asked, done and answered, and how it went."""
+    """Show one conversation: requests, steps, replies and outcomes."""
     found = past_session(home.settings, home.journal, wanted.id, all_users=wanted.all_users)
     page = page_of("turns", found.turns, lambda turn: turn.id, limit=wanted.limit, after=wanted.after)
     return SessionTurns(session=found.session, turns=page.items, next=page.next, total=page.total)
@@ -96,13 +100,14 @@ class TurnList:
 
 @dataclass(frozen=True, kw_only=True)
 class TurnPage:
-    turns: Sequence[Turn]  # in brief: what was asked, what was read for it, and how it went
+    # In brief: the request, the skills read for it, and the outcome.
+    turns: Sequence[Turn]
     next: str | None
 
 
 @use_case("", route="GET /turns", access=Access.VIEWER, example=TurnList(q="invoice", outcome=OutcomeKind.FAILED))
 def find_turns(home: Home, wanted: TurnList) -> TurnPage:
-    """What was asked, the latest first."""
+    """Find turns by request, agent, outcome or skill, most recent first."""
     of = TurnFilter(
         user=whose(home.settings, wanted.all_users, wanted.user),
         text=wanted.q,
@@ -122,16 +127,19 @@ class OneTurn:
 
 @use_case("", route="GET /turns/{id}", access=Access.VIEWER, example=OneTurn(id="d4342a3ce725"))
 def show_turn(home: Home, wanted: OneTurn) -> Turn:
-    """One turn."""
+    """Show one turn."""
     return home.journal.turn(wanted.id, user=home.settings.user)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Attachment:
+    """A file sent with a message, in Base64."""
+
     name: str
     content: str  # in Base64
 
     def upload(self) -> Upload:
+        """Decode the content. Raises `Invalid` if it is not Base64."""
         try:
             return Upload(name=self.name, content=base64.b64decode(self.content, validate=True))
         except ValueError:
@@ -166,7 +174,7 @@ class StartedTurn:
     takes_files=True,
 )
 def begin(home: Home, wanted: NewMessage) -> StartedTurn:
-    """Begin a conversation; what comes of it is heard under its events, and then stands in it."""
+    """Start a conversation; follow it through its events, or read the result from it afterwards."""
     return _say(home, "", wanted.text, wanted.files)
 
 
@@ -180,7 +188,7 @@ def begin(home: Home, wanted: NewMessage) -> StartedTurn:
     takes_files=True,
 )
 def go_on(home: Home, wanted: NextMessage) -> StartedTurn:
-    """Go on with a conversation."""
+    """Send the next message of a conversation."""
     return _say(home, wanted.id, wanted.text, wanted.files)
 
 
@@ -197,7 +205,7 @@ class RunningTurn:
 
 @use_case("", route="POST /sessions/{id}/stop", access=Access.ADMIN, example=RunningTurn(id="3f2a"), status=204)
 def stop(home: Home, wanted: RunningTurn) -> Nothing:
-    """End the turn that runs."""
+    """Stop the running turn."""
     open_talks(home).stop(wanted.id)
     return Nothing()
 
@@ -217,6 +225,6 @@ class Answer:
     status=204,
 )
 def answer(home: Home, wanted: Answer) -> Nothing:
-    """The person's word on what a turn waits for."""
+    """Answer a question that the turn is waiting for."""
     open_talks(home).answer(wanted.id, wanted.number, wanted.word)
     return Nothing()

@@ -1,4 +1,4 @@
-"""Settings: each value with its origin, changing one at the machine or over the network; and what works here."""
+"""Settings: list values with their origin, change them locally or over the network; and the health checks."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class SettingValues:
 
 @use_case("config list", route="GET /settings", access=Access.VIEWER, example=Nothing())
 def list_values(settings: Settings, wanted: Nothing) -> SettingValues:
-    """Every setting with its value, and whether that comes from a default, the file or the environment.
+    """List every setting with its value, and whether that comes from a default, the file or the environment.
 
-    Values that look secret are left out.
+    Values that look secret are omitted.
     """
     return SettingValues(settings=configuring.values(settings, os.environ))
 
@@ -45,7 +45,7 @@ class OneSetting:
 
 @use_case("config get", access=Access.VIEWER, example=OneSetting(key="model"))
 def get(settings: Settings, wanted: OneSetting) -> Value:
-    """The value of one setting."""
+    """Show the value of one setting."""
     return configuring.get(settings, os.environ, wanted.key)
 
 
@@ -62,6 +62,7 @@ class NewValue(RemoteValue):
 
     @property
     def is_minilm(self) -> bool:
+        """Whether the setting switches to the encoder whose weights must be fetched first."""
         return self.key == ENCODER and self.value == Encoder.MINILM
 
 
@@ -69,7 +70,7 @@ class NewValue(RemoteValue):
     "config set", access=Access.ADMIN, example=NewValue(key="retention.turn_days", value="60"), undo="config unset"
 )
 def put(settings: Settings, wanted: NewValue) -> Configured:
-    """Set a value in habitus.toml; a wrong one is refused, and the comments of the file stay."""
+    """Set a value in habitus.toml; an invalid one is refused, and the comments in the file stay."""
     if wanted.copy is not None and wanted.key != ENCODER:
         raise Invalid(f"'--from' is for {ENCODER}, not for {wanted.key}.", mend="Leave it out.")
     if wanted.is_minilm and (wanted.copy is not None or (wanted.yes and not configuring.has_weights(settings))):
@@ -89,7 +90,7 @@ def _has_team(settings: Settings) -> bool:
 
 @use_case("config unset", access=Access.ADMIN, example=OneSetting(key="model"), undo="config set")
 def unset(settings: Settings, wanted: OneSetting) -> Configured:
-    """Take a value out of habitus.toml, so that the default holds again."""
+    """Remove a value from habitus.toml; its default applies again."""
     return configuring.put(settings, os.environ, wanted.key, None)
 
 
@@ -101,8 +102,7 @@ def unset(settings: Settings, wanted: OneSetting) -> Configured:
     changes_settings=True,
 )
 def put_remotely(home: Home, wanted: RemoteValue) -> Configured:
-    """Write a setting into the file; it holds at once. What names commands, addresses or folders is set where Habitus
-    runs."""
+    """Write a setting to the file, effective at once. Commands, addresses and folders can only be set locally."""
     return configuring.put_remotely(home, wanted.key, wanted.value)
 
 
@@ -110,7 +110,7 @@ def put_remotely(home: Home, wanted: RemoteValue) -> Configured:
     "", route="DELETE /settings/{key}", access=Access.ADMIN, example=OneSetting(key="bot_name"), changes_settings=True
 )
 def unset_remotely(home: Home, wanted: OneSetting) -> Configured:
-    """Take a setting out of the file, so that its default holds."""
+    """Remove a setting from the file; its default applies again."""
     return configuring.put_remotely(home, wanted.key, None)
 
 
@@ -121,7 +121,7 @@ class Layers:
 
 @use_case("", route="GET /layers", access=Access.VIEWER, example=Nothing())
 def list_layers(home: Home, wanted: Nothing) -> Layers:
-    """Where skills come from, the strongest first, and whose they are."""
+    """List the layers that skills come from, highest first, and who owns them."""
     return Layers(layers=layers.places(home.skills))
 
 
@@ -131,12 +131,13 @@ class HealthReport:
 
     @property
     def is_failed(self) -> bool:
+        """Whether something that is in use is broken."""
         return any(check.state is CheckState.BROKEN for check in self.checks)
 
 
 @use_case("doctor", route="GET /doctor", access=Access.VIEWER, example=Nothing())
 def doctor(home: Home, wanted: Nothing) -> HealthReport:
-    """What works, what is missing, and the exact mend. Exit code 1 when something in use is broken."""
+    """Check what works and what is missing, with the exact fix. Exit code 1 if something in use is broken."""
     return HealthReport(checks=checking.doctor(home))
 
 
@@ -147,5 +148,5 @@ class TrustedContent:
 
 @use_case("", route="GET /trust", access=Access.VIEWER, example=Nothing())
 def list_trusted(home: Home, wanted: Nothing) -> TrustedContent:
-    """What was trusted as it is, by whom and when."""
+    """List the content that was trusted as it is, by whom and when."""
     return TrustedContent(trusted=trusting.list_trusted(home))

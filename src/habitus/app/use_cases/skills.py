@@ -1,4 +1,4 @@
-"""Skills as they are: list them, show one, its history, what changed in it, how it fared, and the archive."""
+"""Reading skills: list them, show one with its history, diffs and usage, and the archive."""
 
 from __future__ import annotations
 
@@ -29,9 +29,12 @@ from habitus.skills.review import Action, Review
 if TYPE_CHECKING:
     from habitus.skills.choosing.finding import Finder
 
-MOST = 2**31  # the highest version that is asked for
-_FOUND = 50  # by one search
-_FEW = 500  # that are asked for by name
+# The highest version number accepted, so that it fits any database's integer.
+MOST = 2**31
+# Search hits per query.
+_FOUND = 50
+# Above this, reading the counters of all skills is cheaper than naming them.
+_FEW = 500
 
 
 def skill_name() -> str:
@@ -41,7 +44,7 @@ def skill_name() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class SkillList:
-    """Which skills somebody wants to see; nothing given is everything."""
+    """Filters for a list of skills; without any, all skills match."""
 
     q: str = option("What should be done, in your own words; the best fit comes first.", "--query", "-q", default="")
     tag: str = option("Only skills with this tag.", default="")
@@ -57,6 +60,7 @@ class SkillList:
         return bool(self.tag or self.source or self.stage or self.state or self.layer)
 
     def fits(self, item: Listed) -> bool:
+        """Whether a skill passes the filters; the search words are not considered."""
         summary = item.summary
         if (self.state or item.state) is not item.state or (self.layer or item.layer) != item.layer:
             return False
@@ -71,7 +75,7 @@ class SkillList:
 
 @use_case("skills list", route="GET /skills", access=Access.OPEN_READING, example=SkillList(state=State.BROKEN))
 def list_skills(home: Home, wanted: SkillList) -> SkillPage:
-    """Every skill with its state, and how often it was used."""
+    """List skills with their state, and how often they were used."""
     found, _ = matching(home, wanted, everything(home))
     page = page_of("skills", found, _address, limit=wanted.limit, after=wanted.after)
     counted = used(home.skills, page.items)
@@ -91,31 +95,33 @@ def _address(item: Listed) -> str:
 
 
 def everything(home: Home) -> tuple[Listed, ...]:
-    """Every skill, with those that wait for a person."""
+    """Return every skill, including those pending review."""
     return (*home.skills.listing(), *waiting_skills(home.review))
 
 
 def matching(home: Home, wanted: SkillList, items: Sequence[Listed]) -> tuple[Sequence[Listed], bool]:
-    """Those that fit, in order, and whether what was searched for fits anything well."""
+    """Return the matching skills in order, and whether the search words fit any of them well."""
     if wanted.layer is not None:
-        home.skills.layer(wanted.layer)  # an unknown one is said
+        # Raises for an unknown layer, which would otherwise look like an empty one.
+        home.skills.layer(wanted.layer)
     chosen = [item for item in items if wanted.fits(item)] if wanted.is_filtered else items
     return _search_items(home.finder, wanted, chosen) if wanted.q.strip() else (chosen, True)
 
 
 def _search_items(finder: Finder, wanted: SkillList, items: Sequence[Listed]) -> tuple[list[Listed], bool]:
-    """Those whose name holds the words, then those that mean the same."""
+    """Return skills whose name contains the words, then those with a similar meaning."""
     words = wanted.q.strip().lower().replace(" ", "-")
     named = [item for item in items if words in item.name]
     others = {item.name: item for item in items if words not in item.name}
-    among = set(others) if named or wanted.is_filtered else None  # or all there are, which need not be named
+    # None searches the whole index, which is faster than naming every skill.
+    among = set(others) if named or wanted.is_filtered else None
     results = finder.search(wanted.q, k=_FOUND, among=among) if others else Results()
     found = [others[hit.id] for hit in results.hits if hit.id in others]
     return [*named, *found], bool(named) or results.fits
 
 
 def waiting_skills(review: Review) -> list[Listed]:
-    """Skills that wait for a person before they are there at all."""
+    """Return the skills that don't exist until a pending proposal is approved."""
     waiting = review.list(with_contents=False) if review.waiting_count() else []
     return [
         Listed(
@@ -129,11 +135,12 @@ def waiting_skills(review: Review) -> list[Listed]:
     ]
 
 
-Counted = dict[tuple[str, str], Counters]  # (layer, name) → all stages together
+# By (layer, name), summed over all stages.
+Counted = dict[tuple[str, str], Counters]
 
 
 def used(skills: Library, items: Sequence[Listed]) -> Counted:
-    """How those of these skills have fared that were ever shown or used."""
+    """Return the counters of those of these skills that were ever shown or used."""
     by_layer: dict[str, list[str]] = {}
     for item in items:
         by_layer.setdefault(item.layer, []).append(item.name)
@@ -145,9 +152,10 @@ def used(skills: Library, items: Sequence[Listed]) -> Counted:
 
 
 def manifest_of(skills: Library, item: Listed) -> Manifest:
-    """The manifest as a skill's file states it, whatever force it has."""
+    """Return the manifest as stated in the skill's file, including claims that trust has disabled."""
     if item.summary is not None and not (item.inert or item.hidden or item.fills):
-        return item.summary.manifest  # nothing was taken from it or added to it
+        # Neither trust nor layering changed it, so the summary has it whole.
+        return item.summary.manifest
     found = skills.layer(item.layer).store.summary(item.name, look=False) or item.summary
     return found.manifest if found is not None else Manifest()
 
@@ -171,7 +179,7 @@ def _version_of(done: ShownSkill) -> tuple[int, str]:
     version_of=_version_of,
 )
 def show(home: Home, wanted: OneSkill) -> ShownSkill:
-    """One skill as a model reads it, or one of its versions as it is kept: its fields, its steps and its files."""
+    """Show one skill as a model reads it, or one of its stored versions: fields, steps and files."""
     found = locate(home, wanted.name)
     with found.reading(home):
         return read(home, found, wanted.version)
@@ -179,7 +187,7 @@ def show(home: Home, wanted: OneSkill) -> ShownSkill:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Located:
-    """A skill that was asked for by its name or address, in the library as it was seen then."""
+    """A skill found by name or address, with the snapshot of the library it was found in."""
 
     asked: str
     skills: Library
@@ -187,12 +195,12 @@ class Located:
     item: Listed
 
     def reading(self, home: Home) -> AbstractContextManager[object]:
-        """One transaction for what is read of it."""
+        """Open one transaction for everything that is read about it."""
         return home.reading_of(*self.item.hidden, self.item.layer)
 
 
 def locate(home: Home, name: str) -> Located:
-    """Find a skill as it is now: what was changed on disk is noticed."""
+    """Find a skill in its current state, including changes made on disk."""
     skills = _library_of(home, name)
     seen = skills.snapshot()
     item = skills.find(name, at=seen)
@@ -203,7 +211,7 @@ def locate(home: Home, name: str) -> Located:
 
 
 def read(home: Home, found: Located, version: int | None = None) -> ShownSkill:
-    """All there is to show of it."""
+    """Read everything that is shown about a skill."""
     name, skills, item = found.asked, found.skills, found.item
     store = skills.layer(item.layer).store
     with found.reading(home):
@@ -213,7 +221,8 @@ def read(home: Home, found: Located, version: int | None = None) -> ShownSkill:
         counted, told = store.counted_and_told(item.name)
         known = _evidence_lines(home, item)
     if tree is None:
-        tree = {} if version is None else skills.tree(name, version)  # which says that there is no such version
+        # Raises for an unknown version.
+        tree = {} if version is None else skills.tree(name, version)
     if version is not None:
         skill = trees.parse(item.name, tree).skill
         item = replace(item, summary=None if skill is None else replace(skill, version=version))
@@ -234,24 +243,27 @@ def read(home: Home, found: Located, version: int | None = None) -> ShownSkill:
 
 
 def _library_of(home: Home, name: str) -> Library:
-    """A library that knows this skill alone, whatever the size of the whole; the whole where it does not know it."""
+    """Return a library with this skill alone, or the whole one if the skill isn't in it."""
     wanted = names.parse_address(name).name
-    if not names.is_legal(wanted) or home.skills.last.listing:  # a server knows the whole already
+    # A server has the whole library in memory already.
+    if not names.is_legal(wanted) or home.skills.last.listing:
         return home.skills
+    # A command reads one skill in constant time, however large the library is.
     skills = open_library(home, only=wanted)
     return skills if skills.snapshot().listing else home.skills
 
 
 def _evidence_lines(home: Home, item: Listed) -> tuple[str, ...]:
-    """Evidence on each version, in lines; its arithmetic is loaded where somebody has judged one."""
+    """Return a line of evidence for each version; empty if no use was judged."""
     journal = home.journal
+    # Loading the statistics is slow, so check first whether there is anything to compute.
     if not (journal.is_judged() and any(one.said for one in journal.exposures([address(item.name, item.layer)]))):
         return ()
     return tuple(f"version {one.item.version}: {one.sentence}" for one in home.evidence.of_skill(item))
 
 
 def read_file(home: Home, name: str, path: str, version: int | None = None) -> bytes:
-    """Return one of a skill's files; what it is examined by is for admins alone."""
+    """Return the content of one of a skill's files; only admins may read its exam tasks."""
     if is_examination(path) and not home.settings.is_admin:
         raise Refused(f"'{path}' says what the skill is examined by, which only admins read.", mend="Ask one of them.")
     skills = home.skills
@@ -274,7 +286,7 @@ class HistoryOf:
 
 @dataclass(frozen=True, kw_only=True)
 class SkillHistory:
-    """Everything that was done to a skill, the oldest first."""
+    """One page of a skill's changes, oldest first."""
 
     name: str
     layer: str
@@ -291,7 +303,7 @@ class SkillHistory:
     example=HistoryOf(name="csv-summary"),
 )
 def history(home: Home, wanted: HistoryOf) -> SkillHistory:
-    """Everything that was done to a skill, also to one in the archive: who did it, when and why."""
+    """Show everything that was done to a skill, also to an archived one: who did it, when and why."""
     item: Listed | Archived
     try:
         item = home.skills.find(wanted.name)
@@ -321,7 +333,7 @@ class TwoVersions:
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """A unified diff; of a skill that has one version, of that with itself."""
+    """A unified diff between two versions; empty if the skill has only one."""
 
     name: str
     old: int
@@ -336,7 +348,7 @@ class Difference:
     example=TwoVersions(name="csv-summary", old=1, new=3),
 )
 def diff(home: Home, wanted: TwoVersions) -> Difference:
-    """What changed between two versions: the last two by default."""
+    """Show what changed between two versions, by default the last two."""
     name, known = home.skills.find(wanted.name).name, [one.number for one in home.skills.history(wanted.name)]
     new = known[-1] if wanted.new is None else wanted.new
     old = max((number for number in known if number < new), default=new) if wanted.old is None else wanted.old
@@ -351,7 +363,7 @@ class StatsOf:
 
 @dataclass(frozen=True, kw_only=True)
 class StageStats:
-    """How one stage of a skill has fared."""
+    """The usage of one stage of a skill."""
 
     name: str
     layer: str
@@ -361,13 +373,15 @@ class StageStats:
     succeeded: int
     failed: int
     last_used: datetime | None
-    by_presence_until: datetime | None  # until then what only stood in the prompt counted as used
-    reliability: float | None  # none where nobody could say how a use went
+    # Until then, being in the prompt counted as a use.
+    by_presence_until: datetime | None
+    # None if no use has an outcome.
+    reliability: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class SkillStats:
-    """`trials` are the arms of paired trials, which count as no use."""
+    """`trials` are the variants of paired trials, which don't count as uses."""
 
     stats: Sequence[StageStats]
     trials: Sequence[TrialArms]
@@ -375,7 +389,7 @@ class SkillStats:
 
 @use_case("skills stats", route="GET /stats", access=Access.OPEN_READING, example=StatsOf(name="csv-summary"))
 def stats(home: Home, wanted: StatsOf) -> SkillStats:
-    """How often skills were recommended and used, and how that went, per stage; of one, or of all that were."""
+    """Show how often skills were recommended and used, and the outcomes, per stage; for one skill or all used ones."""
     item = home.skills.find(wanted.name) if wanted.name is not None else None
     if item is not None:
         found = {(item.layer, item.name): home.skills.counters(address(item.name, item.layer))}
@@ -411,7 +425,7 @@ class ArchivePage:
 
 @use_case("skills restore --list", route="GET /archive", access=Access.OPEN_READING, example=SkillArchive())
 def list_archive(home: Home, wanted: SkillArchive) -> ArchivePage:
-    """What was removed and can be brought back, the last first."""
+    """List the removed skills that can be restored, most recent first."""
     found = home.skills.list_archived()
     page = page_of("the archive", found, lambda one: str(one.id), limit=wanted.limit, after=wanted.after)
     return ArchivePage(archived=page.items, next=page.next, total=page.total)

@@ -1,4 +1,4 @@
-"""Skills from elsewhere and to elsewhere: import, add, update, export, publish; and a look at files before that."""
+"""Exchanging skills: import, add, update, export and publish them; and scan or lint them first."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OVERWRITE = "Take theirs where one here differs; history stays."
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
-    """Which skills of a source are taken in."""
+    """Which skills of a source are imported, and what happens on a conflict."""
 
     only: tuple[str, ...] = option("Only this skill; may be repeated.", "--skill", "-s", default=())
     overwrite: bool = option(_OVERWRITE, default=False)
@@ -47,11 +47,12 @@ class ImportRequest(Chosen):
     undo="undo",
 )
 def import_skills(home: Home, wanted: ImportRequest) -> TakenIn:
-    """Take in skills of any known layout; each ends imported, updated, unchanged, held or refused, with a reason."""
+    """Import skills of any known layout; each ends imported, updated, unchanged, held or refused, with a reason."""
     return import_with(home, wanted, ImportOptions(overwrite=wanted.overwrite, keep_both=wanted.keep_both))
 
 
 def import_with(home: Home, wanted: ImportRequest, options: ImportOptions) -> TakenIn:
+    """Import skills with options that only the command line has, such as a progress bar."""
     source = wanted.path if "://" in wanted.path else given_path(wanted.path)
     return updating.take_in(home, source, wanted.only, wanted.layer, options)
 
@@ -70,10 +71,11 @@ class Addition(Chosen):
     is_once=True,
 )
 def add(home: Home, wanted: Addition) -> TakenIn:
-    """Fetch skills, scan them, take them in, and lock where they came from and at which commit.
+    """Fetch skills, scan and import them, and lock their origin and commit.
 
-    Over REST they come from the public internet alone.
+    Over REST, only public addresses are fetched.
     """
+    # A remote caller must not make this host fetch from its private network.
     reach = Reach(is_public_only=True)
     options = ImportOptions(overwrite=wanted.overwrite, keep_both=wanted.keep_both, reach=reach)
     return updating.add(home, wanted.source, wanted.only, options)
@@ -88,7 +90,7 @@ class UpdateRequest:
 
 @use_case("skills update", access=Access.OWNER, example=UpdateRequest(check=True), undo="undo")
 def update(home: Home, wanted: UpdateRequest) -> Updated:
-    """Fetch added skills again, show what changed, and take it in; a local edit is never overwritten."""
+    """Fetch added skills again, show what changed, and import it; local edits are never overwritten."""
     return updating.update(home, wanted.names, ImportOptions(overwrite=wanted.overwrite), is_check=wanted.check)
 
 
@@ -109,7 +111,7 @@ def export(home: Home, wanted: ExportRequest) -> Exported:
 
 
 def export_counting(home: Home, wanted: ExportRequest, progress: Progress) -> Exported:
-    """The same; `progress` is told how many are done."""
+    """Export skills, and call `progress` with the number done so far."""
     if (wanted.name is None) == (not wanted.everything):
         raise Misused("Give one skill, or --all.")
     tasks: Callable[[str], Tree] = partial(examination_to_share, home) if wanted.with_tasks else lambda name: {}
@@ -139,7 +141,7 @@ class PublishRequest:
     undo="skills publish --remove",
 )
 def publish(home: Home, wanted: PublishRequest) -> Site:
-    """Write a static site of chosen skills, which 'habitus skills add https://…' and other tools read."""
+    """Write a static site of chosen skills, which 'habitus skills add https://…' and other tools can read."""
     return publishing.publish(home, given_path(wanted.folder), wanted.names, tag=wanted.tag, remove=wanted.remove)
 
 
@@ -150,7 +152,7 @@ class ScanRequest:
 
 @use_case("skills scan", access=Access.OWNER, example=ScanRequest(path="download.zip"))
 def scan(home: Home, wanted: ScanRequest) -> Looked:
-    """What is suspicious about skills, or any files, that are not here yet. Exit code 1 if an import would wait."""
+    """Scan skills, or any files, before importing them. Exit code 1 if an import would be held for review."""
     return uploading.look_at(home.skills, home.screening, wanted.path)
 
 
@@ -163,5 +165,5 @@ class LintRequest:
 
 @use_case("skills lint", access=Access.OWNER, example=LintRequest(targets=("csv-summary",)))
 def lint(home: Home, wanted: LintRequest) -> LintReport:
-    """What is wrong or odd with skills, one by one and as a set, each with its mend. Exit code 1 for broken ones."""
+    """Check skills one by one and as a set, with a fix for each problem. Exit code 1 if one is broken."""
     return checking.lint(home, wanted.targets)

@@ -1,4 +1,4 @@
-"""Where everything is kept: the database as it stands, brought up to date or copied; backups; and erasing a person."""
+"""Storage: database status and migration, backups, and erasing a person."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from habitus.settings import Settings
 
 @use_case("db status", access=Access.ADMIN, example=Nothing())
 def status(settings: Settings, wanted: Nothing) -> DatabaseStatus:
-    """Which database is used, how it stands and what it holds; nothing is changed."""
+    """Show which database is used, its state and its contents; nothing is changed."""
     return database.status(settings)
 
 
@@ -33,7 +33,7 @@ class Migration:
 
 @use_case("db migrate", access=Access.ADMIN, example=Migration())
 def migrate(settings: Settings, wanted: Migration) -> Migrated:
-    """Bring the database up to what this Habitus needs. A shared one is never migrated otherwise."""
+    """Migrate the database to the schema this Habitus needs. A shared database is only ever migrated this way."""
     return database.migrate(settings, even_so=wanted.even_so)
 
 
@@ -44,7 +44,7 @@ class BackupFile:
 
 @use_case("backup create", access=Access.ADMIN, example=BackupFile(file="/mnt/safe/habitus.tar.gz"))
 def create(settings: Settings, wanted: BackupFile) -> Backup:
-    """Write databases, skills, lessons and settings of the home into one file; it may be in use."""
+    """Write the home's databases, skills, lessons and settings to one file; the home may be in use."""
     file = None if wanted.file is None else given_path(wanted.file)
     return backing_up.create(settings, file, now=datetime.now(UTC))
 
@@ -56,7 +56,7 @@ class Backups:
 
 @use_case("backup list", access=Access.ADMIN, example=Nothing())
 def list_backups(settings: Settings, wanted: Nothing) -> Backups:
-    """The backups that lie in the home."""
+    """List the backups stored in the home."""
     return Backups(backups=backing_up.list_backups(settings))
 
 
@@ -65,7 +65,7 @@ class OneBackup:
     file: str = argument("A backup: a path, or a name that 'list' shows.")
 
     def path(self, settings: Settings) -> Path:
-        """Where it lies; in the home, where there is no such file but a backup of that name."""
+        """Return the given path, or the backup of that name in the home if the path doesn't exist."""
         given = given_path(self.file)
         inside = settings.home / BACKUPS / given.name
         return inside if not given.exists() and inside.exists() else given
@@ -78,7 +78,7 @@ class OneBackup:
     undo="backup restore",
 )
 def restore(settings: Settings, wanted: OneBackup) -> Restored:
-    """Put a backup in place of the home, which is backed up first. Refused while somebody is in it."""
+    """Replace the home with a backup; the home is backed up first. Refused while a process uses it."""
     return backing_up.restore(settings, wanted.path(settings), now=datetime.now(UTC))
 
 

@@ -1,4 +1,4 @@
-"""The tasks of skills: list them, add, change and remove one, prove that they tell right from wrong, and mine some."""
+"""The tasks of skills: list, add, edit and remove them, check that they discriminate, and mine new ones."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TaskPage:
 
 @use_case("tasks list", route="GET /skills/{name}/tasks", access=Access.ADMIN, example=TaskList(name="csv-summary"))
 def list_tasks(home: Home, wanted: TaskList) -> TaskPage:
-    """What a skill is examined by: its own tasks, rows of evals/evals.json, and the cases of its tool."""
+    """List the tasks that examine a skill: its own, rows of evals/evals.json, and the cases of its tool."""
     found = tasks_of(home, wanted.name)
     page = page_of("tasks", found, lambda task: task.id, limit=wanted.limit, after=wanted.after)
     return TaskPage(tasks=page.items, next=page.next, total=page.total)
@@ -75,7 +75,7 @@ class ChangedTask:
     status=201,
 )
 def add(home: Home, wanted: NewTask) -> ChangedTask:
-    """Keep a task of a skill: what is asked, and what says whether it went well."""
+    """Add a task to a skill: the request, and the checks that decide whether it succeeded."""
     item = home.skills.find(wanted.name)
     if not (wanted.task or wanted.request):
         raise Invalid("The task asks nothing.", mend="Give --request and what shows that it went well, as --expect.")
@@ -106,7 +106,7 @@ class TaskEdit:
     example=TaskEdit(name="csv-summary", id="tea", expect=("mean",)),
 )
 def edit(home: Home, wanted: TaskEdit) -> ChangedTask:
-    """Change a task; one of another file is then kept in tasks.toml under its id."""
+    """Edit a task; a task from another file is then stored in tasks.toml under its id."""
     item, before = home.skills.find(wanted.name), task_named(home, wanted.name, wanted.id)
     if wanted.task:
         row = _row(wanted.task)
@@ -115,6 +115,7 @@ def edit(home: Home, wanted: TaskEdit) -> ChangedTask:
         if not given:
             raise Invalid("No change was given.", mend="Give --request, --expect, --check or --task.")
         old = before.as_json()
+        # New checks replace the old ones: the two sets together were never meant by anyone.
         has_checks = any(key in given for key in ("expect", "matches", "check"))
         row = {**{key: value for key, value in old.items() if not (has_checks and key == "check")}, **given}
     task = replace(_as_reviewed(home.settings, row), id=before.id)
@@ -138,7 +139,7 @@ class OneTask:
     undo="tasks add",
 )
 def remove(home: Home, wanted: OneTask) -> ChangedTask:
-    """Keep a task no longer."""
+    """Remove a task from a skill."""
     item, task = home.skills.find(wanted.name), task_named(home, wanted.name, wanted.id)
     kept = kept_tasks(home, item)
     if task not in kept:
@@ -162,10 +163,11 @@ class CheckedTasks:
 
 @use_case("tasks check", route="POST /tasks/check", access=Access.ADMIN, example=TaskCheck(name="csv-summary"))
 def check(home: Home, wanted: TaskCheck) -> CheckedTasks:
-    """Prove that each task can be passed and failed: its reference passes, doing nothing and its wrong result don't."""
+    """Check that each task can be passed and failed: its reference passes; doing nothing and its wrong result fail."""
     tasks: list[tuple[str, Task]] = []
     for name in [wanted.name] if wanted.name else [one.name for one in home.skills.listing() if one.summary]:
-        with nullcontext() if wanted.name else suppress(NotFound):  # somebody has just removed it
+        # Another process may remove a skill while all of them are checked.
+        with nullcontext() if wanted.name else suppress(NotFound):
             tasks += [(name, task) for task in tasks_of(home, name)]
     found = validate_tasks(home, tasks)
     return CheckedTasks(tasks=found, is_failed=not all(one.is_sound for one in found))
@@ -185,13 +187,13 @@ class MinedTasks:
 
 @use_case("tasks mine", route="POST /tasks/mine", access=Access.ADMIN, example=TaskMining())
 def mine(home: Home, wanted: TaskMining) -> MinedTasks:
-    """Find tasks in what was asked again and again and came to a result that was accepted."""
+    """Find tasks in requests that were repeated and led to an accepted result."""
     found = find_tasks(home, wanted.source, skill=home.skills.find(wanted.skill).name if wanted.skill else "")
     return MinedTasks(found=propose_tasks(home, found) if wanted.apply else found)
 
 
 def _given_fields(wanted: NewTask | TaskEdit) -> dict[str, Any]:
-    """The row that the options say, of those that were given."""
+    """Build a task row from the options that were given."""
     row: dict[str, Any] = {
         key: value for key in ("request", "matches", "setup") if (value := getattr(wanted, key)) not in (None, "")
     }
@@ -205,7 +207,7 @@ def _given_fields(wanted: NewTask | TaskEdit) -> dict[str, Any]:
 
 
 def _row(text: str) -> dict[str, Any]:
-    """A task written out, as TOML or JSON."""
+    """Parse a whole task from TOML or JSON."""
     row = _json(text) if text.lstrip().startswith("{") else parse_toml(text, about="The task")
     tasks = row.get("task") if isinstance(row, dict) else None
     return tasks[0] if isinstance(tasks, list) and len(tasks) == 1 else row
@@ -219,5 +221,6 @@ def _json(text: str) -> Any:
 
 
 def _as_reviewed(settings: Settings, row: dict[str, Any]) -> Task:
+    """Build the task, reviewed by this user unless it says otherwise."""
     task = task_of(row, "the task", origin=Origin(kind=OriginKind.PERSON))
     return task if task.reviewed_by else replace(task, reviewed_by=settings.signature)

@@ -1,4 +1,4 @@
-"""Tools, which are skills of tested code: make, list, show, run, test, retire and restore them."""
+"""Tools, the skills of tested code: create, list, show, run, test, remove and restore them."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ class NewTool:
 
     @property
     def permissions(self) -> Permissions:
+        """Return what the tool may do, with absolute paths."""
         return Permissions(
             network=self.network,
             read=tuple(path.absolute() for path in self.read),
@@ -62,7 +63,7 @@ class NewTool:
     undo="undo",
 )
 def new(home: Home, wanted: NewTool) -> Created:
-    """Make a tool: its code is run in the sandbox on the payload, and kept when it works."""
+    """Create a tool: its code runs in the sandbox on the payload, and is stored if it works."""
     making = running_code.with_tools(
         home,
         lambda tools: tools.create(
@@ -96,7 +97,7 @@ class ToolPage:
 
 @use_case("tools list", route="GET /tools", access=Access.OPEN_READING, example=ToolList())
 def list_tools(home: Home, wanted: ToolList) -> ToolPage:
-    """Every tool with its status, and those that were retired, with the command that restores them."""
+    """List tools with their status, and retired ones with the command that restores them."""
     page = page_of("tools", home.tools.all(), lambda tool: tool.name, limit=wanted.limit, after=wanted.after)
     return ToolPage(tools=page.items, retired=home.tools.list_retired(), next=page.next, total=page.total)
 
@@ -110,7 +111,7 @@ class OneTool:
     "tools show", route="GET /skills/{name}/tool", access=Access.OPEN_READING, example=OneTool(name="count-words")
 )
 def show(home: Home, wanted: OneTool) -> ShownTool:
-    """One tool: what it takes, what it may do, how it fares, and its code."""
+    """Show one tool: its parameters, permissions, results so far, and its code."""
     return running_code.show_tool(home, wanted.name)
 
 
@@ -127,7 +128,7 @@ class ToolCall:
     example=ToolCall(name="count-words", payload=dict(_EXAMPLE)),
 )
 def run(home: Home, wanted: ToolCall) -> ToolRun:
-    """Call a tool and print what it prints; that counts as any other use. Exit code 1 when it fails."""
+    """Call a tool and print its output; this counts as a use. Exit code 1 if it fails."""
     return running_code.run_tool(home, wanted.name, wanted.payload)
 
 
@@ -155,12 +156,12 @@ class ToolTestReports:
     "tools test", route="POST /skills/{names}/test", access=Access.ADMIN, example=ToolNames(names=("count-words",))
 )
 def run_cases(home: Home, wanted: ToolNames) -> ToolTestReports:
-    """Run the kept cases again. Exit code 1 when one fails."""
+    """Run the stored test cases again. Exit code 1 if one fails."""
     return run_cases_of(home, wanted, lambda name: None)
 
 
 def run_cases_of(home: Home, wanted: ToolNames, begin: Callable[[str], None]) -> ToolTestReports:
-    """The same; `begin` is told of each tool before its cases run."""
+    """Run the stored test cases, and call `begin` with each tool's name before its cases run."""
     names = [home.tools.get(name).name for name in wanted.names or [tool.name for tool in home.tools.all()]]
     reports = running_code.check_tools(home, names, begin)
     return ToolTestReports(tested=[ToolTestReport(name=name, report=report) for name, report in reports.items()])
@@ -168,7 +169,7 @@ def run_cases_of(home: Home, wanted: ToolNames, begin: Callable[[str], None]) ->
 
 @use_case("tools remove", access=Access.ADMIN, example=OneTool(name="count-words"), undo="tools restore")
 def remove(home: Home, wanted: OneTool) -> Retired:
-    """Take a tool out of use; a skill that is nothing else goes to the archive."""
+    """Retire a tool; a skill that consists of nothing else is archived."""
     return home.tools.retire(wanted.name, home.person())
 
 
@@ -180,6 +181,6 @@ class RestoredTool:
 
 @use_case("tools restore", access=Access.ADMIN, example=OneTool(name="count-words"), undo="tools remove")
 def restore(home: Home, wanted: OneTool) -> RestoredTool:
-    """Bring a removed or retired tool back as it was."""
+    """Restore a removed or retired tool as it was."""
     tool = home.tools.restore(wanted.name, home.person())
     return RestoredTool(tool=tool, undo=("tools", "remove", f"{tool.name}@{tool.layer}"))

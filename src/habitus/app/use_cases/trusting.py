@@ -1,4 +1,4 @@
-"""Trust in one skill, over REST: what it can do, and whether it may act as it is now. `habitus trust` asks a person."""
+"""Trust in one skill, over REST: its risks, and whether it may act as it is now. `habitus trust` asks a person."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _EXAMPLE = TrustedSkill(name="csv-summary")
 
 @use_case("", route="GET /skills/{name}/trust", access=Access.OPEN_READING, example=_EXAMPLE)
 def show(home: Home, wanted: TrustedSkill) -> TrustState:
-    """What it can do, what looks suspicious about it, and whether it may act as it is now."""
+    """Show what a skill can do, what looks suspicious, and whether it may act as it is now."""
     return trusting.look_at_trust(home, trusting.trustable_skill(home.skills, wanted.name))
 
 
 @use_case("", route="PUT /skills/{name}/trust", access=Access.ADMIN, example=_EXAMPLE, undo="trust --revoke")
 def trust(home: Home, wanted: TrustedSkill) -> TrustState:
-    """Let it act as it is now."""
+    """Trust the skill as it is now."""
     return trusting.give_trust(home, trusting.trustable_skill(home.skills, wanted.name), wanted.name)
 
 
 @use_case("", route="DELETE /skills/{name}/trust", access=Access.ADMIN, example=_EXAMPLE, undo="trust")
 def revoke(home: Home, wanted: TrustedSkill) -> TrustState:
-    """Trust it no longer."""
+    """Stop trusting the skill."""
     return trusting.take_trust(home, trusting.trustable_skill(home.skills, wanted.name), wanted.name)

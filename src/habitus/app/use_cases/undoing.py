@@ -1,4 +1,4 @@
-"""Undoing: one change alone, everything since a moment, or whatever the words that came with a change say."""
+"""Undoing: one change, everything since a timestamp, or the undo command that came with a change."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class UndoTargets:
 
 @use_case("undo", access=Access.ADMIN, example=UndoTargets(targets=("csv-summary@user:7",)), undo="undo")
 def undo(home: Home, wanted: UndoTargets) -> TakenBack:
-    """Take back one change, and nothing that was done before or since."""
+    """Undo one change, and nothing that was done before or since."""
     return undoing.undo(home, wanted.targets, wanted.reason)
 
 
@@ -39,7 +39,7 @@ class Moment:
 
 @use_case("rollback", access=Access.ADMIN, example=Moment(to="2 hours ago", dry_run=True), undo="undo")
 def rollback(home: Home, wanted: Moment) -> ReturnResult:
-    """Return your lessons, and your skills in every layer you can write, to a moment; nothing is lost by it."""
+    """Return your lessons, and your skills in every writable layer, to a timestamp; nothing is lost."""
     moment, now = parse_moment(wanted.to, home.clock()), home.clock()
     if moment > now:
         raise Misused(f"{wanted.to} lies in the future.", mend="Give a moment that has been.")
@@ -60,11 +60,13 @@ class UndoWords:
     changes_settings=True,
 )
 def undo_by_words(home: Home, wanted: UndoWords) -> TakenBack:
-    """Take back a change, by the words that came with it."""
+    """Undo a change by the undo command that came with it."""
     return take_back(home, wanted.undo)
 
 
 def take_back(home: Home, words: Sequence[str]) -> TakenBack:
+    """Run an undo command without a shell. Raises `Invalid` for words that are no undo command."""
+    # A closed list of commands: words sent over REST must not reach the command line.
     match tuple(words):
         case ("undo", *targets) if targets:
             return undoing.undo(home, targets, "")

@@ -1,4 +1,4 @@
-"""Users: who may sign in besides a home's owner, as what, and when they were last there."""
+"""Users: who may sign in besides the home's owner, with which role, and when they were last seen."""
 
 from __future__ import annotations
 
@@ -18,18 +18,20 @@ _NAME = "What they are called; every change names them."
 class Member:
     name: str
     role: Role
-    seen_on: datetime | None  # when they were last there
+    # When they were last seen.
+    seen_on: datetime | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Members:
     users: Sequence[Member]
-    left_in_file: Mapping[str, str]  # name and role of whom this home let in before, and the database doesn't know
+    # Users whom this home admitted before it joined a shared database that doesn't know them: name and role.
+    left_in_file: Mapping[str, str]
 
 
 @use_case("users list", route="GET /users", access=Access.VIEWER, example=Nothing())
 def list_users(home: Home, wanted: Nothing) -> Members:
-    """Who may sign in."""
+    """List who may sign in."""
     people = open_people(home)
     found = [Member(name=one.name, role=one.role, seen_on=one.seen_on) for one in people.list()]
     return Members(users=found, left_in_file=people.left_in_file())
@@ -62,7 +64,7 @@ class InvitedUser:
     status=201,
 )
 def add(home: Home, wanted: Invitation) -> InvitedUser:
-    """Let somebody sign in; for one who is known, a new role, link and token."""
+    """Let a user sign in; an existing user gets a new role, link and token."""
     home.refuse_unless_kept()
     refuse_unless_admin(home, "let people in")
     made = open_people(home).add(wanted.name, wanted.role)
@@ -87,7 +89,7 @@ class RemovedUser:
 
 @use_case("users remove", route="DELETE /users/{name}", access=Access.ADMIN, example=OneUser(name="ben"))
 def remove(home: Home, wanted: OneUser) -> RemovedUser:
-    """Let somebody in no longer, from their next request on; what they did stays, with their name."""
+    """Stop a user from signing in, starting with their next request; their name stays in the history."""
     home.refuse_unless_kept()
     refuse_unless_admin(home, "shut people out")
     open_people(home).remove(wanted.name)

@@ -1,4 +1,4 @@
-"""Changing skills: write a new one, edit, switch on and off, remove, bring back, and return to an earlier version."""
+"""Changing skills: create, edit, enable, disable, remove, restore, and roll back to an earlier version."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ from habitus.skills.library import Library
 from habitus.skills.model import Author, Skill, State
 from habitus.skills.stores.base import Written
 
-ByHand = Callable[[bytes, str], AbstractContextManager[bytes]]  # content and file name in, what a person wrote out
+# Takes content and a file name, and yields the text that the person wrote.
+ByHand = Callable[[bytes, str], AbstractContextManager[bytes]]
 _SKELETON = """# {title}
 
 1. Say what to look at first, and how to tell that this skill fits.
@@ -76,9 +77,10 @@ if __name__ == "__main__":
 if TYPE_CHECKING:
 
     class WithFields:
-        """An input with the fields of a skill that people change, each None where it stays."""
+        """The editable fields of a skill as options, each None if it stays unchanged."""
 
 else:
+    # Generated from the list of editable fields, so that a new field gets its option without code.
     WithFields = make_dataclass(
         "WithFields",
         [
@@ -104,21 +106,25 @@ class SkillDraft(WithFields):
 
 @dataclass(frozen=True, kw_only=True)
 class NewSkill:
+    """A created skill."""
+
     name: str
     version: int
     layer: str
-    directory: Path | None  # where its files lie, on one machine
+    # The directory with its files; None in a shared database.
+    directory: Path | None
     undo: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChangedSkill:
-    """A skill after a change; nothing to undo where nothing was changed."""
+    """A skill after a change; `undo` is empty if nothing was changed."""
 
     name: str
     layer: str
     version: int
-    hides: str | None = None  # the layer of the one that it was written over, because that can't be
+    # The read-only layer whose copy it now overrides.
+    hides: str | None = None
     undo: tuple[str, ...] = ()
 
 
@@ -127,7 +133,7 @@ def _version_of(done: NewSkill | ChangedSkill) -> tuple[int, str]:
 
 
 def _made_since(home: Home, wanted: SkillDraft, since: datetime) -> NewSkill | None:
-    """The skill of this name, if this person has made it since then."""
+    """Return the skill of this name if this user created it since then."""
     with suppress(NotFound):
         item, person = home.skills.find(f"{wanted.name}@{wanted.layer}" if wanted.layer else wanted.name), home.person()
         history = home.skills.history(f"{item.name}@{item.layer}")
@@ -151,7 +157,7 @@ _DRAFT: dict[str, Any] = {"name": "tidy-inbox", "description": "Sorts mail", "wh
     version_of=_version_of,
 )
 def new(home: Home, wanted: SkillDraft) -> NewSkill:
-    """Write a new skill; without its steps, a skeleton to fill in."""
+    """Create a skill; without steps, a skeleton to fill in."""
     skill = _skill_from_draft(wanted)
     files = {trees.CLI_CODE: file_of(_COMMAND_LINE)} if wanted.cli else None
     if wanted.cli:
@@ -170,7 +176,7 @@ def _describe_new(home: Home, name: str, layer: str, version: int) -> NewSkill:
 
 
 def _skill_from_draft(wanted: SkillDraft) -> Skill:
-    """Fields that are given win over those that the text states itself."""
+    """Build the skill; options win over fields that the text states itself."""
     fields, name = Fields.of(wanted), names.check_name(wanted.name)
     heading = fields.values.get("title") or name.replace("-", " ").capitalize()
     skeleton = _CALLED_SKELETON if wanted.cli else _SKELETON
@@ -223,6 +229,7 @@ def edit(home: Home, wanted: SkillEdit) -> ChangedSkill:
 
 
 def _operation(wanted: SkillEdit) -> Edit:
+    """Build the edit. Raises `Misused` if the options ask for several operations, or for half of one."""
     texts = {
         Operation.APPEND: wanted.append,
         Operation.PREPEND: wanted.prepend,
@@ -251,7 +258,7 @@ def _describe_change(before: Listed, done: Written) -> ChangedSkill:
 
 
 def edit_by_hand(home: Home, wanted: SkillEdit, by_hand: ByHand) -> ChangedSkill:
-    """Have a skill's main file changed in an editor; refused where somebody changed the skill meanwhile."""
+    """Open a skill's main file in an editor and save the result; refused if the skill was changed meanwhile."""
     item, tree = home.skills.find(wanted.name), home.skills.tree(wanted.name)
     borrowed = _inherited_text(home.skills, item, tree)
     path, content = editable(_with_body(item, tree, borrowed) if borrowed else tree)
@@ -261,6 +268,7 @@ def edit_by_hand(home: Home, wanted: SkillEdit, by_hand: ByHand) -> ChangedSkill
         if written != content:
             changed = {**tree, path: file_of(written)}
             left = trees.parse(item.name, changed).skill
+            # An inherited body that was left alone stays inherited instead of being copied into the skill.
             if borrowed and left is not None and left.body == borrowed:
                 _, written = editable(_with_body(item, changed, ""))
             expected = version_in(wanted.expect, item.layer) or version or None
@@ -270,7 +278,7 @@ def edit_by_hand(home: Home, wanted: SkillEdit, by_hand: ByHand) -> ChangedSkill
 
 
 def _inherited_text(skills: Library, item: Listed, tree: Tree) -> str:
-    """The text that a skill shows and has from the one it extends."""
+    """Return the body that a skill inherits from the one it extends; empty if it has its own."""
     own = trees.parse(item.name, tree).skill
     is_borrowed = own is not None and own.manifest.extends and "body" not in own.stated
     return skills.text_above(item) if is_borrowed else ""
@@ -282,7 +290,7 @@ def _with_body(item: Listed, tree: Tree, body: str) -> Tree:
 
 
 def editable(tree: Tree) -> tuple[str, bytes]:
-    """The file with a skill's steps, as an editor shows it: its path and its content."""
+    """Return path and content of the file with a skill's steps."""
     path = trees.main_file(tree) or "SKILL.md"
     return path, (tree[path].content if path in tree else b"") or b""
 
@@ -294,16 +302,19 @@ class ManySkills:
 
 @dataclass(frozen=True, kw_only=True)
 class SwitchedSkill:
+    """The state of a skill after it was enabled or disabled."""
+
     name: str
     layer: str
     enabled: bool
-    state: State  # it may be switched on and not be seen all the same
+    # An enabled skill may still be out of view, for another reason.
+    state: State
     reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class SwitchedSkills:
-    """Skills after they were switched; nothing to undo where all of them were so already."""
+    """The skills that were enabled or disabled; `undo` is empty if none of them changed."""
 
     skills: Sequence[SwitchedSkill]
     undo: tuple[str, ...]
@@ -317,7 +328,7 @@ class SwitchedSkills:
     undo="skills disable",
 )
 def enable(home: Home, wanted: ManySkills) -> SwitchedSkills:
-    """Switch skills on."""
+    """Enable skills."""
     return switch(home, wanted.names, on=True)
 
 
@@ -329,12 +340,12 @@ def enable(home: Home, wanted: ManySkills) -> SwitchedSkills:
     undo="skills enable",
 )
 def disable(home: Home, wanted: ManySkills) -> SwitchedSkills:
-    """Switch skills off: they stay, and no prompt sees them."""
+    """Disable skills: they stay, but no prompt sees them."""
     return switch(home, wanted.names, on=False)
 
 
 def switch(home: Home, names: Sequence[str], *, on: bool) -> SwitchedSkills:
-    """Switch skills on or off; an unknown one is said before anything is done."""
+    """Enable or disable skills; an unknown name fails before anything is changed."""
     items, author = [home.skills.find(name) for name in names], home.person()
     turned = [f"{item.name}@{item.layer}" for item in items if item.summary is None or item.summary.enabled != on]
     after = [home.skills.set_enabled(f"{item.name}@{item.layer}", on, author) for item in items]
@@ -355,17 +366,18 @@ class SkillRemoval:
 
 @dataclass(frozen=True, kw_only=True)
 class RemovedSkill:
-    """A skill that is in the archive now, and the command that brings back this very one."""
+    """An archived skill, and the command that restores exactly this one."""
 
     name: str
     layer: str
-    uncovers: str | None  # the layer whose copy is in view again
+    # The layer whose copy is visible again.
+    uncovers: str | None
     undo: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RemovedSkills:
-    """The skills of one removal, and the command that brings all of them back."""
+    """The skills of one removal, and the command that restores all of them."""
 
     skills: Sequence[RemovedSkill]
     undo: tuple[str, ...]
@@ -414,7 +426,7 @@ class RestoredSkill:
     undo="skills remove",
 )
 def restore(home: Home, wanted: ArchivedName) -> RestoredSkill:
-    """Bring back a skill from the archive."""
+    """Restore a skill from the archive."""
     if wanted.name is None:
         raise Misused("Say which one.", mend="'habitus skills restore --list' shows them.")
     new_name = None if wanted.new_name is None else names.check_name(wanted.new_name)
