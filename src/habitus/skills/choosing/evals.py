@@ -1,5 +1,5 @@
-"""Trials of skills: requests that should, or should not, bring a skill up, kept beside it in `evals/evals.json`; and
-trials that kept something from its next stage, so that the same one is not run again at every look.
+"""Trigger evals in `evals/evals.json` (requests that should or should not bring up a skill), and the store of failed
+climbs, which keeps a failed trial from running again.
 """
 
 from __future__ import annotations
@@ -19,17 +19,22 @@ from habitus.skills.model import Stage
 from habitus.sql import Utc, metadata
 
 FILE = "evals/evals.json"
-OFFERED = 3  # a skill is offered when it is among the first so many of what fits
+# A skill counts as triggered if it is among this many best matches.
+OFFERED = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvalCase:
+    """A request, and whether it should bring up the skill."""
+
     query: str
     should_trigger: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvalResult:
+    """The result of one trigger eval."""
+
     IN_JSON: ClassVar = ("passed",)
 
     name: str
@@ -44,13 +49,16 @@ class EvalResult:
 
 
 def read(name: str, tree: Tree) -> list[EvalCase]:
-    """The cases of a skill: a list of {query, should_trigger}, or such a list under 'evals' or 'cases'."""
-    found = [row for row in _rows(name, tree)[1] if "request" not in row]  # such a row is a task
+    """Return the eval cases of a skill: a list of {query, should_trigger}, or such a list under 'evals' or
+    'cases'.
+    """
+    # Rows with a 'request' are tasks, which another module reads.
+    found = [row for row in _rows(name, tree)[1] if "request" not in row]
     return [EvalCase(query=_query(row), should_trigger=row.get("should_trigger", True)) for row in found]
 
 
 def with_case(tree: Tree, name: str, case: EvalCase) -> bytes:
-    """The file with one more case; the same query again corrects the earlier one. All else in it stays as it is."""
+    """Return the file with one more case; a known query is corrected instead. The rest of the file stays."""
     data, rows = _rows(name, tree)
     known = next((row for row in rows if _query(row) == case.query), None)
     if known is None:
@@ -61,7 +69,7 @@ def with_case(tree: Tree, name: str, case: EvalCase) -> bytes:
 
 
 def _rows(name: str, tree: Tree) -> tuple[object, list[dict[str, Any]]]:
-    """The content of the file, and the list of cases inside it."""
+    """Return the content of the file and the list of cases inside it."""
     file = tree.get(FILE)
     if file is None or file.content is None:
         rows: list[dict[str, Any]] = []
@@ -90,7 +98,7 @@ def _query(row: Mapping[str, Any]) -> str:
     return query if isinstance(query, str) else ""
 
 
-# `item` is the id of a lesson or the address of a skill; another version of it may try again.
+# `item` is a lesson's id or a skill's address; a new version of it may try again.
 failed_climbs = sa.Table(
     "failed_climbs",
     metadata,
@@ -103,17 +111,20 @@ failed_climbs = sa.Table(
 
 
 class FailedClimbs:
+    """Trials that kept an item from its next stage."""
+
     def __init__(self, engine: sa.Engine, clock: Callable[[], datetime]) -> None:
         self._engine = engine
         self._clock = clock
 
     def all(self) -> dict[tuple[str, Stage, int], str]:
-        """Why each failed, by item, stage and the version that was tried."""
+        """Return the reason of each failure, by item, stage and version."""
         with sql.reading(self._engine) as connection:
             rows = connection.execute(sa.select(failed_climbs))
             return {(row.item, Stage(row.stage), row.version): row.reason for row in rows}
 
     def note(self, item: str, stage: Stage, version: int, reason: str) -> None:
+        """Record a failed climb; it replaces an earlier one of the same item and stage."""
         row = {"item": item, "stage": stage.value, "version": version, "reason": reason, "tried_on": self._clock()}
         with sql.writing(self._engine, lock="failed_climbs") as connection:
             sql.upsert(

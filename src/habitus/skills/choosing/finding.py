@@ -1,4 +1,4 @@
-"""Finding skills by what a request says: the search index, kept in step with the library and its database."""
+"""Skill search: the search index, kept in step with the library and its database."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ if TYPE_CHECKING:
     from habitus.search.texts.embedding import Embedder
     from habitus.skills.stores.versioned import SkillStore
 
-DUPLICATE = 0.8  # two documents that are at least so much alike say the same
+# Documents at least this similar say the same.
+DUPLICATE = 0.8
 
 
 class Finder:
-    """Opens the index when it is first needed; a look at the library costs nothing while nothing has changed.
+    """Searches the skills of a library. The index opens on first use; a search costs no update while nothing changed.
 
-    `at` is the snapshot of the library to search in; without one, the library is looked at anew.
+    `at` is the snapshot to search in; without one, the library is read again.
     """
 
     def __init__(
@@ -46,7 +47,8 @@ class Finder:
         project: Callable[[], Collection[str]] = tuple,
     ) -> None:
         self._library = library
-        self._redacted = redacted  # the files of a skill are the person's; what is kept of them to search is not
+        # A skill's files belong to the user and stay as they are; the index must not hold their secrets.
+        self._redacted = redacted
         self._engine = engine
         self._open_index, self._project = open_index, project
         self._shared = shared
@@ -54,7 +56,9 @@ class Finder:
         self._opened: Index | None = None
         self._seen: tuple[Hashable, ...] | None = None
         self._seen_elsewhere = ""
-        self._spare: tuple[object, Searcher] | None = None  # what is searched while a server is away, and as of when
+        self._spare: tuple[object, Searcher] | None = (
+            None  # in-memory search for when the server is unavailable, with its revision
+        )
 
     def _open(self) -> Index:
         index = self._open_index()
@@ -70,9 +74,9 @@ class Finder:
         at: Snapshot | None = None,
         look: bool = True,
     ) -> Results:
-        """The skills that fit a request best, each with what its score is made of.
+        """Return the best matches for a request, each with the parts of its score.
 
-        Where a server searches them and is away, by what was last known of them.
+        If a search server is unavailable, search the last known summaries instead.
         """
         try:
             with self._lock:
@@ -83,7 +87,7 @@ class Finder:
             return self._without_server(at or self._library.last).search(query, k=k, among=among)
 
     def _without_server(self, seen: Snapshot) -> Searcher:
-        """All that is in view by its summary alone, in memory: bodies are where the server is."""
+        """Build an in-memory index of all summaries; the bodies are on the server."""
         with self._lock:
             if self._spare is None or self._spare[0] != seen.revision:
                 index = self._opened = self._opened or self._open()
@@ -94,42 +98,44 @@ class Finder:
             return self._spare[1]
 
     def catch_up(self, progress: Progress) -> None:
-        """Index what is new or, after an upgrade, everything, telling how many are done."""
+        """Index new skills, or all of them after an upgrade, reporting progress."""
         with self._lock:
             self._index(progress=progress)
 
     def neighbours(self, least: float = 0.0, *, at: Snapshot | None = None) -> Mapping[str, tuple[Hit, ...]]:
-        """For every skill the few that are most like it, by at least so much."""
+        """Return, for every skill, the few most similar ones with at least this similarity."""
         with self._lock:
             return self._index(at).neighbours(least)
 
     def similar_to(self, summary: Summary, body: str, *, k: int = 3) -> tuple[Hit, ...]:
-        """The skills most like one that is not in the library yet."""
+        """Return the skills most similar to one that is not in the library yet."""
         with self._lock:
+            # One more, because the skill may find itself.
             found = self._index().similar(document_of(summary, body), k=k + 1)
         return tuple(hit for hit in found if hit.id != summary.name)[:k]
 
     def supposing(self, skills: Sequence[Skill], gone: Sequence[str] = ()) -> Searcher:
-        """The library with these skills and without those that are gone, to be searched; nothing of it is kept."""
+        """Return a searcher over the library with these skills added and those removed; nothing is stored."""
         with self._lock:
             return self._index().supposing([document_of(skill, skill.body) for skill in skills], gone)
 
     def learn(self, name: str, request: str, *, weight: float = 1.0, at: Snapshot | None = None) -> None:
-        """Remember that this request was served well by this skill. The caller has redacted it."""
+        """Remember that this skill served this request well. The caller has redacted the request."""
         with self._lock:
             self._index(at).learn(name, request, weight=weight)
 
     def learned_requests(self) -> frozenset[str]:
-        """The texts of the requests that were learned."""
+        """Return the texts of the learned requests."""
         with self._lock:
             return self._index().learned_texts()
 
     def forget_learned(self, texts: Collection[str]) -> None:
-        """Forget that these were ever asked."""
+        """Delete these learned requests."""
         with self._lock:
             self._index().forget_learned(lambda _, text: text in texts)
 
     def describe(self) -> str:
+        """Describe the index in one line."""
         with self._lock:
             report = self._index().describe()
         notes = f"; {'; '.join(report.notes)}" if report.notes else ""
@@ -142,11 +148,12 @@ class Finder:
         if seen.revision != self._seen:
             elsewhere = self._elsewhere(self._opened, progress)
             self._catch_up(self._opened, seen, elsewhere, progress)
+            # While another host fills the shared index, the next call must check again.
             self._seen = seen.revision if self._shared is None or self._shared.is_complete else None
         return self._opened
 
     def _elsewhere(self, index: Index, progress: Progress) -> str:
-        """The layer whose index stays in a server, brought up to date there; no layer as a rule."""
+        """Bring the server's index up to date; return the layer it holds, or an empty name without a server."""
         if self._shared is None:
             return ""
         store = self._library.layer(self._shared.layer).store
@@ -161,7 +168,7 @@ class Finder:
         return self._shared.layer if index.server is not None else ""
 
     def _catch_up(self, index: Index, seen: Snapshot, elsewhere: str, progress: Progress) -> None:
-        """Bring the index up to date with the skills that are in view; only what changed is read."""
+        """Bring the local index up to date with the visible skills, reading only the changed ones."""
         is_same_side = elsewhere == self._seen_elsewhere
         names = seen.changes.since(self._seen) if self._seen is not None and is_same_side else None
         self._seen_elsewhere = elsewhere
@@ -176,9 +183,11 @@ class Finder:
         changed = [name for name in here if known.get(name) != now[name]]
         for done, some in enumerate(chunks(changed)):
             progress(done * CHUNK)
-            is_last = (done + 1) * CHUNK >= len(changed)  # then memory follows, once for all of them
+            # The in-memory part is rebuilt once, after the last batch.
+            is_last = (done + 1) * CHUNK >= len(changed)
             index.put(self._documents([seen.by_name[name] for name in some]), look=is_last)
             self._remember(some, now)
+        # Moved to the server: leave the local index, but keep what was learned.
         moved = (known.keys() & now.keys()).difference(here)
         if moved:
             index.remove(moved, forget=False)
@@ -203,14 +212,14 @@ class Finder:
             yield from self._read(self._library.layer(layer).store, there)
 
     def _read(self, store: SkillStore, summaries: Mapping[str, Summary]) -> Iterator[Document]:
-        """The entries of skills for the index, their bodies read together: one by one they would take most of the
-        time."""
+        """Yield the documents of skills; reading bodies one by one would take most of the time."""
         bodies = store.bodies(summaries)
         for name, summary in summaries.items():
             yield self._clean(document_of(summary, bodies.get(name, "")))
 
     def _clean(self, document: Document) -> Document:
         together = "\n\n".join((document.name, document.cue, document.description, *document.tags, document.body))
+        # One call for all fields: most documents hold no secret, and redacting is slow.
         if self._redacted(together) == together:
             return document
         return replace(
@@ -224,6 +233,7 @@ class Finder:
 
 
 def document_of(summary: Summary, body: str) -> Document:
+    """Return the search document of a skill."""
     return Document(
         id=summary.name,
         name=f"{summary.name} {summary.title}".strip(),
@@ -240,25 +250,27 @@ Progress = Callable[[int], None]
 
 
 class SharedIndex:
-    """`layer` is shared by many hosts; with more skills than `above`, none of them holds its index in memory."""
+    """The index of a layer shared by many hosts; above `above` skills it stays on the server instead of in memory."""
 
     def __init__(self, layer: str, *, above: int, open_server: Callable[[Embedder], ServerIndex]) -> None:
         self.layer = layer
         self._above = above
         self._open = open_server
         self._server: ServerIndex | None = None
-        self._filled_at: int | None = None  # the revision of the layer when this process last saw all of it there
-        self.is_complete = True  # or another host is still at it
+        self._filled_at: int | None = None  # the layer's revision when this process last saw it complete there
+        self.is_complete = True  # False while another host is filling it
 
     def bring_up(self, contents: Contents, embedder: Embedder, read: Read, progress: Progress) -> ServerIndex | None:
-        """The server's index with what the layer has now; nothing where the layer is small enough for memory."""
+        """Bring the server's index up to date; None if the layer is small enough for memory."""
         count, self.is_complete = len(contents.summaries), True
+        # Half the limit is the lower threshold, so a few skills more or less don't switch hosts back and forth.
         if 2 * count <= self._above:
             return None
         server = self._server = self._server or self._open(embedder)
         complete_at = server.refresh()
         if count <= self._above and not complete_at:
-            return None  # once it is there it stays until half of it is gone: a few skills make no host start anew
+            # An existing index stays in use until the layer shrinks below half the limit.
+            return None
         if complete_at < contents.revision:
             self.is_complete = self._fill(server, contents, read, progress)
             if self.is_complete:
@@ -269,7 +281,7 @@ class SharedIndex:
         return server
 
     def _fill(self, server: ServerIndex, contents: Contents, read: Read, progress: Progress) -> bool:
-        """Put there what has changed since this process saw everything there; if it never did, anything may have."""
+        """Upload what changed since this process last saw the index complete; False if another host is uploading."""
         names = None if self._filled_at is None else contents.changes.since(self._filled_at)
         found = contents.summaries.keys() if names is None else contents.summaries.keys() & names
         hashes = {name: mark(contents.hashes[name]) for name in found}
@@ -284,7 +296,7 @@ class SharedIndex:
 
 
 def mark(tree_hash: str) -> str:
-    """The mark of an indexed skill: its files, and how they are taken apart."""
+    """Return the mark of an indexed skill: its files and the version of the document format."""
     return f"{SHAPE}:{tree_hash}"[:64]
 
 

@@ -1,6 +1,5 @@
-"""The menu: one line for each skill that is not in the prompt, within a budget, and nothing silently invisible.
-
-And what changed since somebody last looked: a hash over every file of every loadable skill, and the names behind it.
+"""The menu: one line per skill that is not in the prompt in full, within a token budget; and the news about skills
+since a user's last visit.
 """
 
 from __future__ import annotations
@@ -19,15 +18,18 @@ from habitus.skills.model import Counters, Stage, Summary
 from habitus.text import byte_length, one_line, tokens
 
 HEADING = "## Available skills (load on demand)"
-SHARE = 0.02  # of the model's context
-_CAPS = (10_000, 240, 160, 120, 80, 60, 40)  # how long a cue may be, in the order in which they are tried
-_SHORTEST = 8  # characters of the shortest line there can be
-_TAGS_FROM = 120  # with shorter cues than that there is no room for tags
+# Share of the model's context.
+SHARE = 0.02
+# Maximum lengths of a when-to-use line, tried in this order.
+_CAPS = (10_000, 240, 160, 120, 80, 60, 40)
+_SHORTEST = 8  # characters of the shortest possible line
+# With shorter lines there is no room for tags.
+_TAGS_FROM = 120
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Menu:
-    """The section as the model sees it; `shown` in its order, `cut` for lack of room."""
+    """The menu section as the model sees it: `shown` in its order, `cut` for lack of room."""
 
     text: str
     tokens: int
@@ -35,10 +37,10 @@ class Menu:
     shown: tuple[str, ...]
     cut: tuple[str, ...] = ()
     cue_length: int = _CAPS[0]
-    edge: tuple[str, str] | None = None  # used as often: the last one in, and the first for which there was no room
+    edge: tuple[str, str] | None = None  # equally used: the last one in, and the first one out
 
     def without(self, names: Collection[str]) -> Menu:
-        """The lines of these left out, and nothing in their place."""
+        """Return the menu without the lines of these skills; none takes their place."""
         if not names:
             return self
         first, *rest = self.text.split("\n\n", 1)
@@ -51,6 +53,7 @@ class Menu:
 
 
 def budget_for(context_tokens: int) -> int:
+    """Return the token budget of the menu for a model's context size."""
     return int(context_tokens * SHARE)
 
 
@@ -60,32 +63,34 @@ def make_menu(
     context_tokens: int,
     prefer: str = "",
 ) -> Menu:
-    """The menu of a selection, with the skills used most where there is no room for all.
+    """Build the menu of a selection, preferring the most used skills if there is no room for all.
 
-    Among those used as often, the one to `prefer` comes first.
+    Among equally used skills, `prefer` comes first.
     """
     used: dict[str, float] = {
         name: sum(counted.used + counted.recommended for counted in stages.values())
         for (_, name), stages in counters.items()
     }
     if prefer:
+        # Half a use breaks ties without overtaking a skill that was used once more.
         used[prefer] = used.get(prefer, 0) + 0.5
     return compose(selection.menu, budget_for(context_tokens), utility=used)
 
 
 def compose(summaries: Sequence[Summary], budget: int, *, utility: Mapping[str, float] | None = None) -> Menu:
-    """The menu within `budget` tokens: all lines in full; else shorter cues; else the most useful lines.
+    """Compose a menu within `budget` tokens: all lines in full, or shorter lines, or only the most useful ones.
 
-    `utility` says what each skill is worth; without it earlier names win. The order is always by name, so that the
-    section stays the same while the library does.
+    `utility` ranks the skills; without it earlier names win. Lines are always in order of name, so the section
+    stays the same, and cacheable, while the library does.
     """
     summaries = sorted(summaries, key=_by_name)
     if not summaries:
         return Menu(text="", tokens=0, budget=budget, shown=())
+    # Four characters per token, minus the heading and its blank line.
     room = budget * 4 - len(HEADING) - 2
     if len(summaries) * _SHORTEST > room:
         return _most_useful(summaries, budget, utility or {})
-    # Lengths first: a thousand lines are not drawn seven times over.
+    # Compare estimated lengths first: rendering a thousand lines up to seven times would be slow.
     lengths = [(len(s.name) + 8, s.cue, sum(map(byte_length, s.tags)) + 2 * len(s.tags) + 1) for s in summaries]
     for cap in _CAPS:
         tags = cap >= _TAGS_FROM
@@ -102,6 +107,7 @@ _by_name = operator.attrgetter("name")
 
 
 def line(summary: Summary, cap: int = _CAPS[0]) -> str:
+    """Return the menu line of a skill, with its when-to-use line cut to `cap` characters."""
     cue = one_line(summary.cue)
     if len(cue) > cap:
         cue = cue[: cap - 1].rstrip() + "…"
@@ -126,7 +132,7 @@ def _most_useful(summaries: Sequence[Summary], budget: int, utility: Mapping[str
             edge = (last, summary.name) if is_tie else None
             break
         kept[summary.name] = drawn
-    # Without utility the kept ones are simply the first.
+    # Without utility the kept skills are simply the first ones.
     shown = [summary for summary in summaries if summary.name in kept] if utility else summaries[: len(kept)]
     others = [summary for summary in summaries if summary.name not in kept] if utility else summaries[len(kept) :]
     menu = _menu([kept[s.name] for s in shown], shown, tuple(map(_by_name, others)), budget, cap)
@@ -148,16 +154,18 @@ _MOST_LINES = 10
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class News:
+    """The skills added, changed and removed since a user's last visit."""
+
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
-    lines: tuple[str, ...] = ()  # of the CHANGELOG that came with them
+    lines: tuple[str, ...] = ()  # lines of the changelog that name them
 
     def __bool__(self) -> bool:
         return bool(self.added or self.changed or self.removed)
 
     def text(self) -> str:
-        """The section for an interactive prompt."""
+        """Return the section for an interactive prompt; empty without news."""
         parts = [
             f"- {what}: {', '.join(found)}"
             for what, found in (("new", self.added), ("changed", self.changed), ("gone", self.removed))
@@ -169,13 +177,13 @@ class News:
 
 
 def fingerprint(hashes: Mapping[str, str]) -> str:
-    """One hash for a whole library: name → hash over all its files."""
+    """Return one hash over a whole library, given the hash of each skill."""
     lines = "".join(f"{name}\0{digest}\n" for name, digest in sorted(hashes.items()))
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
 def visible(snapshot: Snapshot, context: GateContext) -> dict[str, str]:
-    """Name → hash of the skills that somebody may know of, also of those that are switched off."""
+    """Return the hashes of the skills that a user may see, disabled ones included, by name."""
     return {
         item.name: item.tree_hash
         for item in snapshot.listing
@@ -190,9 +198,9 @@ def news(
     hidden: Collection[str] = (),
     changelog: Callable[[], str] = lambda: "",
 ) -> News:
-    """The skills a user has not seen yet. Somebody who never looked has nothing to catch up with.
+    """Return the skills that changed since `before`; nothing on a user's first visit.
 
-    `hidden` are skills that are there and that the user may not know of.
+    `hidden` are skills that exist but must not be shown to this user.
     """
     if before is None:
         return News()
@@ -205,12 +213,13 @@ def news(
 
 
 def _naming(lines: Collection[str], names: Collection[str], *, but: Collection[str]) -> tuple[str, ...]:
-    """The first lines that name one of the skills, and none of those that are nobody's business."""
+    """Return the first lines that name one of these skills and none of the hidden ones."""
     wanted, unwanted = _any_of(names), _any_of(but)
     named = (line.strip(" \t-*+") for line in lines if wanted.search(line) and not (but and unwanted.search(line)))
     return tuple(named)[:_MOST_LINES]
 
 
 def _any_of(names: Collection[str]) -> re.Pattern[str]:
+    # People write `csv summary` and `csv_summary` for csv-summary.
     spellings = (re.escape(name).replace(r"\-", "[-_ ]") for name in names)
     return re.compile(rf"(?i)(?<![\w-])(?:{'|'.join(spellings)})(?![\w-])")

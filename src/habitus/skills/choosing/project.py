@@ -1,4 +1,6 @@
-"""Words that say what a project is, by its files and its manifest: a weak prior for requests that leave it unsaid."""
+"""Words that describe a project, from its files and dependencies: a weak prior for requests that don't name a
+language.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+# The words cost a directory scan per session, so every dimension is bounded.
 _MOST_FILES, _MOST_WORDS, _LARGEST = 500, 60, 1 << 20
 _BY_NAME = {
     "pyproject.toml": "python", "requirements.txt": "python", "setup.py": "python", "package.json": "javascript node",
@@ -26,7 +29,7 @@ _NAME = re.compile(r"[A-Za-z][\w.-]*")
 
 
 def project_words(root: Path) -> tuple[str, ...]:
-    """Each word once. A file that can't be read says nothing."""
+    """Return each word once; unreadable files are ignored."""
     files = list(itertools.islice(_files(root), _MOST_FILES))
     signs = [_BY_NAME.get(file.name, "") or _BY_SUFFIX.get(file.suffix, "") for file in files]
     words = dict.fromkeys(word for sign in signs for word in sign.split())
@@ -34,13 +37,14 @@ def project_words(root: Path) -> tuple[str, ...]:
 
 
 def _files(root: Path) -> Iterator[Path]:
-    """Those of the project's folder and of the folders in it, hidden ones left out."""
+    """Yield the files of the project's folder and of its direct subfolders, without hidden ones."""
     for folder in (root, *_list_folder(root)):
         yield from _list_folder(folder)
 
 
 def _list_folder(folder: Path) -> list[Path]:
     try:
+        # Sorting Path objects takes ten times as long as sorting strings.
         names = sorted(os.listdir(folder))  # noqa: PTH208  # texts: to sort Paths takes ten times as long
         return [folder / name for name in names if not name.startswith(".")]
     except OSError:
@@ -52,6 +56,7 @@ def _dependencies(root: Path) -> list[str]:
     parts = [package.get("dependencies"), package.get("devDependencies")]
     parts.append(project.get("dependencies") if isinstance(project, dict) else None)
     found = [str(name) for part in parts if isinstance(part, (dict, list)) for name in part]
+    # The last part of a scoped name such as @angular/core says most.
     return [name[0] for text in found if (name := _NAME.search(text.rsplit("/", 1)[-1]))]
 
 

@@ -1,6 +1,6 @@
-"""Which skills reach the prompt: one deterministic pass over summaries and a request, with a reason for each.
+"""Skill selection: one deterministic pass over the summaries for a request, with a reason for each decision.
 
-Eager skills come in full, the menu has one line for every other eligible skill, and the rest is left out.
+Eager skills are included in full, the menu has one line for each other eligible skill, and the rest is left out.
 """
 
 from __future__ import annotations
@@ -24,33 +24,35 @@ STICKY_FOR = timedelta(minutes=30)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class User:
+    """The user who made the request."""
+
     name: str = "local"
     is_admin: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """A request, and everything around it that the rules look at."""
+    """A request and the circumstances that the selection rules read."""
 
     text: str
     source_type: str = "repl"
     user: User = User()  # frozen
     attachments: tuple[str, ...] = ()  # file names
-    paths: tuple[str, ...] = ()  # files the work is about
-    resources: frozenset[str] = frozenset()  # kinds of resources the user has
+    paths: tuple[str, ...] = ()  # files that the work is about
+    resources: frozenset[str] = frozenset()  # kinds of resources that the user has
     conversation: str = ""
-    reply_to: str = ""  # the turn that is directly answered
+    reply_to: str = ""  # the turn that it directly answers
     features: frozenset[str] = frozenset()
     now: datetime | None = None
 
     def bare(self) -> Request:
-        """The request without what differs between requests of one person that come the same way."""
+        """Return the request without anything that differs between requests of one user over one channel."""
         return Request(text="", source_type=self.source_type, user=self.user, now=self.now)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PriorTurn:
-    """An earlier turn, as stickiness needs it: the skills that a rule or the model chose, not those it kept."""
+    """An earlier turn, for stickiness: the skills that a rule or the model chose, not those that were kept."""
 
     id: str
     at: datetime
@@ -60,11 +62,11 @@ class PriorTurn:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
-    """One skill and why it is where it is."""
+    """A skill included in full, and the reason."""
 
     summary: Summary
     reason: str
-    is_sticky: bool = False  # it is here only because it was in an earlier turn
+    is_sticky: bool = False  # only here because an earlier turn used it
 
     @property
     def name(self) -> str:
@@ -72,7 +74,7 @@ class Choice:
 
     @property
     def is_own(self) -> bool:
-        """Whether it comes from the person, or from whoever set Habitus up."""
+        """Whether it belongs to the user or the operator."""
         return self.summary.layer in OWN and self.summary.source is not Source.IMPORTED
 
     def __str__(self) -> str:
@@ -81,25 +83,29 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selection:
+    """The result of the selection: skills in full, skills on the menu, and those left out with the reason."""
+
     eager: tuple[Choice, ...] = ()
     menu: tuple[Summary, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)  # name → reason
 
     @property
     def drops_lessons(self) -> bool:
+        """Whether a selected skill excludes lessons."""
         return any(choice.summary.manifest.exclude_memory for choice in self.eager)
 
     @property
     def drops_memory(self) -> bool:
-        """Rules and profile as well, which only a skill of the person's own or the operator's may ask for."""
+        """Whether rules and profile are excluded too, which only the user's or operator's skills may ask for."""
         return any(choice.is_own and choice.summary.manifest.exclude_memory for choice in self.eager)
 
     @property
     def drops_persona(self) -> bool:
+        """Whether a skill of the user or operator excludes the persona."""
         return any(choice.is_own and choice.summary.manifest.exclude_persona for choice in self.eager)
 
     def eligible(self) -> set[str]:
-        """Everything the model may have, in full or on demand."""
+        """Return the names of all skills that the model may use, in full or on demand."""
         return {choice.name for choice in self.eager} | {summary.name for summary in self.menu}
 
     def __str__(self) -> str:
@@ -115,9 +121,12 @@ def select(
     prior: Sequence[PriorTurn] = (),
     replied_to: PriorTurn | None = None,
 ) -> Selection:
-    """Eager rules in their order, then companions, then exclusions; everything else that is eligible is the menu."""
+    """Select the skills for a request: eager rules in order, then companions, then exclusions; the rest is the
+    menu.
+    """
     eligible, left_out = _eligible(listing, _for_request(context, request))
     eager: dict[str, Choice] = {}
+    # Most skills have the default manifest and no rule concerns them.
     asking = [summary for summary in eligible.values() if summary.manifest is not PLAIN_MANIFEST]
     _by_rules(asking, request, eager)
     for name, reason in _sticky(request, prior, replied_to).items():
@@ -138,13 +147,14 @@ NEVER = frozenset({State.BROKEN, State.UNTRUSTED, State.HELD})
 
 
 def _eligible(listing: Sequence[Listed], context: GateContext) -> tuple[dict[str, Summary], dict[str, str]]:
-    """The skills whose gates are open for this request, and why the others are not among them."""
+    """Return the skills whose gates are open for this request, and why the others are not."""
     eligible: dict[str, Summary] = {}
     left_out: dict[str, str] = {}
     disabled = context.disabled
     ok, plain = State.OK, PLAIN_MANIFEST
     for item in listing:
         summary = item.summary
+        # The common case first: thousands of plain skills pass with one condition.
         if summary is not None and summary.manifest is plain and item.state is ok and summary.enabled and not disabled:
             eligible[summary.name] = summary
         elif summary is None or item.state in NEVER:
@@ -159,7 +169,7 @@ def _eligible(listing: Sequence[Listed], context: GateContext) -> tuple[dict[str
 
 
 def _by_rules(asking: Sequence[Summary], request: Request, eager: dict[str, Choice]) -> None:
-    """The rules that read the request, each over all skills that ask for anything before the next one."""
+    """Apply each rule to all skills before the next rule, so the order of rules decides the reason."""
     endings = {_ending(name) for name in request.attachments}
     for field_name, rule in _RULES:
         for summary in [summary for summary in asking if getattr(summary.manifest, field_name)]:
@@ -201,7 +211,7 @@ _RULES = (("always_include", _always), ("source_types", _source_type), ("file_ty
 
 @functools.lru_cache(maxsize=4096)
 def _glob(pattern: str) -> re.Pattern[str]:
-    """`*` stays in one directory, `**` goes through any number of them; a pattern without a slash fits anywhere."""
+    """Compile a glob: `*` stays in one directory, `**` crosses them; a pattern without a slash matches anywhere."""
     pattern = pattern.removeprefix("./")
     if "/" not in pattern:
         pattern = f"**/{pattern}"
@@ -211,7 +221,7 @@ def _glob(pattern: str) -> re.Pattern[str]:
 
 
 def _sticky(request: Request, prior: Sequence[PriorTurn], replied_to: PriorTurn | None) -> dict[str, str]:
-    """Skills of the last turns of the conversation, and of the turn that is answered, however old."""
+    """Return the skills of the last turns of the conversation, and of the turn that is answered, however old."""
     if request.source_type not in INTERACTIVE:
         return {}
     found: dict[str, str] = {}
@@ -228,7 +238,7 @@ def _sticky(request: Request, prior: Sequence[PriorTurn], replied_to: PriorTurn 
 
 
 def _add_companions(eligible: Mapping[str, Summary], eager: dict[str, Choice]) -> None:
-    """One level: companions of companions stay where they are."""
+    """Add the companions of selected skills, one level deep."""
     for choice in list(eager.values()):
         for name in map(names.canonical, choice.summary.manifest.companion_skills):
             if name in eligible and name not in eager:
@@ -236,9 +246,10 @@ def _add_companions(eligible: Mapping[str, Summary], eager: dict[str, Choice]) -
 
 
 def _exclude(eligible: Mapping[str, Summary], eager: dict[str, Choice]) -> dict[str, str]:
-    """The skills that the selected ones push out, in their order. A companion of one that stays is protected."""
+    """Remove the skills that selected ones exclude, in order; a companion of a remaining skill is protected."""
     out: dict[str, str] = {}
     for choice in list(eager.values()):
+        # A skill that was itself excluded no longer excludes others.
         if choice.name not in eager:
             continue
         protected = {
@@ -254,7 +265,7 @@ def _exclude(eligible: Mapping[str, Summary], eager: dict[str, Choice]) -> dict[
 
 
 def _off_the_menu(asking: Sequence[Summary], request: Request, eager: Mapping[str, Choice]) -> dict[str, str]:
-    """Skills that are eligible and still not for the model to choose."""
+    """Return the eligible skills that the model may not choose, with the reason."""
     out: dict[str, str] = {}
     for summary in asking:
         manifest = summary.manifest
@@ -275,5 +286,5 @@ def _others(eligible: Mapping[str, Summary], taken: Iterable[str]) -> tuple[Summ
 
 
 def companions_of(summary: Summary, known: Collection[str]) -> tuple[str, ...]:
-    """The skills that come along when the model loads one from the menu."""
+    """Return the skills that come along when the model loads this one from the menu."""
     return tuple(name for name in map(names.canonical, summary.manifest.companion_skills) if name in known)

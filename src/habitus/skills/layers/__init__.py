@@ -1,1 +1,1 @@
-"""Layers: where skills lie, one above the other, and the one listing they make."""
+"""Layers: the sources of skills, in order of precedence, and the listing they make together."""

@@ -1,4 +1,4 @@
-"""Things by name, sorted, of which a changed copy costs what was changed: the rest is shared with the one before it."""
+"""An immutable mapping by name, sorted, whose changed copies share everything that did not change."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import TypeVar
 
 T_co = TypeVar("T_co", covariant=True)
 
-_PART = 256  # names that are copied when one of them changes; at most twice as many
+# Copying a part costs as much as its size; smaller parts make the list of parts longer. At most twice this.
+_PART = 256
 
 
 class ByName(Mapping[str, T_co]):
-    """Never changes; `after` makes another one."""
+    """A sorted, immutable mapping from names to values; `with_changes` returns a changed copy."""
 
     __slots__ = ("_count", "_firsts", "_parts")
 
@@ -28,13 +29,14 @@ class ByName(Mapping[str, T_co]):
         self._count = sum(map(len, self._parts))
 
     def after(self: ByName[T_co], names: Collection[str], now: Mapping[str, T_co]) -> ByName[T_co]:
-        """The same where these names have what they have `now`, and are gone where that has nothing of them."""
+        """Return a copy in which these names have their value from `now`; names missing there are removed."""
         if not self:
             return ByName(now.items())
         touched = defaultdict[int, list[str]](list)
         for name in names:
             touched[self._at(name)].append(name)
         parts = list(self._parts)
+        # From the back, so that splitting a part does not shift those still to be changed.
         for at in sorted(touched, reverse=True):
             part = dict(parts[at])
             is_grown = False
@@ -42,6 +44,7 @@ class ByName(Mapping[str, T_co]):
                 if name not in now:
                     part.pop(name, None)
                 else:
+                    # Only a new name disturbs the order within a part.
                     is_grown |= name not in part
                     part[name] = now[name]
             if is_grown:
@@ -71,12 +74,12 @@ class ByName(Mapping[str, T_co]):
         return _Items(self)
 
     def in_order(self) -> Iterator[T_co]:
-        """The things without their names."""
+        """Iterate over the values in the order of their names."""
         return chain.from_iterable(part.values() for part in self._parts)
 
 
 class _Items(ItemsView[str, T_co]):
-    """Part by part: finding the part of each name takes longer than all else."""
+    """Iterates part by part, because looking up the part of each name would dominate."""
 
     _mapping: ByName[T_co]
 
@@ -85,7 +88,7 @@ class _Items(ItemsView[str, T_co]):
 
 
 def _cut(items: Sequence[tuple[str, T_co]]) -> list[dict[str, T_co]]:
-    """In parts, so that one which has just been cut has room for as many again."""
+    """Split items into parts with room to double before the next split."""
     if len(items) <= 2 * _PART:
         return [dict(items)] if items else []
     return [dict(items[start : start + _PART]) for start in range(0, len(items), _PART)]

@@ -1,4 +1,4 @@
-"""Copies of one skill in several layers: which of them count, and what they make together, one text and one folder."""
+"""Copies of one skill in several layers: which of them take effect, and the text and files they make together."""
 
 from __future__ import annotations
 
@@ -17,27 +17,30 @@ from habitus.skills.stores import records
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Copy:
+    """The copy of a skill in one layer."""
+
     layer: Layer
     skill: Skill
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SkillFiles:
-    """All files of a skill as they are now, without those that examine whoever uses it."""
+    """All current files of a skill, without its tasks and cases."""
 
     tree: Tree
-    untrusted: frozenset[str]  # those with code from outside that no person trusts as it is
-    folders: Mapping[str, Path]  # path → where the skill lies that it is a file of, where it has a place on disk
+    untrusted: frozenset[str]  # code from outside that no person trusts as it is
+    folders: Mapping[str, Path]  # the skill directory that each path belongs to, if it is on disk
 
     @property
     def others(self) -> tuple[str, ...]:
-        """The files that the skill's text may speak of: all but its main file and those of its code stage."""
+        """The files that the skill's text may refer to: all but its main file and its code stage."""
         own = {trees.main_file(self.tree), trees.TOML_FILE}
         own |= {trees.TOOL_FILE, trees.TOOL_CODE} if Stage.CODE in trees.stages(self.tree) else set()
         return tuple(sorted(path for path in self.tree if path not in own))
 
     @property
     def trusted_tree(self) -> Tree:
+        """The files without untrusted code."""
         return {path: file for path, file in self.tree.items() if path not in self.untrusted}
 
 
@@ -50,12 +53,14 @@ def counting(
     look: bool = False,
     own: Tree | None = None,
 ) -> list[Copy]:
-    """Those that count, lowest first; what waits for trust above a copy that has it does not. `own` are the files of
-    the highest, where they were read already."""
+    """Load the copies that take effect, lowest layer first; an untrusted copy above a trusted one is left out.
+    `own_files` are the files of the highest copy, if already read.
+    """
     copies: list[Copy] = []
     has_trusted = False
     for name in () if only_layer else item.hidden:
         layer = layer_of(name)
+        # No check of the directory here: the listing was composed from this state, and the hashes must match it.
         digest = layer.store.contents(look=False).hashes.get(item.name, "")
         is_trusted = outside.is_trusted(layer, item.name, digest)
         skill = layer.store.load(item.name, look=look) if is_trusted or not has_trusted else None
@@ -70,7 +75,7 @@ def counting(
 
 
 def one_skill(copies: Sequence[Copy], fill: Mapping[str, str] | None = None) -> Skill | None:
-    """The skill that its copies make together; without `fill` its placeholders stay open."""
+    """Merge the copies into one skill, or None if there are none; without `fill` its placeholders stay."""
     skill: Skill | None = None
     fills = False
     for copy in copies:
@@ -82,16 +87,18 @@ def one_skill(copies: Sequence[Copy], fill: Mapping[str, str] | None = None) -> 
 
 
 def one_folder(copies: Sequence[Copy], outside: OutsideContent) -> SkillFiles:
-    """The files that they make together: one that extends a lower copy brings its own over that one's."""
+    """Merge the files of the copies; a copy that extends a lower one adds its files over the others."""
     tree: dict[str, File] = {}
     untrusted: set[str] = set()
     folders: dict[str, Path] = {}
     for copy in copies:
         name, store = copy.skill.name, copy.layer.store
+        # A copy that doesn't extend replaces everything below it.
         if not copy.skill.manifest.extends:
             tree, untrusted, folders = {}, set(), {}
         own = store.tree(name, look=False) or {}
-        is_trusted = outside.is_trusted(copy.layer, name, tree_hash(own))  # of what is read now, whatever was listed
+        # Trust is checked on the files just read, which may be newer than the listing.
+        is_trusted = outside.is_trusted(copy.layer, name, tree_hash(own))
         own = without_examination(own)
         tree |= own
         untrusted = (untrusted - own.keys()) | {p for p, file in own.items() if not is_trusted and is_code(p, file)}

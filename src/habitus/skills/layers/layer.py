@@ -1,4 +1,6 @@
-"""Where skills come from, lowest layer first, and how a higher copy of a skill replaces or extends a lower one."""
+"""A layer of skills, the folders of a project's layers, and how a higher copy of a skill replaces or extends a lower
+one.
+"""
 
 from __future__ import annotations
 
@@ -12,38 +14,41 @@ from habitus.skills.editable_fields import NAMES
 from habitus.skills.model import Author, Manifest, Skill, Source, Summary
 
 if TYPE_CHECKING:
-    from habitus.skills.stores.versioned import SkillStore  # the database, for those who open one
+    from habitus.skills.stores.versioned import SkillStore  # imports the database only where one is opened
 
 _MANIFEST_FIELDS = {field.name for field in dataclasses.fields(Manifest)} - {"extends", "unreadable"}
 _PLAIN_FIELDS = {*NAMES, "license", "compatibility", "allowed_tools"}
 
 USER = "user"
-PROMPT = "prompt"  # texts of the system prompt that have a history; no listing shows them
-OWN = frozenset({"bundled", "operator", USER})  # what is in them comes from the person or whoever set Habitus up
-AGENTS = ("agents", "claude", "codex")  # the skill folders of other agents in a person's home, lowest first
-_CHANGELOG_BYTES = 256 * 1024  # the newest lines stand first
+PROMPT = "prompt"  # texts of the system prompt with a history; never listed
+OWN = frozenset({"bundled", "operator", USER})  # written by the user or by the operator of Habitus
+AGENTS = ("agents", "claude", "codex")  # the skill folders of other agents in the user's home, lowest first
+# A changelog has its newest lines first, so the beginning is enough.
+_CHANGELOG_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layer:
-    """One place for skills. `name` is what people write after the '@'."""
+    """One source of skills. `name` is what people write after the '@'."""
 
     name: str
     store: SkillStore
-    source: Source | None = None  # what its skills are, where the place decides that
-    trust_root: str = ""  # where trust in it is kept; empty for layers that are the person's own
-    claims_root: str = ""  # where trust in its skills' claims is kept, while their text is the person's choice
+    source: Source | None = None  # the source of its skills, if the layer decides that
+    trust_root: str = ""  # under which trust in it is stored; empty for the user's own layers
+    claims_root: str = ""  # under which trust in its skills' claims is stored, if their text needs none
     fills_placeholders: bool = False
-    changelog: Path | None = None  # what its owner writes about its skills, one line a change
-    allow_removal: Callable[[Author], None] = lambda author: None  # raises where this author may take nothing away
-    is_listed: bool = True  # whether what is in it are skills for anybody; else it is reached by `name@layer` alone
+    changelog: Path | None = None  # the owner's notes on its skills, one line per change
+    allow_removal: Callable[[Author], None] = lambda author: (
+        None
+    )  # raises an error if this author may not remove skills
+    is_listed: bool = True  # False for skills reachable only as `name@layer`
 
     @property
     def can_write(self) -> bool:
         return self.store.can_write
 
     def changes(self) -> str:
-        """The owner's notes about its skills."""
+        """Return the beginning of the layer's changelog; empty if it has none."""
         if self.changelog is None or not self.changelog.is_file():
             return ""
         with self.changelog.open("rb") as file:
@@ -52,19 +57,20 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProjectPlace:
-    """A skill folder that a project brings; `name` tells it from the others."""
+    """A skill folder of a project; `name` distinguishes it from the project's others."""
 
     name: str
     root: Path
 
 
 def project_places(cwd: Path, user_home: Path) -> Iterator[ProjectPlace]:
-    """The skill folders from the git root down to the working directory, the nearest last."""
+    """Yield the skill folders from the git root down to the working directory, nearest last."""
     chain = [cwd, *cwd.parents]
     top = project_root(cwd)
     for place in reversed(chain[: chain.index(top) + 1]):
         if place == user_home:
-            continue  # those folders are layers of the person, not of a project
+            # The folders in the home directory are the user's own layers, not a project's.
+            continue
         where = "" if place == top else f":{place.relative_to(top)}"
         for kind, name in ((".agents", "project-agents"), (".claude", "project-claude"), (".habitus", "project")):
             root = place / kind / "skills"
@@ -73,19 +79,20 @@ def project_places(cwd: Path, user_home: Path) -> Iterator[ProjectPlace]:
 
 
 def address(name: str, layer: str) -> str:
-    """The shortest that people write for a skill of a layer."""
+    """Return the shortest address of a skill: the name alone in the user's layer."""
     return name if layer in ("", USER) else f"{name}@{layer}"
 
 
 def project_root(cwd: Path) -> Path:
-    """The checkout that a directory is in, or the directory itself."""
+    """Return the root of the git checkout around a directory, or the directory itself."""
     return next((place for place in (cwd, *cwd.parents) if (place / ".git").exists()), cwd)
 
 
 def merge_summaries(lower: Summary, higher: Summary) -> Summary:
-    """The lower skill with the fields that the higher one states; everything else of it stays."""
+    """Return the lower summary with the fields that the higher one states."""
     plain = {name: getattr(higher, name) for name in higher.stated & _PLAIN_FIELDS}
     stated = {name: getattr(higher.manifest, name) for name in higher.stated & _MANIFEST_FIELDS}
+    # An unreadable gate of either copy keeps the merged skill gated.
     unreadable = tuple({*lower.manifest.unreadable, *higher.manifest.unreadable})
     return replace(
         lower,
@@ -102,4 +109,5 @@ def merge_summaries(lower: Summary, higher: Summary) -> Summary:
 
 
 def merged_body(lower: Skill, higher: Skill) -> str:
+    """Return the higher body if its file has one, or else the lower body."""
     return higher.body if "body" in higher.stated else lower.body

@@ -1,5 +1,6 @@
-"""The layers as one listing: every name once, as the highest layer has it, with the state it is in and why;
-skills as a list and a page show them, and their JSON, which is the same on every surface."""
+"""The layers as one listing: each name once, from its highest layer, with its state and the reason; and the entries,
+pages and JSON made from it.
+"""
 
 from __future__ import annotations
 
@@ -23,34 +24,35 @@ from habitus.skills.stores.base import NO_CHANGES, Changes, Contents
 from habitus.skills.trees import AnySkill
 
 if TYPE_CHECKING:
-    from habitus.skills.sources.trust import OutsideContent  # the database, for those who compose one
+    from habitus.skills.sources.trust import OutsideContent  # imports the database only where a listing is composed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Listed:
-    """One line of a listing: a skill, or a directory that should be one, with the state it is in and why;
-    skills as a list and a page show them, and their JSON, which is the same on every surface."""
+    """One entry of a listing: a skill, or a directory that can't be loaded as one, with its state and the reason."""
 
     name: str
     layer: str
     state: State
     reason: str = ""
     summary: Summary | None = None
-    tree_hash: str = ""  # over all its files
+    tree_hash: str = ""  # over all files
     diagnostics: tuple[Diagnostic, ...] = ()
-    hidden: tuple[str, ...] = ()  # the lower layers that have a copy of the same name
-    waiting: tuple[str, ...] = ()  # higher layers whose copy would take its place, and is not trusted
-    fills: bool = False  # whether names that its texts leave open are filled in
-    inert: tuple[str, ...] = ()  # what it asks for and does not get before a person trusts it
+    hidden: tuple[str, ...] = ()  # lower layers with a copy of the same name
+    waiting: tuple[str, ...] = ()  # higher layers with an untrusted copy that would take its place
+    fills: bool = False  # whether its placeholders are filled in
+    inert: tuple[str, ...] = ()  # its claims, which have no effect until a person trusts it
 
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """The library at one moment, sorted by name, broken ones included. Reading it asks no database and no disk."""
+    """An immutable view of the library, sorted by name, broken skills included. Reading it needs no database or
+    disk.
+    """
 
     revision: tuple[Hashable, ...]
-    entries: ByName[tuple[Listed, ...]]  # the skill first, then directories of its name that should be one
-    changes: Changes = NO_CHANGES  # how it came from the snapshots before it
+    entries: ByName[tuple[Listed, ...]]  # the skill first, then broken directories of its name
+    changes: Changes = NO_CHANGES  # how it differs from earlier snapshots
 
     @functools.cached_property
     def listing(self) -> tuple[Listed, ...]:
@@ -62,7 +64,7 @@ class Snapshot:
 
     @functools.cached_property
     def with_code(self) -> tuple[Listed, ...]:
-        """Those that have a code stage."""
+        """The entries with a code stage."""
         return tuple(item for item in self.listing if _has(item, Stage.CODE))
 
     @functools.cached_property
@@ -71,16 +73,16 @@ class Snapshot:
 
     @functools.cached_property
     def tags(self) -> Mapping[str, int]:
-        """How many have each, the most first."""
+        """The number of skills per tag, most frequent first."""
         return dict(_tags(self.listing).most_common())
 
     @functools.cached_property
     def hashes(self) -> ByName[str]:
-        """Name → hash over all files, of every skill that is in view and can be loaded."""
+        """The hash over all files of every loadable skill, by name."""
         return ByName((name, item.tree_hash) for name, item in self.by_name.items() if item.summary is not None)
 
     def for_reader(self, user: str) -> Snapshot:
-        """The same where `{USER}` is somebody; the same object for the same name."""
+        """Return the snapshot with `{USER}` filled in; the same object for the same user."""
         if user not in self._readers:
             listing = tuple(for_reader(item, user) for item in self.listing)
             is_same = all(mine is item for mine, item in zip(listing, self.listing, strict=True))
@@ -92,14 +94,15 @@ class Snapshot:
         return {}
 
     def after(self, revision: tuple[Hashable, ...], names: frozenset[str], items: Sequence[Listed]) -> Snapshot:
-        """The library when only skills of these names have changed, `items` being all there are of them now.
+        """Return the snapshot after only these names have changed; `items` are their current entries.
 
-        What has been made of the whole is not made anew.
+        Derived values that the change doesn't affect are carried over.
         """
         now = by_name(items)
         entries = self.entries.after(names, now)
         made = Snapshot(revision=revision, entries=entries, changes=self.changes.then(self.revision, names))
         first = {name: some[0] for name, some in now.items()}
+        # Writing to __dict__ fills the cached properties of a frozen dataclass in advance.
         made.__dict__["by_name"] = self.by_name.after(names, first)
         loadable = {name: item.tree_hash for name, item in first.items() if item.summary is not None}
         made.__dict__["hashes"] = self.hashes.after(names, loadable)
@@ -112,7 +115,7 @@ class Snapshot:
         return made
 
     def _parts_to_keep(self, before: Sequence[Listed], now: Sequence[Listed]) -> dict[str, object]:
-        """Cached parts of the whole that stay the same after these few have changed: few have code, or get a tag."""
+        """Return the cached properties that stay valid; few changes concern code, recipes or tags."""
         both = (*before, *now)
         is_same = {
             "with_code": not any(_has(item, Stage.CODE) for item in both),
@@ -123,7 +126,7 @@ class Snapshot:
 
 
 def by_name(listing: Iterable[Listed]) -> ByName[tuple[Listed, ...]]:
-    """The entries of a listing that is sorted by name."""
+    """Group the entries of a sorted listing by name."""
     return ByName((name, tuple(some)) for name, some in groupby(listing, attrgetter("name")))
 
 
@@ -143,9 +146,9 @@ def compose_listing(
     *,
     only: Collection[str] | None = None,
 ) -> tuple[Listed, ...]:
-    """The listing of layers, lowest first, as they are, or what they have of only some names.
+    """Compose the listing of layers, given lowest first, of all names or only some.
 
-    `fill` is what placeholders become for every reader.
+    `fill` holds the placeholder values that are the same for every reader.
     """
     found: dict[str, Listed] = {}
     trusted: dict[str, bool] = {}
@@ -157,6 +160,7 @@ def compose_listing(
         for name, summary in known.items():
             digest, lower = contents.hashes[name], found.get(name)
             is_trusted = outside.is_trusted(layer, name, digest)
+            # An untrusted copy must not hide a trusted one, unless both have the same files.
             if lower is not None and trusted[name] and not is_trusted and lower.tree_hash != digest:
                 found[name] = replace(lower, waiting=(*lower.waiting, layer.name))
             else:
@@ -185,7 +189,7 @@ def list_skill(
     context: GateContext,
     fill: Mapping[str, str],
 ) -> Listed:
-    """One skill of a layer, over the copy that a lower layer has of it."""
+    """Return the entry of one skill of a layer, placed over the copy in a lower layer."""
     hidden = () if lower is None else (*lower.hidden, lower.layer, *lower.waiting)
     stated, tree_hash = summary.manifest, contents.hashes[summary.name]
     summary = outside.apply_trust(layer, with_source(summary, layer), tree_hash)
@@ -221,14 +225,14 @@ def list_skill(
 
 
 def fill_copy(layer: Layer, skill: AnySkill, fill: Mapping[str, str]) -> AnySkill:
-    """A copy of a skill with its placeholders filled, that of its own directory too."""
+    """Return the skill with its placeholders filled, including its own directory."""
     if not trees.open_texts(skill):
         return skill
     return trees.fill_placeholders(skill, {**fill, "SKILL_DIR": str(layer.store.directory(skill.name) or "")})
 
 
 def for_reader(item: Listed, user: str) -> Listed:
-    """The entry as somebody reads it."""
+    """Return the entry with `{USER}` filled in."""
     if not item.fills or item.summary is None or not user:
         return item
     summary = trees.fill_placeholders(item.summary, {"USER": user})
@@ -236,6 +240,7 @@ def for_reader(item: Listed, user: str) -> Listed:
 
 
 def with_source(summary: AnySkill, layer: Layer) -> AnySkill:
+    """Return the skill with its layer's source, unless its file states one."""
     if layer.source is None or "source" in summary.stated or summary.source is layer.source:
         return summary
     return replace(summary, source=layer.source)
@@ -243,14 +248,14 @@ def with_source(summary: AnySkill, layer: Layer) -> AnySkill:
 
 @dataclass(frozen=True, kw_only=True)
 class SkillEntry:
-    """One skill of a listing; its manifest is as its file states it, whatever force it has."""
+    """One skill of a listing with its counters; the manifest is as stated in its file, trusted or not."""
 
     item: Listed
-    counters: Counters  # of all its stages together
+    counters: Counters  # summed over its stages
     manifest: Manifest
 
     def as_json(self) -> dict[str, Any]:
-        """The skill, its state and its counters as one flat object."""
+        """Return the skill, its state and its counters as one flat object."""
         item, summary = self.item, self.item.summary
         told = {name: plain(getattr(item, name)) for name in _LISTED} | {"counters": plain(self.counters)}
         if summary is None:
@@ -260,6 +265,8 @@ class SkillEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class SkillPage:
+    """One page of a list of skills."""
+
     skills: Sequence[SkillEntry]
     next: str | None
     total: int
@@ -267,30 +274,31 @@ class SkillPage:
 
 @dataclass(frozen=True, kw_only=True)
 class ShownSkill(SkillEntry):
-    """One skill whole. `skill` is None where its files can't be read as one; `text` is its main file, if it has one."""
+    """All details of one skill. `skill` is None if its files can't be loaded; `text` is its main file, if any."""
 
     skill: Skill | None
     files: tuple[str, ...]
     text: bytes | None
-    told: tuple[str, ...] = ()  # what its source says it has counted, in words
-    lacks: tuple[str, ...] = ()  # packages that it needs and this environment does not have, in words
-    known: tuple[str, ...] = ()  # what evidence says of each version, in words
-    origin: str = ""  # where lockfiles say that it came from
-    tree: Tree = field(default_factory=dict)  # its files with their contents, where a database or a disk was asked
+    told: tuple[str, ...] = ()  # the counts of its source, as text
+    lacks: tuple[str, ...] = ()  # required packages that this environment lacks, as text
+    known: tuple[str, ...] = ()  # the evidence about each version, as text
+    origin: str = ""  # its origin according to the lockfiles
+    tree: Tree = field(default_factory=dict)  # its files with contents, if they were read
 
     def as_json(self) -> dict[str, Any]:
-        """As in a listing, with its body, its files and what else is known of it."""
+        """Return the listing's object with body, files and the other details."""
         body = {"body": self.skill.body} if self.skill is not None else {}
         more = {name: list(getattr(self, name)) for name in ("files", "told", "lacks", "known")}
         return {**SkillEntry.as_json(self), **body, **more, "origin": self.origin}
 
 
 def together(stages: Mapping[Stage, Counters]) -> Counters:
+    """Sum the counters of all stages."""
     return functools.reduce(operator.add, stages.values(), Counters())
 
 
 def words_of_source(told: Mapping[Stage, Counters]) -> tuple[str, ...]:
-    """The counts of another system, in words."""
+    """Describe the counts of another system, one text per stage."""
     return tuple(
         f"its source says of {stage}: used {counted.used}, succeeded {counted.succeeded}, failed {counted.failed}"
         for stage, counted in told.items()
@@ -303,7 +311,7 @@ _MANIFEST = [field.name for field in fields(Manifest)]
 
 
 def _unusual(manifest: Manifest) -> dict[str, Any]:
-    """Its fields that are not as usual."""
+    """Return the manifest fields that differ from their defaults."""
     return {
         name: plain(getattr(manifest, name))
         for name in _MANIFEST

@@ -1,4 +1,4 @@
-"""Skills that a site publishes, and downloading from strangers: bounded, from the address that was checked."""
+"""Skills published by a site, and bounded downloads from untrusted hosts, pinned to the checked address."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Offered:
-    """A skill of an index: what it is called, and where each of its files, or the archive of all, is."""
+    """A skill in a site's index: its name, and the URLs of its files or of one archive."""
 
     name: str
-    urls: Mapping[str, str]  # path in the skill → address; an archive has the empty path
+    urls: Mapping[str, str]  # path in the skill → URL; an archive has the empty path
     digest: str = ""
 
 
 def read_index(address: str, reach: Reach) -> list[Offered] | None:
-    """The skills that a site offers; none where it has no index."""
+    """Return the skills that a site publishes; None if it has no index."""
     base = address if address.endswith("/") else f"{address}/"
     for place in (INDEX, _OLD_INDEX):
         try:
@@ -59,7 +59,7 @@ def read_index(address: str, reach: Reach) -> list[Offered] | None:
 
 
 def fetch(offered: Sequence[Offered], into: Path, reach: Reach) -> dict[str, str]:
-    """Each skill as a folder of its name; name → digest of what was fetched."""
+    """Download each skill into a folder of its name; return the digest of each."""
     digests: dict[str, str] = {}
     for one in offered:
         folder = into / one.name
@@ -82,7 +82,7 @@ def digest_of(content: bytes) -> str:
 
 
 def index_of(skills: Sequence[tuple[str, str, bytes | None, bytes]]) -> dict[str, bytes]:
-    """A site of (name, description, archive or none, SKILL.md): path below its root → content."""
+    """Build the files of a site from (name, description, archive or None, SKILL.md), by path."""
     files: dict[str, bytes] = {}
     rows: list[dict[str, str]] = []
     for name, description, archive, text in sorted(skills):
@@ -96,13 +96,14 @@ def index_of(skills: Sequence[tuple[str, str, bytes | None, bytes]]) -> dict[str
 
 
 def pack(files: Mapping[str, bytes]) -> bytes:
-    """A tar archive, the same for the same files."""
+    """Return a reproducible tar.gz archive of the files."""
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for path in sorted(files):
             member = tarfile.TarInfo(path)
             member.size, member.mode = len(files[path]), 0o644
             archive.addfile(member, io.BytesIO(files[path]))
+    # mtime=0 keeps the bytes, and so the digest, equal for equal files.
     return gzip.compress(plain.getvalue(), mtime=0)
 
 
@@ -150,7 +151,7 @@ def _put(folder: Path, path: str, content: bytes) -> None:
 
 
 def _unpack(folder: Path, url: str, content: bytes) -> None:
-    """An archive with SKILL.md at its root."""
+    """Unpack an archive that has SKILL.md at its root."""
     packed = folder.with_name(f"{folder.name}{_ending(url)}")
     packed.write_bytes(content)
     try:
@@ -180,8 +181,9 @@ def _never(here: str, there: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reach:
-    """How far a download may go. `is_public_only`: over https to addresses of the public internet, for whoever asks
-    over the web; `may_follow` is asked before another host is."""
+    """Limits of a download. `is_public_only` allows only https to the public internet, for requests from the web;
+    `may_follow` is asked before another host.
+    """
 
     is_public_only: bool = False
     may_follow: Callable[[str, str], bool] = _never
@@ -189,12 +191,14 @@ class Reach:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Download:
-    url: str  # where it was in the end
+    """The content of a URL."""
+
+    url: str  # after redirects
     content: bytes
 
 
 def download(url: str, reach: Reach = Reach(), *, largest: int = LARGEST) -> Download:  # noqa: B008  # frozen
-    """`NotFound` where the server has no such thing."""
+    """Download a URL, following allowed redirects; raise `NotFound` if the server doesn't have it."""
     for _ in range(_MOST_REDIRECTS + 1):
         at = urlsplit(url)
         answer = _ask(at, reach, largest)
@@ -207,7 +211,7 @@ def download(url: str, reach: Reach = Reach(), *, largest: int = LARGEST) -> Dow
 
 
 def refuse_elsewhere(url: str, following: str, reach: Reach) -> None:
-    """Raise where an address leads to one of another host that may not be asked."""
+    """Raise `Refused` if a URL leads to another host that may not be followed."""
     at, there = urlsplit(url), urlsplit(following)
     if there.hostname != at.hostname and not _follows(at, there, reach):
         mend = f"If you trust that, add it: {following[:200]}"
@@ -215,9 +219,10 @@ def refuse_elsewhere(url: str, following: str, reach: Reach) -> None:
 
 
 def public_address(host: str, port: int) -> str:
-    """The address of a host, all of whose addresses are of the public internet."""
+    """Return an IP address of a host; raise `Refused` unless all its addresses are public."""
     found = _addresses(host, port)
     for address in found:
+        # All addresses, because the connection could use any; the zone id of IPv6 doesn't parse.
         if not ipaddress.ip_address(address.partition("%")[0]).is_global:
             mend = "Only the owner adds from there, with 'habitus skills add' where Habitus runs."
             raise Refused(f"{host} is not on the public internet.", mend=mend)
@@ -226,12 +231,13 @@ def public_address(host: str, port: int) -> str:
 
 def _follows(at: SplitResult, there: SplitResult, reach: Reach) -> bool:
     if reach.is_public_only:
-        return there.scheme == "https"  # and to an address that is checked like the first
+        # The new address is checked like the first.
+        return there.scheme == "https"
     return reach.may_follow(at.hostname or "", there.hostname or "")
 
 
 def _ask(at: SplitResult, reach: Reach, largest: int) -> bytes | str:
-    """The answer at an address, or where it is instead."""
+    """Return the response body, or the location of a redirect."""
     host = at.hostname or ""
     if not host or at.scheme not in ("https", "http"):
         raise Invalid(f"'{at.geturl()[:200]}' is no address that can be fetched.", mend="Give https://….")
@@ -248,6 +254,7 @@ def _ask(at: SplitResult, reach: Reach, largest: int) -> bytes | str:
             raise NotFound(f"{host} has no {unquote(at.path) or '/'}.", mend="Check the address.")
         if answer.status != 200:
             raise StorageFailed(f"{host} answered {answer.status} {answer.reason}.", mend="Try again later.")
+        # One byte more than allowed tells a full response from a cut one.
         content = answer.read(largest + 1)
     except (OSError, http.client.HTTPException) as error:
         raise StorageFailed(
@@ -261,8 +268,9 @@ def _ask(at: SplitResult, reach: Reach, largest: int) -> bytes | str:
 
 
 def _connect(at: SplitResult, host: str, reach: Reach) -> http.client.HTTPConnection:
-    """A connection to the address that was looked at, whatever the name says a moment later."""
+    """Connect to the checked address, whatever the name resolves to a moment later."""
     port = at.port or (443 if at.scheme == "https" else 80)
+    # Behind a proxy the address can't be pinned, so public-only requests go direct.
     proxy = "" if reach.is_public_only or proxy_bypass(host) else getproxies().get(at.scheme, "")
     try:
         if proxy:

@@ -1,5 +1,6 @@
-"""Getting skills from where people publish them: a repository at one exact commit, a site with an index of skills, an
-archive on the web, or what lies here."""
+"""Fetch skills from where they are published: a repository at an exact commit, a site with an index, an archive on
+the web, or a local path.
+"""
 
 from __future__ import annotations
 
@@ -32,31 +33,31 @@ _GIT_SECONDS = 300
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fetched:
-    """A fetched source: a path to read from, and the address, without a password, and commit to lock."""
+    """A fetched source: the path to read from, and the address (without credentials) and commit to lock."""
 
     path: Path
     address: str
     commit: str = ""
-    digests: Mapping[str, str] = field(default_factory=dict)  # of what a site's index offers, by skill
-    repository: str = ""  # without a password, where it is one
-    branch: str = ""  # or tag, where one was asked for
-    folder: str = ""  # of the repository that `path` is
+    digests: Mapping[str, str] = field(default_factory=dict)  # by skill, for a site with an index
+    repository: str = ""  # without credentials, if it is a repository
+    branch: str = ""  # or tag, if one was requested
+    folder: str = ""  # the folder of the repository at `path`
 
     @property
     def origin(self) -> str:
-        """How it is called: with its owner, because many repositories are called `skills`."""
+        """Its display name, with the owner, because many repositories are called `skills`."""
         owner = self.address.partition("/tree/")[0].rstrip("/").split("/")[-2:-1]
         return "/".join([*(owner if self.commit else ()), self.path.name])
 
     @property
     def place(self) -> str:
-        """Where it comes from exactly, on whatever branch."""
+        """Its exact location, independent of the branch."""
         return "/".join(filter(None, (self.repository or self.address, self.folder))).rstrip("/")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Source:
-    """A repository, and perhaps a folder of it on a branch; `address` names all of it."""
+    """A repository, optionally a folder of it on a branch; `address` names all of it."""
 
     repository: str
     branch: str = _NEWEST
@@ -78,7 +79,7 @@ def fetch_source(
     branch: str = "",
     reach: Reach = Reach(),  # noqa: B008  # frozen
 ) -> Iterator[Fetched]:
-    """Fetch OWNER/REPO[/FOLDER] or an address, or take what lies here; what was fetched goes at the end."""
+    """Fetch OWNER/REPO[/FOLDER], an address or a local path; downloads are deleted when the block ends."""
     if reach.is_public_only:
         _refuse_private(wanted)
     local = (cwd / given_path(wanted)).resolve()
@@ -96,10 +97,11 @@ def fetch_source(
 
 
 def _clone(source: _Source, scratch: Path, environ: Mapping[str, str], reach: Reach) -> Fetched:
-    """The newest commit of a repository, or of a branch of it."""
+    """Clone the newest commit of a repository, or of one branch."""
     about, is_newest = source.repository, source.branch == _NEWEST
     place = scratch / _repository_name(without_login(about))
     branch = () if is_newest else (f"--branch={source.branch}",)
+    # Submodules would fetch from further hosts that were never checked.
     clone = ("clone", "--quiet", "--depth", "1", "--no-recurse-submodules", *branch, "--", about, str(place))
     _git(*_pin_address(about, reach), *clone, about=about, environ=environ)
     commit = _git("-C", str(place), "rev-parse", "HEAD", about=about, environ=environ).strip()
@@ -114,7 +116,7 @@ def _clone(source: _Source, scratch: Path, environ: Mapping[str, str], reach: Re
 
 
 def _from_web(wanted: str, scratch: Path, reach: Reach) -> Fetched | None:
-    """An archive, or the skills of a site's index; none where the address is that of a repository."""
+    """Fetch an archive or the skills of a site's index; None if the address is a repository's."""
     at = urlsplit(wanted)
     if at.scheme not in ("https", "http") or at.username or _IN_A_TREE.fullmatch(wanted.rstrip("/")):
         return None
@@ -128,7 +130,8 @@ def _from_web(wanted: str, scratch: Path, reach: Reach) -> Fetched | None:
     try:
         offered = discovery.read_index(wanted, reach)
     except StorageFailed:
-        return None  # git may know a way, or says what is wrong
+        # Leave it to git, which may know another way or gives a better error.
+        return None
     if offered is None:
         return None
     folder = scratch / (at.hostname or "site")
@@ -137,14 +140,14 @@ def _from_web(wanted: str, scratch: Path, reach: Reach) -> Fetched | None:
 
 
 def _refuse_private(wanted: str) -> None:
-    """Whoever asks over the web reaches what anybody reaches: OWNER/REPO, or https."""
+    """Raise `Refused` unless the address is public: OWNER/REPO, or https."""
     is_plain = _OWNER_REPO.fullmatch(wanted) and not wanted.startswith((".", "-", "/", "~"))
     if not (is_plain or wanted.startswith("https://")):
         raise Refused("Only the owner of this home adds from there.", mend="Give https://… or OWNER/REPO.")
 
 
 def _pin_address(repository: str, reach: Reach) -> tuple[str, ...]:
-    """Git goes to the address that was checked, and no further."""
+    """Return git options that pin the host to its checked address and forbid redirects."""
     if not reach.is_public_only:
         return ()
     at = urlsplit(repository)
@@ -159,6 +162,7 @@ def _source(wanted: str, local: Path | None, host: str) -> _Source:
     if host != without_login(host) and wanted.startswith(without_login(host)):
         wanted = host + wanted.removeprefix(without_login(host))
     if "://" in wanted or re.match(r"[\w.-]+@[\w.-]+:", wanted):
+        # `ext::` makes git run a command, and a leading dash would be read as an option.
         if wanted.startswith(("-", "ext::")):
             raise Invalid(
                 f"'{without_login(wanted)}' is no address that can be fetched.",
@@ -177,6 +181,7 @@ def _source(wanted: str, local: Path | None, host: str) -> _Source:
 
 def _folder_in(place: Path, source: _Source) -> Path:
     path = (place / source.folder).resolve()
+    # A folder such as `../..` must not lead out of the clone.
     if not path.is_relative_to(place.resolve()) or not path.exists():
         known = ", ".join(sorted(each.name for each in place.iterdir() if each.is_dir() and each.name != ".git"))
         repository = without_login(source.repository)
@@ -194,7 +199,7 @@ def _repository_name(address: str) -> str:
 
 
 def _git(*arguments: str, about: str, environ: Mapping[str, str]) -> str:
-    """Run git without any chance to ask for a password; its last line is what went wrong."""
+    """Run git without password prompts; raise `StorageFailed` with its last line if it fails."""
     quiet = {
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_ASKPASS": "true",
@@ -233,6 +238,6 @@ def _git(*arguments: str, about: str, environ: Mapping[str, str]) -> str:
 
 
 def _git_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment that git needs: the search path, the home with its configuration, proxies and certificates."""
+    """Return the variables that git needs: search path, home, proxies and certificates."""
     wanted = ("PATH", "HOME", "USER", "LANG", "SSH_AUTH_SOCK", "XDG_CONFIG_HOME", "SSL_CERT_FILE", "GIT_SSL_CAINFO")
     return {name: value for name, value in environ.items() if name in wanted or name.lower().endswith("_proxy")}

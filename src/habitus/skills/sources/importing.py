@@ -1,4 +1,4 @@
-"""Taking skills in from elsewhere, each with a verdict: nothing is overwritten that a person changed here."""
+"""Import skills from elsewhere, each with a verdict; nothing that was edited here is overwritten."""
 
 from __future__ import annotations
 
@@ -27,28 +27,31 @@ from habitus.skills.stores.tables import imports
 from habitus.skills.stores.versioned import SkillStore
 
 _CHUNK = 500
+# Also recognises a pending proposal that only waits because of its name, so the text must not change.
 _DECIDES = "--replace or --keep-both decides beforehand"
 
 
 class Verdict(StrEnum):
+    """The outcome of importing one entry."""
+
     IMPORTED = "imported"
     UPDATED = "updated"
     UNCHANGED = "unchanged"
-    HELD = "held"  # waits for a person
+    HELD = "held"  # pending review
     REFUSED = "refused"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
-    """The result of one imported entry."""
+    """The result of importing one entry."""
 
     name: str
     verdict: Verdict
     reason: str = ""
     origin: str = ""
-    notes: tuple[str, ...] = ()  # what was odd about it, in words
+    notes: tuple[str, ...] = ()  # oddities, as text
     kind: str = "skill"  # or lesson
-    is_namesake: bool = False  # left out because another one of its name came first
+    is_namesake: bool = False  # left out because another entry of its name came first
 
     @property
     def is_refused(self) -> bool:
@@ -56,13 +59,13 @@ class Result:
 
     @property
     def is_here_now(self) -> bool:
-        """Whether the skill lies here as it is there."""
+        """Whether the skill here now equals the source."""
         is_new = self.verdict in (Verdict.IMPORTED, Verdict.UPDATED)
         return is_new or (self.verdict is Verdict.UNCHANGED and not self.reason)
 
 
 class Namesake(StrEnum):
-    """Ways to take in a skill whose name is that of one from another origin."""
+    """What to do with a skill whose name belongs to one from another origin."""
 
     HOLD = "hold"
     REPLACE = "replace"
@@ -70,15 +73,17 @@ class Namesake(StrEnum):
 
 
 Land = Callable[[PlaybookLesson], Result]
-Choose = Callable[[str, str, str], Namesake]  # of a name, the origin of the one here, and that of the newcomer
+Choose = Callable[[str, str, str], Namesake]  # (name, origin here, origin of the new one) → decision
 
 
 def hold(name: str, here: str, there: str) -> Namesake:
-    """Where nobody can be asked, the newcomer waits."""
+    """Hold the new skill for review if no person can be asked."""
     return Namesake.HOLD
 
 
 class Importer:
+    """Imports entries into a layer of the library."""
+
     def __init__(
         self,
         library: Library,
@@ -91,7 +96,7 @@ class Importer:
         land: Land | None = None,
     ) -> None:
         self._packages = Packages()
-        self._land = land  # where the lessons of a playbook go; without it they are left out
+        self._land = land  # stores the lessons of a playbook; None leaves them out
         self._library = library
         self._review = review
         self._trust = trust
@@ -110,10 +115,10 @@ class Importer:
         is_trusted: bool = False,
         choose: Choose = hold,
     ) -> Iterator[Result]:
-        """Take the entries in, some hundred at a time; a repeated run goes on where this one was stopped.
+        """Import the entries in batches; a repeated run continues where an interrupted one stopped.
 
-        `overwrite` replaces what differs here (its history stays); `is_trusted` lets findings and standing rights pass;
-        `choose` is asked before a skill would take the place of one from another origin.
+        `overwrite` replaces skills that differ here (their history stays); `is_trusted` skips findings and claims;
+        `choose` is asked before a skill replaces one from another origin.
         """
         chunk: list[Incoming] = []
         for entry in entries:
@@ -151,6 +156,7 @@ class Importer:
             is_other = _would_replace_another(entry, digest, here, known.get(entry.name))
             if is_other and not overwrite:
                 entry, waits = self._namesake(entry, layer, choose, known[entry.name], there.summaries)
+                # The resolution may have renamed the entry, so look up its new name too.
                 known |= origins(self._engine, layer, [entry.name])
                 proposals |= self._proposals(layer, [entry.name])
                 digest, here = tree_hash(entry.tree), _hash(there, entry.name)
@@ -171,11 +177,12 @@ class Importer:
                 to_save[entry.name] = entry
                 verdict = Verdict.UPDATED if here is not None else Verdict.IMPORTED
                 result = Result(name=entry.name, verdict=verdict, origin=entry.origin)
+            # Notes describe the stored manifest if the files are equal, or else the incoming one.
             says = (there.summaries[entry.name] if digest == here else entry.skill).manifest
             notes = (*_notes(entry), *lifecycle.missing_packages(says, self._packages))
             results.append(replace(result, notes=notes) if notes else result)
         self._save(to_save, author, layer, is_trusted=is_trusted)
-        # What the run before this one had written, and was stopped before it could finish.
+        # An interrupted run wrote these but did not finish their counters and switches.
         unfinished = {entry.name: entry for entry in chunk if _is_unfinished(known.get(entry.name))}
         self._finish(unfinished, layer, author)
         seen = self._library.snapshot().by_name if to_save else {}
@@ -185,15 +192,16 @@ class Importer:
             yield replace(result, notes=(*result.notes, said)) if said else result
 
     def adopt(self, found: Sequence[Incoming], layer: str) -> None:
-        """Take skills that lie here as another tool installed them for imported ones, from where these were found."""
+        """Record skills that another tool installed here as imported from where they were found."""
         store = self._library.layer(layer).store
         entries = {entry.name: replace(entry, tree=store.tree(entry.name) or {}) for entry in found}
         if entries:
             self._remember(entries, layer)
 
     def formats(self, layer: str) -> Sequence[Format]:
-        """Every layout, which does not read once more what is in a layer already, and said the same then."""
-        from habitus.skills.formats import detect  # every layout, for those who import
+        """Return every format; unchanged skills already in the layer are not parsed again."""
+        # Imports every format, which only importing needs.
+        from habitus.skills.formats import detect
 
         store = self._library.layer(layer).store
         store.contents()
@@ -203,18 +211,18 @@ class Importer:
             row = rows.get(name)
             return row.diagnostics if row is not None and row.tree_hash == tree_hash(tree) else None
 
-        # What is said of other agents' skills where they lie is more than reading them says.
+        # In the folders of other agents, diagnostics say more than parsing does, so nothing is skipped there.
         return detect.formats_knowing(known) if layer == USER else detect.FORMATS
 
     def _proposals(self, layer: str, names: Sequence[str]) -> dict[tuple[str, str], Proposal]:
-        """(name, hash of the files) → the proposal that was made of it, whatever became of it."""
+        """Return the proposals for these names, decided or not, by name and hash of the files."""
         found = [p for p in self._review.list(None, with_contents=False, names=names) if p.change.layer == layer]
         return {(proposal.change.name, tree_hash(proposal.change.tree)): proposal for proposal in found}
 
     def _namesake(
         self, entry: Incoming, layer: str, choose: Choose, known: Origin, here: Container[str]
     ) -> tuple[Incoming, str]:
-        """A skill that would take the place of one from another origin: as it is taken in, or why it waits."""
+        """Resolve a name conflict with another origin: return the entry to import, or the reason why it is held."""
         origin, its_own = _tell_apart(known, entry)
         match choose(entry.name, origin, its_own):
             case Namesake.REPLACE:
@@ -230,8 +238,7 @@ class Importer:
     def _close_namesake(
         self, proposals: dict[tuple[str, str], Proposal], entry: Incoming, author: Author, *, is_decided: bool
     ) -> None:
-        """A proposal that waits for nothing but the name is not needed any more, and one that was turned down for it
-        counts no more once the person has decided otherwise."""
+        """Close a proposal that was pending, or rejected, only because of its name, once that is decided."""
         key = (entry.name, tree_hash(entry.tree))
         earlier = proposals.get(key)
         if earlier is None or len(earlier.reasons) != 1 or not earlier.reasons[0].endswith(_DECIDES):
@@ -245,7 +252,9 @@ class Importer:
     def _hold(
         self, entry: Incoming, layer: str, author: Author, earlier: Proposal | None, findings: Sequence[str]
     ) -> Result | None:
-        """Content with findings becomes a proposal; one that was turned down before stays out."""
+        """Hold an entry with findings as a proposal; refuse one that was rejected before; None if nothing holds
+        it.
+        """
         if earlier is not None and earlier.state is ProposalState.REJECTED:
             reason = f"turned down by {earlier.decided_by}: {earlier.decision or 'no reason given'}"
             return Result(name=entry.name, verdict=Verdict.REFUSED, reason=reason, origin=entry.origin)
@@ -259,9 +268,10 @@ class Importer:
         return Result(name=entry.name, verdict=Verdict.HELD, reason=reason, origin=entry.origin)
 
     def _save(self, entries: Mapping[str, Incoming], author: Author, layer: str, *, is_trusted: bool) -> None:
-        """Remember first, then write: what a kill leaves in between counts as imported, never as one's own."""
+        """Record the origins, then write the files."""
         if not entries:
             return
+        # In this order, a crash in between leaves skills that count as imported, never as the user's own.
         self._remember(entries, layer)
         wanted = {name: entry.tree for name, entry in entries.items()}
         facts = {name: _facts(entry) for name, entry in entries.items()}
@@ -271,7 +281,7 @@ class Importer:
         self._finish(entries, layer, author)
 
     def _remember(self, entries: Mapping[str, Incoming], layer: str) -> None:
-        """Note where they come from; what was taken over of an earlier import is not taken over again."""
+        """Record where the skills come from; counters taken over earlier are not taken over again."""
         known = origins(self._engine, layer, entries)
         digests = {name: tree_hash(entry.tree) for name, entry in entries.items()}
         now = self._clock()
@@ -295,7 +305,7 @@ class Importer:
             imports_changed(connection)
 
     def _finish(self, entries: Mapping[str, Incoming], layer: str, author: Author) -> None:
-        """Counters and switches of skills that are new here; they need the skill to be there."""
+        """Take over counters and disabled states of new skills, which must exist by now."""
         store, known = self._library.layer(layer).store, origins(self._engine, layer, entries)
         new = {name: entry for name, entry in entries.items() if _is_unfinished(known.get(name))}
         for name, entry in new.items():
@@ -309,7 +319,7 @@ class Importer:
                 connection.execute(imports.update().where(*mine).values(is_finished=True))
 
     def _on_approval(self, proposal: Proposal) -> None:
-        """A held skill was let in: from now on it is one that was imported."""
+        """Record an approved skill as imported."""
         change = proposal.change
         if "origin" not in change.details:
             return
@@ -323,7 +333,7 @@ def _is_unfinished(known: Origin | None) -> bool:
 
 
 def _taken_over(item: Listed, layer: str) -> str:
-    """The effect of an imported skill on those of its name in other layers."""
+    """Describe how an imported skill affects those of its name in other layers; empty if it doesn't."""
     if layer in item.waiting:
         trust = f"habitus trust {item.name}@{layer}"
         return f"'{item.name}@{item.layer}' has this name and stays in its place until you trust this one: {trust}"
@@ -332,7 +342,7 @@ def _taken_over(item: Listed, layer: str) -> str:
 
 
 def _notes(entry: Incoming) -> tuple[str, ...]:
-    """Notes for a person on how it was read; small differences to the standard are not among it."""
+    """Return the oddities worth showing; small deviations from the standard are left out."""
     return tuple(str(found) for found in entry.diagnostics if found.severity is not Severity.NOTE)
 
 
@@ -341,7 +351,7 @@ def _facts(entry: Incoming) -> Facts:
 
 
 def _details(entry: Incoming) -> dict[str, Any]:
-    """Details that a proposal must carry so that an approved import is as good as a direct one."""
+    """Return the details that make an approved import equal to a direct one."""
     counted = {
         stage.value: [counters.recommended, counters.used, counters.succeeded, counters.failed]
         for stage, counters in entry.counters.items()
@@ -369,12 +379,13 @@ def _entry(change: Change) -> Incoming:
 def _judge_entry(
     entry: Incoming, digest: str, here: str | None, known: Origin | None, *, overwrite: bool
 ) -> Result | None:
-    """A verdict that needs no scan and no write; None for what is to be taken in. `digest` is of its files."""
+    """Return the result if it needs no scan and no write, or None if the entry is to be imported."""
     if here == digest:
         return Result(name=entry.name, verdict=Verdict.UNCHANGED, origin=entry.origin)
     if here is not None and known is not None and known.source_hash == digest and not overwrite:
         reason = "edited here since; your edit is kept"
         return Result(name=entry.name, verdict=Verdict.UNCHANGED, reason=reason, origin=entry.origin)
+    # Unedited since the last import: the hash written then is the hash here now.
     is_theirs = known is not None and known.written_hash == here
     if here is not None and not is_theirs and not overwrite:
         what = "was edited here" if known is not None else "is there already and differs"
@@ -384,30 +395,31 @@ def _judge_entry(
 
 
 def _would_replace_another(entry: Incoming, digest: str, here: str | None, known: Origin | None) -> bool:
-    """Is an unedited skill of another origin here, with other files?"""
+    """Whether an unedited skill of another origin, with other files, is here."""
     is_theirs = known is not None and known.written_hash == here
     return is_theirs and known is not None and here != digest and _is_another(known, entry)
 
 
 def _is_another(known: Origin, entry: Incoming) -> bool:
-    """Whether a skill comes from elsewhere than the one that is known; where nobody noted the place, words must do."""
+    """Whether the entry comes from another location; old imports without one are compared by origin."""
     if known.place:
         return known.place != entry.place
     return known.origin != entry.origin or "/" not in entry.origin
 
 
 def _tell_apart(known: Origin, entry: Incoming) -> tuple[str, str]:
-    """Both origins in words, with their places where the words are the same."""
+    """Describe both origins, with their locations if the descriptions are equal."""
     if known.origin != entry.origin:
         return known.origin, entry.origin
     return f"{known.origin} ({known.place or 'imported earlier'})", f"{entry.origin} ({entry.place})"
 
 
 def _said_there(store: SkillStore, entries: Sequence[Incoming]) -> dict[tuple[str, str], str]:
-    """(format, name) → hash of what a layout other than ours can say of the skill here: who says just that, says
-    nothing new."""
-    from habitus.skills.formats import detect  # every layout, for those who import
+    """Return the hash of each skill here as its format would export it, by (format, name)."""
+    # Imports every format, which only importing needs.
+    from habitus.skills.formats import detect
 
+    # An entry equal to our own export brings nothing new, even if the format drops some fields.
     found: dict[tuple[str, str], str] = {}
     for format in {entry.format for entry in entries} - {"skill"}:
         names = [entry.name for entry in entries if entry.format == format]
@@ -418,5 +430,5 @@ def _said_there(store: SkillStore, entries: Sequence[Incoming]) -> dict[tuple[st
 
 
 def _hash(there: Contents, name: str) -> str | None:
-    """Over the files of a skill that can be loaded."""
+    """Return the hash of a loadable skill's files, or None."""
     return there.hashes[name] if name in there.summaries else None

@@ -1,4 +1,4 @@
-"""Lockfiles for people and version control to read: our own `habitus-lock.json`, and those of `npx skills`."""
+"""Lockfiles: our own `habitus-lock.json`, and those of `npx skills`."""
 
 from __future__ import annotations
 
@@ -29,28 +29,30 @@ Kept = TypeVar("Kept", bound="DataclassInstance")
 FILE = "habitus-lock.json"
 _QUERIED = re.compile(r"(?<=[?&#])(?P<name>[\w.-]{1,64})=[^&#\s]*&?")
 _LOGIN = re.compile(r"^(?P<scheme>\w[\w+.-]*://)?(?P<login>[^/\s]*)@")
-OLD_FILE = "skills-lock.json"  # what it was called; now that name is another tool's
+# The former name of our file, which another tool uses now.
+OLD_FILE = "skills-lock.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Locked:
-    """One added skill: what was asked for, what it was, and the hash of its files."""
+    """One added skill: the requested address, the fetched commit, and the hash of its files."""
 
     address: str
     commit: str
     origin: str
     tree_hash: str
     added_on: str
-    digest: str = ""  # by the index of the site that it came from
+    digest: str = ""  # according to the index of its site
 
 
 def read(path: Path) -> dict[str, Locked]:
+    """Read our lockfile, with credentials removed from addresses; empty if there is none."""
     locked = entries(path, Locked)
     return {name: replace(entry, address=without_login(entry.address)) for name, entry in locked.items()}
 
 
 def origin_of(path: Path, name: str) -> str:
-    """Where a skill was added from, in words; "" where the file does not know it."""
+    """Return where a skill was added from, as text; empty if the lockfile doesn't list it."""
     known = read(path).get(name)
     if known is None:
         return ""
@@ -58,7 +60,7 @@ def origin_of(path: Path, name: str) -> str:
 
 
 def entries(path: Path, kind: type[Kept]) -> dict[str, Kept]:
-    """Name → what a lockfile says of a skill."""
+    """Return the entries of a lockfile by name; raise `Invalid` if it can't be parsed."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         return {str(name): kind(**entry) for name, entry in data["skills"].items()}
@@ -71,16 +73,16 @@ def entries(path: Path, kind: type[Kept]) -> dict[str, Kept]:
 
 
 def write(path: Path, locked: Mapping[str, Kept]) -> None:
-    """Replace the file whole: a reader sees the old one or the new one."""
+    """Replace the file atomically: a reader sees the old or the new one."""
     text = json.dumps({"version": 1, "skills": {name: asdict(locked[name]) for name in sorted(locked)}}, indent=2)
     write_whole(path, f"{text}\n".encode())
 
 
 def without_login(address: str) -> str:
-    """An address as it may be kept and shown. A token may stand where a user does, so both go, and so do secrets of the
-    query; `git@` opens nothing."""
+    """Return an address without credentials, safe to store and show."""
     address = _QUERIED.sub(lambda found: "" if is_name_of_secret(found["name"]) else found[0], address).rstrip("?&")
     found = _LOGIN.match(address)
+    # A token may stand in place of the user name, so both go; `git@` grants nothing.
     if found is None or (found["login"] == "git" or (found["scheme"] == "ssh://" and ":" not in found["login"])):
         return address
     return (found["scheme"] or "") + address[found.end() :]
@@ -90,14 +92,15 @@ PROJECT_FILE, PROJECT_VERSION, GLOBAL_VERSION = "skills-lock.json", 1, 3
 
 Entry = dict[str, Any]
 
-_UNREADABLE_S = 1.0  # for which a file may be half written
-_PUNCTUATION = " _-,;:!?.'\"()[]{}@*/\\&#%`^+<=>|~$0123456789"  # in the order of the Unicode collation
+_UNREADABLE_S = 1.0  # how long a file may be half written
+# The order of the Unicode collation, which JavaScript's localeCompare uses.
+_PUNCTUATION = " _-,;:!?.'\"()[]{}@*/\\&#%`^+<=>|~$0123456789"
 _SKIPPED = (".git", "node_modules")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LockFile:
-    """One of them: where it is, and the version that it must have."""
+    """A lockfile of `npx skills`: its path, and the version it must have."""
 
     path: Path
     version: int
@@ -107,12 +110,13 @@ class LockFile:
         return self.version == PROJECT_VERSION
 
     def read(self) -> dict[str, Entry]:
-        """Name → its entry, all fields; nothing where there is no file."""
+        """Return all entries by name, with all fields; empty if there is no file."""
         return _entries(self._contents()[1])
 
     def change(self, change: Callable[[dict[str, Entry]], None]) -> None:
-        """Change entries; everything else in the file stays as it is."""
+        """Update entries; everything else in the file stays."""
         with lock(self.path.parent):
+            # `npx skills` doesn't take our lock, so read and retry until no other program wrote in between.
             while True:
                 before, contents = self._contents()
                 skills = _entries(contents)
@@ -133,13 +137,14 @@ class LockFile:
             raise _ChangedMeanwhile
 
     def _contents(self) -> tuple[bytes, dict[str, Any]]:
-        """The file, and what it says; one that is being written is read again."""
+        """Read and parse the file, retrying while another program is writing it."""
         until = time.monotonic() + _UNREADABLE_S
         while True:
             found = self._bytes()
             try:
                 return found, self._parse(found)
             except Invalid:
+                # A file that ends in '}' is complete, so waiting would not make it valid.
                 if time.monotonic() >= until or found.rstrip().endswith(b"}"):
                     raise
                 time.sleep(0.01)
@@ -170,7 +175,7 @@ class LockFile:
 
 
 class _ChangedMeanwhile(Exception):
-    """Another program wrote the file between reading and writing."""
+    """Raised when another program wrote the file between reading and writing."""
 
 
 def _entries(contents: Mapping[str, Any]) -> dict[str, Entry]:
@@ -178,17 +183,19 @@ def _entries(contents: Mapping[str, Any]) -> dict[str, Entry]:
 
 
 def global_file(user_home: Path, environ: Mapping[str, str]) -> LockFile:
+    """Return the lockfile of skills installed for the user."""
     state = environ.get("XDG_STATE_HOME")
     folder = Path(state) / "skills" if state else user_home / ".agents"
     return LockFile(path=folder / ".skill-lock.json", version=GLOBAL_VERSION)
 
 
 def project_file(folder: Path) -> LockFile:
+    """Return the lockfile of a project folder."""
     return LockFile(path=folder / PROJECT_FILE, version=PROJECT_VERSION)
 
 
 def address_of(entry: Entry, folder: Path) -> str:
-    """Where a skill is fetched from, as `skills add` takes it; "" where it comes with a package."""
+    """Return the address to fetch a skill from, as `skills add` accepts it; empty if it comes with a package."""
     if entry.get("sourceType") == "node_modules":
         return ""
     if entry.get("sourceType") == "github":
@@ -198,7 +205,7 @@ def address_of(entry: Entry, folder: Path) -> str:
 
 
 def source_of(repository: str, branch: str, folder: Path) -> Entry:
-    """The fields that name a repository, a folder or a site, as `npx skills` fills them in."""
+    """Return the fields that name a repository, folder or site, as `npx skills` writes them."""
     at = urlsplit(repository)
     if at.scheme in ("http", "https") and at.hostname == "github.com":
         named: Entry = {"source": at.path.strip("/").removesuffix(".git")}
@@ -214,8 +221,9 @@ def source_of(repository: str, branch: str, folder: Path) -> Entry:
 
 
 def computed_hash(folder: Path) -> str:
-    """SHA-256 over path and content of each file, in the order of JavaScript's localeCompare, links left out."""
+    """Return the hash that `npx skills` stores: SHA-256 over path and content of each file, without links."""
     digest = hashlib.sha256()
+    # The hash depends on the order, which is that of JavaScript's localeCompare.
     for path in sorted(_files(folder, folder), key=_collation_key):
         digest.update(path.encode("utf-8", "surrogateescape"))
         digest.update((folder / path).read_bytes())
@@ -232,7 +240,7 @@ def _files(top: Path, folder: Path) -> Iterator[str]:
 
 
 def _collation_key(path: str) -> tuple[list[tuple[int, str]], list[str], list[bool]]:
-    """Letters first, then accents, then small before capital; exact for ASCII, near for other letters."""
+    """Sort by letters, then accents, then small before capital; exact for ASCII, approximate for other letters."""
     parts = [char for char in unicodedata.normalize("NFKD", path) if char >= " "]
     letters = [char for char in parts if not unicodedata.combining(char)]
     primary = [(_PUNCTUATION.find(char) if char in _PUNCTUATION else 99, char.casefold()) for char in letters]
@@ -240,7 +248,7 @@ def _collation_key(path: str) -> tuple[list[tuple[int, str]], list[str], list[bo
 
 
 def git_hash(folder: Path) -> str:
-    """The hash by which git knows a folder, which the global file has for what came from GitHub."""
+    """Return git's tree hash of a folder, which the global lockfile stores for GitHub sources."""
     rows = []
     for entry in os.scandir(folder):
         mode = entry.stat(follow_symlinks=False).st_mode
@@ -253,6 +261,7 @@ def git_hash(folder: Path) -> str:
         else:
             kind = "100755" if mode & stat.S_IXUSR else "100644"
             rows.append((entry.name, kind, _blob(Path(entry.path).read_bytes())))
+    # Git sorts directories as if their names ended in a slash.
     rows.sort(key=lambda row: os.fsencode(row[0]))
     tree = b"".join(
         f"{mode} ".encode() + os.fsencode(name.rstrip("/")) + b"\0" + bytes.fromhex(id) for name, mode, id in rows

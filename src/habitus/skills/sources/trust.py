@@ -1,7 +1,7 @@
-"""Trust in content from outside: a person trusts what a project's skills say and can do now, and no more than that.
+"""Trust in content from outside: a person trusts what a skill says and can do now, and no more.
 
-The powers of a skill are what it can do beyond being read: its scripts, the permissions and standing rights it asks
-for. As the library sees such content, its text may be read, and its claims wait for a person's word.
+The powers of a skill are what it can do beyond being read: its scripts, and the permissions and claims it asks
+for. Untrusted text may be read, but its claims have no effect.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from habitus.skills.stores.ledger import count_up
 from habitus.skills.stores.tables import imports, sequences, trusted
 from habitus.skills.trees import AnySkill
 
-IMPORTED = "imported"  # the root under which imported skills are trusted one by one
-APPROVED = "approved"  # the root under which the code of one's own skills is approved, one by one
-PACKAGES = "packages for "  # how the roots begin under which a project's packages are allowed, one by one
+IMPORTED = "imported"  # root for imported skills, trusted one by one
+APPROVED = "approved"  # root for the code of the user's own skills, approved one by one
+PACKAGES = "packages for "  # prefix of the roots for a project's packages, allowed one by one
 _ONE_BY_ONE = (IMPORTED, APPROVED, PACKAGES)
 _REVISION = sa.select(sa.func.count(), sa.func.max(trusted.c.trusted_on))
-Scan = Callable[[Tree], Sequence[str]]  # what a person must see before they trust it, one text each
+Scan = Callable[[Tree], Sequence[str]]  # returns the texts that a person must see before trusting
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,10 +46,12 @@ class Trusted:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Record:
     tree_hash: str
-    powers: frozenset[str]  # their texts
+    powers: frozenset[str]  # as text
 
 
 class Trust:
+    """The store of trust decisions, with a cache per root."""
+
     def __init__(self, engine: sa.Engine, *, clock: Callable[[], datetime], scan: Scan) -> None:
         self._engine = engine
         self._clock = clock
@@ -60,7 +62,7 @@ class Trust:
         self._followed: dict[tuple[str, str, str], str] = {}
 
     def trust(self, root: str, skills: Mapping[str, Tree], by: str, *, adds: bool = False) -> None:
-        """Trust these skills of a root as they are; what was trusted there before is forgotten unless this adds."""
+        """Trust these skills of a root as they are now; with `adds`, earlier trust in the root stays."""
         now = self._clock()
         values = [
             {
@@ -83,7 +85,7 @@ class Trust:
             connection.execute(trusted.insert(), [whole, *values])
 
     def revoke(self, root: str, name: str | None = None) -> bool:
-        """Trust it no longer; False when it was not trusted."""
+        """Revoke trust in a root or in one skill; False if it was not trusted."""
         query = trusted.delete().where(trusted.c.root == root)
         if name is not None:
             query = query.where(trusted.c.name == name)
@@ -91,10 +93,11 @@ class Trust:
             return connection.execute(query).rowcount > 0
 
     def names(self, root: str) -> tuple[str, ...]:
-        """Names trusted under a root by now, also by another process."""
+        """Return the trusted names of a root, including those trusted by other processes."""
         return tuple(sorted(name for name in self._read(root) if name))
 
     def list(self) -> list[Trusted]:
+        """Return the trusted roots."""
         query = sa.select(trusted).order_by(trusted.c.root, trusted.c.name)
         found: dict[str, list[sa.RowMapping]] = {}
         with sql.reading(self._engine) as connection:
@@ -112,7 +115,7 @@ class Trust:
         ]
 
     def revision(self) -> tuple[int, str]:
-        """Changes whenever somebody trusts or revokes something."""
+        """Return a value that changes whenever trust is given or revoked."""
         with sql.reading(self._engine) as connection:
             count, newest = connection.execute(_REVISION).one()
         seen = (int(count), str(newest or ""))
@@ -124,7 +127,7 @@ class Trust:
         return seen
 
     def objection(self, root: str, name: str, digest: str, read: Callable[[], Tree]) -> str:
-        """Why a skill of this root is not trusted as it is now; nothing when it is."""
+        """Explain why a skill of this root is not trusted as it is now; empty if it is."""
         known = self._records(root)
         record = known.get(name)
         if root == APPROVED and record is None:
@@ -133,6 +136,7 @@ class Trust:
             return "the project it belongs to is not trusted; see 'habitus trust'"
         if record is not None and record.tree_hash == digest:
             return ""
+        # Judging a change parses and scans the files, so the answer is cached by hash.
         key = (root, name, digest)
         with self._lock:
             if key not in self._followed:
@@ -140,6 +144,7 @@ class Trust:
             return self._followed[key]
 
     def is_trusted_as_it_is(self, root: str, name: str, digest: str) -> bool:
+        """Whether exactly these files were trusted."""
         record = self._records(root).get(name)
         return record is not None and record.tree_hash == digest
 
@@ -152,6 +157,7 @@ class Trust:
             since, mend = "its code was approved", f"habitus trust {name}"
         if new:
             return f"{what} since {since}, and it {new[0]}; see '{mend}'"
+        # New text without new powers keeps its trust, unless a scan finds something.
         findings = self._scan(tree)
         return f"{what} since {since}: {findings[0]}; see '{mend}'" if findings else ""
 
@@ -174,7 +180,7 @@ _CODE_ENDINGS = (".py", ".sh", ".bash", ".zsh", ".js", ".ts", ".rb", ".pl", ".ps
 
 
 class PowerKind(StrEnum):
-    """Each with its words; trust is kept by these texts, so they stay as they are."""
+    """The kinds of powers, with their texts. Stored trust contains these texts, so they must not change."""
 
     RUNS = "runs {}"
     USES_TOOL = "may use the tool {}"
@@ -193,7 +199,7 @@ class PowerKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """A script's `what` holds its hash, so a changed script is a new power."""
+    """One power of a skill; a script's `what` holds its hash, so a changed script is a new power."""
 
     kind: PowerKind
     what: str = ""
@@ -203,12 +209,13 @@ class Power:
 
 
 def powers(folder: str, tree: Tree) -> frozenset[Power]:
+    """Return everything the skill can do beyond being read."""
     skill = trees.parse(folder, tree).skill
     return frozenset([*_code(tree), *(_rights(skill) if skill is not None else ()), *_permissions(tree)])
 
 
 def brings_code(tree: Tree) -> bool:
-    """Whether there is anything in it that can be called: a tool, a command line, or a recipe that runs code."""
+    """Whether it contains anything callable: a tool, a command line, or a recipe that runs code."""
     return trees.TOOL_CODE in tree or trees.CLI_CODE in tree or _has_running_recipe(tree)
 
 
@@ -216,7 +223,7 @@ def _has_running_recipe(tree: Tree) -> bool:
     file = tree.get(trees.CHUNKS_FILE)
     if file is None or not file.content:
         return False
-    from habitus.skills.formats import recipes_md  # a parser of yaml, where there are recipes
+    from habitus.skills.formats import recipes_md  # the YAML parser is imported only for recipes
     from habitus.skills.formats.foreign_values import Notes
 
     recipes = recipes_md.parse(file.content, Notes(trees.CHUNKS_FILE))
@@ -225,7 +232,7 @@ def _has_running_recipe(tree: Tree) -> bool:
 
 
 def is_code(path: str, file: File) -> bool:
-    """Whether it is a file to be run."""
+    """Whether a file is executable code, by its mode, folder or extension."""
     return file.executable or path.startswith("scripts/") or path.endswith(_CODE_ENDINGS)
 
 
@@ -257,7 +264,7 @@ def _rights(skill: Skill) -> Iterator[Power]:
         yield Power(PowerKind.HOOKS, json.dumps(skill.extra["hooks"], sort_keys=True, default=str)[:80])
 
 
-_NAMED = ("env", "source_types", "exclude_skills", "always_include")  # each has a kind of power of its own
+_NAMED = ("env", "source_types", "exclude_skills", "always_include")  # these have power kinds of their own
 _ASKED = {"read": PowerKind.READS, "write": PowerKind.WRITES, "env": PowerKind.ASKS_VARIABLE}
 
 
@@ -283,18 +290,18 @@ def _permissions(tree: Tree) -> Iterator[Power]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Origin:
-    """Where a skill came from, and its files' hashes as they came and as they were saved."""
+    """Where a skill was imported from, with the hashes of its files as fetched and as saved."""
 
-    origin: str  # in words for a person
+    origin: str  # as text
     source_hash: str
     written_hash: str
     imported_on: datetime
     is_finished: bool  # whether counters and switches were taken over
-    place: str = ""  # exactly; what was imported long ago has none
+    place: str = ""  # exact location; empty for old imports
 
 
 def origins(engine: sa.Engine, layer: str, names: Collection[str] | None = None) -> dict[str, Origin]:
-    """Name → where it came from, for the imported skills of a layer, or only these names of it."""
+    """Return the origins of a layer's imported skills by name, of all or only some names."""
     query = sa.select(imports).where(imports.c.layer == layer)
     if names is not None:
         query = query.where(imports.c.name.in_(list(names)))
@@ -313,18 +320,16 @@ def origins(engine: sa.Engine, layer: str, names: Collection[str] | None = None)
 
 
 class OutsideContent:
-    """Whether content from outside is trusted, and what it may claim for itself; `engine` knows what was imported."""
+    """Decides whether content from outside is trusted and which claims it may make; `engine` records the imports."""
 
     def __init__(self, trust: Trust, engine: sa.Engine) -> None:
         self._trust = trust
         self._engine = engine
-        self._layers: dict[str, frozenset[str]] | None = (
-            None  # of each name that was imported, those it was imported to
-        )
+        self._layers: dict[str, frozenset[str]] | None = None  # the layers that each name was imported to
         self._mark: int | None = None
 
     def look(self, names: Collection[str] | None) -> frozenset[str]:
-        """Skills of these names have changed, or nobody knows which: the names that come from elsewhere than before."""
+        """Read the import records again, of these names or all; return the names whose imports changed."""
         with sql.reading(self._engine) as connection:
             mark = connection.execute(_MARK).scalar() or 0
             is_same = mark == self._mark and self._layers is not None
@@ -338,13 +343,13 @@ class OutsideContent:
         return changed
 
     def objection(self, layer: Layer, name: str, tree_hash: str) -> str:
-        """Why a project's skill may not be used at all."""
+        """Explain why a project's skill may not be used at all; empty if it may."""
         if not layer.trust_root:
             return ""
         return self._trust.objection(layer.trust_root, name, tree_hash, lambda: layer.store.tree(name) or {})
 
     def apply_trust(self, layer: Layer, summary: AnySkill, tree_hash: str) -> AnySkill:
-        """The summary as it counts: claims from outside have no force until a person trusts the skill as it is."""
+        """Return the summary that takes effect: without claims unless a person trusts the skill as it is."""
         if self._is_imported(layer, summary.name):
             summary = replace(summary, source=Source.IMPORTED)
         if not summary.manifest.claims or self.is_trusted(layer, summary.name, tree_hash):
@@ -352,7 +357,7 @@ class OutsideContent:
         return replace(summary, manifest=summary.manifest.without_force())
 
     def is_trusted(self, layer: Layer, name: str, tree_hash: str) -> bool:
-        """Whether it is the person's own, or they trust it as it is."""
+        """Whether it is the user's own skill, or trusted as it is."""
         if not layer.claims_root and self._is_imported(layer, name):
             return self._trust.is_trusted_as_it_is(IMPORTED, name, tree_hash)
         root = layer.trust_root or layer.claims_root
@@ -361,13 +366,13 @@ class OutsideContent:
         return not self._trust.objection(root, name, tree_hash, lambda: layer.store.tree(name) or {})
 
     def origin(self, layer: Layer, name: str, tree_hash: str) -> str:
-        """Where a skill was imported from whose files no person has trusted as they are; nothing for the others."""
+        """Return the origin of an imported skill that is not trusted as it is; empty for the others."""
         if not self._is_imported(layer, name) or self.is_trusted(layer, name, tree_hash):
             return ""
         return origins(self._engine, layer.name, [name])[name].origin
 
     def forget(self, layer: Layer, name: str) -> None:
-        """The name is now that of a skill written here: nothing about an earlier import holds for it."""
+        """Delete the import record of a name that now belongs to a skill written here."""
         with sql.writing(self._engine) as connection:
             mine = imports.delete().where(imports.c.layer == layer.name, imports.c.name == name)
             if connection.execute(mine).rowcount:
@@ -385,12 +390,12 @@ _MARK = sa.select(sequences.c.value).where(sequences.c.name == _IMPORTS)
 
 
 def imports_changed(connection: sa.Connection) -> None:
-    """Whoever remembers or forgets where a skill came from says so, or all of it would be read after every change."""
+    """Mark the import records as changed; without the mark every reader would reload all of them each time."""
     count_up(connection, _IMPORTS)
 
 
 def _layers_of(connection: sa.Connection, names: Collection[str] | None) -> dict[str, frozenset[str]]:
-    """Name → the layers it was imported to, of these or of all that were imported."""
+    """Return the layers that each name was imported to."""
     query = sa.select(imports.c.name, imports.c.layer)
     found = defaultdict[str, set[str]](set)
     for name, layer in connection.execute(query if names is None else query.where(imports.c.name.in_(list(names)))):
