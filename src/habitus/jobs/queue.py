@@ -274,7 +274,7 @@ class Room:
         self._has = sa.and_(jobs.c.worker == worker, _is_running)
 
     def take(self, kinds: Collection[str], *, hands: int, limits: Limits) -> list[Taken]:
-        """Claim up to `hands` jobs, by priority and then by age."""
+        """Claim up to `max_count` jobs, by priority and then by age."""
         now = now_ms(self._engine)
         is_due = sa.and_(
             *(jobs.c.state == JobState.WAITING, jobs.c.kind.in_(kinds)),

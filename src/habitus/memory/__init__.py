@@ -1,1 +1,3 @@
-"""Declarative memory: facts, rules and lessons, with one way in (`Cortex.encode`) and three pages people can edit."""
+"""Declarative memory: facts, rules and lessons, with one way in (`Cortex.encode`) and three pages that people
+can edit.
+"""

@@ -1,5 +1,6 @@
-"""The gate in front of every producer: which drafts come into memory, wait or are refused, and how one becomes a
-lesson. Descriptions may enter by themselves; orders that would turn the agent may not.
+"""The gate of memory: decides whether a draft is stored, waits for review or is refused, and turns it into a lesson.
+
+Descriptions may enter automatically; instructions that could steer the agent may not.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _WRITTEN_BY_MODELS = (Producer.MODEL, Producer.CEREBELLUM, Producer.DREAM)
 
 
 def refusal(draft: Draft) -> str:
-    """Why a cleaned draft can't be kept at all; empty when it can."""
+    """Return why a cleaned draft can't be stored at all; empty if it can."""
     if not draft.text:
         return "there is no text in it"
     if len(draft.text) > LONGEST:
@@ -60,9 +61,10 @@ def reason_to_wait(
     is_shared: bool,
     screening: Policy,
 ) -> str:
-    """Why a person has to see it first; empty when nobody has to."""
+    """Return why a person has to review the draft first; empty if nobody has to."""
     if draft.trust is TrustLevel.USER:
         return ""
+    # A detector's texts are our own, so there is nothing to screen.
     if draft.produced_by is not Producer.DETECTOR:
         found = (objection(text, screening) for text in _texts_of(draft))
         if first := next(filter(None, found), None):
@@ -82,7 +84,7 @@ def _texts_of(draft: Draft) -> list[str]:
 
 
 def earned_trust(draft: Draft) -> TrustLevel:
-    """Only a person's own word, or one that a person confirmed when it was proposed, counts as a person's."""
+    """Return the trust a draft deserves: only a person's own words, or confirmed ones, count as a person's."""
     if draft.produced_by is Producer.USER:
         return TrustLevel.USER
     if draft.produced_by in (Producer.MODEL, Producer.TRANSCRIPTS):
@@ -91,10 +93,8 @@ def earned_trust(draft: Draft) -> TrustLevel:
 
 
 def merge_engrams(twin: Engram, wanted: Engram) -> Engram:
-    """One engram for two that say the same: it counts, the longer text wins, domains come together.
-
-    What waits, or is trusted less, may not reword what is here.
-    """
+    """Merge two engrams that say the same: counts add up, the longer text wins, domains are combined."""
+    # A pending or less trusted engram must not reword an existing one.
     may_reword = wanted.state is LessonState.ACTIVE and _rank(wanted.trust) >= _rank(twin.trust)
     is_reworded = may_reword and len(wanted.text) > len(twin.text)
     is_said_by_person = wanted.trust is TrustLevel.USER
@@ -133,7 +133,7 @@ def _add_counters(a: LessonCounters, b: LessonCounters) -> LessonCounters:
 
 
 def edit_engram(before: Engram, after: Engram) -> Engram:
-    """A person's change of a lesson: from then on it is theirs; what waited still waits."""
+    """Return the lesson as a person edited it; it now counts as theirs, but a pending one stays pending."""
     why = refusal(Draft(text=after.text, kind=after.kind))
     if why:
         raise Invalid(f"That can't be kept: {why}.", mend="Say it in a sentence.")
@@ -143,12 +143,14 @@ def edit_engram(before: Engram, after: Engram) -> Engram:
 
 
 def remove_engram(engram: Engram, by: str, why: str = "removed") -> Engram:
+    """Return the lesson as removed, with who removed it and why."""
     if engram.state.is_put_away:
         raise Invalid(f"'{engram.id}' is in the archive already.", mend=f"See 'habitus lessons restore {engram.id}'.")
     return replace(engram, state=LessonState.REMOVED, reason=f"{why} by {by}")
 
 
 def restore_engram(engram: Engram) -> Engram:
+    """Return an archived lesson as active."""
     if engram.state is LessonState.ACTIVE:
         raise Invalid(f"'{engram.id}' is not in the archive.", mend="See 'habitus lessons archive'.")
     if engram.state is LessonState.WAITING:
@@ -157,11 +159,13 @@ def restore_engram(engram: Engram) -> Engram:
 
 
 def approve_engram(engram: Engram) -> Engram:
+    """Return a pending lesson as active."""
     _check_waits(engram)
     return _activate(engram)
 
 
 def reject_engram(engram: Engram, by: str, reason: str) -> Engram:
+    """Return a pending lesson as rejected; if a model proposed it, its agent will be told why."""
     _check_waits(engram)
     why = f"{reason[:500].rstrip('.') or 'no reason given'} ({by})"
     return replace(engram, state=LessonState.REJECTED, reason=why, is_untold=engram.produced_by is Producer.MODEL)
@@ -180,6 +184,8 @@ def _activate(engram: Engram) -> Engram:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Intake:
+    """Cleans drafts and stores them as engrams, or merges them with engrams that say the same."""
+
     ledger: EngramLedger
     redactor: Redactor
     mode: MemoryMode
@@ -187,10 +193,11 @@ class Intake:
     user: str
     new_id: Callable[[], str]
     screening: Policy
-    tell: Callable[[Engram], None] = lambda engram: None  # hears what begins to wait for a person
+    # Called with each engram that starts to wait for review.
+    tell: Callable[[Engram], None] = lambda engram: None
 
     def clean_draft(self, draft: Draft) -> tuple[Draft, Mapping[str, int]]:
-        """The draft without secrets, line breaks and unseen characters, and how many secrets there were."""
+        """Return the draft without secrets, line breaks and invisible characters, and the number of secrets by kind."""
         taken = self.redactor.redact(draft.text)
         body, evidence = draft.body, draft.evidence
         return replace(
@@ -219,10 +226,13 @@ class Intake:
         ), taken.counts
 
     def clean(self, text: str) -> str:
+        """Return the text as one line, with secrets redacted."""
         return one_line(self.redactor.redact(text).text)
 
     def keep(self, draft: Draft) -> Encoded:
+        """Store a cleaned draft as a new engram, or reinforce the one that already says the same."""
         self.ledger.mirror.sync()
+        # Before the transaction: building the index may take long and reads the database itself.
         index = self.ledger.mirror.index()
         wanted = self._engram(draft)
         with self.ledger.writing():
@@ -232,6 +242,7 @@ class Intake:
                 if saved.state is LessonState.WAITING:
                     self.tell(saved)
                 return self._outcome(saved, Status.STORED, "new")
+            # A person decided against it once, so only a person can bring it back.
             is_closed = twin.state in (LessonState.REJECTED, LessonState.REMOVED)
             if is_closed and draft.trust is not TrustLevel.USER:
                 reason = (
@@ -251,7 +262,8 @@ class Intake:
         is_taught = draft.produced_by in (Producer.MODEL, Producer.CEREBELLUM, Producer.TRANSCRIPTS)
         is_of_conversation = is_taught or draft.produced_by is Producer.DETECTOR
         if self.is_shared and is_taught and draft.trust is TrustLevel.AUTOMATIC:
-            scope = Scope.USER  # what one person's conversation teaches is theirs until a person widens it
+            # In a shared database, a conversation teaches only its own user until a person widens the scope.
+            scope = Scope.USER
         wait = reason_to_wait(draft, kind, self.mode, is_shared=self.is_shared, screening=self.screening)
         return Engram(
             id=self.new_id(),
@@ -275,6 +287,7 @@ class Intake:
 
 
 def topic_of(text: str) -> str:
+    """Normalize a topic to lower case, digits and hyphens."""
     return re.sub(r"[^\w-]+", "-", text.lower()).strip("-_")[:40]
 
 
@@ -289,7 +302,7 @@ _MIXED = re.compile(r"\b(?=\w*[a-z])(?=\w*[\u0370-\u04ff])\w+\b")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Objection:
-    """Why a text waits for a person."""
+    """A reason why a text needs review: the rule, the concern and the excerpt that matched."""
 
     rule: str
     concern: str
@@ -302,7 +315,8 @@ class Objection:
 
 
 def objection(text: str, policy: Policy = Policy()) -> Objection | None:  # noqa: B008 - a frozen value
-    """The objection to keeping this text unasked; None for an ordinary one."""
+    """Return the first objection to storing this text without review; None for an ordinary one."""
+    # Bounded, because a text of any length arrives here before it is refused for its length.
     for reading in _readings(text[:_LONGEST]):
         if found := next((one for one in _objections(reading, policy) if one.rule not in policy.silence), None):
             return found
@@ -310,12 +324,13 @@ def objection(text: str, policy: Policy = Policy()) -> Objection | None:  # noqa
 
 
 def _objections(text: str, policy: Policy) -> Iterator[Objection]:
-    """By what the user wants held, by harmful commands, and by the intents."""
+    """Yield objections by the user's hold words, harmful commands and intents."""
     lower = text.lower()
     for _, held, why in held_texts(lower, policy):
         yield Objection(rule="hold", concern=why, found=held)
     for match in found_commands(lower):
         is_forged = match.rule.name == "forged_turn"
+        # Commands that need a network are harmless in a lesson without an address.
         if is_forged or (match.rule.in_code is Risk.HIGH and (not match.rule.needs or "://" in lower)):
             why = f"it holds a command. {match.rule.why.rstrip('.')}"
             yield Objection(rule=match.rule.name, concern=why, found=excerpt_of(lower[match.start : match.end]))
@@ -327,7 +342,7 @@ def _objections(text: str, policy: Policy) -> Iterator[Objection]:
 
 
 def _readings(text: str) -> Iterator[str]:
-    """The text as a model would read it: without hiding places, each of them tried."""
+    """Yield the text as a model would read it, with each kind of obfuscation undone."""
     seen = _MIXED.sub(lambda word: anyascii(word.group()), plain(text).casefold())
     yield seen
     if _SPACED_OUT.search(seen):

@@ -1,6 +1,6 @@
-"""Writing to memory: a change goes into the store and this process's mirror of it, or into neither; and going back.
+"""Writes to memory, keeping the database and this process's cache consistent, and rolls memory back.
 
-The mirror is read once and then by what changed, with the index over the texts.
+The cache is loaded once and then follows the changes, together with the search index over the texts.
 """
 
 from __future__ import annotations
@@ -28,39 +28,47 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Viewer:
+    """The user on whose behalf memory is read, and what this user may see and remove."""
+
     user: str
-    sees_all: bool = False  # an admin who asked for what is everybody's
+    # An admin who asked for everyone's lessons.
+    sees_all: bool = False
     may_remove_shared: bool = True
 
     def sees(self, engram: Engram, user: str = "") -> bool:
-        """`user` is whom to look for in this one's place."""
+        """Return whether the viewer, or `user` in their place, may see the engram."""
         return engram.is_open_to(user) if user else self.sees_all or engram.is_open_to(self.user)
 
     def taught(self, engram: Engram) -> bool:
-        """Whether a conversation of theirs taught it."""
+        """Return whether a conversation of the viewer taught it."""
         return self.sees_all or engram.is_of(self.user)
 
     def may_remove(self, engram: Engram) -> bool:
-        """Whoever's conversation taught it may withdraw it, whomever it holds for."""
+        """Return whether the viewer may remove it: shared ones only with that right, or if their conversation taught
+        it.
+        """
         is_shared = engram.scope in (Scope.WORKSPACE, Scope.GLOBAL)
         return self.may_remove_shared or not is_shared or engram.is_of(self.user)
 
     def may_turn_back(self, *versions: Engram) -> bool:
-        """Another's stays as it is, and so does what holds for everybody unless one may take it away."""
+        """Return whether the viewer may see and remove all these versions of an engram."""
         return all(self.sees(one) and self.may_remove(one) for one in versions)
 
     def check_may_remove(self, engram: Engram) -> None:
+        """Raise Refused unless the viewer may remove the engram."""
         if not self.may_remove(engram):
             what = f"'{engram.id}' holds for everybody: only an admin may take it away."
             raise Refused(what, mend="Ask one, or add what you would rather have.")
 
 
-# Who notes what is saved, of this thread or task and those it started.
+# The active change recorders of this thread or task, and of those it started.
 _NOTING: ContextVar[tuple[tuple[EngramLedger, list[Engram]], ...]] = ContextVar("noting", default=())
 _KNOWN = tuple(state for state in LessonState if state is not LessonState.ERASED)
 
 
 class EngramLedger:
+    """Reads and writes engrams through the store and this process's cache, for one viewer."""
+
     def __init__(
         self,
         store: EngramStore,
@@ -75,11 +83,14 @@ class EngramLedger:
         self.mirror = mirror
         self.clock = clock
         self.keep = keep
-        self.allow = allow  # raises where nothing may be changed
+        # Raises if memory may not be changed now.
+        self.allow = allow
         self.viewer = viewer
 
     def get(self, id: str) -> Engram:
-        """The engram of this id, or of the only one that begins like it; another user's is as if it were not there."""
+        """Return the engram with this id or unique prefix of an id; raise NotFound for unknown and other users'
+        ones.
+        """
         known = {engram.id: engram for engram in self.of_state(*_KNOWN)}
         wanted = id.strip().lower()
         if wanted in known:
@@ -91,12 +102,13 @@ class EngramLedger:
         raise NotFound(f"There is no lesson '{id}'.", mend=mend or "See 'habitus lessons list'.")
 
     def of_state(self, *states: LessonState, user: str = "") -> tuple[Engram, ...]:
-        """Those that the viewer, or another user, sees, the last that changed first."""
+        """Return the engrams in these states that the viewer (or `user`) may see, latest change first."""
         self.mirror.sync()
         found = [e for e in self.mirror.engrams.values() if e.state in states and self.viewer.sees(e, user)]
         return tuple(sorted(found, key=lambda engram: (str(engram.updated_on), engram.id), reverse=True))
 
     def save(self, engrams: Sequence[Engram], by: str, reason: str) -> tuple[Engram, ...]:
+        """Save engrams as new versions, and update the cache."""
         if not engrams:
             return ()
         saved = self.store.save(engrams, Cause(at=self.clock(), by=by, reason=reason))
@@ -108,7 +120,7 @@ class EngramLedger:
 
     @contextmanager
     def noting(self) -> Iterator[list[Engram]]:
-        """The engrams saved inside, each as it became, without those that others save at the same time."""
+        """Collect the engrams that this context saves inside the block, each in its new version."""
         noted: list[Engram] = []
         before = _NOTING.set((*_NOTING.get(), (self, noted)))
         try:
@@ -117,10 +129,11 @@ class EngramLedger:
             _NOTING.reset(before)
 
     def archive(self, gone: Iterable[Engram], by: str, reason: str) -> tuple[Engram, ...]:
+        """Save these engrams as archived."""
         return self.save([replace(engram, state=LessonState.ARCHIVED, reason=reason) for engram in gone], by, reason)
 
     def make_room(self, newcomer: Engram) -> tuple[Engram, ...]:
-        """Keep the lessons of a place within the cap; what goes is in the archive."""
+        """Archive the least useful lessons of a scope that exceeds the cap; return them."""
         if not newcomer.kind.is_lesson:
             return ()
         gone = model.over_the_cap(self.mirror.in_place(newcomer), self.keep.lessons)
@@ -128,11 +141,13 @@ class EngramLedger:
         return self.archive(gone, "habitus", reason)
 
     def change(self, engram: Engram, by: str, reason: str, expected_version: int | None = None) -> Engram:
+        """Save a changed engram; raise Stale if it is no longer at the expected version."""
         self.allow()
         with self.writing():
             current = self.store.get([engram.id])[engram.id]
             if expected_version not in (None, current.version):
                 raise Stale(f"'{engram.id}' is at version {current.version}.", mend="Read it again, then change it.")
+            # Counters may have changed since the engram was read, so the stored ones win.
             kept = replace(
                 engram, version=current.version, counters=replace(current.counters, missed=engram.counters.missed)
             )
@@ -143,7 +158,7 @@ class EngramLedger:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Decide on what is there and nothing else; what fails leaves no trace in this process either."""
+        """Open a write transaction on an up-to-date cache; a failure resets the cache too."""
         try:
             with self.store.writing():
                 self.mirror.sync()
@@ -154,7 +169,7 @@ class EngramLedger:
 
     @contextmanager
     def counting(self, ids: Sequence[str]) -> Iterator[dict[str, Engram]]:
-        """These engrams as they are; what the block puts in their place is kept without a new version."""
+        """Yield these engrams; replacements put into the dictionary are saved without a new version."""
         if not ids:
             yield {}
             return
@@ -170,15 +185,16 @@ class EngramLedger:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LessonStep:
-    """One engram that a return to a moment changes."""
+    """One engram that a rollback changes."""
 
     id: str
-    action: str  # change, restore or archive
+    # change, restore or archive
+    action: str
     text: str
 
 
 def back_to(moment: datetime, then: Mapping[str, Engram], now: Iterable[Engram]) -> list[tuple[LessonStep, Engram]]:
-    """The steps back to a moment, and the engrams as they have to become; in the order of their ids."""
+    """Return the rollback steps to a point in time, each with the engram as it must become, sorted by id."""
     steps: list[tuple[LessonStep, Engram]] = []
     for engram in now:
         back = _as_it_was(engram, then.get(engram.id), moment)
@@ -188,7 +204,7 @@ def back_to(moment: datetime, then: Mapping[str, Engram], now: Iterable[Engram])
 
 
 def without_change(before: Engram, after: Engram, now: Engram) -> Engram | None:
-    """An engram without what one version changed of it; None where the same was changed since."""
+    """Return an engram without the changes of one version; None if the same fields were changed since."""
     back = now
     for name in (field.name for field in fields(Engram) if field.name not in _NOT_SAID):
         was, became, is_now = (getattr(engram, name) for engram in (before, after, now))
@@ -210,7 +226,7 @@ def _action(now: Engram, back: Engram) -> str:
 
 
 def _as_it_was(now: Engram, then: Engram | None, moment: datetime) -> Engram | None:
-    """The engram as it was then; None when nothing has to change."""
+    """Return the engram as it was then; None if nothing has to change."""
     if now.state is LessonState.ERASED:
         return None
     if then is None:
@@ -226,19 +242,22 @@ def _as_it_was(now: Engram, then: Engram | None, moment: datetime) -> Engram | N
 _ALIKE = 20
 _ROUNDING = 0.001
 _VERY_SURE = 0.65
-_FEWEST_WORDS = 2  # "stop" is no request that a lesson could fit
+# "stop" is no request that a lesson could fit.
+_FEWEST_WORDS = 2
 _WIDE = 12
-_WIDER = 60  # where some of what is found may not count
+# A larger limit for when some of the hits will be filtered out.
+_WIDER = 60
 _ORDER = (LessonState.ACTIVE, LessonState.WAITING, LessonState.REJECTED, LessonState.REMOVED)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InSight:
-    """The active engrams that hold for somebody somewhere, by what a prompt does with them."""
+    """The active engrams that apply to a user in a project, by their part of the prompt."""
 
     profile: tuple[Engram, ...]
     rules: tuple[Engram, ...]
-    lessons: Mapping[str, Engram]  # by id, without those for the scratchpad
+    # By id, without those for the scratchpad.
+    lessons: Mapping[str, Engram]
     scratchpad: tuple[Engram, ...]
 
     @property
@@ -257,6 +276,8 @@ class InSight:
 
 
 class Mirror:
+    """This process's cache of all engrams, with the search index over their texts; safe to use from any thread."""
+
     def __init__(self, store: EngramStore, open_index: Callable[[], Index]) -> None:
         self._store = store
         self._open_index = open_index
@@ -264,22 +285,25 @@ class Mirror:
         self._to_index: set[str] = set()
         self._revision = 0
         self._in_sight: dict[tuple[str, str], InSight] = {}
-        self._lock = threading.RLock()  # of what is held here; nobody waits for the database under it
+        # Guards the cached engrams and is never held while waiting for the database.
+        self._lock = threading.RLock()
         self._indexing = threading.RLock()
         self.engrams: dict[str, Engram] = {}
 
     def sync(self) -> None:
-        """Take in what any process has changed; one small query when nothing has."""
+        """Load the changes of all processes since the last call; one small query if there are none."""
         while True:
             after = self._revision
             changes = self._store.changes(after)
             with self._lock:
-                if self._revision == after:  # else another thread took something in meanwhile
+                # Otherwise another thread applied changes meanwhile, and this result is outdated.
+                if self._revision == after:
                     self._revision = changes.revision
                     self.took(changes.engrams)
                     return
 
     def took(self, engrams: Iterable[Engram]) -> None:
+        """Apply changed engrams to the cache, and mark their texts for indexing."""
         with self._lock:
             for engram in engrams:
                 before = self.engrams.get(engram.id)
@@ -289,7 +313,7 @@ class Mirror:
                     self._to_index.add(engram.id)
 
     def forget(self) -> None:
-        """Start anew from the store: what was taken in may not have been kept."""
+        """Clear the cache, because its last changes may have been rolled back."""
         with self._lock:
             self._to_index |= self.engrams.keys()
             self.engrams, self._in_sight, self._revision = {}, {}, 0
@@ -298,11 +322,11 @@ class Mirror:
         return [engram for engram in list(self.engrams.values()) if engram.state is LessonState.ACTIVE]
 
     def in_place(self, engram: Engram) -> list[Engram]:
-        """The active engrams that hold where this one does."""
+        """Return the active engrams of the same scope and owner."""
         return [e for e in self.active() if e.scope is engram.scope and e.owner == engram.owner]
 
     def in_sight(self, user: str, project: str) -> InSight:
-        """The engrams that hold for this user in this project; worked out once per change."""
+        """Return the engrams that apply to this user in this project; cached until the next change."""
         found = self._in_sight.get((user, project))
         if found is None:
             owners = {Scope.USER: user, Scope.PROJECT: project}
@@ -311,7 +335,7 @@ class Mirror:
         return found
 
     def index(self) -> Index:
-        """The index, with every text that is here. Not to be called while a transaction is open."""
+        """Return the search index with all current texts. Do not call it inside a transaction."""
         with self._indexing:
             if self._opened is None:
                 self._opened = self._open_index()
@@ -334,11 +358,11 @@ class Mirror:
             index.remove(gone)
 
     def search(self, request: str, among: Collection[str]) -> Results:
-        """The engrams of these ids that fit a request best."""
+        """Return the best matches for a request among the engrams with these ids."""
         if not among or len(content_words(request)) < _FEWEST_WORDS:
             return Results()
         index = self.index()
-        # Telling the index which ones to look at costs more than looking at a few too many.
+        # Restricting the search costs more than discarding a few hits afterwards.
         if 2 * len(among) < len(self.engrams):
             found = index.search(request, k=_WIDE, among=among)
         else:
@@ -348,12 +372,13 @@ class Mirror:
         return Results(hits=hits, fits=found.fits, confidence=max((hit.score for hit in hits), default=0.0))
 
     def _sober(self, asked: Collection[str], hit: Hit) -> Hit:
-        """A lesson is one line, which is soon near to anything: it must share a word, or be a very good match."""
+        """Halve the score of a hit that shares no word with the request, unless it is a very good match."""
+        # A lesson is one line, which is easily similar to almost anything.
         shares_word = any(term in asked for term in terms(self.engrams[hit.id].text))
         return hit if shares_word or hit.score >= _VERY_SURE else replace(hit, score=hit.score / 2)
 
     def twin(self, wanted: Engram, index: Index) -> Engram | None:
-        """Another engram that already says this, in the same place, of the same kind and topic."""
+        """Return an engram that already says this, in the same scope and of the same kind and topic, or None."""
         plain = wanted.text.casefold()
         others = (one for one in self.engrams.values() if one.id != wanted.id)
         same = [one for one in others if one.text.casefold() == plain and _is_comparable(one, wanted)]
@@ -378,7 +403,7 @@ def _is_comparable(one: Engram, wanted: Engram) -> bool:
 
 
 def _says_it_elsewhere(one: Engram, wanted: Engram) -> bool:
-    """What a person turned down as a rule does not come back as a lesson, or for more people."""
+    """Return whether a rejected engram covers this one: it must not return as a lesson, or for more people."""
     is_theirs = one.place == wanted.place or (one.evidence.user and one.evidence.user == wanted.evidence.user)
     return bool(is_theirs) and (one.kind is Kind.NEVER) is (wanted.kind is Kind.NEVER)
 

@@ -1,4 +1,4 @@
-"""Cortex, the one way into memory and out of it: every producer's draft passes its gate, every prompt asks it."""
+"""Cortex, the single entry point of memory: every draft passes its gate, and every prompt recalls from it."""
 
 from __future__ import annotations
 
@@ -58,11 +58,13 @@ _DEFAULT_RETENTION = RetentionSettings()
 
 
 def new_id() -> str:
-    """Short enough to type, and never a number: those are proposals."""
+    """Return a random id that is short enough to type and never a number, because numbers are proposals."""
     return secrets.choice(_LETTERS) + "".join(secrets.choice(_SIGNS) for _ in range(7))
 
 
 class Cortex:
+    """The memory of a home as one user sees it: encodes drafts, recalls lessons for prompts, and manages lessons."""
+
     def __init__(
         self,
         store: EngramStore,
@@ -103,7 +105,7 @@ class Cortex:
         self._user = user
 
     def encode(self, draft: Draft) -> Encoded:
-        """Keep what a draft says: as a new engram, as more of a known one, for a person to decide, or not at all."""
+        """Store a draft as a new engram, reinforce a known one, queue it for review, or refuse it."""
         draft = replace(draft, kind=kind_of(draft.kind), scope=scope_of(draft.scope))
         closed = self._refuse_if_closed(draft)
         if closed is not None:
@@ -119,11 +121,12 @@ class Cortex:
         return replace(encoded, redacted=redacted)
 
     def is_taking(self) -> bool:
-        """Whether what is learned is kept at all now: memory is on, and nothing is paused."""
+        """Return whether automatic learning is stored now: memory is on and not paused."""
         return self._mode is not MemoryMode.OFF and (self._pause is None or self._pause.state() is None)
 
     def _refuse_if_closed(self, draft: Draft) -> Encoded | None:
-        """Whether learning is switched off or paused; a person's own word is no learning."""
+        """Return the result for a draft while memory is off or paused; None if it may be stored."""
+        # A person's own words are not automatic learning, so no switch stops them.
         if draft.produced_by is Producer.USER:
             return None
         if self._mode is MemoryMode.OFF:
@@ -145,12 +148,12 @@ class Cortex:
         most: int = MOST_LESSONS,
         as_read_last: bool = False,
     ) -> Recall:
-        """The part of memory that a prompt should hold for this request. Changes nothing: `record_retrieval` says that
-        it was shown.
+        """Return the profile lines, rules and lessons for a request, within their budgets. Changes nothing.
 
-        `as_read_last` does without the store, for when it is away.
+        Call `record_retrieval` once they were shown. `use_cache` skips the database, for outages.
         """
         here = self._mirror.in_sight(user or self._user, project) if as_read_last else self._in_sight(user, project)
+        # Relevance decides only when the rules don't all fit, which saves a search.
         is_full = sum(tokens(rule.text) for rule in here.rules) > rule_tokens
         told = recalling.standing(here.profile, {}, profile_tokens)
         held = recalling.standing(here.rules, self._relevance(request, here.rules) if is_full else {}, rule_tokens)
@@ -176,13 +179,13 @@ class Cortex:
     def scratchpad_lessons(
         self, *, user: str = "", project: str = "", tokens: int = SCRATCHPAD_TOKENS
     ) -> tuple[Recalled, ...]:
-        """The lessons for the scratchpad tool's description, the most useful first; it belongs nowhere else."""
+        """Return the lessons for the scratchpad tool's description, most useful first."""
         mine = self._in_sight(user, project).scratchpad
         ranked = sorted(mine, key=lambda engram: (-model.utility(engram), engram.id))
         return recalling.within(ranked, tokens)
 
     def has_similar(self, text: str, *, user: str = "", project: str = "") -> bool:
-        """Whether memory already says this to somebody."""
+        """Return whether memory already says this to the user."""
         text = self._intake.clean(text)
         known = self._in_sight(user, project).by_id
         if not known or not text:
@@ -193,33 +196,37 @@ class Cortex:
         return any(hit.id in known and is_same(known[hit.id].text, text, meaning=hit.parts["meaning"]) for hit in hits)
 
     def record_retrieval(self, ids: Iterable[str], *, cut: Iterable[str] = ()) -> tuple[Engram, ...]:
-        """These were shown in a prompt; `cut` are the rules that found no room. Says which rules aged out."""
+        """Record that these lessons were shown, and that the rules in `cut` did not fit; return the rules that aged
+        out.
+        """
         old = recalling.shown_in_prompt(self._ledger, ids, cut)
         return self._put_away(old, f"there was no room for it {model.MOST_MISSES} times in a row")
 
     def record_helpful(self, request: str, *, user: str = "", project: str = "") -> tuple[str, ...]:
-        """The request went well: credit the lessons shown for it in the last minutes, as far as they fit it."""
+        """Credit the lessons shown for a successful request in the last minutes, if relevant; return their ids."""
         here = self._in_sight(user, project)
         told_in_tools = {engram.id: engram for engram in here.scratchpad}
         return recalling.credit_lessons(self._ledger, request, {**here.lessons, **told_in_tools})
 
     def count_ignored(self, rules: Iterable[str]) -> tuple[str, ...]:
-        """Rules, by id or text, whose detector fired again although they were in the prompt."""
+        """Count rules (by id or text) whose detector fired although the prompt contained them; return their ids."""
         return recalling.count_ignored(self._ledger, rules)
 
     def prune(
         self, *, dry_run: bool = False, is_thorough: bool = False, also: Sequence[Engram] = ()
     ) -> tuple[Engram, ...]:
-        """Archive lessons that never helped or have expired, each with its reason; if thorough, what is said twice."""
+        """Archive lessons that never helped or have expired, each with its reason; with `is_thorough`,
+        duplicates too.
+        """
         aged = {e.id: e for e in (*recalling.aged(self._ledger, with_twins=is_thorough), *also)}
         gone = tuple(e for e in aged.values() if self._viewer.sees(e))
         return gone if dry_run else self._put_away(gone)
 
     def compact(self, choose: Choose | None = None, *, dry_run: bool = False) -> tuple[Engram, ...]:
-        """Where a kind has too many entries in a place, keep those that `choose` names by their place in the list.
+        """Archive entries of kinds that have too many in one scope, keeping those whose list indexes `choose` returns.
 
-        Texts are never rewritten. A choice that fails or makes no sense keeps everything. Without one the most useful
-        rules stay; lessons are left to their cap.
+        Texts are never rewritten. If the choice fails or makes no sense, everything is kept. Without `choose` the most
+        useful rules stay; lessons have a cap of their own.
         """
         gone = tuple(e for e in recalling.left_by(self._ledger, choose) if self._viewer.sees(e))
         return gone if dry_run else self._put_away(gone, "a compaction kept others")
@@ -237,7 +244,7 @@ class Cortex:
     def list_lessons(
         self, scope: str = "all", limit: int = 50, *, kind: Kind | str | None = None, user: str | None = None
     ) -> tuple[Engram, ...]:
-        """Lessons learned `today`, this `week`, in `self-play`, or at all; the newest first."""
+        """Return the lessons learned `today`, this `week`, in `self-play`, or all of them, newest first."""
         self._pages.notice()
         self._mirror.sync()
         since = _since(scope, self._clock())
@@ -254,18 +261,21 @@ class Cortex:
         return tuple(found[:limit])
 
     def get(self, id: str) -> Engram:
-        """The engram of this id, or of the only one that begins like it; another user's is as if it were not there."""
+        """Return the lesson with this id or unique prefix of an id; raise NotFound for unknown and other users'
+        ones.
+        """
         return self._ledger.get(id)
 
     def history(self, id: str) -> tuple[EngramVersion, ...]:
+        """Return the versions of a lesson, oldest first."""
         return self._ledger.store.history(self.get(id).id)
 
     def list_archived(self) -> tuple[Engram, ...]:
-        """Archived lessons, the last first."""
+        """Return the archived lessons, latest first."""
         return self._ledger.of_state(LessonState.ARCHIVED, LessonState.REMOVED)
 
     def waiting(self, *, user: str = "") -> tuple[Engram, ...]:
-        """The lessons that wait for a person."""
+        """Return the lessons that are pending review, oldest first."""
         return tuple(reversed(self._ledger.of_state(LessonState.WAITING, user=user)))
 
     def add(
@@ -277,7 +287,7 @@ class Cortex:
         topic: str = "",
         **more: Any,
     ) -> Encoded:
-        """Add a lesson that a person wants remembered."""
+        """Add a lesson in a person's own words; raise Invalid if it is refused."""
         encoded = self.encode(
             Draft(text=text, kind=kind, scope=scope, topic=topic, confidence=HIGH, produced_by=Producer.USER, **more)
         )
@@ -297,7 +307,7 @@ class Cortex:
         project: str = "",
         expected_version: int | None = None,
     ) -> Engram:
-        """Change what a person may change. From then on it is theirs; what waited still waits."""
+        """Edit a lesson; it then counts as the person's own, but a pending one stays pending."""
         before = self.get(id)
         wanted = before.scope if scope is None else scope_of(scope)
         owner = {Scope.USER: self._user, Scope.PROJECT: project}.get(wanted, "")
@@ -317,14 +327,13 @@ class Cortex:
         return self._change(after, by, "edited", expected_version)
 
     def remove(self, id: str, *, by: str, why: str = "removed") -> Engram:
-        """Put it into the archive; it is not learned again by itself."""
+        """Archive a lesson; automatic learning does not bring it back."""
         engram = self.get(id)
         self._viewer.check_may_remove(engram)
         return self._change(gate.remove_engram(engram, by, why), by, why)
 
     def taught_by(self, turns: Collection[str] = (), *, session: str = "") -> tuple[Engram, ...]:
-        """Lessons that these turns, or the turns of a session, brought into memory, those that wait for a person
-        too."""
+        """Return the active and pending lessons that these turns, or a session, taught, oldest first."""
         self._pages.notice()
         return tuple(
             engram
@@ -334,11 +343,11 @@ class Cortex:
         )
 
     def restore(self, id: str, *, by: str) -> Engram:
-        """Bring it back from the archive; a person stands behind it from then on."""
+        """Restore an archived lesson, which then counts as confirmed by a person."""
         return self._change(gate.restore_engram(self.get(id)), by, "restored")
 
     def undo(self, id: str, number: int, *, by: str) -> Engram:
-        """Take back what made a version, and nothing else; what others changed since in the same place is kept."""
+        """Revert the changes of one version; raise Refused if a later version changed the same fields."""
         now = self.get(id)
         versions = {version.number: version.engram for version in self.history(now.id)}
         if number not in versions:
@@ -356,26 +365,25 @@ class Cortex:
 
     @contextmanager
     def noting(self) -> Iterator[list[Engram]]:
-        """The lessons changed inside, each as it became, without what people had written into the pages before."""
+        """Collect the lessons changed inside the block, without edits that people made in the pages before."""
         self._pages.notice()
         with self._ledger.noting() as made:
             yield made
 
     def approve(self, id: str, *, by: str) -> Engram:
-        """Let in what waited."""
+        """Approve a pending lesson."""
         return self._change(gate.approve_engram(self.get(id)), by, "approved")
 
     def reject(self, id: str, *, by: str, reason: str = "") -> Engram:
-        """Turn down what waited; the same is not asked again, and an agent that proposed it is told why."""
+        """Reject a pending lesson; it is not proposed again, and the agent that proposed it is told why."""
         return self._change(gate.reject_engram(self.get(id), by, self._intake.clean(reason)), by, "turned down")
 
     def turned_down(self, user: str) -> tuple[Engram, ...]:
-        """What this user's agent wanted remembered, a person turned down, and no agent has heard of yet; as it was at
-        the last look into memory."""
+        """Return the rejected proposals of this user's agent that no agent was told about, as of the last sync."""
         return tuple(e for e in self._mirror.engrams.values() if e.is_untold and e.is_of(user))
 
     def note_told(self, ids: Iterable[str]) -> None:
-        """The agent has heard that these were turned down, and why."""
+        """Mark rejections as told to the agent."""
         with self._ledger.counting(tuple(ids)) as found:
             found.update({id: replace(engram, is_untold=False) for id, engram in found.items()})
 
@@ -387,7 +395,7 @@ class Cortex:
         return saved
 
     def return_to(self, moment: datetime, *, by: str, dry_run: bool = False) -> tuple[LessonStep, ...]:
-        """Make everything as it was at a moment, as new versions; what came later goes into the archive."""
+        """Roll memory back to a point in time with new versions; later lessons are archived."""
         ledger = self._ledger
         with ledger.writing():
             then = ledger.store.at(moment)
@@ -402,7 +410,7 @@ class Cortex:
         return tuple(step for step, _ in changes)
 
     def forget_user(self, user: str) -> int:
-        """Erase what is one user's or was taught by their conversations, everywhere it is kept; only ids are left."""
+        """Erase the lessons of a user, and those that their conversations taught; only ids remain. Returns how many."""
         self._ledger.allow()
         self._mirror.sync()
         mine = [engram.id for engram in self._mirror.engrams.values() if engram.is_of(user)]
@@ -414,24 +422,24 @@ class Cortex:
         return len(mine)
 
     def knows_import(self, digest: str) -> bool:
-        """Whether a lesson with this digest was imported before, whatever became of it."""
+        """Return whether a lesson with this digest was ever imported, even if it was removed since."""
         self._mirror.sync()
         return any(digest in engram.evidence.imported for engram in self._mirror.engrams.values())
 
     def look(self) -> Looked:
-        """Read what people changed in the pages, and write them anew."""
+        """Apply the edits that people made in the pages, and rewrite them."""
         return self._pages.look()
 
     def understood(self, texts: Mapping[str, str]) -> FoundPages | None:
-        """The changes these texts of the pages would make; for showing before it is applied."""
+        """Return the edits that these page texts contain, for a preview; None without page files."""
         return self._pages.understood(texts)
 
     def apply_texts(self, texts: Mapping[str, str]) -> Looked:
-        """Take over what a person wrote into copies of the pages."""
+        """Apply the edits in copies of the pages."""
         return self._pages.apply_texts(texts)
 
     def page_texts(self) -> dict[str, str]:
-        """The pages as they are now."""
+        """Return the current pages by name."""
         return self._pages.texts()
 
 

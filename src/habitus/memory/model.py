@@ -1,4 +1,4 @@
-"""Engrams (lessons): one sentence of memory each, where it came from, how far it is trusted, how it ages."""
+"""Engrams (lessons): one sentence of memory each, with its origin, trust, counters and the rules of retention."""
 
 from __future__ import annotations
 
@@ -13,25 +13,34 @@ from habitus.errors import Invalid, did_you_mean
 from habitus.plain_data import plain
 
 HIGH, MEDIUM, LOW = 0.9, 0.6, 0.3
-SURE = 0.8  # from here on a copilot need not ask
-SCRATCHPAD = "scratchpad"  # the topic of what is told only in the scratchpad tool's description
+# From this confidence on, copilot mode stores a draft without review.
+SURE = 0.8
+# The topic of lessons that appear only in the scratchpad tool's description.
+SCRATCHPAD = "scratchpad"
 
-PLAYBOOK = "### SKILL PLAYBOOK:"  # the heading under which lessons of self-play stand, when they are tried and later
-_SELF_PLAY = ("dream", "self-play", "self_play", "selfplay")  # how lessons of practice name their source
-LONGEST = 2000  # characters of a text; a lesson is a sentence, not a page
+# The heading above lessons from self-play, in practice and later.
+PLAYBOOK = "### SKILL PLAYBOOK:"
+# Sources that lessons from practice name, here and in other systems.
+_SELF_PLAY = ("dream", "self-play", "self_play", "selfplay")
+# A lesson is a sentence, not a page.
+LONGEST = 2000
 
 
 class Part(StrEnum):
-    """The part of a prompt that an engram belongs to; people have a page for each part."""
+    """The part of the prompt, and the page, that an engram belongs to."""
 
-    PROFILE = "profile"  # always there
-    RULES = "rules"  # always there, as orders: nobody but a person may give one
-    LESSONS = "lessons"  # there when it fits the request; capped and pruned by use
+    # Always in the prompt.
+    PROFILE = "profile"
+    # Always in the prompt, as instructions: only a person may give one.
+    RULES = "rules"
+    # In the prompt when relevant to the request; capped, and pruned by use.
+    LESSONS = "lessons"
 
 
 class Kind(StrEnum):
-    """All there is to a kind stands in its line: its part, its heading on the page and in the prompt, its meaning for a
-    model, and its label for people."""
+    """The kind of an engram: its part, its heading on the page and in the prompt, its meaning for a model, and its
+    label.
+    """
 
     ALWAYS = "always", Part.RULES, "Always", "what is to be done every time", "always do"
     NEVER = "never", Part.RULES, "Never", "what is not to be done", "never do"
@@ -60,7 +69,7 @@ class Kind(StrEnum):
 
 
 class Scope(StrEnum):
-    """For whom it holds; `owner` of an engram says which user or project."""
+    """Where an engram applies; its `owner` says to which user or project."""
 
     USER = "user"
     PROJECT = "project"
@@ -69,8 +78,12 @@ class Scope(StrEnum):
 
 
 class TrustLevel(StrEnum):
-    USER = "user"  # a person said it or confirmed it
-    VERIFIED = "verified"  # a trial showed that it helps
+    """How far an engram is trusted."""
+
+    # A person said or confirmed it.
+    USER = "user"
+    # A trial showed that it helps.
+    VERIFIED = "verified"
     AUTOMATIC = "automatic"
 
 
@@ -78,38 +91,47 @@ TRUST_ORDER = (TrustLevel.AUTOMATIC, TrustLevel.VERIFIED, TrustLevel.USER)
 
 
 class Producer(StrEnum):
-    """Who says it."""
+    """What produced an engram."""
 
     USER = "user"
-    MODEL = "model"  # the model called memorize
-    DETECTOR = "detector"  # a text of ours, chosen by a detector
+    # The model called memorize.
+    MODEL = "model"
+    # One of our own texts, chosen by a detector.
+    DETECTOR = "detector"
     CEREBELLUM = "cerebellum"
-    TRANSCRIPTS = "transcripts"  # what past sessions have in common: remedies, and corrections by a person
+    # Common to past sessions: remedies, and corrections by a person.
+    TRANSCRIPTS = "transcripts"
     DREAM = "dream"  # self-play
     IMPORT = "import"
 
     @property
     def is_automatic(self) -> bool:
-        """Works by itself, so that a pause stops it."""
+        """True if a pause stops this producer."""
         return self not in (Producer.USER, Producer.IMPORT)
 
 
 class LessonState(StrEnum):
+    """The states of an engram."""
+
     ACTIVE = "active"
-    WAITING = "waiting"  # for a person
+    # Pending review by a person.
+    WAITING = "waiting"
     REJECTED = "rejected"
-    ARCHIVED = "archived"  # it made room; it may be learned again
-    REMOVED = "removed"  # a person took it out, so it is not learned again by itself
-    ERASED = "erased"  # only the id is left, so that no copy brings it back
+    # Made room for others; it may be learned again.
+    ARCHIVED = "archived"
+    # Removed by a person, so automatic learning does not bring it back.
+    REMOVED = "removed"
+    # Only the id remains, which stops an old copy from bringing it back.
+    ERASED = "erased"
 
     @property
     def is_put_away(self) -> bool:
-        """In the archive, from where it can be restored."""
+        """True if it is in the archive and can be restored."""
         return self in (LessonState.ARCHIVED, LessonState.REMOVED)
 
 
 class Status(StrEnum):
-    """The fate of a draft."""
+    """What happened to a draft."""
 
     STORED = "stored"
     REINFORCED = "reinforced"
@@ -120,32 +142,37 @@ class Status(StrEnum):
 
     @property
     def is_kept(self) -> bool:
-        """It is in memory, new or as more of what was there."""
+        """True if memory contains it, as a new engram or as more of a known one."""
         return self in (Status.STORED, Status.REINFORCED)
 
     @property
     def is_settled(self) -> bool:
-        """Memory has dealt with it; telling it again would count it twice."""
+        """True if memory has decided; submitting the draft again would count it twice."""
         return self not in (Status.OFF, Status.PAUSED)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """The evidence that an engram rests on."""
+    """Where an engram comes from."""
 
     error_signature: str = ""
-    trace: str = ""  # the turn that taught it, or the file and turn of a transcript
-    session: str = ""  # the conversation of that turn
+    # The turn that taught it, or the file and turn of a transcript.
+    trace: str = ""
+    # The conversation of that turn.
+    session: str = ""
     version: str = ""
     detector: str = ""
-    user: str = ""  # whose conversation taught it, wherever it holds
-    imported: tuple[str, ...] = ()  # digests of the imported lessons that it was made of, so that none counts twice
-    told: str = ""  # what its source says it has counted; shown, and without weight here
+    # The user whose conversation taught it, whatever its scope.
+    user: str = ""
+    # Digests of the imported lessons it was merged from, so none counts twice.
+    imported: tuple[str, ...] = ()
+    # The source's own usage counts: displayed, but without weight here.
+    told: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LessonBody:
-    """A lesson of self-play taken apart."""
+    """The structured content of a lesson from self-play."""
 
     trigger: str
     anti_pattern: str = ""
@@ -163,17 +190,24 @@ class LessonBody:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LessonCounters:
+    """How often an engram was learned, shown, helpful and ignored."""
+
     frequency: int = 1
     retrievals: int = 0
     helpful: int = 0
     last_retrieved: datetime | None = None
-    credited_on: datetime | None = None  # the last time that a success was put down to it
-    ignored: int = 0  # its detector fired again although it was in the prompt
-    missed: int = 0  # how often in a row there was no room for it
+    # The last time that a success was credited to it.
+    credited_on: datetime | None = None
+    # How often its detector fired although the prompt contained it.
+    ignored: int = 0
+    # How often in a row it did not fit into the prompt.
+    missed: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Engram:
+    """A lesson: one sentence of memory with its kind, scope, trust, provenance and counters."""
+
     id: str
     text: str
     kind: Kind
@@ -189,54 +223,57 @@ class Engram:
     counters: LessonCounters = field(default_factory=LessonCounters)
     verified: bool = False
     state: LessonState = LessonState.ACTIVE
-    reason: str = ""  # why it waits, or why it is in the archive
-    is_untold: bool = False  # a person turned it down, and the agent that proposed it has not heard why
+    # Why it is pending, or why it is archived.
+    reason: str = ""
+    # A person rejected it, and the agent that proposed it was not told why yet.
+    is_untold: bool = False
     version: int = 0
     created_on: datetime | None = None
     updated_on: datetime | None = None
 
     @property
     def place(self) -> tuple[Scope, str]:
-        """Where it holds: what is capped, compacted and compared together."""
+        """The scope and owner: engrams are capped, compacted and compared within one such pair."""
         return self.scope, self.owner
 
     def is_of(self, user: str) -> bool:
-        """Whether it is this user's, or one of their conversations taught it, for whomever it holds."""
+        """Return whether it belongs to this user or one of their conversations taught it, whatever its scope."""
         return bool(user) and (self.evidence.user == user or (self.scope is Scope.USER and self.owner == user))
 
     def is_open_to(self, user: str) -> bool:
-        """Whether somebody may see it: what holds for one user is for nobody else's eyes."""
+        """Return whether the user may see it: engrams of the user scope are private."""
         return self.scope is not Scope.USER or self.owner == user
 
     @property
     def refusal(self) -> str:
-        """Of one that was turned down: that it was, why and by whom, in a sentence."""
+        """A sentence that says why and by whom the engram was rejected."""
         text = self.text if len(self.text) <= 200 else self.text[:199] + "…"
         return f"The {self.kind.value} entry '{text}' ({self.id}) was turned down: {self.reason}."
 
     @property
     def is_from_self_play(self) -> bool:
-        """Learned by practising, here or where it was imported from."""
+        """True if it was learned by practising, here or where it was imported from."""
         return self.produced_by is Producer.DREAM or self.source.lower() in _SELF_PLAY
 
     @property
     def is_pinned(self) -> bool:
-        """Retention leaves it alone: a trial or a person stands behind it."""
+        """True if retention must keep it, because a trial or a person confirmed it."""
         return self.verified or self.trust is not TrustLevel.AUTOMATIC
 
     def as_json(self) -> dict[str, Any]:
-        """Its fields with its counters among them, and how useful it is."""
+        """Return its fields with the counters inlined, and its utility."""
         told: dict[str, Any] = plain(self)
         counters = told.pop("counters")
         return {**told, **counters, "utility": round(utility(self), 4)}
 
     def with_counts(self, **counts: int | datetime | None) -> Engram:
+        """Return the engram with some counters replaced."""
         return replace(self, counters=replace(self.counters, **counts))  # type: ignore[arg-type]  # names are checked by replace
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Draft:
-    """A lesson that somebody wants remembered."""
+    """A lesson proposed for memory."""
 
     text: str
     kind: Kind | str
@@ -257,13 +294,15 @@ class Draft:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Encoded:
-    """A draft's fate, and why."""
+    """What happened to a draft, and why."""
 
     status: Status
     engram: Engram | None = None
     reason: str = ""
-    archived: tuple[Engram, ...] = ()  # what had to make room for it
-    redacted: Mapping[str, int] = field(default_factory=dict)  # kind of secret → how many were taken out
+    # Lessons that were archived to make room.
+    archived: tuple[Engram, ...] = ()
+    # Number of redacted secrets by kind.
+    redacted: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -277,7 +316,7 @@ class Cause:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngramVersion:
-    """One entry of an engram's history: how it was from then on."""
+    """One version in an engram's history."""
 
     number: int
     engram: Engram
@@ -285,11 +324,12 @@ class EngramVersion:
 
 
 def kind_of(value: Kind | str) -> Kind:
-    """The kind of this name; an unknown one is said aloud."""
+    """Return the kind with this name; raise Invalid for an unknown one."""
     return _member(Kind, value, "kind")
 
 
 def scope_of(value: Scope | str) -> Scope:
+    """Return the scope with this name; raise Invalid for an unknown one."""
     return _member(Scope, value, "scope")
 
 
@@ -306,18 +346,22 @@ def _member(of: type[_E], value: str, what: str) -> _E:
 
 
 CREDIT_SECONDS = 300
-MOST_ENTRIES = 20  # of one kind in one place, which a compaction leaves
-MOST_MISSES = 20  # times in a row that a rule finds no room until it goes
+# Entries of one kind in one scope that a compaction keeps.
+MOST_ENTRIES = 20
+# A rule that did not fit into the prompt this often in a row is archived.
+MOST_MISSES = 20
 
-_TRIED = 5  # times shown before a hit rate says something, or before one that never helped may go
-_MOST_PRUNED = 0.25  # of all lessons, in one pruning
+# Fewer retrievals say nothing about the hit rate, or about a lesson that never helped.
+_TRIED = 5
+# At most this share of all lessons is pruned at once.
+_MOST_PRUNED = 0.25
 _POOR = 0.35
 
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 def utility(engram: Engram) -> float:
-    """How much a lesson has earned its place: confidence, how often it helped, a trial, how often it came up."""
+    """Return the utility of a lesson from its confidence, hit rate, verification and frequency."""
     counters = engram.counters
     rate = hit_rate(counters)
     earned = 0.5 * engram.confidence + 0.8 * rate + 0.3 * engram.verified
@@ -327,21 +371,25 @@ def utility(engram: Engram) -> float:
 
 
 def hit_rate(counters: LessonCounters) -> float:
+    """Return the share of retrievals that helped, smoothed so new lessons start at one half."""
     return (counters.helpful + 1) / (counters.retrievals + 2)
 
 
 def over_the_cap(lessons: Iterable[Engram], most: int) -> list[Engram]:
-    """The lessons of one place that have to go: the newest stays, then what is pinned, then the most useful."""
+    """Return the lessons of one scope beyond the cap; the newest stays, then pinned ones, then the most useful."""
     found = [engram for engram in lessons if engram.kind.is_lesson]
     if len(found) <= most:
         return []
+    # The newest has had no chance to prove itself, so it always stays.
     newest = max(found, key=lambda engram: (engram.created_on or _LONG_AGO, engram.id))
     ranked = sorted(found, key=lambda engram: (engram is not newest, not engram.is_pinned, -utility(engram), engram.id))
     return ranked[most:]
 
 
 def to_prune(lessons: Iterable[Engram], lesson_days: int, now: datetime) -> list[Engram]:
-    """Lessons that never helped or have expired, each with its reason, the worst first, and only a share of all."""
+    """Return the lessons that never helped or have expired, each with its reason, worst first and limited to a
+    share.
+    """
     found = [engram for engram in lessons if engram.kind.is_lesson]
     due = [replace(engram, reason=why) for engram in found if (why := _why_pruned(engram, lesson_days, now))]
     due.sort(key=lambda engram: (utility(engram), engram.id))
@@ -360,8 +408,7 @@ def _why_pruned(engram: Engram, lesson_days: int, now: datetime) -> str:
 
 
 def to_drop(entries: Sequence[Engram], keep: Sequence[int]) -> list[Engram]:
-    """The entries that a compaction lets go, given the places (from 0) that it keeps. A pinned entry is never let
-    go."""
+    """Return the entries that a compaction drops, given the indexes it keeps; pinned entries are never dropped."""
     unknown = [place for place in keep if not 0 <= place < len(entries)]
     if unknown or not keep:
         what = f"place {unknown[0]}" if unknown else "nothing"
@@ -371,7 +418,7 @@ def to_drop(entries: Sequence[Engram], keep: Sequence[int]) -> list[Engram]:
 
 
 def most_useful(entries: Sequence[Engram], most: int) -> list[int]:
-    """The places of the entries that a compaction without a model keeps: what is pinned, then the most useful."""
+    """Return the indexes of the entries that a compaction without a model keeps: pinned ones, then the most useful."""
     ranked = sorted(
         range(len(entries)), key=lambda place: (not entries[place].is_pinned, -utility(entries[place]), place)
     )

@@ -1,4 +1,4 @@
-"""The pages that people read and edit: what they changed there is taken over, and what changed here is shown."""
+"""Keeps the pages that people edit in sync with memory, in both directions."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ _TRIES = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Looked:
-    """Edits read back from the pages."""
+    """The edits that were read back from the pages."""
 
     added: tuple[Engram, ...] = ()
     changed: tuple[Engram, ...] = ()
     removed: tuple[Engram, ...] = ()
-    notes: tuple[str, ...] = ()  # what was odd, in words for a person
+    # Anything unusual, as messages for the person.
+    notes: tuple[str, ...] = ()
 
 
 class Pages:
-    """Without files there is nothing to read and nothing to show."""
+    """Reads and writes the pages of one user's memory; does nothing without files."""
 
     def __init__(self, files: ViewFiles | None, intake: Intake) -> None:
         self._files = files
@@ -38,13 +39,14 @@ class Pages:
         self._user = intake.user
 
     def look(self) -> Looked:
-        """Read what people changed in the pages, and write them anew."""
+        """Apply the edits that people made in the pages, and rewrite them."""
         if self._files is None:
             return Looked()
         self._ledger.allow()
         looked = Looked()
         with self._files.lock() as is_ours:
-            for _ in range(_TRIES if is_ours else 0):  # else the next look shows it
+            # Someone may save a page while we write, which is then read again; without the lock, its holder does this.
+            for _ in range(_TRIES if is_ours else 0):
                 found = self._files.read()
                 looked = _together(looked, self._apply(found))
                 if self._files.write(self._texts(found), found):
@@ -52,11 +54,11 @@ class Pages:
         return looked
 
     def understood(self, texts: Mapping[str, str]) -> FoundPages | None:
-        """The changes these texts of the pages would make; for showing before it is applied."""
+        """Return the edits that these page texts contain, for a preview; None without page files."""
         return None if self._files is None else self._files.understood(texts)
 
     def apply_texts(self, texts: Mapping[str, str]) -> Looked:
-        """Take over what a person wrote into copies of the pages."""
+        """Apply the edits in copies of the pages."""
         if self._files is None:
             return Looked()
         self.look()
@@ -67,25 +69,26 @@ class Pages:
         return looked
 
     def texts(self) -> dict[str, str]:
-        """The pages as they are now."""
+        """Return the current pages by name."""
         self.look()
         return {} if self._files is None else self._files.texts()
 
     def notice(self) -> None:
+        """Sync the pages if a file has changed."""
         if self._files is not None and self._files.have_changed():
             self.look()
 
     def show(self) -> None:
-        """After a change: texts that nobody reads are indexed, and the pages show it. The change is made by now, so
-        what can't be shown is shown by the next look."""
+        """Update the index and the pages after a change; a failure is only logged."""
         if self._files is not None:
+            # The change is already stored, and the next sync will show it.
             try:
                 self.look()
             except StorageFailed as error:
                 log.warning("Your change is kept; the pages in memory/ do not show it yet: %s", error.message)
 
     def forget(self) -> None:
-        """Write the pages anew and forget how they looked: what was erased must not be found in an old one."""
+        """Rewrite the pages and delete their renderings, because an old one may contain erased text."""
         if self._files is not None:
             self.look()
             self._files.forget_renderings()
@@ -101,7 +104,7 @@ class Pages:
         return {view.name: views.render(view, shown, bad.get(view.name, ())) for view in views.VIEWS}
 
     def _apply(self, found: FoundPages) -> Looked:
-        """Do what a person did in the pages."""
+        """Apply a person's edits of the pages."""
         self._mirror.sync()
         notes = [*found.notes]
         for name, page in found.pages.items():
@@ -144,7 +147,7 @@ class Pages:
             return Looked(changed=self._ledger.save([after], self._user, "edited in the page"))
 
     def _apply_unknown(self, line: Line) -> Looked:
-        """A line of ours that the database does not know: the page is newer than the database."""
+        """Import a line whose id the database does not know: the page is newer than the database."""
         scope = line.scope or Scope.USER
         owner = self._user if scope is Scope.USER else ""
         engram = Engram(
@@ -186,6 +189,7 @@ class Pages:
             return Looked()
         if not self._ledger.viewer.may_remove(engram):
             return Looked(notes=(f"{engram.id} holds for everybody; only an admin may take it away.",))
+        # The person deleted an older text than the current one.
         if engram.text != line.text:
             return Looked(notes=(f"{engram.id} has changed since you saw it; it stays.",))
         with self._ledger.writing():

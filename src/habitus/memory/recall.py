@@ -1,6 +1,4 @@
-"""Recall: which part of memory reaches a prompt, profile and rules within a budget, lessons by relevance and
-utility. And usage: how often engrams were shown, what they helped with, which of them may go.
-"""
+"""Recall: chooses the profile lines, rules and lessons of a prompt, and counts how often they were shown and helped."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from habitus.memory.model import TRUST_ORDER, Engram, Kind, LessonState, TrustLe
 from habitus.search.model import Hit, Results
 from habitus.text import tokens
 
-# Measured on labelled requests, see docs/decisions/memory.md: below the floor an unrelated request would get lessons.
+# Measured on labelled requests (docs/decisions/memory.md): below it, unrelated requests would get lessons.
 FLOOR = 0.335
 MOST_LESSONS = 5
 LESSON_TOKENS = 1000
@@ -26,7 +24,7 @@ SCRATCHPAD_TOKENS = 2000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recalled:
-    """An engram on its way into a prompt. `score` is how well it fits the request, 0–1."""
+    """An engram chosen for a prompt; `score` is its relevance to the request, 0–1."""
 
     engram: Engram
     score: float = 0.0
@@ -50,37 +48,40 @@ class Recalled:
 
     @property
     def line(self) -> str:
-        """As the prompt says it: a rule begins with its kind."""
+        """The engram as the prompt shows it: a rule begins with its kind."""
         label = self.kind.heading
         return self.text if self.text.casefold().startswith(label.casefold()) else f"{label}: {self.text}"
 
     @property
     def is_played(self) -> bool:
-        """A lesson of self-play, which stands in the playbook."""
+        """True for a lesson from self-play, which belongs into the playbook."""
         return self.engram.body is not None
 
     @property
     def is_sure(self) -> bool:
-        """A person said it, so it is never withheld."""
+        """True if a person said it, so it is never withheld."""
         return self.engram.trust is TrustLevel.USER
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeftOut:
+    """A lesson that was not chosen, with the reason."""
+
     engram: Engram
     reason: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recall:
-    """The lessons a request brings up, each part within its budget, and what nearly came up."""
+    """The lessons for a request, each part within its budget, and those that were nearly chosen."""
 
     profile: tuple[Recalled, ...] = ()
     rules: tuple[Recalled, ...] = ()
     lessons: tuple[Recalled, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     confidence: float = 0.0
-    tied: tuple[Recalled, Recalled] | None = None  # lessons: one got the last place by lot, the other did not
+    # Two equally good lessons, of which the first got the last slot at random.
+    tied: tuple[Recalled, Recalled] | None = None
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -88,18 +89,20 @@ class Recall:
 
     @property
     def cut(self) -> tuple[str, ...]:
-        """The rules that there was no room for."""
+        """The ids of the rules that did not fit."""
         return tuple(left.engram.id for left in self.left_out if left.engram.kind.is_rule)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chosen:
+    """Lessons that fit into a budget, and those left out."""
+
     taken: tuple[Recalled, ...] = ()
     left_out: tuple[LeftOut, ...] = field(default_factory=tuple)
 
 
 def standing(engrams: Iterable[Engram], relevance: Mapping[str, float], budget: int) -> Chosen:
-    """Rules or profile lines: a person's first, then by relevance, then by utility, as many as there is room for."""
+    """Choose rules or profile lines within the budget: a person's first, then by relevance, then by utility."""
     ranked = sorted(
         (Recalled(engram=e, score=relevance.get(e.id, 0.0), utility=utility(e)) for e in engrams),
         key=lambda one: (-TRUST_ORDER.index(one.engram.trust), -one.score, -one.utility, one.id),
@@ -108,7 +111,7 @@ def standing(engrams: Iterable[Engram], relevance: Mapping[str, float], budget: 
 
 
 def lessons(found: Results, known: Mapping[str, Engram], budget: int, most: int = MOST_LESSONS) -> Chosen:
-    """Lessons that fit the request, by relevance and utility; none when nothing fits."""
+    """Choose the lessons that are relevant to the request, by relevance and utility; none if nothing is."""
     near = [
         Recalled(engram=known[h.id], score=h.score, utility=utility(known[h.id])) for h in found.hits if h.id in known
     ]
@@ -124,16 +127,17 @@ def lessons(found: Results, known: Mapping[str, Engram], budget: int, most: int 
 
 
 def worth(one: Recalled) -> float:
-    """The worth that orders lessons: how well they fit, and how they have served."""
+    """Return the score that orders lessons, from relevance and utility."""
     return one.score * (0.5 + one.utility)
 
 
 def fits(hit: Hit) -> bool:
-    """Whether a hit is about what was asked, whatever else was found."""
+    """Return whether a hit is relevant by itself, whatever else was found."""
     return hit.score >= FLOOR
 
 
 def within(engrams: Iterable[Engram], budget: int) -> tuple[Recalled, ...]:
+    """Return the first engrams that fit into the budget."""
     return _within((Recalled(engram=engram) for engram in engrams), budget).taken
 
 
@@ -155,7 +159,7 @@ Choose = Callable[[Sequence[Engram]], Sequence[int]]
 
 
 def shown_in_prompt(ledger: EngramLedger, ids: Iterable[str], cut: Iterable[str]) -> list[Engram]:
-    """These were shown in a prompt; `cut` are the rules that found no room. Says which rules have aged out."""
+    """Count engrams as shown, and the rules in `cut` as missed; return the rules that aged out."""
     now = ledger.clock()
     shown, missed = list(dict.fromkeys(ids)), list(dict.fromkeys(cut))
     with ledger.counting([*shown, *missed]) as found:
@@ -171,7 +175,7 @@ def shown_in_prompt(ledger: EngramLedger, ids: Iterable[str], cut: Iterable[str]
 
 
 def credit_lessons(ledger: EngramLedger, request: str, lessons: Mapping[str, Engram]) -> tuple[str, ...]:
-    """The request went well: credit the lessons shown for it in the last minutes, as far as they fit it."""
+    """Credit the lessons shown for a successful request in the last minutes, if relevant; return their ids."""
     now, recent = ledger.clock(), timedelta(seconds=model.CREDIT_SECONDS)
     shown = {id for id, engram in lessons.items() if _was_shown_since(engram, now - recent)}
     found = ledger.mirror.search(request, lessons) if shown else Results()
@@ -179,6 +183,7 @@ def credit_lessons(ledger: EngramLedger, request: str, lessons: Mapping[str, Eng
     credited: list[str] = []
     with ledger.counting(fitting) as engrams:
         for id, engram in engrams.items():
+            # Checked again inside the transaction: another process may have credited it meanwhile.
             if _was_shown_since(engram, now - recent):
                 engrams[id] = engram.with_counts(helpful=engram.counters.helpful + 1, credited_on=now)
                 credited.append(id)
@@ -186,7 +191,7 @@ def credit_lessons(ledger: EngramLedger, request: str, lessons: Mapping[str, Eng
 
 
 def count_ignored(ledger: EngramLedger, rules: Iterable[str]) -> tuple[str, ...]:
-    """Rules, by id or text, whose detector fired again although they were in the prompt."""
+    """Count rules (by id or text) whose detector fired although the prompt contained them; return their ids."""
     ledger.mirror.sync()
     wanted = {rule.casefold() for rule in rules}
     ids = [e.id for e in ledger.mirror.active() if e.id in wanted or e.text.casefold() in wanted]
@@ -197,7 +202,7 @@ def count_ignored(ledger: EngramLedger, rules: Iterable[str]) -> tuple[str, ...]
 
 
 def aged(ledger: EngramLedger, *, with_twins: bool) -> list[Engram]:
-    """Lessons that may go, each with its reason; with twins, also those that another one says."""
+    """Return the lessons that may be archived, each with its reason; with `with_twins`, duplicates too."""
     ledger.mirror.sync()
     lessons = list(ledger.mirror.active())
     gone = model.to_prune(lessons, ledger.keep.lesson_days, ledger.clock())
@@ -205,7 +210,7 @@ def aged(ledger: EngramLedger, *, with_twins: bool) -> list[Engram]:
 
 
 def _said_twice(ledger: EngramLedger, lessons: Iterable[Engram], gone: set[str]) -> Iterator[Engram]:
-    """Of those that say the same, all but the most useful; what a person or a trial stands behind stays."""
+    """Yield all but the most useful of lessons that say the same; pinned ones stay."""
     index = ledger.mirror.index()
     for engram in sorted(lessons, key=lambda engram: (model.utility(engram), engram.id)):
         if engram.is_pinned or engram.id in gone:
@@ -217,10 +222,9 @@ def _said_twice(ledger: EngramLedger, lessons: Iterable[Engram], gone: set[str])
 
 
 def left_by(ledger: EngramLedger, choose: Choose | None) -> list[Engram]:
-    """The entries a choice lets go, where a kind has too many entries in a place; nothing if it fails or makes no
-    sense.
+    """Return the entries that a choice drops where a kind has too many in one scope; empty if the choice fails.
 
-    Without a choice the least useful go, and lessons stay: those have a cap of their own.
+    Without a choice the least useful rules are dropped; lessons have a cap of their own.
     """
     ledger.mirror.sync()
     most = model.MOST_ENTRIES
@@ -246,7 +250,7 @@ def _has_aged_out(engram: Engram) -> bool:
 
 
 def _was_shown_since(engram: Engram, moment: datetime) -> bool:
-    """Shown recently, and not yet credited for it."""
+    """Return whether it was shown since then and not yet credited for it."""
     shown, credited = engram.counters.last_retrieved, engram.counters.credited_on
     return shown is not None and shown >= moment and (credited is None or credited < shown)
 
@@ -254,6 +258,7 @@ def _was_shown_since(engram: Engram, moment: datetime) -> bool:
 def _let_go(entries: Sequence[Engram], choose: Choose) -> list[Engram]:
     try:
         return model.to_drop(entries, choose(entries))
-    except Exception as error:  # the choice is somebody else's; whatever goes wrong with it, memory stays whole
+    # The choice is a model's or a caller's; whatever fails in it, memory stays complete.
+    except Exception as error:
         log.warning("Nothing was compacted: %s", error)
         return []

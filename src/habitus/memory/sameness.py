@@ -1,8 +1,8 @@
-"""Whether two texts say the same, decided without touching anything: likeness finds them, guards tell them apart.
+"""Decides whether two texts say the same, without any side effects.
 
-Merging two different lessons loses one of them, keeping two alike costs a line, so every doubt is a no. Advice on one
-topic differs in few words (utf-8 or cp1252, before or after, always or never), which no measure of likeness sees;
-so the words that differ are looked at one by one. Calibrated in docs/decisions/memory.md.
+Merging two different lessons loses one of them, while keeping two alike costs a line, so every doubt is a no. Advice on
+one topic differs in few words (utf-8 or cp1252, before or after, always or never), which no similarity measure notices;
+so the differing words are checked one by one. Calibrated in docs/decisions/memory.md.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from itertools import takewhile
 
 from habitus.search.texts.words import STOP_WORDS, terms
 
-MEANING = 0.7  # the least likeness of meaning that two phrasings of one thing have
+# Two phrasings of one thing have at least this cosine similarity.
+MEANING = 0.7
 
-# Words that may stand on one side only: they carry the sentence, not the advice.
+# Words that may occur in one text only: they carry the sentence, not the advice.
 _LIGHT = frozenset(
     terms(
         "find finds found live lives hold holds contain contains expect expects return returns write writes consist "
@@ -27,7 +28,7 @@ _LIGHT = frozenset(
     )
 ) | {"alway", "otherwis", "sinc", "becaus", "also", "thus", "henc"}
 
-# Function words that turn advice around. Two texts must have the same of each class.
+# Function words that reverse advice: both texts must have the same number of each class.
 _CLASSES = {
     "not": "not no never none nor without cannot neither rather instead unless except avoid stop nothing nobody lack",
     "before": "before prior until till",
@@ -50,7 +51,8 @@ _CLASSES = {
 _CLASS_OF = {word: name for name, words in _CLASSES.items() for word in words.split()}
 _SIDED = ("before", "after", "to", "from", "of", "than", "not", "into", "over", "under", "by", "for", "with", "without")
 _ENDS_A_PHRASE = frozenset((*_SIDED, "in", "on", "at", "as", "and", "or", "then", "when"))
-_MEANT = {"right", "same", "own", "other"}  # stop words of a search that tell advice apart
+# Stop words in a search, but significant in advice.
+_MEANT = {"right", "same", "own", "other"}
 _PAIRED = ("for", "to", "from", "with", "as", "in", "is", "are")
 
 _WORD = re.compile(r"[^\W_]+(?:['’][a-z]+)?", re.UNICODE)
@@ -63,7 +65,7 @@ _ENDINGS = frozenset(
 
 
 def is_same(a: str, b: str, *, meaning: float) -> bool:
-    """Whether one of the two texts can stand for both. `meaning` is the likeness that the index found."""
+    """Return whether one text can stand for both; `meaning` is the similarity that the index found."""
     first, second = _read(a), _read(b)
     if first.plain == second.plain:
         return True
@@ -78,16 +80,17 @@ def is_same(a: str, b: str, *, meaning: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """A text as it is compared. `words` are stems in their order, function words among them as they are."""
+    """A text prepared for comparison; `words` are stems in order, with function words unchanged."""
 
     plain: str
-    exact: frozenset[str]  # numbers, identifiers, quoted values: these have no synonyms
+    # Numbers, identifiers and quoted values, which have no synonyms.
+    exact: frozenset[str]
     classes: Counter[str]
     words: tuple[str, ...]
     content: frozenset[str]
 
     def followers(self, connective: str) -> list[set[str]]:
-        """The two stems of content after each place where the connective stands, up to the next connective."""
+        """Return the two content stems after each occurrence of the connective, up to the next connective."""
         return [set(self._until_next(at)[:2]) for at, word in enumerate(self.words) if word == connective]
 
     def _until_next(self, at: int) -> list[str]:
@@ -95,7 +98,7 @@ class _Reading:
         return [word for word in rest if word in self.content]
 
     def bound_pairs(self, connective: str) -> set[tuple[str, str]]:
-        """The stems of content on both sides of each place where the connective stands."""
+        """Return the content stems on both sides of each occurrence of the connective."""
         found = set()
         for at, word in enumerate(self.words):
             if word == connective:
@@ -121,7 +124,8 @@ def _read(text: str) -> _Reading:
         if (word in STOP_WORDS and word not in _MEANT) or word in _CLASS_OF:
             words.append(word)
             continue
-        stems = terms(word) or [word]  # nothing is left of a stop word
+        # A stop word has no stems, so it stands for itself.
+        stems = terms(word) or [word]
         words += stems
         content.update(stems)
     return _Reading(
@@ -134,7 +138,7 @@ def _read(text: str) -> _Reading:
 
 
 def _exact(text: str) -> set[str]:
-    """Tokens that must not differ: with digits, with signs of code, in capitals, or quoted."""
+    """Return the tokens that must not differ: with digits, code characters, in capitals, or quoted."""
     found = {next(part for part in match if part).lower() for match in _QUOTED.findall(text)}
     for token in _TOKEN.findall(text):
         token = token.strip("'`.-–—").removesuffix("'s") if not token.startswith(("--", ".")) else token.rstrip("'`.")
@@ -145,7 +149,7 @@ def _exact(text: str) -> set[str]:
 
 
 def _no_word_stands_against_another(a: _Reading, b: _Reading) -> bool:
-    """What only one text says must be light; a heavy word is forgiven only for another form of the same word."""
+    """Return whether the texts differ only in light words or in forms of the same word."""
     only_a, only_b = set(a.content - b.content), set(b.content - a.content)
     for word in sorted(only_a):
         other = next((one for one in sorted(only_b) if _is_form_of(word, one)), None)
@@ -153,12 +157,15 @@ def _no_word_stands_against_another(a: _Reading, b: _Reading) -> bool:
             only_a.discard(word)
             only_b.discard(other)
     if only_a and only_b:
-        return False  # one word in the place of another: most advice on one topic differs like that
+        # One word in place of another is how advice on one topic usually differs.
+        return False
     return (only_a | only_b) <= _LIGHT and len(only_a | only_b) <= 2 and len(a.content & b.content) >= 2
 
 
 def _is_form_of(a: str, b: str) -> bool:
-    """`reach` and `reachable`, `write` and `written`: what a stemmer leaves apart."""
+    """Return whether two stems are forms of one word, such as `reach` and `reachable`, which the stemmer keeps
+    apart.
+    """
     shared = 0
     while shared < min(len(a), len(b)) and a[shared] == b[shared]:
         shared += 1
@@ -166,7 +173,7 @@ def _is_form_of(a: str, b: str) -> bool:
 
 
 def _is_turned_around(a: _Reading, b: _Reading) -> bool:
-    """The same words, with another one doing it, or another one first."""
+    """Return whether the same words have another actor or another order."""
     for connective in _SIDED:
         in_a, in_b = a.followers(connective), b.followers(connective)
         if len(in_a) == len(in_b) == 1 and in_a[0] and in_b[0] and not _overlap(in_a[0], in_b[0]):
@@ -176,6 +183,7 @@ def _is_turned_around(a: _Reading, b: _Reading) -> bool:
         has_same_left = {x for x, _ in bound_a} == {x for x, _ in bound_b}
         if len(bound_a) == len(bound_b) >= 2 and has_same_left and bound_a != bound_b:
             return True
+    # A passive sentence reverses the order without changing the meaning.
     is_passive = ("by" in a.words) != ("by" in b.words)
     mirrored = {tuple(reversed(three)) for three in _threes(b.order)}
     return not is_passive and bool(mirrored & _threes(a.order))

@@ -1,4 +1,4 @@
-"""Reading and writing the tables of memory. Engrams are shared by every host."""
+"""Reads and writes the tables of memory, which all hosts share."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ from habitus.sql.notifications import Topic, news_of
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngramChanges:
-    """The engrams as they are now that changed after a revision."""
+    """The current state of the engrams that changed after a revision."""
 
     revision: int
     engrams: tuple[Engram, ...] = ()
 
 
 def erase_text(engram: Engram, at: datetime) -> Engram:
+    """Return the engram without any content, only its id and dates."""
     return Engram(
         id=engram.id,
         text="",
@@ -55,14 +56,17 @@ _AT_A_TIME = 500
 
 
 class EngramStore:
+    """Engrams and their versions in the database."""
+
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
         self._news = news_of(engine)
 
     def changes(self, after: int) -> EngramChanges:
-        """The engrams that changed since; all of them for 0."""
+        """Return the engrams that changed after a revision; all of them for 0."""
         found: list[EngramChanges] = []
 
+        # The feed caches only the revision; the engrams loaded with it are used at once and not kept.
         def look() -> int:
             found.append(self._load_changes(after))
             return found[0].revision
@@ -79,16 +83,17 @@ class EngramStore:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Nobody else changes memory inside the block, and all of it is kept or nothing."""
+        """Open a write transaction that excludes all other changes to memory."""
         with sql.writing(self._engine, lock="memory"):
             yield
 
     def get(self, ids: Sequence[str]) -> dict[str, Engram]:
+        """Return the engrams with these ids; unknown ids are left out."""
         with sql.reading(self._engine) as connection:
             return _load_engrams(connection, ids)
 
     def save(self, changed: Sequence[Engram], cause: Cause | None = None) -> tuple[Engram, ...]:
-        """Keep engrams, new or changed. With a cause each becomes a new version; without, only counters changed."""
+        """Save new or changed engrams: as new versions with a cause, or only their counters without one."""
         if cause is not None:
             changed = [
                 replace(e, version=e.version + 1, created_on=e.created_on or cause.at, updated_on=cause.at)
@@ -98,7 +103,7 @@ class EngramStore:
             revision = next_revision(connection)
             for start in range(0, len(changed), _AT_A_TIME):
                 part = changed[start : start + _AT_A_TIME]
-                # What has no cause is only counted, so it is there.
+                # Counters change only on existing engrams, so the lookup is unnecessary then.
                 known = {e.id for e in part} if cause is None else _known_ids(connection, [e.id for e in part])
                 rows = [_row(engram) | {"revision": revision} for engram in part]
                 new = [row for row in rows if row["id"] not in known]
@@ -114,7 +119,7 @@ class EngramStore:
         return tuple(changed)
 
     def erase(self, ids: Sequence[str], at: datetime) -> None:
-        """Leave nothing of them but the ids."""
+        """Erase the content and all versions of these engrams, keeping only the ids."""
         with sql.writing(self._engine, durable=True, lock="memory") as connection:
             revision = next_revision(connection)
             for id, engram in _load_engrams(connection, ids).items():
@@ -123,12 +128,13 @@ class EngramStore:
                 connection.execute(engrams.update().where(engrams.c.id == id).values(row))
 
     def history(self, id: str) -> tuple[EngramVersion, ...]:
+        """Return the versions of an engram, oldest first."""
         query = sa.select(engram_versions).where(engram_versions.c.engram == id).order_by(engram_versions.c.number)
         with sql.reading(self._engine) as connection:
             return tuple(_version(row) for row in connection.execute(query).mappings())
 
     def at(self, moment: datetime) -> dict[str, Engram]:
-        """Every engram that was there at a moment, as it was then."""
+        """Return every engram that existed at this time, as it was then."""
         table = engram_versions
         newest = (
             sa.select(table.c.engram, sa.func.max(table.c.number).label("number"))
@@ -150,7 +156,7 @@ _NEW, _NEW_VERSION = engrams.insert(), engram_versions.insert()
 
 
 def next_revision(connection: sa.Connection) -> int:
-    """The number of one more change to memory."""
+    """Raise the revision of memory by one and return it."""
     found = connection.execute(_RAISED).scalar()
     if found is None:
         sql.insert_missing(connection, memory_revision, [{"id": 1, "revision": 0}])

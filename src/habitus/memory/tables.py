@@ -1,4 +1,4 @@
-"""The tables of memory, and how many lessons wait: without the records, for commands that only ask that."""
+"""The tables of memory, and the count of pending lessons, for commands that need nothing else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ engrams = sa.Table(
     *columns(sa.BigInteger, "revision"),
     *columns(sa.String(16), "state", "kind", "scope"),
     *columns(sa.Text, "owner", "text"),
-    sa.Column("definition", sa.Text, nullable=False),  # JSON: everything else that is not counted
+    # JSON with everything that is neither counted nor a column of its own.
+    sa.Column("definition", sa.Text, nullable=False),
     *columns(sa.Integer, "frequency", "retrievals", "helpful", "ignored", "missed", "version"),
     sa.Column("last_retrieved", Utc),
     sa.Column("credited_on", Utc),
@@ -23,7 +24,7 @@ engrams = sa.Table(
     sa.Index("engrams_by_state", "state"),
 )
 
-# How an engram was from a moment on, so that any moment can be returned to.
+# Every version of every engram, which allows a rollback to any point in time.
 engram_versions = sa.Table(
     "engram_versions",
     metadata,
@@ -35,7 +36,7 @@ engram_versions = sa.Table(
     sa.Index("engram_versions_by_time", "made_on"),
 )
 
-# One row: grows with every change, so that a process sees by one number whether it is up to date.
+# One row, raised by every change: comparing one number shows whether a process is up to date.
 memory_revision = sa.Table(
     "memory_revision",
     metadata,
@@ -43,7 +44,7 @@ memory_revision = sa.Table(
     *columns(sa.BigInteger, "revision"),
 )
 
-# What a view said when it was written, by the stamp it carries: what a person's edit is held against.
+# The renderings of the pages by stamp, against which a person's edits are compared.
 memory_views = sa.Table(
     "memory_views",
     metadata,
@@ -55,7 +56,7 @@ memory_views = sa.Table(
 
 
 def waiting_lessons(engine: sa.Engine, user: str) -> int:
-    """How many wait for this person; every command asks, so it costs one count."""
+    """Count the lessons pending review by this user, in a single query because every command asks."""
     with sql.reading(engine) as connection:
         return int(connection.execute(_WAITING, {"user": user}).scalar_one())
 

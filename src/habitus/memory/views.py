@@ -1,7 +1,7 @@
-"""The three pages people read and edit (profile.md, rules.md, lessons.md), from engrams to text and back. Pure.
+"""The three pages people read and edit (profile.md, rules.md, lessons.md): rendering, parsing and files.
 
-One line is one engram: `- text <!-- id scope #topic -->`. A text can't hold a line break or a comment, so it can't
-forge a line, a section or an id. What a person wrote that can't be understood stays on the page, with the reason.
+One line is one engram: `- text <!-- id scope #topic -->`. A text can't contain a line break or a comment, so it can't
+forge a line, a section or an id. Lines that can't be parsed stay on the page, with the reason.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from habitus.text import one_line
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
-    """One understood line of a page; the id is empty for a new one."""
+    """One parsed line of a page; the id is empty for a new one."""
 
     text: str
     kind: Kind
@@ -39,7 +39,7 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BadLine:
-    """A line that is kept as it is, because nobody knows what it means."""
+    """A line that could not be parsed and stays on the page unchanged."""
 
     raw: str
     why: str
@@ -48,9 +48,12 @@ class BadLine:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Page:
+    """A parsed page."""
+
     lines: tuple[Line, ...] = ()
     bad: tuple[BadLine, ...] = ()
-    stamp: str = ""  # which rendering it was made from
+    # The rendering it was edited from.
+    stamp: str = ""
 
     @property
     def is_empty(self) -> bool:
@@ -59,7 +62,7 @@ class Page:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryView:
-    """One of the pages: its file, its title, and which section holds which kind ("" where there are no sections)."""
+    """The file name, title and sections of a page, with the kind of each section ("" without sections)."""
 
     name: str
     title: str
@@ -91,7 +94,7 @@ _EXPLAINED = "one line each, '- text'; the comment at the end of a line is its a
 
 
 def render(view: MemoryView, engrams: Iterable[Engram], bad: Sequence[BadLine] = ()) -> str:
-    """The page; the same engrams give the same text."""
+    """Return the text of a page; the same engrams give the same text."""
     mine = sorted((e for e in engrams if e.kind in view.kinds), key=lambda e: (str(e.created_on), e.id))
     parts = [f"# {view.title}", ""]
     for section, kind in view.sections.items():
@@ -113,33 +116,35 @@ def _render_line(engram: Engram) -> str:
 
 
 def stamp_in(text: str) -> str:
-    """The stamp that a page carries; empty when it has none."""
+    """Return the stamp of a page's text; empty if it has none."""
     head = _HEAD.fullmatch(text.split("\n", 1)[0])
     return head["stamp"] if head else ""
 
 
 def is_untouched(text: str) -> bool:
-    """Whether a page is to the letter as it was rendered, and all of it was understood."""
+    """Return whether a page is exactly as it was rendered, without unparsed lines."""
     stamp, _, body = stamp_in(text), *text.partition("\n")[1:]
     return bool(stamp) and stamp == stamp_of(body) and f"## {NOT_UNDERSTOOD}" not in body
 
 
 def stamp_of(body: str) -> str:
+    """Return the stamp of a page's body."""
     return hashlib.sha256(body.encode()).hexdigest()[:12]
 
 
 def escape(text: str) -> str:
-    """A text that can't open or close a comment."""
+    """Escape a text so it can't open or close a comment."""
     text = re.sub(r"&(?=(?:amp|lt|gt);)", "&amp;", text)
     return text.replace("<!--", "&lt;!--").replace("-->", "--&gt;")
 
 
 def unescape(text: str) -> str:
+    """Undo `escape_comments`."""
     return re.sub(r"&(amp|lt|gt);", lambda found: {"amp": "&", "lt": "<", "gt": ">"}[found[1]], text)
 
 
 def read(view: MemoryView, text: str) -> Page:
-    """Read a page. Every line that is not blank or ours is either understood or bad, none is lost."""
+    """Parse a page; every line that is not blank or ours becomes a parsed or an unparsed line, none is lost."""
     stamp, section = "", ""
     lines: list[Line] = []
     bad: list[BadLine] = []
@@ -167,7 +172,7 @@ def _is_ours(view: MemoryView, heading: str) -> bool:
 
 
 def _join_wrapped(text: str) -> list[tuple[int, str]]:
-    """Lines with their numbers; what an editor wrapped is one line again."""
+    """Return numbered lines, with lines that an editor wrapped joined again."""
     found: list[tuple[int, str]] = []
     is_open = False
     for number, raw in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), 1):
@@ -182,7 +187,7 @@ def _join_wrapped(text: str) -> list[tuple[int, str]]:
 
 
 def _line(view: MemoryView, section: str, raw: str) -> Line | str:
-    """The line, or why it can't be understood."""
+    """Return the parsed line, or why it can't be parsed."""
     bullet = _BULLET.fullmatch(raw)
     if bullet is None:
         return "a line starts with '- '"
@@ -209,15 +214,15 @@ class Edits:
 
     new: tuple[Line, ...] = ()
     changed: tuple[Line, ...] = ()
-    removed: tuple[Line, ...] = ()  # as they were
+    # As they were before.
+    removed: tuple[Line, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.new or self.changed or self.removed)
 
 
 def edits(before: Iterable[Line], pages: Iterable[Page]) -> Edits:
-    """The differences between the rendered pages (`before`) and the pages as they are. A line may have moved to
-    another."""
+    """Compare the rendered lines with the current pages; a line may have moved to another page."""
     was = {line.id: line for line in before}
     new: list[Line] = []
     now: dict[str, Line] = {}
@@ -230,7 +235,7 @@ def edits(before: Iterable[Line], pages: Iterable[Page]) -> Edits:
             elif line.id not in now:
                 now[line.id] = line
             elif now[line.id] != line:
-                # A copied line keeps the address of the one it was copied from: the one that stayed as it was.
+                # A copied line carries the id of its original, which is the line that did not change.
                 copy, original = (now[line.id], line) if line == was.get(line.id) else (line, now[line.id])
                 now[line.id] = original
                 new.append(replace(copy, id=""))
@@ -252,19 +257,23 @@ Stamps = Mapping[str, tuple[int, int, int] | None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FoundPages:
-    """The pages as they are, and what a person did to them."""
+    """The current pages, and a person's edits in them."""
 
     pages: Mapping[str, Page]
     edits: Edits
-    has_base: bool  # whether all of them are renderings that we remember
+    # Whether all pages derive from renderings we still have.
+    has_base: bool
     notes: tuple[str, ...] = ()
     seen: Stamps | None = None
 
 
-_RENDERINGS = 50  # of each page are kept, against which a person's edits are read
+# Renderings to keep per page, against which edits are compared.
+_RENDERINGS = 50
 
 
 class ViewFiles:
+    """The page files of a home, with their earlier renderings in the database."""
+
     def __init__(
         self,
         folder: Path,
@@ -278,30 +287,30 @@ class ViewFiles:
         self._clock = clock
         self._is_durable = is_durable
         self._known: Stamps = {}
-        self._remembered: dict[str, str] = {}  # the pages whose renderings this process has kept
+        # The pages whose renderings this process has saved.
+        self._remembered: dict[str, str] = {}
 
     def have_changed(self) -> bool:
-        """Whether a file is not as this process last saw it; costs three looks at the directory."""
+        """Return whether a file differs from this process's last read or write; costs three stat calls."""
         return self._stats() != self._known
 
     @contextmanager
     def lock(self) -> Iterator[bool]:
-        """One process at a time reads and writes the pages; says whether it is us.
-
-        Who holds the lock may wait for the database, so inside a transaction nobody waits for the lock.
-        """
+        """Lock the pages for one process; yields False if another process has the lock and we can't wait."""
         with disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Its holder may wait for the database, so waiting inside a transaction could deadlock.
         with (try_lock if sql.is_writing(self._engine) else lock)(self.folder / ".lock") as held:
             yield held is not None
 
     def read(self) -> FoundPages:
+        """Read the pages and find a person's edits."""
         seen = self._stats()
         texts = {view.name: self._text(view.name) for view in VIEWS}
         return self.understood({name: text for name, text in texts.items() if text is not None}, seen)
 
     def understood(self, texts: Mapping[str, str], seen: Stamps | None = None) -> FoundPages:
-        """A person's edits in these texts; a page that is missing or empty says nothing."""
+        """Find a person's edits in these texts; a missing or empty page counts as unedited."""
         pages = {
             view.name: read(view, texts[view.name])
             for view in VIEWS
@@ -317,7 +326,7 @@ class ViewFiles:
                 has_base = False
                 notes.append(f"{name} is not a page that is known here; nothing is taken as removed from it.")
             before += lines or ()
-        # What was cut out of one page may stand in another; so a page that says nothing keeps its lines.
+        # All pages together, because a line cut from one page may have been pasted into another.
         return FoundPages(
             pages=pages,
             edits=edits(before, pages.values()),
@@ -327,7 +336,7 @@ class ViewFiles:
         )
 
     def _is_settled(self, name: str, text: str) -> bool:
-        """Whether there is nothing to be read: the page is one of ours, as we wrote it."""
+        """Return whether a page is one of our renderings, without any edits."""
         if self._remembered.get(name) == text and f"## {NOT_UNDERSTOOD}" not in text:
             return True
         if not is_untouched(text):
@@ -341,7 +350,7 @@ class ViewFiles:
         return {view.name: self._text(view.name) or "" for view in VIEWS}
 
     def write(self, texts: Mapping[str, str], found: FoundPages | None) -> bool:
-        """Put the pages in place; False, and nothing done, when somebody saved one since it was read."""
+        """Write the pages; False, and nothing written, if somebody saved one since it was read."""
         changed = [view.name for view in VIEWS if self._text(view.name) != texts[view.name]]
         for view in VIEWS:
             if view.name in changed or self._remembered.get(view.name) != texts[view.name]:
@@ -367,7 +376,7 @@ class ViewFiles:
         return {view.name: _stat(self.folder / view.name) for view in VIEWS}
 
     def _remember(self, name: str, text: str) -> None:
-        """Before the file is written, so that a page which is seen always has its rendering kept."""
+        """Save a rendering before its file is written, so every visible page has one."""
         stamp, table = stamp_in(text), memory_views
         mine = table.c.view == name
         with sql.reading(self._engine) as connection:
@@ -390,7 +399,7 @@ class ViewFiles:
         self._remembered[name] = text
 
     def _rendering(self, name: str, stamp: str) -> tuple[Line, ...] | None:
-        """The lines of a rendering; of the newest where a person took the stamp away."""
+        """Return the lines of a rendering; of the newest one if the stamp was deleted from the page."""
         table = memory_views
         query = sa.select(table.c.lines).where(table.c.view == name)
         query = query.where(table.c.stamp == stamp) if stamp else query.order_by(table.c.written_on.desc()).limit(1)
@@ -402,7 +411,7 @@ class ViewFiles:
         return read(view, zlib.decompress(packed).decode()).lines
 
     def forget_renderings(self) -> None:
-        """Forget old pages too, so that erased text is not found there."""
+        """Delete all renderings, because they may contain erased text."""
         self._remembered = {}
         with sql.writing(self._engine) as connection:
             connection.execute(memory_views.delete())
