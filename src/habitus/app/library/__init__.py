@@ -1,1 +1,1 @@
-"""Use cases over skills: look, write, take in, trust, undo, and choose what a request gets."""
+"""Use cases over the skill library: browse, save, import, trust, undo, publish, sync, and explain selections."""

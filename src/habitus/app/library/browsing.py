@@ -1,7 +1,6 @@
-"""Browsing skills and lessons: through search and filters, each with how it fared; and the map of skills, at most so
-many dots where their meanings put them, and clusters for the rest.
+"""Browsing skills and lessons with search, filters and usage; and the map of skills by meaning.
 
-The map depends on nothing but the skills, and is kept, so that a skill stays where somebody saw it.
+The map depends only on the skills and is stored, so a skill stays where people have seen it.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _Known = Mapping[tuple[str, int | None], tuple[Verdict | None, "Effect | None"]]
 
 
 class Order(StrEnum):
-    """By what a list of skills is sorted; a minus before it turns it round."""
+    """The sort order of a list of skills; a leading minus reverses it."""
 
     NAME = "name"
     USES = "uses"
@@ -52,7 +51,7 @@ class Order(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """A skill, how it fared, its uses day by day, and what it is known to change; None while that is not known."""
+    """A skill with its counters, daily uses and known effect; verdict and effect are None while unknown."""
 
     item: Listed
     counters: Counters
@@ -63,22 +62,24 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Browsed:
-    """Rows in order: by name, or the best fit first. `tags` of all skills with how many have each, the most first."""
+    """One page of skills, by name or most relevant first; `tags` counts the tags of all skills, most frequent first."""
 
     rows: tuple[Row, ...]
     found: int
     total: int
     tags: Mapping[str, int]
-    fits: bool  # whether what was searched for fits anything well
+    # Whether the search words fit any skill well.
+    fits: bool
 
 
 def browse(
     home: Home, wanted: SkillList, order: Order | None = None, *, turned: bool = False, skip: int = 0
 ) -> Browsed:
-    """One page of the skills that fit, from the one after `skip` on."""
+    """Return one page of the matching skills, starting after the first `skip`."""
     items = everything(home)
     chosen, fits = matching(home, wanted, items)
     last = skip + (wanted.limit or len(chosen))
+    # These two orders need the counters of every match; the others only those of the page.
     if order in (Order.USES, Order.EFFECT):
         rows = _sort_rows(rows_of(home, chosen), order, turned=turned)[skip:last]
     else:
@@ -97,7 +98,7 @@ def _source(item: Listed) -> tuple[str, str]:
 
 
 def _sort_rows(rows: Sequence[Row], order: Order, *, turned: bool) -> list[Row]:
-    """The most first; those that nothing is known of come last either way."""
+    """Sort rows by value, highest first; rows without a value come last in either direction."""
     known = [(_value(row, order), row) for row in rows]
     ranked = sorted(
         ((value, row) for value, row in known if value is not None),
@@ -114,7 +115,7 @@ def _value(row: Row, order: Order) -> float | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Uses:
-    """How skills fared, their uses day by day, and whether anybody said how a conversation with them went."""
+    """Counters and daily uses of skills, and whether any conversation has an outcome."""
 
     counted: Counted
     days: Mapping[str, tuple[int, ...]]
@@ -122,17 +123,17 @@ class Uses:
 
 
 def uses_of(home: Home, shown: ShownSkill) -> Uses:
-    """Those of one skill, beside what was read of it already."""
+    """Read the usage of one skill whose counters are known already."""
     item = shown.item
     counted = {(item.layer, item.name): shown.counters}
     return Uses(counted=counted, days=_days(home, [item]), is_judged=home.journal.is_judged())
 
 
 def rows_of(home: Home, items: Sequence[Listed], uses: Uses | None = None) -> list[Row]:
-    """Skills with how they fared, their uses of the last thirty days, and what the version that is there now is known
-    to change."""
+    """Return the skills with counters, uses of the last thirty days, and the known effect of their current version."""
     uses = uses or _read_uses(home, items)
-    known = _known_effects(home.evidence) if uses.is_judged else {}  # not while reading: it may have to write sums
+    # Outside the read transaction: the evidence may have to write its sums first.
+    known = _known_effects(home.evidence) if uses.is_judged else {}
     rows = []
     for item in items:
         version, name = None if item.summary is None else item.summary.version, address(item.name, item.layer)
@@ -143,6 +144,7 @@ def rows_of(home: Home, items: Sequence[Listed], uses: Uses | None = None) -> li
 
 
 def _read_uses(home: Home, items: Sequence[Listed]) -> Uses:
+    # Layers of this machine are in another database, which one transaction can't cover.
     counted = used(home.skills, [item for item in items if not home.is_shared(item.layer)])
     with sql.reading(home.shared):
         counted |= used(home.skills, [item for item in items if home.is_shared(item.layer)])
@@ -150,7 +152,7 @@ def _read_uses(home: Home, items: Sequence[Listed]) -> Uses:
 
 
 def _days(home: Home, items: Sequence[Listed]) -> Mapping[str, tuple[int, ...]]:
-    """The uses of each skill, day by day."""
+    """Count the uses of each skill per day, oldest day first."""
     now = home.clock()
     counted: dict[str, list[int]] = {}
     one = address(items[0].name, items[0].layer) if len(items) == 1 else None
@@ -160,7 +162,7 @@ def _days(home: Home, items: Sequence[Listed]) -> Mapping[str, tuple[int, ...]]:
 
 
 def _known_effects(evidence: Evidence) -> _Known:
-    """The effect of each version of a skill, as far as evidence knows it."""
+    """Map each version of a skill to its verdict and effect, as far as the evidence knows them."""
     return {
         (one.item.name, one.item.version): (
             None if (v := one.judgement.verdict) is Verdict.UNKNOWN else v,
@@ -173,7 +175,7 @@ def _known_effects(evidence: Evidence) -> _Known:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LessonFilters:
-    """Which lessons somebody wants to see, and whether what agents were told most comes first, or what is new."""
+    """Filters for a list of lessons; `by_use` sorts by use instead of age."""
 
     kind: Kind | None = None
     trust: TrustLevel | None = None
@@ -185,7 +187,7 @@ class LessonFilters:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BrowsedLessons:
-    """Lessons by kind, as many as there are at all, and those that are put away."""
+    """Lessons by kind, the total number of lessons, and the archived ones."""
 
     groups: Mapping[Kind, tuple[Engram, ...]]
     total: int
@@ -193,6 +195,7 @@ class BrowsedLessons:
 
 
 def browse_lessons(memory: Cortex, filters: LessonFilters) -> BrowsedLessons:
+    """Return the matching lessons by kind, newest or most used first."""
     everything = memory.list_lessons("all", _LESSONS)
     chosen = [lesson for lesson in everything if filters.fits(lesson)]
     if filters.by_use:
@@ -206,10 +209,14 @@ def browse_lessons(memory: Cortex, filters: LessonFilters) -> BrowsedLessons:
 
 
 FILE = "skill-map.json"
-MOST = 500  # dots
-_COLUMNS, _ROWS = 8, 5  # of the grid whose cells are clusters
-_ROUNDS, _APART = 60, 0.03  # of pushing dots apart, and how far
-_KNOWN = 0.8  # the share of skills that must have a place for the others to be put between them
+# More dots than this can't be told apart; the rest goes into clusters.
+MOST = 500
+# The grid whose cells become clusters.
+_COLUMNS, _ROWS = 8, 5
+# Iterations of pushing dots apart, and the distance they aim for.
+_ROUNDS, _APART = 60, 0.03
+# If at least this share of skills has coordinates, the rest is placed between them; else the map is laid out anew.
+_KNOWN = 0.8
 _NEAR = 3
 
 Places = NDArray[np.float64]
@@ -217,7 +224,7 @@ Places = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Dot:
-    """A skill, with its place from 0 to 1 in both directions."""
+    """A skill on the map, with coordinates from 0 to 1."""
 
     row: Row
     x: float
@@ -226,7 +233,7 @@ class Dot:
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """Skills that there are no dots for, called after what most of them have in common."""
+    """Skills without a dot of their own, labelled with their most common tag or word."""
 
     label: str
     number: int
@@ -241,7 +248,7 @@ class SkillMap:
 
 
 def map_skills(home: Home) -> SkillMap:
-    """Those that are used most are dots."""
+    """Place the most used skills as dots, and the others in clusters."""
     items = [item for item in home.skills.listing() if item.summary is not None]
     rows = sorted(rows_of(home, items), key=lambda row: (-row.counters.used, row.item.name))
     places = _places(home, [row.item.summary for row in rows if row.item.summary is not None])
@@ -267,13 +274,14 @@ def _clusters(rows: Sequence[Row], at: Mapping[str, tuple[float, ...]]) -> list[
 
 
 def _common(rows: Sequence[Row]) -> str:
-    """The tag, or else the word of their names, that most of them have."""
+    """Return the most common tag, or else the most common word of the names; empty without any."""
     tags = Counter(tag for row in rows if row.item.summary is not None for tag in row.item.summary.tags)
     counted = tags or Counter(word for row in rows for word in row.item.name.split("-") if not word.isdigit())
     return min(counted, key=lambda word: (-counted[word], word), default="")
 
 
 def _places(home: Home, summaries: Sequence[Summary]) -> Places:
+    """Return the coordinates of each skill, stored ones if possible; new ones are stored."""
     if not summaries:
         return np.zeros((0, 2))
     file, names = home.settings.home / FILE, [one.name for one in summaries]
@@ -283,6 +291,7 @@ def _places(home: Home, summaries: Sequence[Summary]) -> Places:
     known = [number for number, name in enumerate(names) if name in kept]
     if len(known) == len(names):
         return np.array([kept[name] for name in names])
+    # Always the bundled encoder: the map must not move when the search encoder is changed.
     vectors = default_embedder().embed([f"{one.title} {one.cue} {' '.join(one.tags)}" for one in summaries])
     if len(known) >= _KNOWN * len(names):
         places = _between(vectors.astype(np.float64), names, kept, known)
@@ -296,7 +305,7 @@ def _places(home: Home, summaries: Sequence[Summary]) -> Places:
 
 
 def _between(vectors: Places, names: Sequence[str], kept: Mapping[str, list[float]], known: Sequence[int]) -> Places:
-    """What has a place keeps it; the others are put between those that are most like them."""
+    """Keep known coordinates, and place the others amid their nearest neighbours."""
     places = np.array([kept.get(name, [0.5, 0.5]) for name in names])
     for number in sorted(set(range(len(names))) - set(known)):
         near = np.argsort(-(vectors[known] @ vectors[number]), kind="stable")[:_NEAR]
@@ -305,20 +314,23 @@ def _between(vectors: Places, names: Sequence[str], kept: Mapping[str, list[floa
 
 
 def lay_out(vectors: Places) -> Places:
-    """The two directions in which meanings differ most, spread over the whole map, with dots a little apart."""
+    """Project vectors on the two directions of greatest variance, spread over the map with some distance between
+    dots."""
     centred = vectors - vectors.mean(axis=0)
     _, directions = np.linalg.eigh(centred.T @ centred)
     axes = directions[:, [-1, -2]]
-    axes = axes * np.sign(axes[np.abs(axes).argmax(axis=0), [0, 1]])  # an eigenvector may point either way
+    # An eigenvector may point either way; fixing the sign makes the map the same on every machine.
+    axes = axes * np.sign(axes[np.abs(axes).argmax(axis=0), [0, 1]])
     flat = np.round(centred @ axes, 6)
     order = np.argsort(np.argsort(flat, axis=0, kind="stable"), axis=0, kind="stable")
     span = np.ptp(flat, axis=0)
+    # Half by rank and half by value: ranks alone hide distances, values alone crowd the middle.
     places = 0.5 * order / max(len(flat) - 1, 1) + 0.5 * (flat - flat.min(axis=0)) / np.where(span > 0, span, 1)
     return _push_apart(places)
 
 
 def _push_apart(places: Places) -> Places:
-    """Only those that are drawn as dots: the first."""
+    """Move overlapping dots apart; only the first `MOST` skills are drawn as dots."""
     dots = places[:MOST].copy()
     for _ in range(_ROUNDS):
         between = dots[:, None, :] - dots[None, :, :]

@@ -1,4 +1,4 @@
-"""New content, as a person should see it first, and the files that differ between two versions of a skill."""
+"""Scan new content before it is used, and compare the files of two versions of a skill."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ _MOST_KEPT = 50_000
 
 
 def high_findings(tree: Tree, policy: Policy) -> list[str]:
-    """Findings a person must see before foreign content is used, one line a kind; a rule in brackets can be
-    silenced."""
+    """Return the findings a person must see before foreign content is used, one line per kind."""
     from habitus.screening.findings import Risk, by_kind
     from habitus.screening.scanner import scan  # patterns and a parser, for those who look at content
 
@@ -35,9 +34,9 @@ def high_findings(tree: Tree, policy: Policy) -> list[str]:
 
 
 class KeptScans:
-    """Scans that were done before, by what was scanned and by which rules: content that is the same reads the same.
+    """A cache of scan results, keyed by content and rules.
 
-    A file in the cache holds them; without it they are done anew.
+    It is stored in a cache file; without the file, content is scanned again.
     """
 
     def __init__(self, file: Path) -> None:
@@ -45,6 +44,7 @@ class KeptScans:
         self._has_new = False
 
     def high_findings(self, tree: Tree, policy: Policy) -> list[str]:
+        """Return the high findings in these files, from the cache if possible."""
         lines = [f"{path}\0{one.sha256}\0{one.executable}\0{one.content is None}" for path, one in sorted(tree.items())]
         key = _digest(["\n".join(lines), repr(policy)])
         if key not in self._kept_scans:
@@ -61,15 +61,17 @@ class KeptScans:
 
     @functools.cached_property
     def _rules(self) -> str:
-        """Another one whenever anything of the scanner has changed."""
+        """Return a digest that changes with any file of the scanner."""
         package = files("habitus.screening")
         parts = [*package.iterdir(), *(package / "rules").iterdir()]
         return _digest(sorted(part.read_text("utf-8") for part in parts if part.name.endswith((".py", ".toml"))))
 
     def save(self) -> None:
+        """Write new results to the cache file; a failure is ignored."""
         if self._has_new:
             newest = dict(list(self._kept_scans.items())[-_MOST_KEPT:])
-            with suppress(OSError):  # of a disk that is full, say; nothing is lost but time
+            # A full disk costs only time: the next process scans again.
+            with suppress(OSError):
                 self._file.parent.mkdir(parents=True, exist_ok=True)
                 content = json.dumps({"rules": self._rules, "scans": newest}).encode()
                 write_whole(self._file, content, mode=0o600, durable=False)
@@ -81,7 +83,7 @@ def _digest(parts: Iterable[str]) -> str:
 
 
 def near_duplicates(finder: Finder, name: str, tree: Tree) -> list[str]:
-    """Which skills of the library say much the same as these files."""
+    """Return a line for each skill in the library that says nearly the same as these files."""
     skill = trees.parse(name, tree).skill
     if skill is None:
         return []
@@ -90,13 +92,13 @@ def near_duplicates(finder: Finder, name: str, tree: Tree) -> list[str]:
 
 
 def said_to_be_near(reasons: Iterable[str]) -> tuple[str, ...]:
-    """The skills that a proposal waits for because it says much the same."""
+    """Return the names of near duplicates that the reasons of a proposal mention."""
     return tuple(reason.split()[2] for reason in reasons if reason.startswith(f"{_NEAR} "))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileChange:
-    """One file before and after; None where it is not there, or no text."""
+    """One file before and after a change; None if it doesn't exist or isn't text."""
 
     path: str
     before: str | None
@@ -106,7 +108,7 @@ class FileChange:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VersionChange:
-    """The change of one version, beside the version that was there before it; 0 where there was none."""
+    """The changes one version made to the version before it, which is 0 for the first."""
 
     before: int
     after: int
@@ -114,25 +116,26 @@ class VersionChange:
 
 
 def made_by(skills: Library, name: str, version: int) -> VersionChange:
+    """Return the changes that a version made."""
     kept = (one.number for one in skills.history(name))
     before = max((number for number in kept if number < version), default=0)
     return VersionChange(before=before, after=version, files=versions(skills, name, before, version))
 
 
 def versions(skills: Library, name: str, before: int, after: int) -> tuple[FileChange, ...]:
-    """The changes of a skill's files from one version to another; version 0 has no files."""
+    """Return the file changes from one version to another; version 0 has no files."""
     old = skills.tree(name, before) if before else {}
     return changes(old, skills.tree(name, after))
 
 
 def candidate(skills: Library, name: str, version: int, text: str) -> tuple[FileChange, ...]:
-    """The changes that another text of its main file would make in a version."""
+    """Return the file changes that another text for the main file would make."""
     old = skills.tree(name, version)
     return changes(old, {**old, trees.main_file(old) or trees.MAIN_FILES[0]: file_of(text.encode())})
 
 
 def proposed_changes(review: Review, proposal: Proposal) -> tuple[FileChange, ...]:
-    """The changes of files that approving it would make."""
+    """Return the file changes that approving a proposal would make; empty if it only enables or disables."""
     match proposal.change.action:
         case Action.WRITE:
             return changes(review.before(proposal), proposal.change.tree)
@@ -145,18 +148,19 @@ def proposed_changes(review: Review, proposal: Proposal) -> tuple[FileChange, ..
 
 
 def twins(skills: Library, proposal: Proposal) -> dict[str, tuple[FileChange, ...]]:
-    """The skills that say much the same as a proposal, each with how the proposal differs from it."""
+    """Return the skills that say nearly the same as a proposal, each with its differences from the proposal."""
     there = skills.snapshot().by_name
     near = [name for name in said_to_be_near(proposal.reasons) if name in there]
     return {name: changes(skills.tree(name), proposal.change.tree) for name in near}
 
 
 def readable(changes: Iterable[FileChange], *, is_admin: bool) -> tuple[FileChange, ...]:
-    """Return the changes that somebody may read: the files that a skill is examined by are for admins."""
+    """Return the changes that this user may read: exam tasks are for admins only."""
     return tuple(one for one in changes if is_admin or not is_examination(one.path))
 
 
 def changes(old: Tree, new: Tree) -> tuple[FileChange, ...]:
+    """Return the files that differ between two trees, sorted by path."""
     differing = [path for path in sorted({*old, *new}) if _hash(old.get(path)) != _hash(new.get(path))]
     return tuple(_change(path, old.get(path), new.get(path)) for path in differing)
 

@@ -1,6 +1,7 @@
-"""Explaining a prompt: which skills reach it for a request, and why one did, or did not.
+"""Explain a prompt: which skills reach it for a request, and why one does or doesn't.
 
-The rule, the rank, the budget, the gate, the copy in front. The turn, the command line and the tour draw the same menu.
+The reason is a rule, a rank, the budget, a gate, or a copy in a higher layer. Turn, command line and tour share this
+code, so they show the same menu.
 """
 
 from __future__ import annotations
@@ -51,17 +52,19 @@ class Prospect:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tried:
-    """A request tried: the skills it would bring, and those that fit it best, with what speaks for each."""
+    """A previewed request: the skills it would get, and the best matches with their scores."""
 
     prospect: Prospect
     best: tuple[tuple[Summary, Hit], ...]
-    least: float  # how well something must fit to be offered
-    named: frozenset[str]  # those that the agent is pointed to
+    # The relevance a skill needs to be offered.
+    least: float
+    # Skills that the agent is pointed to.
+    named: frozenset[str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PastWhy:
-    """A skill in one turn, by the journal; nothing where it was not known then."""
+    """A skill's part in one past turn, from the journal; `selected` is empty if it was not known then."""
 
     name: str
     turn: str
@@ -69,23 +72,25 @@ class PastWhy:
 
 
 def request_of(home: Home, text: str, user: str | None = None, *, paths: Sequence[str] = (), **around: Any) -> Request:
-    """A request as somebody would make it now; `around` are more fields of it."""
+    """Return a request as this user would make it now; `around` are more fields of it."""
     found = tuple(inside(path, home.project) for path in paths)
     return Request(text=text, user=home.user(user), now=home.clock(), paths=found, **around)
 
 
 def prospect(home: Home, request: Request) -> Prospect:
-    """With the menu of a session, which is the same for every request."""
+    """Preview the skills that a request would get, with the menu of a session."""
     counters = home.skills.all_counters()
+    # A session's menu is made before its first request, so the words of this one must not shape it.
     drawn = menu.make_menu(select(home, request.bare()), counters, home.settings.context_tokens)
     return Prospect(selection=select(home, request), menu=drawn)
 
 
-_BEST = 8  # that are shown
+# How many matches are shown.
+_BEST = 8
 
 
 def try_request(home: Home, text: str) -> Tried:
-    """Try a request: the skills an agent would get for these words."""
+    """Preview the skills that an agent would get for these words."""
     seen = prospect(home, request_of(home, text))
     found = best_of(home.finder, seen, text)
     known = {summary.name: summary for summary in seen.selection.menu}
@@ -97,18 +102,18 @@ def try_request(home: Home, text: str) -> Tried:
 
 
 def best_of(finder: Finder, seen: Prospect, text: str) -> Results:
-    """Of what an agent may open, what fits best."""
+    """Rank the skills that the agent may open by relevance to the text."""
     return finder.search(text, k=_BEST, among=seen.selection.eligible())
 
 
 def why(home: Home, name: str, request: Request) -> Why:
-    """Why a skill would, or would not, reach the prompt of this request."""
+    """Explain why a skill would, or would not, reach the prompt of this request."""
     seen = prospect(home, request)
     return _why(home.skills, home.finder, home.skills.find(name), request.text, seen.selection, seen.menu)
 
 
 def why_in_turn(skills: Library, journal: Journal, name: str, turn: str | None, *, user: str | None) -> PastWhy:
-    """Why a skill did, or did not, reach the prompt of a turn of this user, by default the last; None is anybody's."""
+    """Explain a skill's part in a past turn of this user, by default the last turn; None means any user."""
     item = skills.find(name)
     if turn is None:
         last = journal.latest(limit=1, user=user)
@@ -120,7 +125,7 @@ def why_in_turn(skills: Library, journal: Journal, name: str, turn: str | None, 
 
 
 def why_in_session(home: Home, session: Session, name: str) -> tuple[Why, PastWhy]:
-    """Why a skill did, or did not, reach the prompt of the last turn, and what the model did with it then."""
+    """Explain a skill's part in the session's last turn, and return what the model did with it."""
     item = home.skills.find(name)
     last = session.last
     if last is None or last.selection is None:
@@ -147,13 +152,13 @@ def _why(skills: Library, finder: Finder, item: Listed, text: str, selection: Se
 
 
 def select(home: Home, request: Request) -> Selection:
-    """With stickiness from the journal, and with the tools that a session has."""
+    """Select skills as a session would: with stickiness from the journal and the session's tools."""
     snapshot = home.skills.snapshot(user=request.user.name)
     return choose(snapshot, request, gates_at(home, snapshot, request.user), home.journal)
 
 
 def gates_at(home: Home, snapshot: Snapshot, user: User) -> GateContext:
-    """The gates that are open to somebody who has the tools of a session."""
+    """Return the gates for a user who has the tools of a session."""
     gates = home.gates(user)
     tools = names.BUILT_IN_TOOLS | _code_tools(home.tools, snapshot, replace(gates, tools=names.BUILT_IN_TOOLS))
     return replace(gates, tools=tools)
@@ -167,21 +172,21 @@ def _code_tools(tools: Tools, snapshot: Snapshot, gates: GateContext) -> frozens
 
 
 def record(home: Home, name: str, case: EvalCase) -> None:
-    """Keep a case beside the skill; the same request again corrects the earlier one."""
+    """Store a trigger case with the skill; the same request replaces an earlier case."""
     item = home.skills.find(name)
     content = evals.with_case(home.skills.tree(name), item.name, case)
     home.skills.edit_file(name, evals.FILE, content, home.person("recorded a case"))
 
 
 def evaluate(home: Home, name: str | None = None) -> tuple[EvalResult, ...]:
-    """Try every case of one skill, or of all."""
+    """Run the trigger cases of one skill, or of all."""
     library = home.skills
     chosen = [library.find(name)] if name else library.listing()
     return tuple(result for item in chosen if item.summary is not None for result in evaluate_skill(home, item))
 
 
 def evaluate_skill(home: Home, item: Listed) -> tuple[EvalResult, ...]:
-    """The cases of one skill as it is listed."""
+    """Run the trigger cases of one listed skill."""
     tree = home.skills.layer(item.layer).store.tree(item.name) or {}
     return tuple(_evaluate_case(home, item.name, case) for case in evals.read(item.name, tree))
 
@@ -192,7 +197,7 @@ def _evaluate_case(home: Home, name: str, case: EvalCase) -> EvalResult:
 
 
 def _comes_up(home: Home, name: str, query: str) -> tuple[bool, str]:
-    """Whether a skill comes up for a request: by a rule, or among the first of what fits."""
+    """Return whether a skill is offered for a request, by a rule or among the top matches, and a line of detail."""
     selection = select(home, request_of(home, query))
     for choice in selection.eager:
         if choice.name == name:

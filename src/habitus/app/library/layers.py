@@ -1,4 +1,4 @@
-"""The library put together: which layers of skills there are in a home, and the store behind each."""
+"""Assemble the library: the layers of skills in a home, and the store behind each."""
 
 from __future__ import annotations
 
@@ -30,16 +30,18 @@ from habitus.sql.notifications import Topic, news_of
 if TYPE_CHECKING:
     from habitus.app.home import Home
 
-CHANGELOG = "CHANGELOG.md"  # beside the skill folders of a layer that is the person's own or the operator's
+# Next to the skill folders of the user's and the operator's layer.
+CHANGELOG = "CHANGELOG.md"
 
 
 def open_library(home: Home, *, only: str = "") -> Library:
-    """The library of a home, or what it knows of only one name: as if there were no other skills."""
+    """Open the library of a home; `only` limits it to one name, as if there were no other skills."""
     local, shared = home.local, home.shared
     with home.reading():
         own = _user_store(home, only)
         with sql.reading(local):
             layers = _layers(home, own, only)
+    # Writes that a killed process left unfinished are completed before anything is read.
     for layer in layers:
         layer.store.complete()
     return Library(
@@ -54,25 +56,26 @@ def open_library(home: Home, *, only: str = "") -> Library:
 
 
 def may_have_tools(shared: sa.Engine, local: sa.Engine) -> bool:
-    """Whether any skill is known to have code or recipes; it costs no look at the library."""
+    """Whether any skill may have code or recipes; answered from the database, without reading the library."""
     return any(map(_has_more_than_steps, dict.fromkeys((local, shared))))
 
 
 def _has_more_than_steps(engine: sa.Engine) -> bool:
-    """Whether a database knows of a skill with another stage, in any layer."""
-    states_it = skills.c.summary.contains('"stages":')  # left out where it is the usual one
+    """Whether a database knows a skill with another stage than steps, in any layer."""
+    # Summaries omit the field if steps are the only stage.
+    states_it = skills.c.summary.contains('"stages":')
     query = sa.select(skills.c.id).where(skills.c.archived_on.is_(None), states_it).limit(1)
     with sql.reading(engine) as connection:
         return connection.execute(query).first() is not None
 
 
 def revision(home: Home) -> Hashable:
-    """Changes with every change to a skill and to what somebody trusts; it costs no look either."""
+    """Return a value that changes with every change to skills and trust; it costs no directory scan."""
     return _newest(home), None if home.local is home.shared else home.approvals.revision()
 
 
 def _newest(home: Home) -> tuple[Hashable, Hashable]:
-    """Changes with what somebody trusts, and with any layer that a database knows of."""
+    """Return a value that changes with local trust and with any layer stored in a database."""
     local, shared = home.local, home.shared
     with sql.reading(local):
         trusted, here = home.trust.revision(), newest_generation(local)
@@ -82,7 +85,7 @@ def _newest(home: Home) -> tuple[Hashable, Hashable]:
 
 
 def _layers(home: Home, own: SkillStore, only: str) -> list[Layer]:
-    """Lowest first; a higher layer wins."""
+    """Return the layers, lowest first; a higher layer wins."""
     settings, opened = home.settings, partial(_open_store, home, only=only)
     bundled = opened("bundled", Path(package.__file__).parent / "bundled", can_write=False)
     layers = [Layer(name="bundled", store=bundled, source=Source.BUNDLED, fills_placeholders=True)]
@@ -118,7 +121,7 @@ def _layers(home: Home, own: SkillStore, only: str) -> list[Layer]:
 
 
 def _user_store(home: Home, only: str) -> SkillStore:
-    """The person's own layer: a directory, or a table where a database is shared."""
+    """Open the user's own layer: a directory, or a table in a shared database."""
     settings, shared = home.settings, home.shared
     if shared is home.local:
         return _open_store(home, USER, settings.home / "skills", only=only)
@@ -147,6 +150,7 @@ def _open_store(
     inspect: Inspect = lambda tree: (),
 ) -> SkillStore:
     settings, place = home.settings, (layer, root, key)
+    # Stores are shared between the users of a process, so a directory is scanned once for all.
     known = {} if only else home.stores
     if place in known:
         return known[place]
@@ -174,7 +178,7 @@ def _open_store(
 
 
 class Whose(StrEnum):
-    """Whose word the skills of a place are."""
+    """Who is responsible for the skills of a layer."""
 
     YOURS = "yours"
     TRUSTED = "trusted"
@@ -184,7 +188,7 @@ class Whose(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """A layer that skills are seen from, and how many."""
+    """A layer with visible skills, and how many."""
 
     name: str
     skills: int
@@ -192,7 +196,7 @@ class Place:
 
 
 def places(skills: Library) -> tuple[Place, ...]:
-    """Where skills come from, the strongest first."""
+    """Return the layers that visible skills come from, highest first."""
     counted = Counter(item.layer for item in skills.listing())
     layers = [layer for layer in reversed(skills.layers) if layer.is_listed and counted[layer.name]]
     return tuple(Place(name=layer.name, skills=counted[layer.name], whose=_whose(layer)) for layer in layers)

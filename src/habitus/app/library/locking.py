@@ -1,5 +1,7 @@
-"""Lockfiles around skills from elsewhere: our own in the home, and those of `npx skills` for its global folder and for
-projects, so that either tool updates what the other one installed."""
+"""Lockfiles for skills from elsewhere: ours in the home, and those of `npx skills`, globally and per project.
+
+Both tools can update what the other one installed.
+"""
 
 from __future__ import annotations
 
@@ -26,29 +28,33 @@ if TYPE_CHECKING:  # for those who fetch
     from habitus.skills.sources.fetching import Fetched
     from habitus.skills.sources.importing import Result
 
-SHARED = Path(".agents", "skills")  # the folder of a project that most agents read
+# The folder of a project that most agents read.
+SHARED = Path(".agents", "skills")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tracked:
-    """A skill that a lockfile knows: where it lies here, and where it is fetched from."""
+    """A skill recorded in a lockfile: its layer here, and the address it is fetched from."""
 
     name: str
     layer: str
     address: str
-    hash: str  # of its files as they came
+    # The hash of its files as they were installed.
+    hash: str
     branch: str = ""
-    key: str = ""  # its name as the file has it
-    file: LockFile | None = None  # of `npx skills`; without, our own
+    # Its name in the lockfile, which may not be in canonical form.
+    key: str = ""
+    # The lockfile of `npx skills`; None for ours.
+    file: LockFile | None = None
 
     @property
     def source(self) -> tuple[str, str, str, LockFile | None]:
-        """What is fetched together, and lands in one place."""
+        """Return the key by which skills are fetched together and imported into one place."""
         return self.address, self.branch, self.layer, self.file
 
 
 def tracked_skills(home: Home) -> tuple[list[Tracked], list[str]]:
-    """Every skill that can be updated; and why others can't, a line each."""
+    """Return every skill that can be updated, and a line for each one that can't."""
     own = lock.read(_own_file(home.settings))
     found = [Tracked(name=name, layer=USER, address=one.address, hash=one.tree_hash) for name, one in own.items()]
     unread: list[str] = []
@@ -61,7 +67,7 @@ def tracked_skills(home: Home) -> tuple[list[Tracked], list[str]]:
 
 
 def origin_of(settings: Settings, item: Listed) -> str:
-    """Where a skill came from by what lockfiles say, in words; "" where none knows it."""
+    """Describe where a skill came from according to the lockfiles; empty if none knows it."""
     try:
         if item.layer == USER:
             return lock.origin_of(_own_file(settings), item.name)
@@ -71,12 +77,13 @@ def origin_of(settings: Settings, item: Listed) -> str:
                     source = str(entry.get("source", ""))
                     return f"{Path(source).name if Path(source).is_absolute() else source}, by 'npx skills'"
     except UserError:
-        pass  # `skills update` says what is wrong with it
+        # A damaged lockfile is reported by `skills update`, not here.
+        pass
     return ""
 
 
 def _files(settings: Settings) -> Iterator[tuple[LockFile, Sequence[str]]]:
-    """Those of `npx skills` that are seen from here, and the layers that what they list may lie in."""
+    """Yield the lockfiles of `npx skills` visible from here, with the layers their skills may be in."""
     yield lock.global_file(settings.user_home, os.environ), AGENTS
     places: dict[Path, list[str]] = {}
     for place in project_places(settings.cwd, settings.user_home):
@@ -99,13 +106,13 @@ def _tracked_in(skills: Library, file: LockFile, layers: Sequence[str], unread: 
 
 
 def is_as_installed(skills: Library, one: Tracked) -> bool:
-    """Whether a skill that `npx skills` installed lies here as it came."""
+    """Whether a skill that `npx skills` installed is unchanged here."""
     folder = skills.layer(one.layer).store.directory(one.name)
     return folder is not None and _hash_like(one.hash, folder) == one.hash
 
 
 def has_moved(one: Tracked, entry: Incoming, fetched: Fetched) -> bool:
-    """Whether a skill is another there than it was when it came."""
+    """Whether a skill has changed at its source since it was installed."""
     if one.file is None:
         return tree_hash(entry.tree) != one.hash
     place = _place(entry, fetched)
@@ -113,14 +120,15 @@ def has_moved(one: Tracked, entry: Incoming, fetched: Fetched) -> bool:
 
 
 def _hash_like(known: str, folder: Path) -> str:
-    """A folder's hash of the kind that an entry has."""
+    """Return a folder's hash of the same kind as the known one."""
+    # Git's tree hashes have 40 digits, those of `npx skills` have 64.
     return lock.git_hash(folder) if len(known) == 40 else lock.computed_hash(folder)
 
 
 def record(
     home: Home, group: Sequence[Tracked], results: Iterable[Result], entries: Iterable[Incoming], fetched: Fetched
 ) -> None:
-    """Note in the file that knows them what was taken in of these skills."""
+    """Record the imported skills in the lockfile that tracks them."""
     file = group[0].file
     if file is None:
         record_own(home, results, entries, fetched)
@@ -144,7 +152,7 @@ def record(
 
 
 def record_own(home: Home, results: Iterable[Result], entries: Iterable[Incoming], fetched: Fetched) -> None:
-    """Note in the home's file what was added."""
+    """Record added skills in the home's lockfile."""
     file, hashes = _own_file(home.settings), {entry.name: tree_hash(entry.tree) for entry in entries}
     locked = lock.read(file)
     for result in results:
@@ -159,6 +167,7 @@ def record_own(home: Home, results: Iterable[Result], entries: Iterable[Incoming
             digest=fetched.digests.get(result.name, ""),
         )
         earlier = locked.get(result.name)
+        # An unchanged entry keeps its date, so that the file doesn't change for nothing.
         is_same = earlier is not None and replace(earlier, added_on=entry.added_on) == entry
         locked[result.name] = earlier if is_same and earlier is not None else entry
     lock.write(file, locked)
@@ -172,7 +181,7 @@ def record_in_project(
     entries: Iterable[Incoming],
     fetched: Fetched,
 ) -> None:
-    """Note in a project's file what was added to it; of an archive nothing, since `npx skills` could not fetch it."""
+    """Record skills added to a project in its lockfile; not those from an archive, which `npx skills` can't fetch."""
     if fetched.path.is_file():
         return
     there = {entry.name: _place(entry, fetched) for entry in entries}
@@ -197,7 +206,7 @@ def record_in_project(
 
 
 def place_in_project(settings: Settings) -> Path:
-    """The folder whose `.agents/skills` a project's skills go into: the nearest that has them, or its root."""
+    """Return the folder whose `.agents/skills` receives a project's skills: the nearest with any, or the root."""
     top = project_root(settings.cwd)
     chain = [settings.cwd, *settings.cwd.parents]
     inside = chain[: chain.index(top) + 1]
@@ -205,7 +214,7 @@ def place_in_project(settings: Settings) -> Path:
 
 
 def _place(entry: Incoming, fetched: Fetched) -> Path | None:
-    """The folder that a skill was read from, where it was one and not part of an archive or a site."""
+    """Return the folder that a skill was read from; None if it came from an archive or a site."""
     if fetched.digests or fetched.path.is_file():
         return None
     folder = fetched.path / entry.origin.removeprefix(fetched.origin).lstrip("/")
@@ -222,7 +231,7 @@ def _digest_of(fetched: Fetched, name: str) -> Mapping[str, str]:
 
 
 def _own_file(settings: Settings) -> Path:
-    """The home's lockfile, under its old name where it has not been renamed yet."""
+    """Return the home's lockfile, renaming one that still has its old name."""
     file, old = settings.home / lock.FILE, settings.home / lock.OLD_FILE
     if old.is_file() and not file.exists():
         with disk_errors(file):

@@ -1,4 +1,4 @@
-"""Publishing skills to agents that read files, and as a static site that others discover."""
+"""Publish skills: to agents that read files, and as a static site that other tools discover."""
 
 from __future__ import annotations
 
@@ -21,25 +21,28 @@ from habitus.skills.sources import discovery
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Published:
-    """A skill's files, without secrets."""
+    """A skill's files, with secrets redacted."""
 
     summary: Summary
     files: Mapping[str, bytes]
 
 
 class Publisher:
+    """Serves the skills that one user's agent may load."""
+
     def __init__(self, home: Home, user: User) -> None:
         self._home = home
         self._user = user
 
     def summaries(self) -> list[Summary]:
-        """Every skill that this user's agent may load, by name."""
+        """Return every skill that this user's agent may load, by name."""
         seen = self._home.skills.snapshot(user=self._user.name)
         chosen = select(self._home, request_of(self._home, "", self._user.name))
         names = loadable(seen) & chosen.eligible()
         return [item.summary for item in seen.listing if item.name in names and item.summary is not None]
 
     def skill(self, name: str) -> Published:
+        """Return a skill's files. Raises `NotFound` if the agent may not load it."""
         found = next((one for one in self.summaries() if one.name == name), None)
         tree = None if found is None else self._home.skills.layer(found.layer).store.tree(name)
         if found is None or tree is None:
@@ -50,15 +53,18 @@ class Publisher:
 
     def _read(self, skill: Summary, path: str, file: File) -> bytes | None:
         content = file.content
-        if content is None:  # too large to be kept beside the database
+        # Files too large for the database are read from disk.
+        if content is None:
             folder = self._home.skills.layer(skill.layer).store.directory(skill.name)
             try:
                 content = None if folder is None else (folder / path).read_bytes()
             except OSError:
-                content = None  # gone a moment ago
+                # It may be deleted between listing and reading.
+                content = None
         return None if content is None else self._without_secrets(content)
 
     def _without_secrets(self, content: bytes) -> bytes:
+        """Redact secrets in text files; binary files pass unchanged."""
         try:
             return self._home.redact(content.decode()).encode()
         except UnicodeDecodeError:
@@ -77,7 +83,7 @@ class Site:
 
 
 def publish(home: Home, folder: Path, names: Sequence[str], *, tag: str = "", remove: bool = False) -> Site:
-    """Put skills into the site, or take them out; those that are there already are brought up to date."""
+    """Add skills to the site, or remove them; skills that are there already are updated."""
     before = _published_names(folder)
     chosen = [*names, *(one.name for one in Publisher(home, home.user()).summaries() if tag and tag in one.tags)]
     if not chosen and not before:
@@ -102,6 +108,7 @@ def publish(home: Home, folder: Path, names: Sequence[str], *, tag: str = "", re
 
 
 def _published_names(folder: Path) -> list[str]:
+    """Return the names in the site's index; empty if there is no index yet."""
     try:
         return [str(row["name"]) for row in json.loads((folder / discovery.INDEX).read_bytes())["skills"]]
     except FileNotFoundError:
@@ -111,7 +118,10 @@ def _published_names(folder: Path) -> list[str]:
 
 
 def _describe_skill(home: Home, name: str) -> tuple[str, str, bytes | None, bytes]:
-    """Name, description, archive where there is more than SKILL.md, and that; refused where it may not go out."""
+    """Return name, description, archive and SKILL.md of a skill; the archive is None if there are no other files.
+
+    Raises `Refused` if the skill has lint errors, too large files or secrets.
+    """
     item = home.skills.find(name)
     tree = home.skills.layer(item.layer).store.tree(item.name)
     if item.summary is None or tree is None:
@@ -143,8 +153,9 @@ def _refuse_keys(redact: Callable[[str], str], name: str, path: str, content: by
 
 
 def _write(folder: Path, files: Mapping[str, bytes]) -> None:
-    """The index last, so that it never names what is not there; then what it no longer names goes."""
+    """Write the site's files, then delete those that the index no longer lists."""
     with disk_errors(folder):
+        # The index comes last, so it never lists a file that isn't there.
         for path in sorted(files, key=lambda path: path == discovery.INDEX):
             place = folder / path
             place.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Recipes without an agent: the catalogue of a home, which of them can run, and what keeps one from running."""
+"""Recipes without an agent: the catalogue of a home, which recipes can run, and what keeps one from running."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from habitus.skills.model import Diagnostic
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckedRecipe:
-    """A recipe's problems, in its text and with what it needs."""
+    """The problems of a recipe, in its text and with its tools."""
 
     name: str
     skill: str
@@ -22,9 +22,11 @@ class CheckedRecipe:
 
 
 def open_recipes(home: Home) -> RecipeCatalogue:
+    """Open the recipe catalogue of a home."""
     return RecipeCatalogue(
         library=home.skills,
         engine=home.shared,
+        # Lambdas, because opening the tools loads the sandbox, which most commands don't need.
         code_objection=lambda item: home.tools.objection(item),
         code_tools=lambda seen: (tool.callable_name for tool in home.tools.active(at=seen)),
         clock=home.clock,
@@ -32,7 +34,7 @@ def open_recipes(home: Home) -> RecipeCatalogue:
 
 
 def check_recipes(recipes: RecipeCatalogue, names: tuple[str, ...] = ()) -> list[CheckedRecipe]:
-    """Every recipe, or those that are named, with all that keeps it from running."""
+    """Return every recipe, or those named, with the problems that keep it from running."""
     wanted = [recipes.get(name) for name in names] or recipes.all()
     return [CheckedRecipe(name=one.name, skill=one.skill, problems=_problems(one)) for one in wanted]
 
@@ -43,7 +45,7 @@ def _problems(recipe: SkillRecipe) -> tuple[str, ...]:
 
 
 def lint_recipes(name: str, tree: Tree) -> list[Diagnostic]:
-    """Problems in the text of a skill's recipes, line by line."""
+    """Return the problems in the text of a skill's recipes, line by line."""
     file = tree.get(trees.CHUNKS_FILE)
     found = plans(file.content) if file is not None and file.content else ()
     mend = "Correct it; 'habitus recipes test' checks all of them, and whether their tools are there."
@@ -55,6 +57,7 @@ def lint_recipes(name: str, tree: Tree) -> list[Diagnostic]:
 
 
 def runnable(recipes: RecipeCatalogue, name: str) -> SkillRecipe:
+    """Return the recipe. Raises `Invalid` if it can't run."""
     recipe = recipes.get(name)
     if recipe.status is not RecipeStatus.ACTIVE:
         raise Invalid(f"The recipe '{recipe.name}' can't run: {recipe.reason}.", mend="")

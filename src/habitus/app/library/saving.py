@@ -1,4 +1,4 @@
-"""Saving a skill: what a conversation worked out is drafted, and becomes the person's own once they have seen it."""
+"""Save a conversation's work as a skill: draft it with a model, then store it once the person agrees."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TOOL = "scratchpad"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Saved:
-    """A skill that is there as a version, or waits as a proposal."""
+    """A skill stored as a version, or pending as a proposal."""
 
     name: str
     version: int | None = None
@@ -34,7 +34,7 @@ class Saved:
 async def draft(
     home: Home, model: Model, messages: Sequence[Message], hint: str, *, patience_s: float | None = None
 ) -> Skill:
-    """A skill of what the messages worked out, saved by nobody yet."""
+    """Draft a skill from a conversation; nothing is saved yet."""
     waiting = {proposal.change.name for proposal in home.review.list(with_contents=False)}
     return await draft_skill(
         Budget().model(model),
@@ -48,10 +48,11 @@ async def draft(
 
 
 def save(home: Home, skill: Skill, answer: Consent, conversation: str) -> Saved:
-    """Do what the person said about a draft; what a scan finds in it waits all the same."""
+    """Save, postpone or drop a draft as the person answered; a draft with scan findings becomes a proposal anyway."""
     if answer is Consent.NO:
         raise Refused("Nothing was saved.", mend="/skill save HINT drafts it anew.")
-    skill = replace(skill, name=names.unique_name(skill.name, home.skills.is_taken))  # somebody may have been faster
+    # Another process may have taken the name while the person was reading.
+    skill = replace(skill, name=names.unique_name(skill.name, home.skills.is_taken))
     tree = trees.with_skill({}, skill)
     change = Change(action=Action.WRITE, name=skill.name, layer=USER, tree=tree, findings=tuple(home.scan(tree)))
     author = home.person("saved from a conversation")
@@ -64,7 +65,7 @@ def save(home: Home, skill: Skill, answer: Consent, conversation: str) -> Saved:
 
 
 def _cells(messages: Sequence[Message]) -> list[Cell]:
-    """The cells that were run in a conversation, with what the model saw of their results."""
+    """Return the cells run in a conversation, with the results that the model saw."""
     results = {message.call: message for message in messages if isinstance(message, Returned)}
     cells = []
     for message in messages:
@@ -91,7 +92,7 @@ def _arguments(text: str) -> dict[str, object]:
 
 
 def _conversation(messages: Sequence[Message]) -> list[Message]:
-    """The words of a conversation, without its cells and the blocks beside its requests."""
+    """Return the messages without cells and without the context blocks next to requests."""
     kept: list[Message] = []
     for message in messages:
         if isinstance(message, Asked):

@@ -1,6 +1,6 @@
-"""Syncing skills with the folders of other agents: chosen ones go there, and edits made there come back.
+"""Sync skills with the folders of other agents: chosen skills go there, and edits made there come back.
 
-What to do about one skill in two places is decided by what it was when it was put there.
+Three hashes decide each step: the skill here, the copy there, and the copy as it was last written.
 """
 
 from __future__ import annotations
@@ -29,19 +29,23 @@ from habitus.skills.model import State
 from habitus.skills.review import Action, Change
 from habitus.skills.sources import lock
 
-LOCK = ".habitus-lock.json"  # in the folder that the skills are put into
-_LINE = 8  # characters around a name and a description in a list
+# In the agent's folder, next to the copies.
+LOCK = ".habitus-lock.json"
+# The characters an agent's listing adds around a name and a description.
+_LINE = 8
 
 
 class Manner(StrEnum):
+    """How skills are put into an agent's folder."""
+
     COPY = "copy"
-    LINK = "link"  # there is only one folder, so an edit there is one here
+    # There is only one folder then, so an edit there is an edit here.
+    LINK = "link"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wish:
-    """A sync as somebody wants it: which agent, whose folder, which skills (all of one's own without a name), and
-    how."""
+    """A sync to perform: agent, scope, skills (all of the user's own if none is named) and method."""
 
     agent: str
     scope: Scope = Scope.USER
@@ -51,27 +55,35 @@ class Wish:
 
 
 class Step(StrEnum):
+    """What is done about one skill."""
+
     PUT = "put"
     UPDATE = "update"
-    TAKE_BACK = "take back"  # an edit made there becomes a version here
-    REMOVE = "remove"  # it is gone here, or no longer wanted there
+    # An edit made there becomes a version here.
+    TAKE_BACK = "take back"
+    # The skill is gone here, or no longer wanted there.
+    REMOVE = "remove"
     FORGET = "removed there"
     SAME = "unchanged"
-    CONFLICT = "conflict"  # nothing is done
+    # Both sides changed, so nothing is done.
+    CONFLICT = "conflict"
     LEAVE_OUT = "left out"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Planned:
+    """The planned step for one skill."""
+
     name: str
     step: Step
     reason: str = ""
-    diff: str = ""  # of a conflict, and of what comes back
+    # Set for conflicts and for edits that come back.
+    diff: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SyncPlan:
-    """The steps in a folder; `behind` are skills that its list has no room for."""
+    """The steps in a folder; `behind` are the skills that don't fit into the agent's listing."""
 
     wish: Wish
     folder: Path
@@ -80,12 +92,13 @@ class SyncPlan:
 
     @property
     def is_done(self) -> bool:
+        """Whether applying the plan would change nothing."""
         return all(one.step in (Step.SAME, Step.CONFLICT, Step.LEAVE_OUT) for one in self.steps)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Here:
-    """A skill of the library that may go there, whole."""
+    """A skill of the library with all its files, including large ones."""
 
     item: Listed
     tree: Tree
@@ -97,8 +110,11 @@ class _Here:
 
 @dataclass(kw_only=True, slots=True)
 class _Chosen:
+    """The skills to sync, those left out with the reason, and those over the agent's limit."""
+
     here: dict[str, _Here] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)  # with the reason
+    # Maps each name to the reason.
+    left_out: dict[str, str] = field(default_factory=dict)
     behind: list[str] = field(default_factory=list)
 
 
@@ -127,7 +143,8 @@ def _plan(
         mine, yours = chosen.here[name].tree if name in chosen.here else {}, there.get(name, {})
         verdict = decide_step(_hash(mine), _hash(yours), put.get(name), manner=wish.manner)
         if name in chosen.left_out:
-            verdict = _plan_removal(folder, yours, put[name], name)  # it is no longer fit to be there
+            # It was synced before but no longer qualifies, a secret was added, say.
+            verdict = _plan_removal(folder, yours, put[name], name)
         if verdict[0] is Step.FORGET and name in wish.only:
             verdict = (Step.PUT, "you named it")
         steps.append(_step(name, verdict, mine, yours))
@@ -139,9 +156,10 @@ def _plan_removal(folder: Path, there: Tree, put: Synced, name: str) -> tuple[St
 
 
 def carry_out(home: Home, planned: SyncPlan, environ: Mapping[str, str]) -> SyncPlan:
-    """Do what was planned, unless something changed since; what is risky comes back only after a review."""
+    """Apply a plan. Raises `Stale` if anything changed since; risky edits come back as proposals."""
     done: list[Planned] = []
     with lock_folder(planned.folder):
+        # Planning again under the lock catches every change since the person saw the plan.
         if plan(home, planned.wish, environ) != planned:
             raise Stale("The skills have changed meanwhile.", mend="Nothing was done; look again.")
         for one in planned.steps:
@@ -150,11 +168,12 @@ def carry_out(home: Home, planned: SyncPlan, environ: Mapping[str, str]) -> Sync
 
 
 def _carry_out(home: Home, planned: SyncPlan, one: Planned) -> Planned:
-    """One step. The lockfile is written first: a copy that nobody knows of would never be removed."""
+    """Apply one step."""
     place = planned.folder / one.name
     match one.step:
         case Step.PUT | Step.UPDATE:
             here = _whole(home.skills, home.skills.find(f"{one.name}@{USER}"))
+            # The lockfile comes first: after a crash, an unrecorded copy would never be removed.
             _note(planned.folder, one.name, _lock_entry(here, planned.wish.manner))
             _put(home.skills, here, place, planned.wish.manner)
         case Step.TAKE_BACK:
@@ -164,7 +183,8 @@ def _carry_out(home: Home, planned: SyncPlan, one: Planned) -> Planned:
             _note(planned.folder, one.name, None)
         case Step.FORGET:
             if place.is_symlink():
-                _remove(place)  # a link of ours that leads nowhere
+                # A link of ours whose target is gone.
+                _remove(place)
             _note(planned.folder, one.name, None)
         case Step.SAME | Step.CONFLICT | Step.LEAVE_OUT:
             pass
@@ -172,6 +192,7 @@ def _carry_out(home: Home, planned: SyncPlan, one: Planned) -> Planned:
 
 
 def _take_back(home: Home, planned: SyncPlan, one: Planned) -> Planned:
+    """Store the edit made there as a version here, or as a proposal if the scan finds something."""
     tree, folder = _there(planned.folder, one.name, None), planned.folder
     author = home.person(f"edited in {folder}")
     problem = trees.parse(one.name, tree)
@@ -187,15 +208,13 @@ def _take_back(home: Home, planned: SyncPlan, one: Planned) -> Planned:
     return one
 
 
-# The library
-
-
 def _choose_skills(
     home: Home, wish: Wish, found: Host, put: Mapping[str, Synced], others: Mapping[str, Tree]
 ) -> _Chosen:
-    """The person's own skills that may go there, as many as its list has room for beside what others put there."""
+    """Choose the user's skills that may go there, as many as fit into the agent's listing next to other skills."""
     for name in wish.only:
-        home.skills.find(name)  # an error that names the nearest
+        # Raises with a suggestion if the name is misspelt.
+        home.skills.find(name)
     wanted = [one for one in home.skills.listing() if _is_wanted(one, wish, put)]
     chosen = _Chosen()
     names = {one.name for one in wanted}
@@ -221,6 +240,7 @@ def _is_wanted(item: Listed, wish: Wish, put: Mapping[str, Synced]) -> bool:
 
 
 def _objection(home: Home, found: Host, wish: Wish, here: _Here) -> str:
+    """Return why a skill must not go there; empty if it may."""
     item = here.item
     if item.layer != USER:
         return f"it is in the layer '{item.layer}', not in your own"
@@ -258,12 +278,13 @@ def _whole(skills: Library, item: Listed) -> _Here:
         try:
             found[path] = replace(file, content=content_of(path, file, folder))
         except OSError:
-            continue  # what is missing is said
+            # A missing file is reported by `_objection`.
+            continue
     return _Here(item=item, tree=found)
 
 
 def _in_order(skills: Library, items: Sequence[Listed], wish: Wish, put: Mapping[str, Synced]) -> list[Listed]:
-    """Those that were named, those that are there already, then the most used."""
+    """Sort skills: named ones first, then those synced already, then by use."""
     counters = skills.all_counters()
 
     def used(name: str) -> int:
@@ -272,19 +293,17 @@ def _in_order(skills: Library, items: Sequence[Listed], wish: Wish, put: Mapping
     return sorted(items, key=lambda one: (one.name not in wish.only, one.name not in put, -used(one.name), one.name))
 
 
-# The agent's folder
-
-
 def _folders(folder: Path) -> list[str]:
     return [one.name for one in folder.iterdir() if one.is_dir()] if folder.is_dir() else []
 
 
 def _there(folder: Path, name: str, put: Synced | None) -> Tree:
-    """A skill as it lies there; a link of ours is what it was, and what can't be read is nothing we know."""
+    """Read the agent's copy of a skill; empty if there is none, a placeholder if it can't be read."""
     place = folder / name
     if put is not None and put.manner == Manner.LINK and place.is_symlink():
         place = place.resolve()
     if not place.is_dir() or not trees.main_file(one.name for one in place.iterdir()):
+        # Something that is no skill is in the way: a placeholder that equals nothing makes it a conflict.
         return {} if not os.path.lexists(place) else {"?": file_of(b"")}
     try:
         return without_examination(disk.read_folder(place, Notes(name)))
@@ -316,7 +335,7 @@ def _lock_entry(here: _Here, manner: Manner) -> Synced:
 
 
 def _note(folder: Path, name: str, synced: Synced | None) -> None:
-    """Write a skill into the lockfile, or out of it; with the last one the file goes, too."""
+    """Record a skill in the lockfile, or remove it; an empty lockfile is deleted."""
     folder.mkdir(parents=True, exist_ok=True)
     put = lock.entries(folder / LOCK, Synced)
     put.pop(name, None)
@@ -340,14 +359,14 @@ def _hash(tree: Tree) -> str:
 
 
 def _characters(name: str, tree: Tree) -> int:
-    """The room in the list that somebody else's skill takes."""
+    """Return the room that another tool's skill takes in the agent's listing."""
     skill = trees.parse(name, tree).skill if trees.main_file(tree) else None
     return len(name) + _LINE + (len(skill.description) + len(skill.when_to_use) if skill else 0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Synced:
-    """A skill that we put into an agent's folder: which version, the hash of its files, and where it is from."""
+    """A lockfile entry: the version and hash of a skill as we wrote it, and its origin."""
 
     version: int
     sha256: str
@@ -356,7 +375,7 @@ class Synced:
 
 
 def decide_step(here: str, there: str, put: Synced | None, *, manner: Manner) -> tuple[Step, str]:
-    """The step for a skill and its reason, by the hashes of the files; nothing where there are none."""
+    """Return the step for a skill and its reason, from the hashes of both sides; a missing side is empty."""
     if put is None:
         if not there:
             return Step.PUT, ""
@@ -379,7 +398,7 @@ def decide_step(here: str, there: str, put: Synced | None, *, manner: Manner) ->
 
 
 def decide_removal(there: str, put: Synced, *, is_link: bool) -> tuple[Step, str]:
-    """The step for a skill that is no longer wanted there; behind a link nothing is lost."""
+    """Return the step for a skill that is no longer wanted there; removing a link never loses an edit."""
     if not there:
         return Step.FORGET, "it was removed there"
     return (Step.REMOVE, "") if is_link or there == put.sha256 else (Step.CONFLICT, "it was changed there; it stays")

@@ -1,4 +1,4 @@
-"""Trusting a project's skills, an imported one or one's own code as they are now, and packages for a project."""
+"""Trust in skills as they are now (a project's, an imported one, one's own code), and in a project's packages."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ from habitus.skills.sources.trust import APPROVED, IMPORTED, PACKAGES, Trust, Tr
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trustable:
-    """Skills that somebody may trust: root → name → files."""
+    """The content that a decision about trust covers: root → name → files."""
 
     roots: Mapping[str, Mapping[str, Tree]]
-    is_part: bool = False  # one skill of a root; what else is trusted there stays trusted
+    # A single skill of a root; what else is trusted in that root stays trusted.
+    is_part: bool = False
 
     @property
     def count(self) -> int:
@@ -34,7 +35,7 @@ class Trustable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dangers:
-    """Dangers of a skill, to read before saying yes."""
+    """The powers and findings of a skill, to read before trusting it."""
 
     root: str
     name: str
@@ -43,7 +44,7 @@ class Dangers:
 
 
 def trustable(home: Home, target: str | None) -> Trustable:
-    """The skills of the project at a path, by default this one; those of another agent; one skill; or one package."""
+    """Resolve a target: a project's path (default: this project), another agent, a skill, or an allowed package."""
     if target in AGENTS:
         layer = home.skills.layer(target)
         return Trustable(roots={layer.claims_root: _all(layer)})
@@ -62,7 +63,8 @@ def trustable(home: Home, target: str | None) -> Trustable:
 
 
 def trustable_skill(skills: Library, name: str) -> Trustable:
-    """One skill, whatever directory is called the same: for those who may not name directories."""
+    """Resolve one skill by name only."""
+    # Never a path: remote callers must not name directories.
     return Trustable(roots=_one(skills, name), is_part=True)
 
 
@@ -71,6 +73,7 @@ def _all(layer: Layer) -> dict[str, Tree]:
 
 
 def _one(skills: Library, name: str) -> dict[str, dict[str, Tree]]:
+    """Return the root under which a skill is trusted. Raises `NotFound` if it needs no trust."""
     item = skills.find(name)
     tree = skills.tree(f"{item.name}@{item.layer}")
     if claims_root := skills.layer(item.layer).claims_root:
@@ -83,8 +86,9 @@ def _one(skills: Library, name: str) -> dict[str, dict[str, Tree]]:
 
 
 def is_trusted(trust: Trust, approvals: Trust, found: Trustable) -> bool:
-    """Whether all of them are trusted as they are, by whichever process."""
+    """Whether all of the content is trusted as it is now."""
     for root in found.roots:
+        # Reads what other processes have stored since.
         _trust_store_of(trust, approvals, root).revision()
     return all(
         _trust_store_of(trust, approvals, root).is_trusted_as_it_is(root, name, tree_hash(tree))
@@ -94,7 +98,7 @@ def is_trusted(trust: Trust, approvals: Trust, found: Trustable) -> bool:
 
 
 def dangers(scan: Callable[[Tree], list[str]], found: Trustable) -> tuple[Dangers, ...]:
-    """The powers of each of them, and the findings of a scan."""
+    """Return the powers and scan findings of each skill."""
     return tuple(
         Dangers(
             root=root,
@@ -109,7 +113,7 @@ def dangers(scan: Callable[[Tree], list[str]], found: Trustable) -> tuple[Danger
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrustState:
-    """Whether skills may act as they are now, and what they can do; after a change, with what is no longer trusted."""
+    """Whether skills may act as they are now, and their risks; after a change, also what was revoked."""
 
     is_trusted: bool
     dangers: tuple[Dangers, ...]
@@ -120,19 +124,20 @@ class TrustState:
 def look_at_trust(
     home: Home, found: Trustable, *, revoked: tuple[str, ...] = (), undo: tuple[str, ...] = ()
 ) -> TrustState:
+    """Return the trust status of the target."""
     is_trusted_now = is_trusted(home.trust, home.approvals, found)
     return TrustState(is_trusted=is_trusted_now, dangers=dangers(home.scan, found), revoked=revoked, undo=undo)
 
 
 def give_trust(home: Home, found: Trustable, target: str | None) -> TrustState:
-    """Trust them as they are; `target` is what somebody named them by."""
+    """Trust the target as it is now; `target` is the name the person used for it."""
     was_trusted = is_trusted(home.trust, home.approvals, found)
     trust(home, found)
     return look_at_trust(home, found, undo=() if was_trusted else ("trust", "--revoke", *filter(None, [target])))
 
 
 def take_trust(home: Home, found: Trustable, target: str | None) -> TrustState:
-    """Trust them no longer; what was trusted only in part, no command brings back."""
+    """Stop trusting the target; `undo` is empty if it was trusted only in part."""
     was_trusted = is_trusted(home.trust, home.approvals, found)
     revoked = revoke(home.trust, home.approvals, found)
     undo = ("trust", *filter(None, [target])) if was_trusted and revoked else ()
@@ -140,6 +145,7 @@ def take_trust(home: Home, found: Trustable, target: str | None) -> TrustState:
 
 
 def trust(home: Home, found: Trustable) -> None:
+    """Store trust in every skill of the target."""
     for root, skills in found.roots.items():
         if found.is_part:
             for name, tree in skills.items():
@@ -150,23 +156,25 @@ def trust(home: Home, found: Trustable) -> None:
 
 
 def revoke(trust: Trust, approvals: Trust, found: Trustable) -> tuple[str, ...]:
-    """Trust them no longer; says which roots, or skills, were trusted."""
+    """Remove trust, and return the roots or skills that were trusted."""
     revoked: list[str] = []
     for root, skills in found.roots.items():
         if found.is_part:
             revoked += [name for name in skills if _trust_store_of(trust, approvals, root).revoke(root, name)]
+        # A whole root is always a folder of this machine, never approved code.
         elif trust.revoke(root):
             revoked.append(root)
     return tuple(revoked)
 
 
 def list_trusted(home: Home) -> tuple[Trusted, ...]:
+    """Return all trusted content, including approvals from a shared database."""
     shared = home.approvals.list() if home.settings.database else []
     return (*home.trust.list(), *shared)
 
 
 def _trust_store_of(trust: Trust, approvals: Trust, root: str) -> Trust:
-    """Where trust in a root is kept: approved code with the skills it belongs to, all else with this machine."""
+    """Return the store for a root: approved code travels with its skills, all else belongs to this machine."""
     return approvals if root == APPROVED else trust
 
 
@@ -174,17 +182,17 @@ _CHOICES = (Consent.YES, Consent.NO, Consent.ALWAYS)
 
 
 def root_of(project: str) -> str:
-    """The root under which the packages of a project are trusted, one by one."""
+    """Return the root under which a project's packages are trusted one by one."""
     return f"{PACKAGES}{project}"
 
 
 def allowed_packages(home: Home) -> tuple[str, ...]:
-    """Packages that every new scratchpad of this project begins with."""
+    """Return the packages that every new scratchpad of this project starts with."""
     return home.trust.names(root_of(home.project))
 
 
 def asking(home: Home, ask: AskPerson) -> Callable[[str], Awaitable[bool]]:
-    """Whether a package may be installed: as said before for this project, or as the person who is there says now."""
+    """Return a check for package installs: allowed earlier for this project, or asked from the person now."""
 
     async def may_install(package: str) -> bool:
         name = _name(package)
@@ -199,11 +207,12 @@ def asking(home: Home, ask: AskPerson) -> Callable[[str], Awaitable[bool]]:
 
 
 def _name(package: str) -> str:
-    """What a word once given for a package goes by; one from an address of its own goes by all of it."""
+    """Return the name under which a package is allowed."""
     try:
         wanted = Requirement(package)
     except InvalidRequirement:
         return package
+    # A package from a URL is allowed for that URL only, not by its name.
     return package if wanted.url else canonicalize_name(wanted.name)
 
 

@@ -1,4 +1,4 @@
-"""Undoing one change alone, or going back to a moment, of skills and lessons."""
+"""Undo one change to skills and lessons, or return all of them to a timestamp."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ from habitus.skills.stores.base import Step as SkillStep
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Undone:
-    """The undoing of a change to a skill or a lesson; `targets` take that back in turn, and are none where it was so
-    already."""
+    """One undone change; `targets` undo it in turn, and are empty if nothing had to be done."""
 
     what: str
     said: str
@@ -34,7 +33,7 @@ class Undone:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TakenBack:
-    """The undo in sentences, what could not be undone, and the words that take this back in turn."""
+    """The result of an undo in sentences, what could not be undone, and the command that reverts it."""
 
     said: tuple[str, ...]
     kept: tuple[str, ...] = ()
@@ -46,31 +45,32 @@ class TakenBack:
 
 
 def of_version(address: str, version: int) -> tuple[str, ...]:
-    """The command that takes back what made a version, and nothing else; `address` has its layer."""
+    """Return the command that undoes one version; `address` includes the layer."""
     return ("undo", f"{address}:{version}")
 
 
 def of_written(done: Written) -> tuple[str, ...]:
-    """The command that takes back a change of a skill; nothing where nothing was changed."""
+    """Return the command that undoes a write; empty if nothing was changed."""
     return of_version(f"{done.name}@{done.layer}", done.version) if done.is_changed else ()
 
 
 def of_change(author: Author) -> tuple[str, ...]:
-    """The command that takes back all that an author's one command did."""
+    """Return the command that undoes everything one command of this author did."""
     return ("undo", author.change)
 
 
 def of_lessons(changed: Iterable[Engram]) -> tuple[str, ...]:
-    """The targets that stand for what was just made of lessons, the last first."""
+    """Return the undo targets for changed lessons, last change first."""
     return tuple(f"{engram.id}:{engram.version}" for engram in reversed(list(changed)))
 
 
 def undo(home: Home, targets: Sequence[str], reason: str) -> TakenBack:
-    """Take back versions (`name@layer:7`, of a lesson `ID:2`) and whole changes, whatever each of them did.
+    """Undo versions (`name@layer:7`, or `ID:2` for a lesson) and whole changes.
 
-    Where others have changed the same place since, theirs is kept, and that is said. An unknown target is said first.
+    Places that others have changed since are kept and reported. An unknown target fails before anything is undone.
     """
     author = home.person(reason)
+    # Resolve every target before the first step runs.
     steps = [step for target in targets for step in _steps(home, target, author)]
     done: list[Undone] = []
     kept: list[str] = []
@@ -91,6 +91,7 @@ Step = Callable[[], list[Undone]]
 
 
 def _steps(home: Home, target: str, author: Author) -> list[Step]:
+    """Return the actions that undo one target. Raises if the target is unknown."""
     address, _, number = target.rpartition(":")
     if not address:
         return _steps_of_change(home, target, author)
@@ -123,11 +124,13 @@ def _undone_lesson(memory: Cortex, lesson: Engram, version: int, author: Author)
 
 
 def _steps_of_change(home: Home, change: str, author: Author) -> list[Step]:
+    """Return the actions that undo everything one command did."""
     writable = [layer for layer in home.skills.layers if layer.can_write]
     found = [(layer, each) for layer in writable for each in layer.store.changed_in(change)] if change else []
     if not found:
         raise NotFound(f"No change '{change}' is known.", mend="Write NAME:VERSION; see 'habitus skills history NAME'.")
-    found.sort(key=lambda each: not _is_new_there(each[1]))  # what must make room goes first
+    # Newly created skills go first, because they may occupy a name that is to be restored.
+    found.sort(key=lambda each: not _is_new_there(each[1]))
     return [partial(_taken_back, home, layer, changed, author) for layer, changed in found]
 
 
@@ -136,8 +139,10 @@ def _is_new_there(changed: Changed) -> bool:
 
 
 def _taken_back(home: Home, layer: Layer, changed: Changed, author: Author) -> list[Undone]:
+    """Undo what one change did to a skill: removal, restore, versions and switches."""
     name, store, address = changed.name, layer.store, f"{changed.name}@{layer.name}"
     done: list[Undone] = []
+    # Only the net effect counts: a skill that was removed and restored in one change is left alone.
     moves = [action for action in changed.switches if action in (Switched.REMOVED, Switched.RESTORED)]
     if moves[:1] == [Switched.REMOVED] and moves[-1] is Switched.REMOVED:
         home.allow(author)
@@ -160,13 +165,14 @@ def _taken_back(home: Home, layer: Layer, changed: Changed, author: Author) -> l
 
 
 def _refuse_newer(layer: Layer, name: str, changed: Changed, author: Author) -> None:
+    """Refuse to archive a skill that was changed after the change to undo."""
     newest = layer.store.history(name)[-1]
     if newest.number > changed.last and newest.author.change != author.change:
         raise _was_changed(layer, name, newest)
 
 
 def _without(skills: Library, layer: Layer, name: str, first: int, last: int, author: Author) -> Undone:
-    """The skill without what was done from one version to another."""
+    """Revert the versions from `first` to `last`, and keep later edits in other places."""
     store, address = layer.store, f"{name}@{layer.name}"
     history, now = store.history(name), store.tree(name) or {}
     earlier = [version.number for version in history if version.number < first]
@@ -193,6 +199,7 @@ def _without(skills: Library, layer: Layer, name: str, first: int, last: int, au
 
 
 def _was_changed(layer: Layer, name: str, newest: Version) -> Refused:
+    """Return the error for a skill that was changed since."""
     by = newest.author.name or newest.author.actor.value
     return Refused(
         f"'{name}' has been changed since (version {newest.number} by {by}).",
@@ -202,7 +209,7 @@ def _was_changed(layer: Layer, name: str, newest: Version) -> Refused:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReturnResult:
-    """The steps that make everything what it was at a moment; a dry run only says them."""
+    """The steps that return everything to a timestamp; a dry run only lists them."""
 
     to: datetime
     dry_run: bool
@@ -212,9 +219,10 @@ class ReturnResult:
 
 
 def return_to(home: Home, moment: datetime, reason: str, *, dry_run: bool) -> ReturnResult:
-    """Return lessons, and the skills of every layer that can be written, to a moment, or only say what that takes."""
+    """Return lessons, and skills in writable layers, to a timestamp; a dry run only returns the steps."""
     author = home.person(reason)
     steps = home.skills.return_to(moment, author, dry_run=True)
+    # Check permissions before anything is changed: half a rollback would be worse than none.
     for layer in {step.layer for step in steps if step.action == "archive"}:
         home.skills.layer(layer).allow_removal(author)
     if not dry_run:

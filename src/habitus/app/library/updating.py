@@ -1,6 +1,6 @@
-"""Taking skills in from elsewhere: once, or added with a lock so that they can be updated; and writing them out.
+"""Import skills once, or add them with a lock so that they can be updated; and export them.
 
-Lessons of another system's playbook come along, each only once, and what it counted only told.
+Lessons from another system's playbook are imported too, each only once; its own counts are kept as hearsay.
 """
 
 from __future__ import annotations
@@ -38,41 +38,47 @@ from habitus.skills.sources.discovery import Reach
 from habitus.skills.sources.importing import Choose, Namesake, Result, Verdict, hold
 from habitus.skills.sources.lock import project_file
 
-Progress = Callable[[int], None]  # is told how many are done
+# Called with the number done so far.
+Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImportOptions:
-    """How to take skills in; `is_trusted` says that a person has read them."""
+    """How skills are imported; `is_trusted` means that a person has read them."""
 
     overwrite: bool = False
     is_trusted: bool = False
-    place: str = ""  # where it comes from, if the path does not say that
-    keep_both: bool = False  # of several skills of one name, instead of the first
-    choose: Choose = hold  # asked before one takes the place of a skill from another origin
-    reach: Reach = field(default_factory=Reach)  # how far a download may go
+    # The origin, if the path doesn't tell.
+    place: str = ""
+    # Import all skills of the same name instead of the first.
+    keep_both: bool = False
+    # Asked before a skill replaces one from another origin.
+    choose: Choose = hold
+    # Which addresses a download may reach.
+    reach: Reach = field(default_factory=Reach)
     progress: Progress = lambda count: None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TakenIn:
-    """The result of each skill and lesson, and the command that takes it all back."""
+    """The result for each skill and lesson, and the command that undoes all of it."""
 
     results: tuple[Result, ...]
     undo: tuple[str, ...] = ()
 
     @property
     def new_skills(self) -> tuple[str, ...]:
+        """Return the names of the skills that were imported or updated."""
         return tuple(result.name for result in self.results if _is_new(result) and result.kind == "skill")
 
     @property
     def namesakes(self) -> int:
-        """How many were left out because another skill of their name came first."""
+        """Return how many were skipped because another skill of that name came first."""
         return sum(result.is_namesake for result in self.results)
 
     @property
     def is_failed(self) -> bool:
-        """Whether there was something, and nothing of it was taken."""
+        """Whether there was something to import and all of it was refused."""
         return bool(self.results) and all(result.verdict is Verdict.REFUSED for result in self.results)
 
 
@@ -84,13 +90,14 @@ class SkillDiff:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Updated:
-    """Updates found and their results, which skills are no longer there, and what could not be looked at."""
+    """The updates found and their results, skills missing at the source, and what could not be checked."""
 
     changes: tuple[SkillDiff, ...]
     taken: TakenIn = field(metadata=INLINE)
     gone: tuple[str, ...]
     notes: tuple[str, ...] = ()
-    is_check: bool = False  # whether nothing was taken in
+    # Only checked; nothing was imported.
+    is_check: bool = False
 
     @property
     def undo(self) -> tuple[str, ...]:
@@ -98,10 +105,12 @@ class Updated:
 
     @property
     def is_failed(self) -> bool:
-        """Whether something would change, or nothing of it could be taken in."""
+        """Whether a check found changes, or nothing could be imported."""
         return bool(self.changes) if self.is_check else self.taken.is_failed
 
     def with_more(self, other: Updated) -> Updated:
+        """Return this result combined with that of another source."""
+        # Both start with the word "undo"; the targets after it are joined.
         undo = (*self.taken.undo[1:], *other.taken.undo[1:])
         taken = TakenIn(results=(*self.taken.results, *other.taken.results), undo=("undo", *undo) if undo else ())
         return replace(self, changes=(*self.changes, *other.changes), taken=taken, gone=(*self.gone, *other.gone))
@@ -109,7 +118,7 @@ class Updated:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exported:
-    """The files of an export, the skills that its layout has no place for, and those that are not whole in it."""
+    """The files written, the skills that the format can't hold, and those it holds only in part."""
 
     count: int
     format: str
@@ -119,20 +128,21 @@ class Exported:
 
 
 def take_in(home: Home, source: Path | str, only: Sequence[str], layer: str, options: ImportOptions) -> TakenIn:
-    """Take in skills of any known layout, or only those named."""
+    """Import skills of any known layout, or only those named."""
     found = detect.read(source, home.importer.formats(layer), place=options.place, keep_both=options.keep_both)
     entries = _choose_entries(found, only)
     return _run(home, entries, layer, options)
 
 
 def place_of_upload(path: Path) -> str:
-    """An upload comes from nowhere but itself: whoever sends another file of its name may be anybody."""
+    """Return an origin for an uploaded file."""
+    # By content, not by name: anyone could send another file with the same name.
     with disk_errors(path), path.open("rb") as file:
         return f"upload {hashlib.file_digest(file, 'sha256').hexdigest()[:16]}"
 
 
 def add(home: Home, source: str, only: Sequence[str], options: ImportOptions) -> TakenIn:
-    """Fetch skills, take them in, and lock where they came from and at which commit."""
+    """Fetch and import skills, and lock their origin and commit."""
     with _fetch_source(home.settings, source, options.reach) as fetched:
         entries = _found_in(fetched, only, options)
         taken = _run(home, entries, USER, options)
@@ -141,10 +151,11 @@ def add(home: Home, source: str, only: Sequence[str], options: ImportOptions) ->
 
 
 def add_to_project(home: Home, source: str, only: Sequence[str], options: ImportOptions) -> TakenIn:
-    """Fetch skills, put them into the project's `.agents/skills`, and lock them in the file of `npx skills`."""
+    """Fetch skills into the project's `.agents/skills`, and lock them in the file of `npx skills`."""
     place = locking.place_in_project(home.settings)
     file = project_file(place)
-    file.read()  # one that can't be read is said before anything is done
+    # Raises for a damaged lockfile before anything is fetched.
+    file.read()
     with _fetch_source(home.settings, source, options.reach) as fetched, disk_errors(place / locking.SHARED):
         entries = _found_in(fetched, only, options)
         (place / locking.SHARED).mkdir(parents=True, exist_ok=True)
@@ -165,12 +176,12 @@ def _skills(entries: Iterable[Entry]) -> list[Incoming]:
 
 
 def add_from_web(home: Home, source: str, *, overwrite: bool = False) -> TakenIn:
-    """Add for whoever asks over the web, or left it to a worker: from public addresses alone."""
+    """Add skills for a remote caller, or for a worker on its behalf: from public addresses only."""
     return add(home, source, (), ImportOptions(overwrite=overwrite, reach=Reach(is_public_only=True)))
 
 
 def update(home: Home, wanted: Sequence[str], options: ImportOptions, *, is_check: bool = False) -> Updated:
-    """Fetch added skills again and take in what changed; `is_check` only looks."""
+    """Fetch added skills again and import what changed; `is_check` only reports it."""
     tracked, notes = locking.tracked_skills(home)
     known = {one.name for one in tracked} | {f"{one.name}@{one.layer}" for one in tracked}
     for name in wanted:
@@ -192,7 +203,8 @@ def update(home: Home, wanted: Sequence[str], options: ImportOptions, *, is_chec
 
 
 def _is_untrusted(skills: Library, one: Tracked) -> bool:
-    """Whether it lies in a project that nobody trusts: what is written there shall reach nothing by itself."""
+    """Whether the skill is in an untrusted project."""
+    # Addresses in an untrusted project's lockfile must not be fetched without being asked for.
     return one.file is not None and skills.find(f"{one.name}@{one.layer}").state is State.UNTRUSTED
 
 
@@ -230,8 +242,7 @@ def export(
     tasks: Callable[[str], Tree] = lambda name: {},
     progress: Progress = lambda count: None,
 ) -> Exported:
-    """Write one skill, or all of the person's, in another system's layout; `tasks` are the files that it is examined
-    by, of those that shall travel with it."""
+    """Write one skill, or all of the user's, in another system's layout; `tasks` returns the exam files to include."""
     form = detect.format_named(format_name)
     library = skills
     chosen = [library.find(name)] if name else [item for item in library.listing() if _is_own(item)]
@@ -254,13 +265,14 @@ def export(
 
 
 def likenesses(skills: Library, finder: Finder, taken: TakenIn) -> list[tuple[str, str]]:
-    """(name, what it is much like) of what was taken in; of a large library that would take too long to find out."""
+    """Return (name, similar skill) for newly imported skills; empty for large imports."""
+    # Each comparison is a search, which adds up to minutes for a large import.
     new = taken.new_skills if len(taken.new_skills) <= 50 else ()
     return [(name, found) for name in new for found in near_duplicates(finder, name, skills.tree(name))]
 
 
 def _is_own(item: Listed) -> bool:
-    """Everything of the person's that can be loaded, without what came with Habitus."""
+    """Whether a skill is exported by default: loadable, trusted and not bundled."""
     return item.summary is not None and item.layer != "bundled" and item.state is not State.UNTRUSTED
 
 
@@ -273,7 +285,7 @@ def _outgoing(skills: Library, item: Listed, counters: Mapping[Stage, Counters])
 
 
 def _whole(tree: Tree, folder: Path | None) -> Tree:
-    """The tree with what is too large for it, as far as that can be had."""
+    """Return the tree including files too large for the database, as far as they can be read."""
     found = dict(tree)
     for path, file in tree.items():
         with suppress(OSError):
@@ -282,7 +294,7 @@ def _whole(tree: Tree, folder: Path | None) -> Tree:
 
 
 def _choose_entries(entries: Iterable[Entry], only: Sequence[str]) -> Iterator[Entry]:
-    """The entries asked for by name; asking for one that is not there is an error at the end."""
+    """Yield the entries with these names, or all. Raises `NotFound` at the end if one is missing."""
     wanted = {names.canonical(name) for name in only}
     seen: set[str] = set()
     known: list[str] = []
@@ -302,7 +314,7 @@ def _choose_entries(entries: Iterable[Entry], only: Sequence[str]) -> Iterator[E
 
 
 def _without_unasked(entry: Entry) -> Entry:
-    """The entry without files that other tools would run by themselves, and a word about each."""
+    """Return the entry without files that other tools execute automatically, with a warning for each."""
     unasked = entry.run_unasked if isinstance(entry, Incoming) else ()
     if not isinstance(entry, Incoming) or not unasked:
         return entry
@@ -313,6 +325,7 @@ def _without_unasked(entry: Entry) -> Entry:
 
 
 def _run(home: Home, entries: Iterable[Entry], layer: str, options: ImportOptions) -> TakenIn:
+    """Import the entries, and return their results with one undo command for all of them."""
     results: list[Result] = []
     author = home.person("imported")
     tasks: dict[str, bytes] = {}
@@ -371,7 +384,7 @@ _VERDICTS = {
 
 
 def land_lesson(home: Home, lesson: PlaybookLesson) -> Result:
-    """Hand a lesson of another system's playbook to memory, once."""
+    """Store a lesson from another system's playbook, once."""
     lesson = replace(lesson, trigger=home.redact(lesson.trigger))
     done = Result(name=_short_title(lesson.trigger), verdict=Verdict.UNCHANGED, origin=lesson.origin, kind="lesson")
     digest = _digest(lesson)
@@ -389,6 +402,7 @@ def land_lesson(home: Home, lesson: PlaybookLesson) -> Result:
             text=body.text,
             kind=Kind.LESSON,
             scope=Scope.GLOBAL,
+            # Another system's confidence is a claim: it never starts above medium here.
             confidence=min(lesson.confidence, MEDIUM),
             source=lesson.source or "self-play",
             evidence=Evidence(imported=(digest,), told=_describe_origin(lesson)),
@@ -402,7 +416,7 @@ def land_lesson(home: Home, lesson: PlaybookLesson) -> Result:
 
 
 def _describe_origin(lesson: PlaybookLesson) -> str:
-    """The playbook's own words on where it comes from; nobody here has seen it."""
+    """Return the playbook's own counts as text; they are not verified here."""
     said = f"seen {lesson.frequency} times, shown {lesson.retrievals}, helped {lesson.helpful}"
     return f"{said}, verified" if lesson.verified else said
 
@@ -413,6 +427,6 @@ def _short_title(trigger: str) -> str:
 
 
 def _digest(lesson: PlaybookLesson) -> str:
-    """The same for the same lesson, whatever it has counted since."""
+    """Return a hash of the lesson's content, which stays the same as its counts grow."""
     said = [lesson.trigger, lesson.anti_pattern, lesson.correct_pattern, lesson.source_challenge_hash]
     return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]

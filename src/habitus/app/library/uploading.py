@@ -1,6 +1,6 @@
-"""Files as somebody sends them: scanned and looked at first, and taken in when they say so.
+"""Uploaded files: scan and preview them first, then import them once the sender confirms.
 
-A second look is a model's, which quotes lines that rules can't judge and decides nothing alone.
+A second opinion comes from a model, which quotes suspicious lines that rules miss and decides nothing on its own.
 """
 
 from __future__ import annotations
@@ -37,14 +37,16 @@ from habitus.skills.layers.layer import USER
 from habitus.skills.library import Library
 from habitus.text import prompt_text
 
-MOST = 3_000  # skills of an upload that are shown, and taken in while whoever sent it waits
-FOLDER = "cache/uploads"  # of those that wait for a worker
+# Above this, an upload takes longer than a browser waits, so a worker imports it.
+MOST = 3_000
+# Uploads waiting for a worker.
+FOLDER = "cache/uploads"
 _ENDINGS = (".md", ".zip", ".skill", ".tar.gz", ".tgz")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Upload:
-    """A file as it was sent; its name is anybody's."""
+    """A file as it was sent; its name is chosen by the sender and not trusted."""
 
     name: str
     content: bytes
@@ -52,15 +54,16 @@ class Upload:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Looked:
-    """The skills in a file or folder with what a scan finds, which of them are here already, what is not a skill, and
-    whether an import of them would wait."""
+    """The skills found in a file or folder with scan findings; which exist already, and which files are not skills."""
 
     scanned: tuple[Scanned, ...]
     not_read: tuple[NotTaken, ...]
     known: tuple[str, ...]
     held: bool
-    is_cut: bool  # whether there are more, which a worker takes in
-    second_look: tuple[LookedAgain, ...] | None = None  # where a model was asked
+    # Whether there are more skills, which a worker imports.
+    is_cut: bool
+    # None unless a model was asked.
+    second_look: tuple[LookedAgain, ...] | None = None
 
     @property
     def is_failed(self) -> bool:
@@ -68,14 +71,16 @@ class Looked:
 
 
 def look(skills: Library, screening: Policy, sent: Upload) -> Looked:
-    """Nothing is saved by looking."""
+    """Preview an upload; nothing is saved."""
     with _of_skills(sent) as path:
         return look_at(skills, screening, str(path), most=MOST)
 
 
 def take(home: Home, sent: Upload, *, overwrite: bool, id: str = "") -> TakenIn | Job:
-    """Take it in as an import would: what a scan would hold, waits for a person. More skills than are shown are left
-    to a worker, as the job with this id."""
+    """Import an upload; skills with findings are held for review.
+
+    An upload with too many skills becomes a job with this id.
+    """
     with _of_skills(sent) as path:
         for number, entry in enumerate(detect.read(path), 1):
             if isinstance(entry, Incoming) and (unasked := entry.run_unasked):
@@ -87,7 +92,7 @@ def take(home: Home, sent: Upload, *, overwrite: bool, id: str = "") -> TakenIn 
 
 
 def _leave(home: Home, path: Path, overwrite: bool, id: str) -> Job:
-    """A job that takes the file in and then removes it."""
+    """Queue a job that imports the file and then deletes it."""
     queue = open_queue(home)
     kept = home.settings.home / FOLDER / id / path.name
     kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -98,15 +103,16 @@ def _leave(home: Home, path: Path, overwrite: bool, id: str) -> Job:
 
 
 def drop(settings: Settings, job: Job) -> None:
-    """Remove the file of an upload that no worker shall take in any more."""
+    """Delete the file of an upload that no worker will import any more."""
     folder = Path(str(job.given.get("source", ""))).parent
+    # The path comes from the job's data: only delete inside our own folder.
     if job.given.get("is_upload") and folder.parent == settings.home / FOLDER:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
 def laid_out(files: Sequence[Upload]) -> Iterator[tuple[Path, ...]]:
-    """Each in a directory of its own, under its name as far as that is harmless, for as long as they are read."""
+    """Write files to temporary directories, one each, under a sanitised form of their names."""
     with tempfile.TemporaryDirectory(prefix="habitus-upload-") as place:
         paths = [Path(place) / str(number) / harmless(file.name) for number, file in enumerate(files)]
         for path, file in zip(paths, files, strict=True):
@@ -117,7 +123,7 @@ def laid_out(files: Sequence[Upload]) -> Iterator[tuple[Path, ...]]:
 
 @contextmanager
 def _of_skills(sent: Upload) -> Iterator[Path]:
-    """The file under a name of ours that keeps what its own says."""
+    """Write an uploaded skill file under a safe name with its original suffix. Raises `Invalid` for other types."""
     ending = next((ending for ending in _ENDINGS if sent.name.lower().endswith(ending)), "")
     if not ending:
         raise Invalid(f"'{sent.name[:80]}' is not a file of skills.", mend=f"Send one of: {', '.join(_ENDINGS)}.")
@@ -126,23 +132,25 @@ def _of_skills(sent: Upload) -> Iterator[Path]:
         yield path
 
 
-_MOST_BYTES = 2 * 1024 * 1024  # of one file; a larger one is not text for a model
+# A larger file is not text for a model.
+_MOST_BYTES = 2 * 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scanned:
-    """A skill, or files that are none, with a finding for each kind of suspicion; `is_held` if an import would wait."""
+    """A skill, or loose files, with one finding per kind; `is_held` if an import would be held for review."""
 
     name: str
     origin: str
     findings: tuple[Finding, ...]
     is_held: bool
-    run_unasked: tuple[str, ...] = ()  # files for which an upload is refused, and that an import leaves out
+    # Files that other tools execute: an upload with them is refused, an import skips them.
+    run_unasked: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Doubt:
-    """A line that a model doubts, as it stands in the file; the verdict is that model's and nobody else's."""
+    """A line that a model considers suspicious, as it stands in the file."""
 
     path: str
     line: int
@@ -153,7 +161,7 @@ class Doubt:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LookedAgain:
-    """The lines of a skill that a model doubts, and whether it was shown only a part."""
+    """The lines of a skill that a model finds suspicious; `is_cut` if it saw only a part."""
 
     name: str
     doubts: tuple[Doubt, ...]
@@ -161,8 +169,7 @@ class LookedAgain:
 
 
 def look_at(skills: Library, screening: Policy, path: str, *, most: int | None = None) -> Looked:
-    """Scan the skills at a path as an import would, the first of them where they are many; where there are none, all
-    the files."""
+    """Scan the skills at a path as an import would, at most `most` of them; without skills, scan all files."""
     found, not_read, is_cut = _skills_at(path, most)
     scanned = tuple(_scan_files(screening, one) for one in found)
     here = skills.snapshot().by_name
@@ -176,7 +183,7 @@ def look_at(skills: Library, screening: Policy, path: str, *, most: int | None =
 
 
 async def look_again(home: Home, path: str, model: Model) -> list[LookedAgain]:
-    """Ask a model about the same skills, within the tokens of the day; what they don't suffice for is cut."""
+    """Ask a model about the same skills, within today's token budget; skills beyond it are marked as cut."""
     paid = Budget(day=home.spending).model(model)
     done: list[LookedAgain] = []
     for one in _skills_at(path)[0]:
@@ -191,7 +198,7 @@ async def look_again(home: Home, path: str, model: Model) -> list[LookedAgain]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Files:
-    """The files of a skill, or of none."""
+    """The files of a skill, or loose files."""
 
     name: str
     origin: str
@@ -200,7 +207,8 @@ class _Files:
 
 
 def _skills_at(path: str, most: int | None = None) -> tuple[list[_Files], tuple[NotTaken, ...], bool]:
-    """The files of each skill, or all of them where there is none; what can't be read; and whether there are more."""
+    """Return the files of each skill (or all files if there is no skill), unreadable entries, and whether there are
+    more."""
     source = given_path(path)
     detect.check_readable(source)
     found = detect.read(source, keep_both=True)
@@ -239,7 +247,7 @@ def _plain_files(path: Path) -> Iterator[_Files]:
 
 
 def _tree(top: Path) -> Tree:
-    """The files at a path that are small enough to be read; links are not followed."""
+    """Return the files at a path that are small enough to read; links are not followed."""
     paths = [top] if top.is_file() else sorted(top.rglob("*"))
     return {
         str(path.relative_to(top)) if path != top else path.name: file_of(path.read_bytes())
@@ -248,10 +256,14 @@ def _tree(top: Path) -> Tree:
     }
 
 
-_ROOM = 1_500  # tokens of an answer
-_MOST = 40_000  # characters that are shown at once
-_PIECES = 10  # of one skill; what says most comes first
-_OVERLAP = 500  # characters, so that a line at a border is seen whole
+# Tokens for one reply.
+_ROOM = 1_500
+# Characters sent in one piece.
+_MOST = 40_000
+# Pieces per skill; the main file comes first.
+_PIECES = 10
+# Characters that two pieces share, so a line at the border is seen whole.
+_OVERLAP = 500
 
 
 class _Doubt(BaseModel):
@@ -265,8 +277,10 @@ class _Doubts(BaseModel):
 
 
 async def second_look(model: BudgetedModel, name: str, tree: Tree, *, redactor: Redactor) -> LookedAgain:
-    """The lines that a model doubts; what it quotes and is not there is left out. Its faults go through, and so does
-    the cap where nothing could be shown."""
+    """Ask a model for suspicious lines; quotes that are not in the file are dropped.
+
+    Provider errors propagate, and so does `CapReached` if nothing could be sent at all.
+    """
     texts = dict(_texts(tree))
     pieces = list(_pieces((path, redactor.redact(text).text) for path, text in texts.items()))
     is_cut = len(pieces) > _PIECES or any(file.content is None for file in tree.values())
@@ -285,7 +299,7 @@ async def second_look(model: BudgetedModel, name: str, tree: Tree, *, redactor: 
 
 
 def _pieces(texts: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """The texts below their paths, as much at once as a model is shown."""
+    """Split the texts, each below its path, into pieces of the size a model gets at once."""
     piece = ""
     for path, text in texts:
         head, start = f"# {path}\n\n", 0
@@ -301,16 +315,18 @@ def _pieces(texts: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 
 def _texts(tree: Tree) -> Iterator[tuple[str, str]]:
-    """The files that are read or run, the main file first."""
+    """Yield the text files, the main file first."""
     for path, file in sorted(tree.items(), key=lambda item: (not item[0].lower().endswith("skill.md"), item[0])):
         if file.content is not None and b"\0" not in file.content:
             yield path, file.content.decode("utf-8", "replace")
 
 
 def _place_doubts(texts: dict[str, str], doubts: list[_Doubt], model: str) -> Iterator[Doubt]:
+    """Yield the quotes that exist in the files, with their line numbers."""
     for doubt in doubts:
         quote = doubt.quote.strip()
         lines = texts.get(doubt.path, "").split("\n")
+        # A model may invent a quote: only lines that really exist are shown.
         line = next((number for number, text in enumerate(lines, 1) if quote and quote in text), 0)
         if line:
             yield Doubt(path=doubt.path, line=line, quote=quote, why=" ".join(doubt.why.split()), model=model)
