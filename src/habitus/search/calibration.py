@@ -1,6 +1,6 @@
-"""Every number that was measured rather than chosen.
+"""All measured constants of the search.
 
-The field weights come from a sweep (docs/decisions/search.md). A `Tier` is the output of
+The field weights come from a sweep (docs/decisions/search.md). A `CalibrationTier` is the output of
 
     python benchmarks/calibrate_search.py --sets DIR --most 300    the static model
     python benchmarks/calibrate_search.py --sets DIR --most 150 --confidence-only    its `confidence_used`
@@ -42,12 +42,13 @@ FIELD_LENGTHS = {
     "body": 300.0,
 }
 SATURATION = 2.0
-STATED_WEIGHTS = (1.0, -4.0, 2.0, 4.0)  # of borders, excluded, project and as_text
+# In the order borders, excluded, project, as_text.
+STATED_WEIGHTS = (1.0, -4.0, 2.0, 4.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tier:
-    """The weights that go with one embedding model. `short` is for documents without bodies, `long` with them."""
+    """The weights for one embedding model; `short` is for documents without bodies, `long` for those with them."""
 
     short: tuple[float, ...]
     long: tuple[float, ...]
@@ -96,5 +97,5 @@ TIERS = {"wordllama-256": _STATIC, "minilm-l6-v2": _MINILM, "none": _LEXICAL}
 
 
 def tier_of(model: str) -> Tier:
-    """An unknown model is used with the weights of the static one."""
+    """Return the tier of an embedding model; an unknown model gets that of the static one."""
     return TIERS.get(model, _STATIC)

@@ -1,8 +1,8 @@
-"""The documents of one index in memory, or mapped from a file: entries by slot, their postings, vectors and words.
+"""The documents of one index, in memory or mapped from a file: entries by slot with postings, vectors and words.
 
-An edited document gets a new slot and its old one dies; the slots are counted anew when many have come or gone.
-Of a library that stays in a server (see `server`) it holds those that are worth a look; rarity is counted over all.
-Words stand by number, with what is known of each that was ever compared.
+An edited document gets a new slot and its old one dies; slots are renumbered after many changes. For a library in a
+server (see `server`) it holds the candidates of a search, with rarity counted over all documents. Words have numbers,
+with the data of every word that was ever compared.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from habitus.search.texts.words import word_code
 
 
 class Vocabulary:
-    """Word 0 is the empty word: a document without words still has one to compare.
+    """The words of a corpus by number. Word 0 is empty, so a document without words still has one to compare.
 
-    Of the first words all is known, where they come from a file; of the later ones it is made when they are first met.
+    Words from a file are known completely; the data of later ones is computed when they are first compared.
     """
 
     def __init__(self, embedder: Embedder, packed: Packed) -> None:
@@ -44,14 +44,15 @@ class Vocabulary:
         return len(self.spelled)
 
     def copy(self) -> Vocabulary:
-        """One that takes words in without this one noticing. What both have met they share: it is the same."""
+        """Return a copy that can grow independently; data of known words is shared."""
         other = copy.copy(self)
         other.spelled, other._numbers = [*self.spelled], dict(self._numbers)
-        other._is_met = self._is_met.copy()  # a word has its place in the postings of one of them
+        # A word's position refers to the postings of one copy only.
+        other._is_met = self._is_met.copy()
         return other
 
     def number(self, words: Sequence[str]) -> WordIds:
-        """The numbers of words, new ones taken in; that of the empty word where there are none."""
+        """Return the numbers of words, adding new ones; that of the empty word if there are none."""
         known, found = self._numbers, []
         for word in words:
             number = known.get(word)
@@ -62,13 +63,14 @@ class Vocabulary:
         return np.array(found or [0], dtype=np.int32)
 
     def look_up(self, ids: WordIds, postings: Postings) -> tuple[Codes, Vectors, Slots]:
-        """Codes, unit vectors and places in the postings of different words. Those never compared before are embedded
-        in one go: in a large library that is a small part of all, and a single search need not pay for the others."""
+        """Return the codes, unit vectors and posting positions of distinct words."""
+        # New words are embedded here in one batch: a search meets few of a large library's words, and need not pay for
+        # the rest.
         self._meet(ids, postings)
         return _take(self._codes, ids), _take(self._vectors, ids), _take(self._places, ids)
 
     def place(self, postings: Postings) -> None:
-        """Find the words in postings that were built anew."""
+        """Find the positions of all words in rebuilt postings."""
         first, later = (postings.places(codes) for codes in self._codes)
         self._places = (first, later)
 
@@ -76,7 +78,7 @@ class Vocabulary:
         return self.look_up(np.arange(len(self), dtype=np.int32), postings)
 
     def distinct(self, ids: WordIds) -> tuple[WordIds, WordIds]:
-        """The different words among these in order, and for each of these which one it is."""
+        """Return the sorted distinct words, and for each given word the index of its distinct one."""
         is_there = np.zeros(len(self), dtype=bool)
         is_there[ids] = True
         different = np.flatnonzero(is_there).astype(np.int32)
@@ -122,7 +124,7 @@ _REBUILD_AFTER = 1000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Words:
-    """Of some words: term codes, unit vectors and idf."""
+    """Term codes, unit vectors and idf of some words."""
 
     codes: Codes
     vectors: Vectors
@@ -130,32 +132,35 @@ class Words:
 
 
 class Beyond(Protocol):
-    """Documents that are not in memory, as far as they can be counted."""
+    """Documents outside memory that can be counted."""
 
     documents: int
     with_body: int
 
     def counts(self, codes: Codes) -> NDArray[np.int64]:
-        """In how many of them each term is."""
+        """Return the number of these documents that contain each term."""
         ...
 
 
 class Corpus:
+    """The searchable documents of one index, by slot."""
+
     def __init__(self, embedder: Embedder, packed: Packed | None = None) -> None:
         self._embedder = embedder
-        self._beyond: tuple[Corpus, Beyond] | None = None  # all that counts: what was in memory before, and the rest
+        # The corpus in memory and the remote documents that count for rarity.
+        self._beyond: tuple[Corpus, Beyond] | None = None
         nothing = pack([], np.zeros((0, embedder.width), dtype=np.float32), lambda words: np.zeros(0, np.int32))
         self._vocabulary = Vocabulary(embedder, packed or nothing)
         self._take(packed or nothing)
 
     @classmethod
     def in_file(cls, path: Path, embedder: Embedder) -> Corpus | None:
-        """The documents that were kept there; None where what is there can't be believed."""
+        """Return the corpus saved in a file; None if the file is missing, damaged or outdated."""
         packed = read_packed(path, embedder)
         return None if packed is None else cls(embedder, packed)
 
     def keep(self, path: Path) -> None:
-        """Keep all that is alive in a file, as it would be built anew."""
+        """Save all living documents to a file, rebuilt first if there were changes."""
         if self._later or self._dead:
             self._fill(sorted(self.slots.values()), [], self.vectors[:0])
         codes, vectors, places = self._vocabulary.everything(self.postings)
@@ -167,7 +172,7 @@ class Corpus:
         return len(self.slots)
 
     def copy(self) -> Corpus:
-        """One that can be changed without this one noticing."""
+        """Return a copy that can be changed independently."""
         other = copy.copy(self)
         other._vocabulary, other.slots, other.ids = self._vocabulary.copy(), dict(self.slots), [*self.ids]
         other._later, other._later_words = [*self._later], [*self._later_words]
@@ -176,18 +181,19 @@ class Corpus:
         return other
 
     def beside(self, beyond: Beyond) -> Corpus:
-        """This one as a part of a larger library: the same documents, and what is rare is rare among all of them."""
+        """Return this corpus as part of a larger library: the same documents, with rarity over all of them."""
         other = copy.copy(self)
         other._beyond = (self, beyond)
         return other
 
     def replace(self, entries: Sequence[IndexEntry], vectors: Vectors, gone: Sequence[str] = ()) -> None:
-        """Take these entries in, each instead of the one with its id, and let the `gone` go."""
+        """Add these entries, replacing those with the same ids, and remove the `gone` ones."""
         for id in (*gone, *(entry.id for entry in entries)):
             slot = self.slots.pop(id, None)
             if slot is not None:
                 self.alive[slot] = False
                 self.postings.remove(self.codes(slot))
+        # A rebuild costs about as much as a thousand single changes.
         is_much = len(entries) > min(_REBUILD_AFTER, len(self.slots) // 4)
         if not self.slots or is_much or self.postings.added + self._dead > _REBUILD_AFTER:
             self._fill(sorted(self.slots.values()), entries, vectors)
@@ -196,12 +202,12 @@ class Corpus:
             self._append(entry, vector)
 
     def follow(self, digests: Mapping[str, str]) -> list[str]:
-        """Let go of what is no longer like that, by id; gives the ids of the documents that have to be read."""
+        """Remove documents whose digest changed; return the ids that have to be loaded."""
         self.replace([], self.vectors[:0], [id for id in self.ids if digests.get(id) != self.digest(id)])
         return [id for id in digests if id not in self.slots]
 
     def _fill(self, kept: Sequence[int], entries: Sequence[IndexEntry], vectors: Vectors) -> None:
-        """Build anew of the kept slots and of more entries."""
+        """Rebuild from the kept slots and more entries."""
         together = np.concatenate([self.vectors[kept], vectors]) if len(kept) else vectors
         every = (*(self.entry(slot) for slot in kept), *entries)
         packed = pack(every, together, self._vocabulary.number)
@@ -222,6 +228,7 @@ class Corpus:
     def _append(self, entry: IndexEntry, vector: Vector) -> None:
         slot = len(self.ids)
         if slot == len(self._room):
+            # Grown by a quarter, so that appending stays cheap on average.
             more = np.zeros((max(64, slot // 4), self._room.shape[1]), dtype=np.float32)
             self._room = np.concatenate([self._room, more])
         self._room[slot] = vector
@@ -236,11 +243,12 @@ class Corpus:
         self.slots[entry.id] = slot
 
     def entry(self, slot: int) -> IndexEntry:
+        """Return the entry of a slot."""
         later = slot - len(self._first)
         return self._first.entry(slot) if later < 0 else self._later[later]
 
     def digest(self, id: str) -> str:
-        """Of the document with this id; nothing where there is none."""
+        """Return the digest of the document with this id; empty if there is none."""
         slot = self.slots.get(id, -1)
         if slot < 0:
             return ""
@@ -248,10 +256,12 @@ class Corpus:
         return self._first.digests[slot] if later < 0 else self._later[later].digest
 
     def codes(self, slot: int) -> Codes:
+        """Return the term codes of a slot, in reading order."""
         later = slot - len(self._first)
         return self._first.codes_of(slot) if later < 0 else self._later[later].codes
 
     def words(self, slot: int) -> WordIds:
+        """Return the word numbers of a slot."""
         later = slot - len(self._first)
         return self._first.words_of(slot) if later < 0 else self._later_words[later]
 
@@ -269,7 +279,7 @@ class Corpus:
 
     @property
     def share_with_body(self) -> float:
-        """How many of the documents have a body: none for lessons and tools, nearly all for skills."""
+        """The share of documents with a body: none for lessons and tools, nearly all for skills."""
         with_body = self._with_body
         if self._beyond is not None:
             held, rest = self._beyond
@@ -278,14 +288,14 @@ class Corpus:
 
     @property
     def documents(self) -> int:
-        """How many there are in the whole library."""
+        """The number of documents in the whole library."""
         if self._beyond is None:
             return len(self.slots)
         held, rest = self._beyond
         return len(held.slots) + rest.documents
 
     def rarity(self, codes: Codes) -> NDArray[np.float32]:
-        """The idf of each term."""
+        """Return the idf of each term."""
         return self._rarity(codes, None)
 
     def _rarity(self, codes: Codes, places: Slots | None) -> NDArray[np.float32]:
@@ -298,10 +308,12 @@ class Corpus:
         return np.log1p((total - counts + 0.5) / (counts + 0.5)).astype(np.float32)
 
     def distinct_words(self, slots: Sequence[WordIds]) -> tuple[WordIds, WordIds]:
-        """The different words of some documents in order, and for each of all their words which one it is."""
+        """Return the sorted distinct words of some documents, and for each of their words the index of its distinct
+        one.
+        """
         return self._vocabulary.distinct(np.concatenate(slots))
 
     def words_of(self, ids: WordIds) -> Words:
-        """What is known of different words."""
+        """Return the codes, vectors and idf of distinct words."""
         codes, vectors, places = self._vocabulary.look_up(ids, self.postings)
         return Words(codes=codes, vectors=vectors, rarity=self._rarity(codes, places))

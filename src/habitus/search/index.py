@@ -1,9 +1,8 @@
-"""The index of one collection: kept in the database, searched in memory, shared with other processes.
+"""The index of one collection: stored in the database, searched in memory, shared between processes.
 
-Memory changes only by reading what the database says has changed, before every search, by one small query;
-this process's own changes take the same way. Nothing unchanged is embedded twice. Beside the database there may be a
-file with the same content, which is mapped instead of building it from the rows. The encoder is the one that a setting
-names, and is loaded once in a process.
+Before every search one small query asks whether the database has changed, and only changes are loaded; this process's
+own changes take the same way. Nothing unchanged is embedded twice. A file beside the database may hold the same
+content, which is mapped instead of rebuilding it from rows.
 """
 
 from __future__ import annotations
@@ -33,11 +32,12 @@ from habitus.search.texts.weights import Unavailable, find_weights
 from habitus.search.texts.words import forget_codes
 
 _AT_A_TIME = 2000
-_UNKEPT = 50  # one of so many documents may differ from the file before it is written anew
+# The file is rewritten when more than one in so many documents differ from it.
+_UNKEPT = 50
 
 
 class Index(Searcher):
-    """Open one with `Index.open`; every method may be called from any thread."""
+    """A search index on a database collection; open one with `SearchIndex.open`. Every method is thread-safe."""
 
     def __init__(
         self,
@@ -51,7 +51,8 @@ class Index(Searcher):
         self._engine = engine
         self._space = store.Space(collection=collection, model=embedder.name, width=embedder.width)
         self._file = None if folder is None else index_file(folder, collection, embedder)
-        self._unkept = 0  # documents that differ from those in the file
+        # Documents that differ from those in the file.
+        self._unkept = 0
         self._generation = 0
         self._damaged: dict[str, None] = {}
         self._damaged_requests: list[learned.LearnedRequest] = []
@@ -66,9 +67,12 @@ class Index(Searcher):
         clock: Callable[[], float] = time.time,
         folder: Path | None = None,
     ) -> Index:
-        """`folder` is where a file with the same content is kept, for whoever opens the index next."""
+        """Open the index of a collection; `folder` is where a file with the same content is kept for the next
+        process.
+        """
         index = cls(engine, collection, embedder or default_embedder(), clock, folder)
-        index._look(mend=False)  # whoever puts everything anew next need not wait for that
+        # The caller may be about to replace everything, so repairs wait for the first search.
+        index._look(mend=False)
         return index
 
     def supposing(self, documents: Sequence[Document], gone: Sequence[str] = ()) -> Searcher:
@@ -76,9 +80,9 @@ class Index(Searcher):
         return super().supposing(documents, gone)
 
     def put(self, documents: Iterable[Document], *, look: bool = True) -> int:
-        """Take documents in, new or changed; says how many were not there like that already.
+        """Add new or changed documents; return how many were changed.
 
-        Whoever puts many, some at a time, need not look before the last: the next search does.
+        With `refresh=False` the next search reads the changes, which is faster for a series of calls.
         """
         newest = {document.id: document for document in documents}
         with self._hold_lock(look=look, mend=False):
@@ -100,11 +104,11 @@ class Index(Searcher):
             store.write_vectors(connection, self._space.model, vectors)
 
     def complete(self) -> None:
-        """Make anew at once what is damaged or another model's, which the next search would do."""
+        """Repair damaged rows, and those of another model, now instead of at the next search."""
         self._look()
 
     def remove(self, ids: Iterable[str], *, forget: bool = True) -> None:
-        """Let documents go, with what was learned for them unless they only are elsewhere now."""
+        """Remove documents, with the requests learned for them unless `forget` is False."""
         gone = list(dict.fromkeys(ids))
         with self._hold_lock():
             forgotten = [key for id in gone for key in self._learned.keys_of(id)] if forget else []
@@ -115,11 +119,11 @@ class Index(Searcher):
         self._look()
 
     def learn(self, id: str, text: str, *, weight: float = 1.0, when: float | None = None) -> None:
-        """Remember that this was a request for this document. The caller has redacted it."""
+        """Remember that a request led to this document. The caller has redacted it."""
         self.learn_all([(id, text)], weight=weight, when=when)
 
     def learn_all(self, pairs: Iterable[tuple[str, str]], *, weight: float = 1.0, when: float | None = None) -> None:
-        """`learn` for many pairs of id and text at once."""
+        """Remember many pairs of id and request at once."""
         if not np.isfinite(weight) or weight <= 0:
             return
         asked = [(id, words.own_words(text)) for id, text in pairs]
@@ -136,7 +140,7 @@ class Index(Searcher):
         self._look()
 
     def forget_learned(self, which: Callable[[str, str], bool] | Collection[str]) -> int:
-        """Forget the learned requests of these ids, or those for which `which(id, text)` is true."""
+        """Forget the requests learned for these ids, or those for which `which(id, text)` is true; return how many."""
         with self._hold_lock():
             gone = [
                 (past.item, past.digest)
@@ -155,18 +159,18 @@ class Index(Searcher):
             return frozenset(past.text for past in self._learned.all())
 
     def learned_ids(self) -> frozenset[str]:
-        """The ids for which anything was learned."""
+        """Return the ids that have learned requests."""
         with self._hold_lock(mend=False):
             return self._learned.items()
 
     def ids(self) -> frozenset[str]:
-        """The ids of all documents."""
+        """Return the ids of all documents."""
         with self._hold_lock():
             return frozenset(self._corpus.slots)
 
     @property
     def known_ids(self) -> Collection[str]:
-        """The ids of the documents in memory as of the last look."""
+        """The ids of the documents in memory as of the last refresh."""
         return self._corpus.slots.keys()
 
     @property
@@ -174,6 +178,7 @@ class Index(Searcher):
         return self._corpus.share_with_body
 
     def describe(self) -> Report:
+        """Return the size and the embedding model of the index, with notes about problems."""
         with self._hold_lock():
             documents = len(self._corpus) + (0 if self.server is None else self.server.documents)
             return Report(
@@ -187,14 +192,14 @@ class Index(Searcher):
 
     @contextmanager
     def _hold_lock(self, *, look: bool = True, mend: bool = True) -> Iterator[None]:
-        """What is in memory, as it is in the database now, for one thread alone."""
+        """Refresh from the database, then hold the lock on the memory for this thread."""
         if look:
             self._look(mend=mend)
         with super()._hold_lock():
             yield
 
     def _look(self, *, mend: bool = True) -> None:
-        """Read what has changed since the last look, and mend what is damaged."""
+        """Load the changes since the last refresh, and repair damaged rows."""
         self._follow()
         if mend and (self._damaged or self._damaged_requests):
             self._mend()
@@ -203,13 +208,15 @@ class Index(Searcher):
         space, seen = self._space, self._generation
         with sql.reading(self._engine) as connection, self._lock:
             now = store.generation(connection, space.collection)
-            if now == self._generation or now < self._generation != seen:  # somebody has looked since, and saw more
+            # Another thread may have refreshed meanwhile, to a later generation.
+            if now == self._generation or now < self._generation != seen:
                 return
             requests = store.load_requests(connection, space, after=self._generation)
             loaded = self._begin_with_file(connection) or store.load(connection, space, after=self._generation)
             self._among = None
             self._corpus.replace(loaded.entries, loaded.vectors)
             self._learned.take(requests.sound)
+            # Deletions leave no row behind; a differing count reveals them.
             if len(self._corpus) + len(loaded.damaged) != store.count(connection, space.collection):
                 gone = sorted(self._corpus.slots.keys() - store.ids(connection, space.collection))
                 self._corpus.replace([], loaded.vectors[:0], gone)
@@ -221,11 +228,14 @@ class Index(Searcher):
                 [*(id for id in self._damaged if id not in self._corpus.slots), *loaded.damaged]
             )
             self._damaged_requests += requests.damaged
-        del loaded, requests  # much, where all was read
+        # Frees much memory after a full load, before the file is written.
+        del loaded, requests
         self._keep()
 
     def _begin_with_file(self, connection: sa.Connection) -> Loaded | None:
-        """What the file does not have, or has otherwise; None where all must be read, or nothing of it is new."""
+        """Use the index file, and return the entries it lacks; None if there is no usable file or it is not the first
+        load.
+        """
         kept = None if self._file is None or self._generation else Corpus.in_file(self._file, self._embedder)
         if kept is None:
             return None
@@ -233,7 +243,7 @@ class Index(Searcher):
         return store.load_some(connection, self._space, kept.follow(store.digests(connection, self._space.collection)))
 
     def _keep(self) -> None:
-        """Write the file where much of it is out of date, and go on with it: what is mapped takes less memory."""
+        """Rewrite the index file if much of it is outdated, and map it, which takes less memory."""
         with self._lock:
             if self._file is not None and self._unkept * _UNKEPT > len(self._corpus):
                 self._corpus.keep(self._file)
@@ -242,7 +252,7 @@ class Index(Searcher):
                 give_back_memory()
 
     def _mend(self) -> None:
-        """Make rows anew from their texts: they were damaged, or another model's."""
+        """Recompute damaged rows, and those of another model, from their texts."""
         ids, requests = [*self._damaged], self._damaged_requests
         self._damaged, self._damaged_requests = {}, []
         self._say(f"{len(ids)} documents and {len(requests)} learned requests had no sound vector or terms; made anew")
@@ -258,7 +268,7 @@ class Index(Searcher):
         self._follow()
 
     def _new_vectors(self, texts: dict[str, str]) -> dict[str, Vectors]:
-        """Vectors of the texts that have none yet, by digest."""
+        """Return vectors for the texts that have none yet, by digest."""
         if not self._space.width:
             return {}
         with sql.reading(self._engine) as connection:
@@ -267,13 +277,16 @@ class Index(Searcher):
         return dict(zip(missing, self._vectors_of([texts[key] for key in missing]), strict=True))
 
 
-_FEW = 100  # documents that a search may wait for
+# A search can wait until so many documents are embedded.
+_FEW = 100
 
 
 def open_index(
     engine: sa.Engine, collection: str, encoder_name: str, weights: Path, folder: Path | None = None
 ) -> Index:
-    """While most documents have no vectors of the encoder yet, the static one answers, and a note says so."""
+    """Open an index with the configured encoder; while most documents lack its vectors, use the static one and add a
+    note.
+    """
     if is_soon_ready(engine, collection, encoder_name, weights):
         return Index.open(engine, collection, embedder=encoder(encoder_name, weights), folder=folder)
     index = Index.open(engine, collection, folder=folder)
@@ -283,12 +296,12 @@ def open_index(
 
 
 def is_soon_ready(engine: sa.Engine, collection: str, encoder_name: str, weights: Path) -> bool:
-    """Whether so few documents have no vector of the encoder that a search can wait for them."""
+    """Return whether so few documents lack a vector of the encoder that a search can wait for them."""
     return encoder_name == "static" or _counts(engine, collection, encoder(encoder_name, weights))[1] <= _FEW
 
 
 def encoder(name: str, weights: Path) -> Embedder:
-    """`static` or `minilm`; a better one that is not there is an error, never quietly another one."""
+    """Return the `static` or `minilm` embedder; raise Invalid if its weights are missing, without a fallback."""
     if name == "static":
         return default_embedder()
     try:
@@ -301,7 +314,7 @@ def encoder(name: str, weights: Path) -> Embedder:
 
 
 def _counts(engine: sa.Engine, collection: str, embedder: Embedder) -> tuple[int, int]:
-    """How many documents have a vector of this encoder, and how many have none."""
+    """Return how many documents have a vector of this encoder, and how many have none."""
     space = store.Space(collection=collection, model=embedder.name, width=embedder.width)
     with sql.reading(engine) as connection:
         there = store.embedded_count(connection, space)

@@ -1,9 +1,9 @@
-"""Learning from use: requests after which a document was used, and how much a new request is like them.
+"""Learning from use: remembers requests that led to a document, and compares new requests with them.
 
-An item is likened by meaning (a shrunken discriminant: its mean request against the mean of all, in units of how
-requests scatter), by words (a naive Bayes log-ratio) and by its nearest request. Each is measured
-against what is common to all requests: an item nobody has used yet stands at zero and is neither helped nor hurt.
-Rows of the stored index that are damaged are told apart, never trusted.
+An item is compared by meaning (a shrunken discriminant: its mean request against the mean of all, in units of how
+requests scatter), by words (a naive Bayes log-ratio) and by its nearest request. Each is measured against what all
+requests have in common: an item without uses scores zero and is neither helped nor hurt. Damaged rows of the stored
+index are reported, never trusted.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _DAY = 86_400.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LearnedRequest:
-    """One remembered request of an item; `at` is in seconds."""
+    """A remembered request of an item; `at` is in seconds."""
 
     item: str
     text: str
@@ -49,20 +49,23 @@ class LearnedRequest:
 
 
 def strength(request: LearnedRequest, now: float) -> float:
-    """Weight after ageing. A clock that went back makes nothing heavier than when it was learned."""
+    """Return the weight of a request after ageing."""
+    # A clock that went back must not make a request heavier than when it was learned.
     age = max(0.0, now - request.at) / _DAY
     return float(request.weight * 0.5 ** (age / HALF_LIFE_DAYS))
 
 
 def excess(requests: Iterable[LearnedRequest], now: float) -> list[LearnedRequest]:
-    """The requests of one item that have to go: the weakest beyond the bound, the oldest of equals."""
+    """Return the requests of one item beyond the limit: the weakest, and of equals the oldest."""
     ordered = sorted(requests, key=lambda r: (-strength(r, now), -r.at, r.digest))
     return ordered[MOST_PER_ITEM:]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Liking:
-    """How like its learned requests a new one is, per item: cosines with the nearest and with their mean as well."""
+    """How similar a new request is to the learned requests of each item, with the cosines to the nearest and to their
+    mean.
+    """
 
     items: Mapping[str, int]
     values: NDArray[np.float32]
@@ -71,14 +74,15 @@ class Liking:
     familiarity: NDArray[np.float32]
 
     def most_liked(self, count: int) -> list[str]:
-        """The items whose learned requests are most like the new one."""
-        items = list(self.items)  # in the order of their rows
+        """Return the items whose learned requests are most similar."""
+        # Dictionary order is row order.
+        items = list(self.items)
         order = np.argsort(-(self.values.sum(1) + self.nearest), kind="stable")[:count]
         return [items[row] for row in order.tolist()]
 
 
 class Learned:
-    """Every remembered request of a collection, summed up per item on the day of the last look."""
+    """All remembered requests of a collection, with statistics per item that are recomputed daily."""
 
     def __init__(self, width: int) -> None:
         self._width = width
@@ -105,7 +109,9 @@ class Learned:
     def with_new(
         self, asked: Sequence[tuple[str, str]], weight: float, now: float
     ) -> tuple[list[LearnedRequest], list[tuple[str, str]]]:
-        """What to remember for these pairs of item and text, and the keys of what has to go. Changes nothing here."""
+        """Return the requests to store for these pairs of item and text, and the keys to delete. Changes nothing
+        here.
+        """
         nothing = np.zeros(self._width, dtype=np.float32)
         after = {item: dict(self._requests.get(item, {})) for item, _ in asked}
         new: dict[tuple[str, str], LearnedRequest] = {}
@@ -133,7 +139,7 @@ class Learned:
         self._requests = {item: of_item for item, of_item in self._requests.items() if of_item}
 
     def liking(self, text: str, vector: Vector, now: float) -> Liking | None:
-        """None while nothing has been learned."""
+        """Return the similarity of a new request to each item's; None while nothing was learned."""
         if not self._count:
             return None
         day = int(now // _DAY)
@@ -156,17 +162,19 @@ class _Summary:
         self._words, self._word_sums = self._count_words()
 
     def _discriminant(self) -> tuple[Vectors, Vectors, NDArray[np.float32]]:
-        """The mean request of each item as a direction, then the discriminant and its offsets."""
+        """Return the unit mean request of each item, then the discriminant's directions and offsets."""
         weighted = self._vectors * self._strengths[:, None]
         everything = weighted.sum(0) / max(float(self._strengths.sum()), 1e-9)
         sums = np.zeros((len(self._items), self._vectors.shape[1]), dtype=np.float32)
         np.add.at(sums, self._owners, weighted)
         means = (sums + _SHRINK_MEAN * everything) / (self._counts + _SHRINK_MEAN)[:, None]
+        # A sample is enough for the scatter, whose cost grows with the number of requests.
         spacing = -(-len(self._vectors) // _SCATTER_SAMPLE)
         off = (self._vectors - means[self._owners])[::spacing]
         scatter = off.T @ off / len(off)
         shrink = max(_SHRINK_SCATTER, 64 / (64 + len(off)))
         even = np.eye(len(scatter), dtype=np.float32) * (np.trace(scatter) / len(scatter) + 1e-4)
+        # Shrinking keeps the matrix invertible with few requests.
         inverse = np.linalg.inv((1 - shrink) * scatter + shrink * even)
         directions = (means @ inverse).astype(np.float32)
         base = everything @ inverse
@@ -174,7 +182,7 @@ class _Summary:
         return unit(sums), directions - base, offsets.astype(np.float32)
 
     def _count_words(self) -> tuple[dict[int, dict[int, float]], NDArray[np.float32]]:
-        """How often each word was said in the requests of each item, and the sums per item."""
+        """Return how often each word occurs in the requests of each item, and the sums per item."""
         words: dict[int, dict[int, float]] = {}
         sums = np.zeros(len(self._items), dtype=np.float32)
         for said, owner, weight in zip(self._said, self._owners.tolist(), self._strengths.tolist(), strict=True):
@@ -203,7 +211,7 @@ class _Summary:
         )
 
     def _by_words(self, asked: set[int]) -> NDArray[np.float32]:
-        """Per item the log-ratio of the known words under its requests and under all requests."""
+        """Return per item the log-ratio of the known words under its requests and under all requests."""
         known = [number for number in sorted(asked) if number in self._words]
         ratios = len(known) * np.log(_SHRINK_WORDS / (self._word_sums + _SHRINK_WORDS))
         total = max(float(self._word_sums.sum()), 1e-9)
@@ -215,25 +223,26 @@ class _Summary:
         return np.asarray(ratios, dtype=np.float32)
 
     def _shared_words(self, asked: set[int]) -> NDArray[np.float32]:
-        """Per learned request the share of words in common, which stands in for a cosine where there is no model."""
+        """Return per learned request the share of common words, which replaces the cosine without a model."""
         return np.array([len(asked & past) / max(len(asked | past), 1) for past in self._said], dtype=np.float32)
 
 
 def _above_chance(nearest: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Two requests have a cosine of 0.4 without having anything to do with each other; 1 is the same request."""
+    """Scale cosines so unrelated requests score 0 and equal ones 1."""
+    # Two unrelated requests have a cosine of about 0.4.
     above: NDArray[np.float32] = np.clip((nearest - 0.4) / 0.6, 0, 1).astype(np.float32)
     return above
 
 
 def _features(text: str) -> set[int]:
-    """Terms and pairs of neighbours."""
+    """Return the hashed terms and pairs of neighbouring terms."""
     found = terms(text)
     return {code(term) for term in found} | {code(f"{a} {b}") for a, b in pairwise(found)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Loaded:
-    """Sound entries with their vectors, and the ids of rows that have to be made anew."""
+    """Valid entries with their vectors, and the ids of damaged rows."""
 
     entries: list[IndexEntry]
     vectors: Vectors
@@ -242,14 +251,14 @@ class Loaded:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadedRequests:
-    """Sound requests, and those whose vector is missing."""
+    """Valid learned requests, and those without a vector."""
 
     sound: list[LearnedRequest]
     damaged: list[LearnedRequest]
 
 
 def load_entries(rows: Iterable[Sequence[Any]], width: int) -> Loaded:
-    """Rows of id, digest, meaning, says_when, codes, words and vector as entries; without a width there are none."""
+    """Parse rows of id, digest, meaning, says_when, codes, words and vector; vectors are ignored if the width is 0."""
     entries: list[IndexEntry] = []
     blobs: list[bytes] = []
     damaged: list[str] = []
@@ -272,7 +281,7 @@ def load_entries(rows: Iterable[Sequence[Any]], width: int) -> Loaded:
 
 
 def load_requests(rows: Iterable[Sequence[Any]], width: int) -> LoadedRequests:
-    """Rows of document, text, weight, time and vector."""
+    """Parse rows of document, text, weight, time and vector."""
     sound: list[LearnedRequest] = []
     damaged: list[LearnedRequest] = []
     for item, text, weight, at, blob in rows:
@@ -285,7 +294,8 @@ def load_requests(rows: Iterable[Sequence[Any]], width: int) -> LoadedRequests:
 
 
 def is_sound(blob: bytes | None, width: int) -> bool:
+    """Return whether the bytes are a vector of this width without infinities and NaN."""
     if blob is None or len(blob) != 4 * width:
         return False
-    # A sum is finite exactly when every part is, short of an overflow that unit vectors can't reach.
+    # A sum is finite exactly when every element is, short of an overflow that unit vectors can't reach.
     return bool(np.isfinite(np.frombuffer(blob, dtype=np.float32).sum()))

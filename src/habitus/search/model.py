@@ -1,4 +1,4 @@
-"""What goes into an index and what comes out of a search."""
+"""The input and output of a search: documents, hits, results and the report about an index."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-# Changes whenever the same document would be taken apart differently: stored entries are then made anew.
+# Change this whenever documents are encoded differently: stored entries are then recomputed.
 SHAPE = "3"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Document:
-    """Something that can be found: a skill, a lesson, a tool. `cue` says when to use it."""
+    """A searchable skill, lesson or tool; `when_to_use` says when to use it."""
 
     id: str
     name: str
@@ -24,8 +24,9 @@ class Document:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hit:
-    """One found document. `score` says how well it fits by itself, 0–1, whatever else was found; `parts` says what
-    its place in the order is made of, the biggest share first."""
+    """A matching document; `score` is its relevance by itself, 0–1, and `parts` its rank's contributions, biggest
+    first.
+    """
 
     id: str
     score: float
@@ -34,12 +35,13 @@ class Hit:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Results:
-    """Hits, best first. `fits` is false when the best one is not good enough to be offered."""
+    """Hits, best first; `fits` is false if the best one is not good enough to be offered."""
 
     hits: tuple[Hit, ...] = ()
     fits: bool = False
     confidence: float = 0.0
-    least: float = 0.0  # the confidence below which nothing is offered
+    # The confidence below which nothing is offered.
+    least: float = 0.0
 
 
 def results_as_json(found: Results) -> dict[str, Any]:
@@ -48,7 +50,7 @@ def results_as_json(found: Results) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
-    """What `describe` tells about an index."""
+    """A description of an index, for status commands."""
 
     collection: str
     documents: int

@@ -1,6 +1,6 @@
-"""Many entries in a few arrays, which may lie in a file that is mapped instead of read.
+"""Index entries packed into a few arrays, in memory or mapped from a file.
 
-Such a file is a copy of what the database has, believed only while it is whole and made by the same rules.
+Such a file is a copy of the database, used only while it is undamaged and was made by the same rules.
 """
 
 from __future__ import annotations
@@ -34,17 +34,19 @@ WordIds = NDArray[np.int32]
 _FORMAT = 2
 _HEAD, _ALIGNED, _PIECE = 64, 64, 1 << 20
 _AT_A_TIME = 500
-_LONGEST_WRITE = 3600  # seconds
+# Seconds after which an unfinished file was abandoned.
+_LONGEST_WRITE = 3600
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Packed:
-    """Entries by slot. What has a row for each slot is named in the plural; the rest is found by where it begins."""
+    """Index entries by slot; plural fields have one row per slot, the rest is sliced by its starts."""
 
     ids: list[str]
     digests: list[str]
     meanings: list[str]
-    spelled: list[str]  # the words, by number
+    # The words by number.
+    spelled: list[str]
     says_when: NDArray[np.bool_]
     name_words: NDArray[np.int32]
     lengths: NDArray[np.int32]
@@ -57,8 +59,10 @@ class Packed:
     term_starts: Slots
     term_slots: NDArray[np.int32]
     strengths: Strengths
-    word_codes: Codes  # of the first words, as far as they have been compared
-    word_vectors: NDArray[np.float16]  # most of a file would be these otherwise
+    # Data of the first words, as far as they have been compared.
+    word_codes: Codes
+    # Half precision, because these vectors make up most of a file.
+    word_vectors: NDArray[np.float16]
     word_places: Slots
 
     def __len__(self) -> int:
@@ -88,7 +92,8 @@ class Packed:
 
 
 def pack(entries: Iterable[IndexEntry], vectors: Vectors, number: Callable[[Sequence[str]], WordIds]) -> Packed:
-    """Entries with their vectors in a row; `number` gives the numbers of words. Some at a time: all would take room."""
+    """Pack entries with their vectors; `number` returns the numbers of words."""
+    # In batches, because all intermediate arrays at once would take too much memory.
     parts = [_pack_some(some, number) for some in _batches(entries)]
     ids, digests, meanings = ([text for part in parts for text in part[0][kind]] for kind in range(3))
     arrays = [np.concatenate(same) for same in zip(*(part[1] for part in parts), strict=True)] if parts else _nothing()
@@ -147,21 +152,20 @@ def _starts(lengths: NDArray[np.int32]) -> Slots:
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
-# The file: a line about the whole, then the arrays, then where each of them is together with the texts.
-
-
+# Layout of the file: a header, the arrays, then JSON with their positions and the texts.
 def index_file(folder: Path, collection: str, embedder: Embedder) -> Path:
+    """Return the path of the index file of a collection and embedding model."""
     return folder / f"index-{collection}-{embedder.name}.bin"
 
 
 def forget_files(folder: Path) -> None:
-    """Let go of what is kept; whoever opens an index next keeps it anew."""
+    """Delete all index files; the next process that opens an index writes a new one."""
     for file in folder.glob("index-*.bin"):
         file.unlink(missing_ok=True)
 
 
 def write_packed(path: Path, packed: Packed, embedder: Embedder) -> None:
-    """Put the file in place, for its owner alone. What can't be kept is not."""
+    """Write the index file, readable by its owner only; does nothing if it can't be written."""
     with suppress(OSError):
         path.parent.mkdir(exist_ok=True, mode=0o700)
         with put_in_place(path, durable=False) as aside:
@@ -170,7 +174,7 @@ def write_packed(path: Path, packed: Packed, embedder: Embedder) -> None:
 
 
 def _drop_leftovers(path: Path) -> None:
-    """Let go of what those left who were killed while they wrote; a younger one may still be at it."""
+    """Delete unfinished files of killed processes; younger ones may still be in use."""
     for left in path.parent.glob(f"{ASIDE}*"):
         if left.stat().st_mtime < path.stat().st_mtime - _LONGEST_WRITE:
             left.unlink(missing_ok=True)
@@ -196,13 +200,13 @@ def _write(aside: Path, packed: Packed, embedder: Embedder) -> None:
 
 
 def give_back_memory() -> None:
-    """To the system, what building took and no longer needs: the C library would keep it for later."""
+    """Return freed memory to the system, which the C library would otherwise keep."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def read_packed(path: Path, embedder: Embedder) -> Packed | None:
-    """What is in the file; None where there is none, where it is damaged, or where it was made by other rules."""
+    """Map the index file; None if it is missing, damaged or made by other rules."""
     try:
         with path.open("rb") as file:
             kind, tail_at, tail_size, checksum = file.read(_HEAD).split()
@@ -220,9 +224,10 @@ def read_packed(path: Path, embedder: Embedder) -> Packed | None:
 
 
 def _checksum(file: Any, size: int) -> int:
-    """Over all behind the head, read and not mapped: what is mapped and touched stays in memory."""
+    """Return the checksum of everything after the header; -1 if the size is wrong."""
     if os.fstat(file.fileno()).st_size != size:
         return -1
+    # Read instead of mapped, because mapped pages that were touched stay in memory.
     found, piece = 0, bytearray(_PIECE)
     while count := file.readinto(piece):
         found = zlib.crc32(memoryview(piece)[:count], found)
@@ -239,7 +244,7 @@ def _arrays(packed: Packed) -> dict[str, NDArray[Any]]:
 
 
 def _rules(embedder: Embedder) -> str:
-    """By what entries are made, apart from their documents."""
+    """Return a digest of the settings that determine how documents become entries."""
     fields_of = [calibration.FIELD_WEIGHTS, calibration.FIELD_NORMS, calibration.FIELD_LENGTHS, calibration.SATURATION]
     rules = [SHAPE, embedder.name, embedder.width, sys.byteorder, fields_of]
     return hashlib.blake2b(json.dumps(rules).encode(), digest_size=16).hexdigest()

@@ -1,7 +1,7 @@
-"""Which documents contain a term, and how strongly: BM25F over weighted fields, kept in two sorted arrays.
+"""Postings: which documents contain a term and how strongly, by BM25F over weighted fields, in two sorted arrays.
 
-How strongly depends on the document alone (lengths are judged against fixed means), so that adding one document
-never changes another, and the order of additions never changes a result.
+The strength depends on the document alone (lengths are compared with fixed means), so adding one document never changes
+another, and the order of additions never changes a result.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _MEANS = np.array([FIELD_LENGTHS[name] for name in FIELDS], dtype=np.float32)
 
 
 class Postings:
-    """Built once of many entries; later ones are kept aside by term until the owner builds anew."""
+    """Built once from many entries; later entries are kept separately until the owner rebuilds."""
 
     def __init__(self, terms: Codes, starts: Slots, slots: NDArray[np.int32], strengths: Strengths) -> None:
-        """Every term once and in order, and where its slots and strengths begin."""
+        """Take every term once, in order, and where its slots and strengths begin."""
         self._terms, self._starts, self._slots, self._strengths = terms, starts, slots, strengths
         self._added: dict[int, list[tuple[int, float]]] = {}
         self._removed: dict[int, int] = {}
         self.added = 0
 
     def copy(self) -> Postings:
-        """One that takes entries in without this one noticing; what was built is the same in both."""
+        """Return a copy that can grow independently; the built arrays are shared."""
         other = copy.copy(self)
         other._added = {term: [*slots] for term, slots in self._added.items()}
         other._removed = dict(self._removed)
@@ -48,12 +48,15 @@ class Postings:
         self.added += 1
 
     def remove(self, codes: Codes) -> None:
-        """A document with these terms; its slot stays listed until the owner builds anew, and only the counts know."""
+        """Count a document with these terms as removed."""
+        # Its slot stays in the arrays until the next rebuild; only the counts change.
         for term in np.unique(codes).tolist():
             self._removed[term] = self._removed.get(term, 0) + 1
 
     def of(self, term: int, among: Slots | None = None) -> tuple[Slots, Strengths]:
-        """The slots that contain a term, dead ones too, and how strongly each does. Of many, those `among` some."""
+        """Return the slots that contain a term, dead ones included, and the strength in each; `among` restricts a long
+        list.
+        """
         at = int(np.searchsorted(self._terms, np.uint32(term)))
         slots, strengths = _NO_SLOTS, _NO_STRENGTHS
         if at < len(self._terms) and self._terms[at] == term:
@@ -66,7 +69,7 @@ class Postings:
         return np.concatenate([slots, more]), np.concatenate([strengths, _floats(s for _, s in extra)])
 
     def counts(self, terms: Codes, places: Slots | None = None) -> NDArray[np.int64]:
-        """In how many living documents each term is. `places` spares looking the terms up."""
+        """Return the number of living documents with each term; `places` saves the lookup."""
         at = self.places(terms) if places is None else places
         found = np.where(at >= 0, self._starts[at + 1] - self._starts[at], 0)
         if self._added:
@@ -76,7 +79,7 @@ class Postings:
         return found
 
     def places(self, terms: Codes) -> Slots:
-        """Where each term stands in what was built, -1 for none: the same until these postings are built anew."""
+        """Return the position of each term in the built arrays, -1 for none; valid until the next rebuild."""
         if not len(self._terms):
             return np.full(len(terms), -1, dtype=np.int64)
         at = np.minimum(np.searchsorted(self._terms, terms), len(self._terms) - 1)
@@ -84,13 +87,14 @@ class Postings:
 
 
 def weigh_terms(entries: Sequence[IndexEntry], *, first: int) -> tuple[Codes, Slots, Strengths]:
-    """Terms, slots and strengths, sorted by term and slot. One sort over packed (term, slot, field) does it all."""
+    """Return terms, slots and strengths, sorted by term and slot."""
     if not entries:
         return _NO_TERMS, _NO_SLOTS, _NO_STRENGTHS
     lengths = np.array([entry.lengths for entry in entries], dtype=np.int64)
     codes = np.concatenate([entry.codes for entry in entries]).astype(np.uint64)
     field_of = np.repeat(np.tile(np.arange(len(FIELDS)), len(entries)), lengths.ravel()).astype(np.uint64)
     row_of = np.repeat(np.arange(len(entries)), lengths.sum(1)).astype(np.uint64)
+    # One sort over packed (term, slot, field) numbers replaces a loop over the documents.
     packed = np.sort((codes << np.uint64(32)) | (row_of << np.uint64(3)) | field_of)
     firsts = _firsts(packed)
     counts = np.diff(np.append(firsts, len(packed)))
@@ -109,26 +113,28 @@ def weigh_terms(entries: Sequence[IndexEntry], *, first: int) -> tuple[Codes, Sl
 def join_terms(
     parts: Sequence[tuple[Codes, Slots, Strengths]], sizes: Sequence[int]
 ) -> tuple[Codes, NDArray[np.int32], Strengths]:
-    """What `weigh_terms` gives for all, of what it gave for `sizes` of them at a time, each counted from slot 0."""
+    """Merge the results of `weigh_terms` for batches of these sizes, each counted from slot 0."""
     firsts = np.cumsum([0, *sizes]).tolist()
     terms = np.concatenate([_NO_TERMS, *(part[0] for part in parts)])
     slots = np.concatenate([_NO_SLOTS, *(part[1] + first for part, first in zip(parts, firsts, strict=False))])
-    order = np.argsort(terms, kind="stable")  # runs that are sorted already, and later ones have higher slots
+    # Stable: the batches are sorted runs, and later ones have higher slots.
+    order = np.argsort(terms, kind="stable")
     strengths = np.concatenate([_NO_STRENGTHS, *(part[2] for part in parts)])
     return terms[order], slots.astype(np.int32)[order], strengths[order]
 
 
 def _among(slots: NDArray[np.int32], strengths: Strengths, some: Slots | None) -> tuple[Slots, Strengths]:
-    """Both are in order: a few of many are found without touching the others."""
+    """Restrict slots and strengths to some slots, without touching the others."""
     if some is None or 4 * len(some) > len(slots):
         return slots.astype(np.int64), strengths
+    # Both are sorted, so a binary search is enough.
     at = np.minimum(np.searchsorted(slots, some.astype(np.int32)), len(slots) - 1)
     at = at[slots[at] == some]
     return slots[at].astype(np.int64), strengths[at]
 
 
 def _firsts(ordered: NDArray[np.unsignedinteger[Any]]) -> Slots:
-    """Where each run of equal values begins."""
+    """Return where each run of equal values begins."""
     return np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))[: len(ordered)]
 
 

@@ -1,4 +1,4 @@
-"""From signals to an order and a confidence, and why a hit has its score. Weights stand in `calibration`."""
+"""Ranks candidates by their signals, computes confidences, and explains scores. The weights are in `calibration`."""
 
 from __future__ import annotations
 
@@ -21,21 +21,23 @@ from habitus.search.texts.words import SearchRequest, code
 
 Floats = NDArray[np.float32]
 
-# The calibrated floor is that of sets with some thousand documents; see docs/decisions/search.md for smaller ones.
+# The floor was calibrated on sets of some thousand documents; see docs/decisions/search.md for smaller ones.
 _MANY, _PER_TENFOLD = 4000, 0.1
-_TWINS, _LESS = 0.97, 0.02  # the cosine from which two say the same; how much less one is liked that was never used
+# The cosine from which two documents are twins, and the penalty of the one that was never used.
+_TWINS, _LESS = 0.97, 0.02
 
 CONFIDENCE_NAMES = (
     *signals.FIT_NAMES,
     "nearest",
     "usual",
-    "liking",  # what use adds to the score
+    # The contribution of use to the score.
+    "liking",
 )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UseCounts:
-    """What learning from use says about each candidate; zeros for one that was never used."""
+    """The signals from use for each candidate; zeros for one that was never used."""
 
     values: Floats
     nearest: Floats
@@ -66,7 +68,7 @@ class UseCounts:
         return usage
 
     def beside_twins(self, vectors: Floats) -> UseCounts:
-        """One that was never used and says the same as one that was is liked no better: use tells the two apart."""
+        """Lower the score of an unused document that says the same as a used one: use tells the two apart."""
         used = np.flatnonzero(self.familiarity > 0)
         if not len(used) or not vectors.shape[1]:
             return self
@@ -79,7 +81,7 @@ class UseCounts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ranking:
-    """Per candidate: its score in log-odds and what every part adds to it."""
+    """The score of each candidate in log-odds, and the contributions of all parts."""
 
     scores: Floats
     parts: Floats
@@ -89,9 +91,11 @@ PART_NAMES = (*signals.NAMES, *signals.STATED_NAMES, *learned.NAMES)
 
 
 def rank(found: Signals, usage: UseCounts, tier: Tier, share_with_body: float) -> Ranking:
+    """Score the candidates by all signals."""
     weights = blend(tier.short, tier.long, share_with_body)
     stated = found.stated * np.array(STATED_WEIGHTS, dtype=np.float32)
     base = found.values @ weights + stated.sum(1)
+    # The more familiar the likely candidates are, the more use counts and the less their texts.
     trust = float(_softmax(base) @ usage.familiarity)
     pull = 1 + (tier.trusted_base - 1) * trust
     from_use = usage.values * blend(tier.used, tier.trusted_used, trust)
@@ -100,7 +104,7 @@ def rank(found: Signals, usage: UseCounts, tier: Tier, share_with_body: float) -
 
 
 def confidence(found: Signals, usage: UseCounts, tier: Tier) -> Floats:
-    """Of each candidate, the chance that it is what was asked for, whatever else there is."""
+    """Return the probability of each candidate to be what was asked for, whatever else there is."""
     weights = _blend_each(tier.confidence_new, tier.confidence_used, usage.familiarity)
     odds = (confidence_evidence(found, usage, tier) * weights[:, :-1]).sum(1) + weights[:, -1]
     chances: Floats = 1 / (1 + np.exp(-np.clip(odds, -30, 30)))
@@ -108,12 +112,14 @@ def confidence(found: Signals, usage: UseCounts, tier: Tier) -> Floats:
 
 
 def floor(tier: Tier, count: int) -> float:
-    """The confidence from which the best of so many is offered: of more documents, one is near by chance more often."""
+    """Return the confidence from which the best of so many documents is offered."""
+    # Among more documents, one is near by chance more often.
     return tier.floor - _PER_TENFOLD * max(0.0, math.log10(_MANY / max(count, 1)))
 
 
 def confidence_evidence(found: Signals, usage: UseCounts, tier: Tier) -> Floats:
-    """One row per candidate, in the order of CONFIDENCE_NAMES. How far use is trusted is the candidate's own matter."""
+    """Return one row of features per candidate, in the order of CONFIDENCE_NAMES."""
+    # How far use is trusted depends on the candidate itself here, not on the others.
     liking = (usage.values * _blend_each(tier.used, tier.trusted_used, usage.familiarity)).sum(1) / 10
     return np.concatenate([found.fit, np.stack([usage.nearest, usage.usual, liking], axis=1)], axis=1)
 
@@ -123,7 +129,7 @@ def blend(a: tuple[float, ...], b: tuple[float, ...], share: float) -> Floats:
 
 
 def _blend_each(a: tuple[float, ...], b: tuple[float, ...], shares: Floats) -> Floats:
-    """The blend of each row by a share of its own."""
+    """Blend two weight vectors for each row by a share of its own."""
     return np.asarray(np.outer(1 - shares, a) + np.outer(shares, b), dtype=np.float32)
 
 
@@ -134,10 +140,10 @@ def _softmax(scores: Floats) -> Floats:
 
 
 class Explanation(Mapping[str, float]):
-    """The contributions to a score in log-odds, the biggest first; worked out when somebody asks, as few do."""
+    """The contributions to a score in log-odds, biggest first; computed on first access, because few callers look."""
 
     def __init__(self, values: list[float], said: tuple[Codes, list[int]], worths: Mapping[int, float]) -> None:
-        """`said` are the terms of the document and how many of them each field has."""
+        """Take the part values, the document's terms with their number per field, and the worth of each term."""
         self._values = values
         self._said = said
         self._worths = worths
@@ -164,7 +170,7 @@ class Explanation(Mapping[str, float]):
 def explain(
     corpus: Corpus, asked: SearchRequest, found: Signals, ranked: Ranking, rows: list[int]
 ) -> list[Mapping[str, float]]:
-    """Per row what its score is made of; parts that add nothing are left out."""
+    """Return the contributions to the score of each row; parts that add nothing are left out."""
     codes = np.array([code(term) for term in asked.terms], dtype=np.uint32)
     worth = corpus.rarity(codes) * np.array(list(asked.terms.values()), dtype=np.float32)
     worths = dict(zip(codes.tolist(), worth.tolist(), strict=True))
@@ -182,7 +188,7 @@ def _parts(values: list[float], shares: dict[str, float]) -> dict[str, float]:
 
 
 def _shares(by_code: Mapping[int, float], codes: Codes, lengths: list[int], places: Slots) -> dict[str, float]:
-    """How much each field has of the terms that were asked for; they can stand only at these places."""
+    """Return the share of each field in the matched terms, which occur only at these places."""
     worths = [by_code.get(number, 0.0) for number in codes[places].tolist()]
     borders = np.searchsorted(places, np.cumsum((0, *lengths))).tolist()
     shares: dict[str, float] = {}

@@ -1,7 +1,7 @@
-"""Searching documents that are in memory, or mapped from a file, and how alike two of them are; asks no database.
+"""Searches documents in memory or mapped from a file, and compares documents with each other; queries no database.
 
-A part of the documents may stay in a server, which then names the candidates of each search.
-Likeness is for lint, deduplication and reinforcement: 1.0 is the same text, 0 nothing shared.
+Some documents may stay in a server, which then names the candidates of each search. Similarity is for lint,
+deduplication and reinforcement: 1.0 is the same text, 0 nothing shared.
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ if TYPE_CHECKING:
 _LOOK_AT = 60
 _SHORTEST_BODY = 20
 _RAREST, _SHARING, _NEAREST = 8, 300, 4
-_SAME_MATTER = 0.6  # documents whose meanings are less near than this are no neighbours
+# Documents with less similar meanings are not neighbours.
+_SAME_MATTER = 0.6
 
 
 def nearest(corpus: Corpus, entry: IndexEntry, vector: Vector, k: int, least: float = 0.0) -> tuple[Hit, ...]:
-    """The nearest documents; of those that mean something else, below `least`, the words are not compared."""
+    """Return the most similar documents; words are compared only above the cosine `least`."""
     slots = [slot for slot in _near(corpus, entry, vector) if corpus.ids[slot] != entry.id]
     if least and corpus.vectors.shape[1]:
         slots = [slot for slot in slots if float(corpus.vectors[slot] @ vector) >= least]
@@ -52,11 +53,10 @@ def nearest(corpus: Corpus, entry: IndexEntry, vector: Vector, k: int, least: fl
 
 
 def neighbours(corpus: Corpus, least: float = 0.0) -> dict[str, tuple[Hit, ...]]:
-    """For every document the few that are most like it, by at least so much, among those with which it shares its
-    rarest terms.
-
-    Work grows with the number of documents, not of pairs: each one meets a handful of others.
+    """Return for every document the few most similar ones, by at least `least`, among those that share its rarest
+    terms.
     """
+    # Each document meets a handful of others, so the work grows with documents, not with pairs.
     slots = sorted(corpus.slots.values())
     found = _profiles(corpus, [corpus.entry(slot) for slot in slots], corpus.vectors[slots])
     profiles = dict(zip(slots, found, strict=True))
@@ -75,7 +75,7 @@ def _find_like(corpus: Corpus, profiles: Mapping[int, _Profile], slot: int, leas
 
 
 def _sharing(corpus: Corpus, slot: int, mine: _Profile) -> tuple[Slots, NDArray[np.float32]]:
-    """The other documents that have the rarest terms of this one's summary, and the worth of what they share."""
+    """Return the other documents with the rarest terms of this one's summary, and the worth of the shared terms."""
     counts = mine.summary.counts
     rarest = np.argsort(np.where(counts > 1, counts, np.iinfo(np.int64).max), kind="stable")[:_RAREST]
     shared = np.zeros(len(corpus.ids), dtype=np.float32)
@@ -91,7 +91,7 @@ def _sharing(corpus: Corpus, slot: int, mine: _Profile) -> tuple[Slots, NDArray[
 
 
 def _near(corpus: Corpus, entry: IndexEntry, vector: Vector) -> list[int]:
-    """The slots worth comparing: nearest by meaning, and those that share the rarest terms."""
+    """Return the slots worth comparing: nearest by meaning, and sharing the rarest terms."""
     meaning = np.where(corpus.alive, corpus.vectors @ vector, -1.0)
     codes = np.unique(entry.summary)
     rarity = corpus.rarity(codes)
@@ -107,7 +107,7 @@ def _near(corpus: Corpus, entry: IndexEntry, vector: Vector) -> list[int]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Weighed:
-    """The different terms of a text in order, how often each is there, in how many documents, and what it is worth."""
+    """The distinct terms of a text, sorted, with their frequency, document count and rarity."""
 
     codes: Codes
     times: NDArray[np.int64]
@@ -117,7 +117,7 @@ class _Weighed:
 
 
 def _weigh_all(corpus: Corpus, texts: Sequence[Codes]) -> list[_Weighed]:
-    """The terms of many texts, sorted and looked up in one go."""
+    """Weigh the terms of many texts in one pass."""
     sizes = [len(codes) for codes in texts]
     owners = np.repeat(np.arange(len(texts), dtype=np.uint64), sizes)
     packed, times = np.unique((owners << np.uint64(32)) | np.concatenate([*texts, _NONE]), return_counts=True)
@@ -137,7 +137,7 @@ def _weigh_all(corpus: Corpus, texts: Sequence[Codes]) -> list[_Weighed]:
 
 
 class _Profile:
-    """What is compared of a document; its terms are looked up once, however many others it meets."""
+    """The data of a document that comparisons need, looked up once however many others it meets."""
 
     def __init__(self, corpus: Corpus, entry: IndexEntry, vector: Vector, summary: _Weighed) -> None:
         self._corpus, self._entry = corpus, entry
@@ -145,7 +145,7 @@ class _Profile:
 
     @functools.cached_property
     def body(self) -> _Weighed | None:
-        """Looked up when it is first compared: most are not."""
+        """The weighed body, looked up on first use: most bodies are never compared."""
         has_body = self._entry.lengths[-1] >= _SHORTEST_BODY
         return _weigh_all(self._corpus, [self._entry.body])[0] if has_body else None
 
@@ -156,7 +156,7 @@ def _profiles(corpus: Corpus, entries: Sequence[IndexEntry], vectors: Iterable[V
 
 
 def _words_allow(mine: _Profile, other: _Profile, least: float) -> bool:
-    """Whether two may be so much alike, whatever their bodies are."""
+    """Return whether two documents could reach this similarity, whatever their bodies are."""
     words, meaning = _said_alike(mine, other)
     return words + meaning + 1 >= 3 * least
 
@@ -172,13 +172,13 @@ def _compare(mine: _Profile, other: _Profile) -> Hit:
 
 
 def _said_alike(mine: _Profile, other: _Profile) -> tuple[float, float]:
-    """How alike the summaries are, in words and in meaning."""
+    """Return how similar the summaries are, in words and in meaning."""
     words = _overlap(mine.summary, other.summary)
     return words, float(np.clip(other.vector @ mine.vector, 0.0, 1.0)) if len(mine.vector) else words
 
 
 def _overlap(a: _Weighed, b: _Weighed) -> float:
-    """Shared terms against all terms, each by its rarity and how often both have it."""
+    """Return the weighted share of common terms, by rarity and frequency."""
     if len(b.codes) < len(a.codes):
         a, b = b, a
     if not len(b.codes):
@@ -200,7 +200,7 @@ _LIKED, _FIRST_FEW = 40, 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IndexEvidence:
-    """The candidates of one request and what speaks for each."""
+    """The candidates of one request with their signals."""
 
     ids: tuple[str, ...]
     corpus: Corpus
@@ -210,18 +210,19 @@ class IndexEvidence:
 
 
 def _put_likest_forward(order: list[int], found: IndexEvidence) -> None:
-    """The one whose text is most like a statement is among the first few, whatever the rest says against it."""
+    """Move the document whose text is most like a statement to the first few, whatever its rank."""
     likeness = found.signals.as_text.tolist()
     if not any(likeness):
         return
-    likest = min(order, key=lambda row: -round(likeness[row], 4))  # of equal ones the first
+    # Ties go to the first.
+    likest = min(order, key=lambda row: -round(likeness[row], 4))
     if order.index(likest) >= _FIRST_FEW:
         order.remove(likest)
         order.insert(_FIRST_FEW - 1, likest)
 
 
 class Searcher:
-    """Every method may be called from any thread."""
+    """Searches a corpus with what was learned from use. Every method is thread-safe."""
 
     def __init__(
         self, embedder: Embedder, corpus: Corpus, requests: learned.Learned, clock: Callable[[], float]
@@ -231,28 +232,34 @@ class Searcher:
         self._clock = clock
         self._corpus = corpus
         self._learned = requests
-        self.server: ServerIndex | None = None  # has the documents that are not in this index
-        self._gone: frozenset[str] = frozenset()  # the server's documents that are supposed not to be there
-        self._among: tuple[Collection[str], Slots] | None = None  # the last ids that can't change, and their slots
-        self.project: Collection[str] = ()  # words that say what the project around is: a weak prior
-        self.notes: list[str] = []  # what `describe` tells besides
-        self._lock = threading.RLock()  # never held by one who waits for the database: who writes may want to search
+        # Has the documents that are not in memory.
+        self.server: ServerIndex | None = None
+        # Documents of the server that count as removed.
+        self._gone: frozenset[str] = frozenset()
+        # The last frozen set of ids and its slots: callers pass the same one again and again.
+        self._among: tuple[Collection[str], Slots] | None = None
+        # Words that describe the surrounding project, a weak prior.
+        self.project: Collection[str] = ()
+        # Problems that `describe` reports.
+        self.notes: list[str] = []
+        # Never held while waiting for the database, because a writer may want to search.
+        self._lock = threading.RLock()
 
     @property
     def embedder(self) -> Embedder:
         return self._embedder
 
     def search(self, query: str, *, k: int = 10, among: Collection[str] | None = None, look: bool = True) -> Results:
-        """The best `k` documents for a request, of all or only `among` these ids.
+        """Return the best `k` documents for a request, among all or the given ids.
 
-        Whoever asks thousands of times in a row has looked once for what others changed, and need not again.
+        With `refresh=False` changes by others are not loaded first, which is faster for thousands of calls in a row.
         """
         with self._hold_lock(look=look):
             found = self.evidence(query, among=among)
             if found is None:
                 return Results()
             ranked = ranking.rank(found.signals, found.usage, self._tier, found.corpus.share_with_body)
-            # Machines add up in different orders: what differs by less than this is equal, and comes by its id.
+            # Machines sum in different orders: scores that differ by less are equal and sorted by id.
             scores = np.round(ranked.scores, 4).tolist()
             order = sorted(range(len(found.ids)), key=lambda row: (-scores[row], found.ids[row]))
             _put_likest_forward(order, found)
@@ -265,7 +272,7 @@ class Searcher:
             return Results(hits=tuple(hits), fits=sure >= least, confidence=sure, least=max(0.0, least))
 
     def evidence(self, query: str, *, among: Collection[str] | None = None, look: bool = False) -> IndexEvidence | None:
-        """What speaks for every candidate, before it is weighed; for calibration. None when nothing can match."""
+        """Return the signals of every candidate before weighing, for calibration; None if nothing can match."""
         with self._hold_lock(look=look):
             asked = words.read(query)
             if not asked.has_words:
@@ -291,7 +298,7 @@ class Searcher:
             return IndexEvidence(ids=ids, corpus=corpus, asked=asked, signals=found, usage=usage)
 
     def _with(self, server: ServerIndex, named: Loaded) -> Corpus:
-        """The documents in memory and those that a server named; what is rare is rare in the whole library."""
+        """Return the documents in memory plus those that a server named, with rarity over the whole library."""
         corpus = self._corpus.beside(server).copy()
         ours = corpus.slots.keys() | self._gone
         new = [at for at, entry in enumerate(named.entries) if entry.id not in ours]
@@ -301,7 +308,8 @@ class Searcher:
     def _slots_of(self, corpus: Corpus, among: Collection[str] | None) -> Slots | None:
         if among is None:
             return None
-        if corpus is not self._corpus:  # a few of many
+        # A temporary corpus of few candidates is not worth caching.
+        if corpus is not self._corpus:
             return np.array(sorted(slot for id, slot in corpus.slots.items() if id in among), dtype=np.int64)
         if self._among is None or self._among[0] is not among:
             known = corpus.slots
@@ -314,9 +322,9 @@ class Searcher:
     def similar(
         self, to: Document | str, *, k: int = 5, least_meaning: float = 0.0, look: bool = True
     ) -> tuple[Hit, ...]:
-        """The nearest documents, 1.0 for the same text; a document is not similar to itself.
+        """Return the most similar documents, 1.0 for the same text, without the document itself.
 
-        What means something else, below `least_meaning`, is left out without a closer look, which saves time.
+        Documents below the cosine `least_meaning` are left out without a closer look, which saves time.
         """
         document = Document(id="", name="", description=to) if isinstance(to, str) else to
         with self._hold_lock(look=look):
@@ -329,18 +337,18 @@ class Searcher:
             return nearest(corpus, entry, vector, k, least_meaning) if corpus.slots else ()
 
     def neighbours(self, least: float = 0.0) -> dict[str, tuple[Hit, ...]]:
-        """For every document the few that are most like it, by at least so much."""
+        """Return for every document the few most similar ones, by at least `least`."""
         with self._hold_lock():
             server = self.server
             corpus = self._corpus if server is None else self._with(server, server.everything())
             return neighbours(corpus, least)
 
     def supposing(self, documents: Sequence[Document], gone: Sequence[str] = ()) -> Searcher:
-        """The same with these documents and without those that are gone, to be searched; nothing of it is kept."""
+        """Return a searcher with these documents added and the `gone` ones removed; nothing is stored."""
         return self._beside(documents, gone, self.server)
 
     def without_server(self, documents: Sequence[Document]) -> Searcher:
-        """The same with these documents in place of a server that is away; asks nobody, and nothing of it is kept."""
+        """Return a searcher with these documents in place of an unreachable server; nothing is stored."""
         return self._beside(documents, (), None)
 
     def _beside(self, documents: Sequence[Document], gone: Sequence[str], server: ServerIndex | None) -> Searcher:
@@ -355,12 +363,12 @@ class Searcher:
 
     @contextmanager
     def _hold_lock(self, *, look: bool = True, mend: bool = True) -> Iterator[None]:
-        """What is in memory, for one thread alone; an index that is kept in a database looks at that first."""
+        """Hold the lock on the memory for this thread; an index in a database refreshes first."""
         with nullcontext() if self.server is None else self.server.at_once(), self._lock:
             yield
 
     def _vectors_of(self, texts: Sequence[str]) -> Vectors:
-        """A text whose vector is not a number is left to its words."""
+        """Embed texts; invalid vectors become zeros, so only the words of such a text count."""
         vectors = self._embedder.embed(texts).astype(np.float32)
         bad = ~np.isfinite(vectors).all(axis=1)
         if bad.any():

@@ -1,7 +1,7 @@
-"""The index of a large shared library where it is: PostgreSQL names candidates, and memory ranks them as ever.
+"""The index of a large shared library in PostgreSQL: the server names candidates, and memory ranks them as usual.
 
-Each term of a document is a word of its full text together with how strongly the document has it, in four steps: so
-the server adds up what BM25F comes to, but for the rounding. pgvector, where it is, adds the nearest by meaning.
+Each term of a document becomes a full-text word that includes its strength in four steps, so the server computes BM25F
+up to rounding. With pgvector it adds the nearest documents by meaning.
 """
 
 from __future__ import annotations
@@ -24,12 +24,16 @@ from habitus.search.postings import Strengths, weigh_terms
 from habitus.search.texts.embedding import Embedder, Vectors
 from habitus.search.texts.index_entry import Codes, IndexEntry, Vector, encode, meaning_of, pack
 
-_STEPS = 4  # of how strongly a document has a term
-_POSTINGS = 50_000  # the most that the server adds up for one request
+# Steps of a term's strength in a document.
+_STEPS = 4
+# The most postings that the server adds up for one request.
+_POSTINGS = 50_000
 _BY_TERMS, _BY_MEANING = 200, 200
-_ALL, _WITH_BODY = -1, -2  # what every document counts as, and one with a body, beside its terms
+# Pseudo-terms that count all documents, and those with a body.
+_ALL, _WITH_BODY = -1, -2
 _NOWHERE = (0,) * _STEPS
-_MOST_COUNTED = 100_000  # terms whose counts are kept until the library changes
+# Terms whose counts are cached until the library changes.
+_MOST_COUNTED = 100_000
 _LOCK = 4242021
 
 Counts = NDArray[np.int64]
@@ -37,9 +41,9 @@ Read = Callable[[Sequence[str]], Iterable[Document]]
 
 
 class ServerIndex:
-    """Skills of the shared layer in the shared database, put there by whoever sees first that one is missing.
+    """The skills of the shared layer in the shared database, written by the first host that finds one missing.
 
-    `documents` and `with_body` are as of the last `refresh`.
+    `documents` and `with_body` are as of the last `refresh_counts`.
     """
 
     def __init__(self, engine: sa.Engine, embedder: Embedder) -> None:
@@ -49,14 +53,12 @@ class ServerIndex:
         self._counted: dict[int, Sequence[int]] = {}
         self.documents = self.with_body = 0
 
-    # Counting and finding
-
     def at_once(self) -> AbstractContextManager[object]:
-        """One transaction for all that is asked inside."""
+        """Open one transaction for all queries in the block."""
         return sql.reading(self._engine)
 
     def refresh(self) -> int:
-        """Look what there is to count; gives the generation of the library up to which nothing is missing."""
+        """Reload the counts; return the library generation up to which the index is complete."""
         self._counted = {}
         with sql.reading(self._engine) as connection:
             self._count_terms(connection, [_ALL, _WITH_BODY])
@@ -64,7 +66,7 @@ class ServerIndex:
             return store.generation(connection, f"{self._space.collection} {self._space.model}")
 
     def counts(self, codes: Codes) -> Counts:
-        """In how many documents each term is."""
+        """Return the number of documents that contain each term."""
         counts: Counts = self._by_step(codes).sum(axis=1)
         return counts
 
@@ -90,8 +92,11 @@ class ServerIndex:
         more: Collection[str] = (),
         among: Collection[str] | None = None,
     ) -> Loaded:
-        """What may fit a request: by its terms, by its meaning, and `more`. Of few `among` many, those alone count."""
+        """Return the entries that may match by their terms or meaning, and those in `more`; a small `among` restricts
+        them.
+        """
         only = list(among) if among is not None and 2 * len(among) < self.documents else None
+        # So few that ranking them all is cheaper than choosing among them.
         if only is not None and len(only) <= _BY_TERMS:
             return self._load("SELECT unnest(CAST(:names AS text[]))", {"names": only})
         words, values = self._heaviest(codes, worths)
@@ -105,11 +110,11 @@ class ServerIndex:
         return self._load(" UNION ".join([*ways, "SELECT unnest(CAST(:more AS text[]))"]), given)
 
     def everything(self) -> Loaded:
-        """All of it, for those who compare each document with each."""
+        """Return all entries, for comparing each document with each other."""
         return self._load("SELECT name FROM search_skills", {})
 
     def _heaviest(self, codes: Codes, worths: Strengths) -> tuple[list[str], list[float]]:
-        """The words that add most to a score, while the server has not too many documents to add up."""
+        """Return the words that contribute most, until the server would have too many postings to add up."""
         steps = (np.arange(_STEPS) + 0.5) / _STEPS
         values, sizes = np.outer(worths, steps), self._by_step(codes)
         words: list[str] = []
@@ -131,20 +136,18 @@ class ServerIndex:
         received = _vector_bytes if self._pgvector else bytes
         return load_entries([(*row[:-1], row[-1] and received(row[-1])) for row in rows], self._space.width)
 
-    # Bringing it up to date
-
     def is_complete_at(self, generation: int) -> None:
-        """Everything is here that the library had at this generation."""
+        """Record that the index is complete up to this library generation."""
         with sql.writing(self._engine) as connection:
             store.set_generation(connection, f"{self._space.collection} {self._space.model}", generation)
 
     def known_hashes(self, names: Collection[str] | None = None) -> dict[str, str]:
-        """Of these skills, or all of them, the hash with which each was put here."""
+        """Return the tree hash with which each of these skills (or all) was indexed."""
         with sql.reading(self._engine) as connection:
             return self._known_hashes(connection, names)
 
     def _known_hashes(self, connection: sa.Connection, names: Collection[str] | None) -> dict[str, str]:
-        """Of those that can be ranked: with a vector of our model, unless that makes none."""
+        """Return the hashes of the skills that can be ranked: with a vector, unless the model has none."""
         with_vector = "JOIN search_skill_vectors v ON v.model = :model AND v.digest = s.meaning"
         query = f"SELECT s.name, s.tree_hash FROM search_skills s {with_vector if self._space.width else ''}"
         given: dict[str, Any] = {"model": self._space.model} if self._space.width else {}
@@ -153,7 +156,7 @@ class ServerIndex:
         return {row.name: row.tree_hash for row in connection.execute(sa.text(query), given)}
 
     def put(self, hashes: Mapping[str, str], read: Read) -> bool:
-        """Take in skills as they are now. False while another host is at it: then it is for later."""
+        """Index skills in their current state. False if another host holds the lock; retry later."""
         with sql.writing(self._engine) as connection:
             if not connection.execute(_TRY_LOCK).scalar_one():
                 return False
@@ -167,7 +170,7 @@ class ServerIndex:
         return True
 
     def remove(self, names: Collection[str]) -> bool:
-        """Let skills go; False as for `put`."""
+        """Remove skills. False if another host holds the lock; retry later."""
         with sql.writing(self._engine) as connection:
             if not connection.execute(_TRY_LOCK).scalar_one():
                 return False
@@ -223,7 +226,7 @@ class ServerIndex:
 
     @cached_property
     def _pgvector(self) -> str:
-        """The schema of pgvector, fit to stand before a name; nothing where vectors are plain bytes."""
+        """The quoted schema of pgvector; empty if vectors are plain bytes."""
         with sql.reading(self._engine) as connection:
             return str(connection.execute(_VECTOR_SCHEMA).scalar() or "")
 
@@ -233,7 +236,7 @@ class ServerIndex:
 
 
 def _words(entries: Sequence[IndexEntry]) -> list[list[tuple[int, int]]]:
-    """For each entry its different terms, each with the step of how strongly it is there."""
+    """Return the distinct terms of each entry, with the step of their strength."""
     terms, rows, strengths = weigh_terms(entries, first=0)
     steps = np.minimum((strengths * _STEPS).astype(np.int64), _STEPS - 1)
     found: list[list[tuple[int, int]]] = [[] for _ in entries]
@@ -243,13 +246,13 @@ def _words(entries: Sequence[IndexEntry]) -> list[list[tuple[int, int]]]:
 
 
 def _count_entries(entries: Sequence[IndexEntry], words: Sequence[Sequence[tuple[int, int]]]) -> list[tuple[int, int]]:
-    """What these entries add to the counts."""
+    """Return the count changes that these entries cause."""
     with_body = sum(entry.lengths[-1] > 0 for entry in entries)
     return [*[(_ALL, 0)] * len(entries), *[(_WITH_BODY, 0)] * with_body, *(word for some in words for word in some)]
 
 
 def _word(term: int, step: int) -> str:
-    """A term, and how strongly it is meant, as one word of the full text."""
+    """Encode a term and the step of its strength as one full-text word."""
     return f"{term * _STEPS + step:x}"
 
 
@@ -268,7 +271,7 @@ def _row(entry: IndexEntry, tree_hash: str, words: Sequence[tuple[int, int]]) ->
 
 
 def _array(numbers: Iterable[int]) -> str:
-    """Thousands of numbers as PostgreSQL writes them, which is many times quicker than one by one."""
+    """Format numbers as a PostgreSQL array literal, which is many times faster than binding them one by one."""
     return f"{{{','.join(map(str, numbers))}}}"
 
 
@@ -277,7 +280,7 @@ def _vector_literal(vector: Vector) -> str:
 
 
 def _vector_bytes(blob: bytes) -> bytes:
-    """What pgvector sends, behind two short numbers, as numpy keeps it here."""
+    """Convert pgvector's binary format, which has a header of two shorts, to numpy's."""
     return np.frombuffer(blob[4:], dtype=">f4").astype(np.float32).tobytes()
 
 

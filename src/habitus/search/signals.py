@@ -1,4 +1,4 @@
-"""What speaks for a document, given a request: some ten numbers for every candidate, most of them 0–1."""
+"""Computes about ten signals for every candidate of a request, most of them between 0 and 1."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NAMES = (
     "detail",  # how much its cue and description say
 )
 
-# What is weighed alike whatever the encoder; the weights stand in calibration, and were swept, not fitted.
+# Signals with the same weight for every encoder; their weights in calibration were swept, not fitted.
 STATED_NAMES = (
     "borders",  # somebody asks, and the description says what the document is not for, as one meant for a crowd does
     "excluded",  # the share of what was asked that stands only where the document says what it is not for
@@ -48,22 +48,28 @@ _MOST_TERMS = 40
 _BY_TERMS, _BY_MEANING, _BY_PART, _NEAR = 80, 60, 40, 500
 _WINDOW, _STRIDE = 48, 24
 _MEANING_CAP = 20.0
-_TEXT_SATURATION, _TEXT_NORM, _TEXT_LENGTH = 1.5, 0.75, 340.0  # as BM25 is used to having them
-_SHORTEST_STATEMENT = 4  # terms
-_LESS_PRIOR = 0.5  # what a careful author says of a document helps those who wish, not those who quote
+# The usual BM25 constants.
+_TEXT_SATURATION, _TEXT_NORM, _TEXT_LENGTH = 1.5, 0.75, 340.0
+# Terms; shorter texts are topics.
+_SHORTEST_STATEMENT = 4
+# A carefully written description helps requests, but not quotations.
+_LESS_PRIOR = 0.5
 _EXCLUDED = FIELDS.index("excluded")
 _NO_CODES: Codes = np.zeros(0, dtype=np.uint32)
-_LARGEST_SHARE = 0.2  # of all that was asked that one term may be worth: a rare topic is not the task
+# The largest share of a request's worth that one term may have: a rare topic is not the task.
+_LARGEST_SHARE = 0.2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Signals:
-    """One row per candidate slot."""
+    """The signals of a request, one row per candidate slot."""
 
     slots: Slots
     values: Floats
-    stated: Floats  # a column for each of STATED_NAMES
-    fit: Floats  # a column for each of FIT_NAMES
+    # One column for each of STATED_NAMES.
+    stated: Floats
+    # One column for each of FIT_NAMES.
+    fit: Floats
 
     def column(self, name: str) -> Floats:
         column: Floats = self.values[:, NAMES.index(name)]
@@ -84,9 +90,9 @@ def gather(
     more: Slots,
     project: Codes = _NO_CODES,
 ) -> Signals:
-    """Candidates by terms, by meaning and by parts, plus `more`; then every signal for each of them.
+    """Choose candidates by terms, by meaning and by parts, plus `more`, and compute every signal for them.
 
-    `vectors` are those of the request and then of its parts, `project` the terms that say what the project is.
+    `vectors` are those of the request and then of its parts; `project` are terms that describe the project.
     """
     asked = Asked.of(corpus, request, among)
     scores = _lexical(corpus, asked)
@@ -127,7 +133,8 @@ def _stack(columns: Iterable[NDArray[Any]]) -> Floats:
 
 
 def _meaning(corpus: Corpus, vector: Vectors, among: Slots | None) -> Floats:
-    """The cosine of every slot that counts; of a few among many, only theirs."""
+    """Return the cosine of every allowed slot."""
+    # One large product is faster than gathering many rows.
     if among is None or 4 * len(among) > len(corpus.vectors):
         cosines: Floats = corpus.vectors @ vector
         return cosines
@@ -138,7 +145,7 @@ def _meaning(corpus: Corpus, vector: Vectors, among: Slots | None) -> Floats:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
-    """The terms of a request with the weight of their sentence, and what each is worth: that times its idf."""
+    """The terms of a request with the weight of their sentence, and their worth: weight times idf."""
 
     codes: Codes
     weights: Floats
@@ -152,7 +159,8 @@ class Asked:
         codes = np.array([code(term) for term in request.terms], dtype=np.uint32)
         weights = np.array(list(request.terms.values()), dtype=np.float32)
         worth = corpus.rarity(codes) * weights
-        kept = np.sort(highest(worth, _MOST_TERMS))  # what many documents have says little and takes the longest
+        # Terms that many documents have say little and take the longest.
+        kept = np.sort(highest(worth, _MOST_TERMS))
         codes, weights, worth = codes[kept], weights[kept], worth[kept]
         worth = np.minimum(worth, _LARGEST_SHARE * worth.sum())
         named = list(request.terms)
@@ -184,12 +192,12 @@ def _mask(length: int, slots: Slots) -> NDArray[np.bool_]:
 def _candidates(
     corpus: Corpus, parts: Vectors, allowed: Slots, scores: Floats, meaning: Floats, more: Slots
 ) -> tuple[Slots, Floats]:
-    """The best slots in three ways, and the cosine of each with the nearest part of the request.
-
-    Parts are compared only with slots that the whole request comes near to, which is most of the time saved.
+    """Return the best slots by terms, meaning and parts, and the cosine of each with the nearest part of the
+    request.
     """
     by_terms = _best(allowed, scores.take(allowed), _BY_TERMS)
     by_meaning = _best(allowed, meaning.take(allowed), _NEAR)
+    # Parts are compared only with slots near the whole request, which saves most of the time.
     pool = _together(corpus, by_terms, by_meaning, more)
     part = (corpus.vectors[pool] @ parts.T).max(1)
     by_meaning = _best(by_meaning, meaning[by_meaning], _BY_MEANING)
@@ -202,16 +210,17 @@ def _together(corpus: Corpus, *some: Slots) -> Slots:
 
 
 def _best(slots: Slots, scores: Floats, count: int) -> Slots:
-    """The slots with the highest scores above zero, in no order."""
+    """Return the slots with the highest positive scores, unordered."""
     top = highest(scores, count)
     slots, scores = slots[top], scores[top]
     return slots[scores > 0]
 
 
 def highest(scores: Floats, count: int) -> Slots:
-    """Where the `count` highest scores are; of equal ones the first: a partition leaves that to the processor."""
+    """Return the positions of the `count` highest scores."""
     if count >= len(scores):
         return np.arange(len(scores))
+    # Of equal scores the first win: numpy's argpartition would choose differently on each processor.
     least = np.partition(scores, len(scores) - count)[len(scores) - count]
     above = np.flatnonzero(scores > least)
     return np.concatenate([above, np.flatnonzero(scores == least)[: count - len(above)]])
@@ -228,7 +237,7 @@ def _of_project(corpus: Corpus, project: Codes, slots: Slots) -> Floats:
 
 
 def _strengths(asked: Asked, slots: Slots, count: int) -> Floats:
-    """How strongly each candidate (a column) has each term that was asked for; -1 where it has it not."""
+    """Return how strongly each candidate (column) has each requested term; -1 if it lacks it."""
     column = np.full(count, -1, dtype=np.int64)
     column[slots] = np.arange(len(slots))
     found = np.full((len(asked.found), len(slots)), -1, dtype=np.float32)
@@ -245,13 +254,14 @@ def _coverage(has_term: Floats, worths: Floats) -> Floats:
 
 
 def _add_up(by_term: Floats, worths: Floats) -> Floats:
-    """The sum for each candidate, term by term in their order: a product of matrices rounds as the machine likes."""
+    """Sum by candidate, term by term in a fixed order."""
+    # A matrix product would round differently on each machine.
     total: Floats = np.add.reduce(by_term * worths[:, None], axis=0)
     return total
 
 
 def _in_order(corpus: Corpus, asked: Asked, slots: Slots, *, is_text: bool) -> tuple[Floats, Floats, Floats, Floats]:
-    """Passage, phrase, exclusions and `as_text`: read the candidates' terms in order, and only those asked for."""
+    """Return the passage, phrase, exclusion and `as_text` signals, which depend on the order of terms."""
     read = [corpus.codes(slot) for slot in slots.tolist()]
     sizes = np.array([len(codes) for codes in read])
     codes = np.concatenate(read)
@@ -276,14 +286,16 @@ def _in_order(corpus: Corpus, asked: Asked, slots: Slots, *, is_text: bool) -> t
 
 
 def maybe(codes: Codes, wanted: Codes) -> NDArray[np.bool_]:
-    """A quick sieve by the low 16 bits; the few it lets through are compared in full."""
+    """Return which codes may be among the wanted ones, by their low 16 bits."""
+    # A cheap sieve: the few codes that pass are compared in full.
     sieve = np.zeros(1 << 16, dtype=bool)
     sieve[wanted & np.uint32(0xFFFF)] = True
-    return sieve.take(codes & np.uint32(0xFFFF))  # half the time of an index in brackets
+    # `take` needs half the time of indexing.
+    return sieve.take(codes & np.uint32(0xFFFF))
 
 
 def _best_passage(asked: Asked, row: Slots, place: Slots, term: Slots, count: int) -> Floats:
-    """The worth of different terms within the best window of a body; windows overlap by half."""
+    """Return the worth of distinct terms within the best window of each body; windows overlap by half."""
     best = np.zeros(count, dtype=np.float32)
     in_body = place >= 0
     if not in_body.any():
@@ -301,7 +313,8 @@ def _best_passage(asked: Asked, row: Slots, place: Slots, term: Slots, count: in
 
 
 def _different(keys: Slots) -> Slots:
-    """The different keys in order; `np.unique` takes ten times as long for some thousand of them."""
+    """Return the sorted distinct keys."""
+    # Ten times faster than `np.unique` for some thousand keys.
     ordered = np.sort(keys)
     different: Slots = ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])]
     return different
@@ -316,12 +329,12 @@ def _excluded_share(asked: Asked, row: Slots, term: Slots, count: int) -> Floats
 
 
 def _is_statement(request: SearchRequest) -> bool:
-    """Nobody asks for themselves, and it is more than a bare topic."""
+    """Return whether the request is a statement: more than a topic, and nobody asks for anything."""
     return not request.is_asked and len(request.terms) >= _SHORTEST_STATEMENT
 
 
 def _as_text(corpus: Corpus, asked: Asked, row: Slots, term: Slots, sizes: Slots) -> Floats:
-    """A statement is no wish: it is like what it was taken from, whatever field that stands in."""
+    """Return plain BM25 scores over all fields: a statement resembles the text it was taken from."""
     side = len(asked.codes)
     times = np.bincount(row * side + term, minlength=len(sizes) * side).reshape(len(sizes), side)
     dampening = _TEXT_SATURATION * (1 - _TEXT_NORM + _TEXT_NORM * sizes / _TEXT_LENGTH)
@@ -352,7 +365,10 @@ def _phrases(asked: Asked, row: Slots, at: Slots, term: Slots, count: int) -> Fl
 def _word_by_word(
     corpus: Corpus, embedder: Embedder, request: SearchRequest, slots: Slots
 ) -> tuple[tuple[Floats, Floats, Floats], tuple[Floats, Floats, Floats]]:
-    """Words, said and name: each word meets its nearest on the other side. Once by rarity, once every word alike."""
+    """Return the `words`, `said` and `name` signals: each word meets its nearest on the other side.
+
+    The first triple weighs words by rarity, the second all alike.
+    """
     ids = [corpus.words(slot) for slot in slots.tolist()]
     sizes = np.array([len(of_one) for of_one in ids])
     starts = np.cumsum(sizes) - sizes
@@ -363,7 +379,8 @@ def _word_by_word(
     near, meant = _nearness(embedder.words(asked), asked_codes, there.vectors, there.codes)
     weights = np.array([request.words.get(word, 1.0) for word in asked]) * meant
     best_for_asked = np.maximum.reduceat(near.take(back, axis=0), starts, axis=0)
-    nearest = np.ascontiguousarray(near.T).max(0).take(back)  # along long rows, which is many times quicker
+    # Reducing along long rows is many times faster.
+    nearest = np.ascontiguousarray(near.T).max(0).take(back)
     names = corpus.name_words[slots]
     of_name = (np.arange(len(back)) - np.repeat(starts, sizes)) < np.repeat(names, sizes)
 
@@ -379,7 +396,7 @@ def _word_by_word(
 
 
 def _nearness(asked: Vectors, asked_codes: Codes, vectors: Vectors, codes: Codes) -> tuple[Floats, Floats]:
-    """Cosines of document words (rows) and request words, and how much each request word means by itself."""
+    """Return the cosines of document words (rows) and request words, and the weight of each request word by itself."""
     if not asked.shape[1]:
         same = codes[:, None] == asked_codes[None, :]
         return same.astype(np.float32), np.ones(len(asked), np.float32)

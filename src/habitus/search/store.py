@@ -1,4 +1,4 @@
-"""The tables of the stored index, and reading and writing them. Rows that are damaged are told apart, never trusted."""
+"""The tables of the stored index, with reading and writing. Damaged rows are reported, never trusted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from habitus.search.model import Document
 from habitus.search.texts.index_entry import IndexEntry, Vector, pack
 from habitus.sql import metadata
 
-# A counter that every change raises: whoever has seen a lower number knows that there is something to read.
+# The generation rises with every change: a process that has seen a lower number has something to load.
 collections = sa.Table(
     "search_collections",
     metadata,
@@ -25,7 +25,7 @@ collections = sa.Table(
     sa.Column("generation", sa.BigInteger, nullable=False),
 )
 
-# Long texts stand last, so that reading the rest of a row does not touch them.
+# Long texts come last, because reading the other columns of a row then does not touch them.
 documents = sa.Table(
     "search_documents",
     metadata,
@@ -45,7 +45,7 @@ documents = sa.Table(
     sa.Index("search_documents_generation", "collection", "generation"),
 )
 
-# By the digest of the embedded text: what two documents or two hosts share is embedded once per model.
+# Keyed by the digest of the text: documents and hosts that share a text embed it once per model.
 vectors = sa.Table(
     "search_vectors",
     metadata,
@@ -68,21 +68,22 @@ learned_table = sa.Table(
 )
 
 
-_CHUNK = 500  # SQLite takes a limited number of values in one statement
+# SQLite limits the number of values in one statement.
+_CHUNK = 500
 
 Key = tuple[str, str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Space:
-    """Whose rows, and vectors of which model."""
+    """A collection and the embedding model of its vectors."""
 
     collection: str
     model: str
     width: int
 
 
-# Built once, as others below: building a statement takes longer than carrying it out, and every search asks this.
+# Built once, like others below: building a statement takes longer than running it, and every search runs this one.
 _GENERATION = sa.select(collections.c.generation).where(collections.c.collection == sa.bindparam("of"))
 _RAISED = (
     sa.update(collections)
@@ -93,17 +94,19 @@ _RAISED = (
 
 
 def generation(connection: sa.Connection, collection: str) -> int:
+    """Return the generation of a collection; 0 if it has none."""
     return connection.execute(_GENERATION, {"of": collection}).scalar() or 0
 
 
 def next_of_all(connection: sa.Connection) -> int:
-    """A generation that is new to every collection there is."""
+    """Raise the generation of every collection; return the highest."""
     names = connection.execute(sa.select(collections.c.collection)).scalars().all()
     return max((next_generation(connection, name) for name in names), default=1)
 
 
 def next_generation(connection: sa.Connection, collection: str) -> int:
-    """Raise the counter. Its row stays locked until the commit, so that generations become visible in order."""
+    """Raise the generation of a collection and return it."""
+    # The row stays locked until the commit, so generations become visible in order.
     found = connection.execute(_RAISED, {"of": collection}).scalar()
     if found is None:
         sql.insert_missing(connection, collections, [{"collection": collection, "generation": 0}])
@@ -112,7 +115,7 @@ def next_generation(connection: sa.Connection, collection: str) -> int:
 
 
 def set_generation(connection: sa.Connection, collection: str, generation: int) -> None:
-    """Set the counter of those who count by another's generations; it never falls."""
+    """Set the generation of a collection that counts by another one's; it never falls."""
     row = {"collection": collection, "generation": generation}
     sql.upsert(
         connection,
@@ -123,7 +126,7 @@ def set_generation(connection: sa.Connection, collection: str, generation: int) 
 
 
 def load(connection: sa.Connection, space: Space, *, after: int) -> learned.Loaded:
-    """The documents changed after a generation; their texts stay in the database."""
+    """Return the entries changed after a generation; their texts stay in the database."""
     return learned.load_entries(connection.execute(_documents_after(space), {"after": after}), space.width)
 
 
@@ -152,7 +155,7 @@ _COUNT = sa.select(sa.func.count()).select_from(documents).where(documents.c.col
 
 
 def embedded_count(connection: sa.Connection, space: Space) -> int:
-    """How many documents have a vector of the model."""
+    """Return how many documents have a vector of the model."""
     query = _with_vectors(sa.select(sa.func.count(vectors.c.digest)), documents, documents.c.meaning, space)
     return int(connection.execute(query.where(documents.c.collection == space.collection)).scalar_one())
 
@@ -162,13 +165,13 @@ def ids(connection: sa.Connection, collection: str) -> set[str]:
 
 
 def digests(connection: sa.Connection, collection: str) -> dict[str, str]:
-    """Of every document, by its id."""
+    """Return the digest of every document by id."""
     query = sa.select(documents.c.id, documents.c.digest).where(documents.c.collection == collection)
     return {row.id: row.digest for row in connection.execute(query)}
 
 
 def load_some(connection: sa.Connection, space: Space, wanted: Sequence[str]) -> learned.Loaded:
-    """These documents, as `load` has them."""
+    """Return the entries of these documents."""
     found = [row for chunk in _chunks(wanted) for row in connection.execute(_select(space, documents.c.id.in_(chunk)))]
     return learned.load_entries(found, space.width)
 
@@ -194,6 +197,7 @@ def _tags(text: str) -> tuple[str, ...]:
 def write(
     connection: sa.Connection, collection: str, generation: int, items: Sequence[tuple[Document, IndexEntry]]
 ) -> None:
+    """Write documents with their entries, replacing those with the same ids, and delete unused vectors."""
     before = _delete(connection, collection, [document.id for document, _ in items])
     made = []
     for document, entry in items:
@@ -222,17 +226,17 @@ def write(
 
 
 def storable(text: str) -> str:
-    """Without what no database takes: lone surrogates and NUL."""
+    """Remove lone surrogates and NUL, which no database accepts."""
     return text.encode("utf-8", "replace").decode().replace("\x00", "")
 
 
 def delete(connection: sa.Connection, collection: str, gone: Sequence[str]) -> None:
-    """Let documents go, and the vectors that nothing needs any more."""
+    """Delete documents, and the vectors that nothing else uses."""
     drop_vectors(connection, _delete(connection, collection, gone))
 
 
 def _delete(connection: sa.Connection, collection: str, gone: Sequence[str]) -> list[str]:
-    """Delete rows; gives the digests of what they meant."""
+    """Delete rows; return the digests of their embedded texts."""
     meanings: list[str] = []
     for chunk in _chunks(gone):
         meanings += connection.execute(_GONE, {"of": collection, "ids": chunk}).scalars()
@@ -247,9 +251,9 @@ _GONE = (
 
 
 def drop_vectors(connection: sa.Connection, digests: Sequence[str]) -> None:
-    """Let go of the vectors of these texts, unless something still needs them."""
+    """Delete the vectors of these texts, unless something still uses them."""
     for chunk in _chunks(digests):
-        # Asked for all of them at once: neither column has an index, and each question is a look at every row.
+        # In one query each: neither column has an index, so every query scans the table.
         needed = {
             digest
             for column in (documents.c.meaning, learned_table.c.digest)
@@ -260,7 +264,7 @@ def drop_vectors(connection: sa.Connection, digests: Sequence[str]) -> None:
 
 
 def known_vectors(connection: sa.Connection, space: Space, digests: Sequence[str]) -> set[str]:
-    """Which of these texts have a sound vector of this model already."""
+    """Return which of these texts already have a valid vector of this model."""
     known: set[str] = set()
     for chunk in _chunks(digests):
         found = connection.execute(_KNOWN, {"model": space.model, "digests": chunk})

@@ -1,1 +1,1 @@
-"""Texts as the index takes them: cut into terms, and turned into vectors."""
+"""Text processing for the index: terms, words and embedding vectors."""

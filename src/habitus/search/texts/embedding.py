@@ -1,4 +1,4 @@
-"""The seam to embedding models: a small protocol, the static default, and an honest `none` when weights are missing."""
+"""Embedding models behind a small protocol: the static default, and lexical search if its weights are missing."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from habitus.search.texts.weights import Unavailable
 
 Vectors = NDArray[np.float32]
 
-ALL_WORDS = 10_000  # more than any request has
+# More than any request has.
+ALL_WORDS = 10_000
 _KNOWN_AT_MOST = 20_000
 
 log = logging.getLogger(__name__)
 
 
 class Embedder(Protocol):
-    """Turns texts into unit vectors. `name` changes when the same text would get another vector."""
+    """Turns texts into unit vectors; `name` changes when the same text would get another vector."""
 
     @property
     def name(self) -> str: ...
@@ -35,20 +36,20 @@ class Embedder(Protocol):
 
     @property
     def request_words(self) -> int:
-        """How many words of a request, its parts counted again, it reads in the time that a search has."""
+        """The number of words of a request and its parts that the model can embed within a search's time."""
         ...
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """One unit row per text; a row of zeros for a text without words."""
+        """Return one unit row per text; zeros for a text without words."""
         ...
 
     def words(self, words: Sequence[str]) -> Vectors:
-        """One row per single word, its length saying how much the word means; no columns if the model can't."""
+        """Return one row per word, whose length says how much the word means; no columns if the model can't."""
         ...
 
 
 class NoEmbedder:
-    """Lexical search only."""
+    """An embedder without a model: search is lexical only."""
 
     name = "none"
     width = 0
@@ -62,9 +63,9 @@ class NoEmbedder:
 
 
 class WordLlama:
-    """Static embeddings out of the wordllama wheel: the sum of its token vectors, whose norms already weigh words.
+    """Static embeddings from the wordllama wheel: sums of its token vectors, whose norms already weigh the words.
 
-    The files are read directly, because importing the package reconfigures logging and may go to the network.
+    The files are read directly, because importing the package reconfigures logging and may use the network.
     """
 
     name = "wordllama-256"
@@ -75,7 +76,8 @@ class WordLlama:
         where = directory or _find_wordllama()
         self._tokens = _tokenizer(where / "tokenizers" / "l2_supercat_tokenizer_config.json")
         self._table = _table(where / "weights" / "l2_supercat_256.safetensors")
-        self._known = {" ": [self._tokens.token_to_id("▁")]}  # words with a space before them, as tokens
+        # Token ids by word, each word with its leading space.
+        self._known = {" ": [self._tokens.token_to_id("▁")]}
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         return unit(self.words([readable(text) for text in texts]))
@@ -83,7 +85,7 @@ class WordLlama:
     def words(self, words: Sequence[str]) -> Vectors:
         found = self._token_ids(words)
         vectors = np.zeros((len(found), self.width), dtype=np.float32)
-        # A few hundred texts at a time keep the gathered token vectors small.
+        # A few hundred texts per batch keep the gathered token vectors small.
         for start in range(0, len(found), 256):
             batch = found[start : start + 256]
             tokens = self._vectors_of([id for ids in batch for id in ids])
@@ -94,20 +96,22 @@ class WordLlama:
         return vectors
 
     def _vectors_of(self, ids: list[int]) -> Vectors:
-        """Many texts say the same words, whose vectors are made of halves once."""
+        """Return the token vectors in single precision."""
         if len(ids) < 1000:
             return self._table[ids].astype(np.float32)
+        # Many texts share their words, so each distinct vector is converted once.
         different, back = np.unique(np.array(ids, np.int32), return_inverse=True)
         return np.asarray(self._table[different].astype(np.float32)[back])
 
     def _token_ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """No token reaches over the end of a word, so that a word is tokenized once, however many texts have it."""
+        """Return the token ids of each text."""
         if len(self._known) >= _KNOWN_AT_MOST:
             self._known = {" ": self._known[" "]}
         spaced = [f" {text}".replace("▁", " ") if text else "" for text in texts]  # the tokenizer's spelling of a space
+        # No token crosses a word boundary, so each distinct word is tokenized once.
         known, cut = self._known, [_WORDS.findall(text) for text in spaced]
         new = list({word for words in cut for word in words}.difference(known))
-        # Waking the library's threads costs more than a few texts do.
+        # Starting the library's threads costs more than tokenizing a few words.
         if len(new) <= 64:
             encoded = [self._tokens.encode(word[1:], add_special_tokens=False) for word in new]
         else:
@@ -117,13 +121,13 @@ class WordLlama:
 
 
 def unit(vectors: Vectors) -> Vectors:
-    """Rows of length one; a row of zeros stays one."""
+    """Scale rows to length one; zero rows stay zero."""
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.asarray(np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0))
 
 
 def default_embedder() -> Embedder:
-    """The static model that comes with Habitus, or none, which is said in the log."""
+    """Return the static model that comes with Habitus, or none with a logged warning."""
     try:
         return _static_embedder()
     except Unavailable as missing:
@@ -131,19 +135,22 @@ def default_embedder() -> Embedder:
         return NoEmbedder()
 
 
-@functools.cache  # read once in a process, however many libraries it opens
+# Loaded once per process, however many libraries it opens.
+@functools.cache
 def _static_embedder() -> WordLlama:
     return WordLlama()
 
 
-_WORDS = re.compile(r" +[^ ]*")  # each with the spaces before it, of which the tokenizer adds the first itself
+# Each word with the spaces before it, of which the tokenizer adds the first itself.
+_WORDS = re.compile(r" +[^ ]*")
 _SEPARATORS = re.compile(r"[_\-./:]+")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def readable(text: str) -> str:
-    """Identifiers as words, in lower case: both models know `parse csv file` better than `parseCsv_file`."""
-    valid = text.encode("utf-8", "replace").decode()  # the tokenizers take no lone surrogates
+    """Split identifiers into lower-case words: models know `parse csv file` better than `parseCsv_file`."""
+    # The tokenizers reject lone surrogates.
+    valid = text.encode("utf-8", "replace").decode()
     return _CAMEL.sub(" ", _SEPARATORS.sub(" ", valid)).lower()
 
 
@@ -168,7 +175,7 @@ def _tokenizer(path: Path) -> Any:
 
 
 def _table(path: Path) -> NDArray[np.float16]:
-    """The vectors where they lie: of a file in the safetensors layout only the pages that are asked for are read."""
+    """Map the vectors of a safetensors file; only pages that are used are read."""
     if not path.is_file():
         raise Unavailable(f"{path.name} is missing")
     with path.open("rb") as file:

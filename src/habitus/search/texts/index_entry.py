@@ -1,4 +1,4 @@
-"""A document as the index keeps it: term codes in reading order, the words that carry meaning, one vector."""
+"""A document as the index stores it: term codes in reading order, meaningful words, and the digest of one vector."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from habitus.search.model import SHAPE, Document
 from habitus.search.texts.words import codes, content_words
 
-# `excluded`: terms that a description has only where it says what the document is not for; `excluded_below`: a body.
+# `excluded` has terms that occur only where a description says what the document is not for; `excluded_below` the same
+# for a body.
 FIELDS = ("name", "cue", "tags", "description", "excluded", "excluded_below", "body")
 
 _LONGEST_BODY = 12_000
@@ -26,7 +27,7 @@ _SAYS_WHEN = re.compile(
     r"|适用于|当用户|触发|使用场景|何时使用",
     re.I,
 )
-# A sentence that says what a document is not for, or names another one for it.
+# Sentences that say what a document is not for, or refer to another one for it.
 _EXCLUDES = re.compile(
     r"(?:\b(?:do not|don['’]t|never|not to|should not) (?:use|trigger|invoke|activate|load|apply|call)\b"
     r"|\bnot (?:for|intended for|suitable for|meant for)\b|\bskip (?:when|if|for)\b|不要使用|不适用|不用于)"
@@ -51,6 +52,8 @@ Vector = NDArray[np.float32]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IndexEntry:
+    """A document encoded for the index."""
+
     id: str
     digest: str
     meaning: str
@@ -70,7 +73,7 @@ class IndexEntry:
 
 
 def encode(document: Document, content_digest: str = "") -> IndexEntry:
-    """`content_digest` is the document's, where it is known already."""
+    """Encode a document; `content_digest` is its digest, if the caller has computed it."""
     tags = " , ".join(document.tags)
     texts = (document.name, document.cue, tags, document.description, document.body[:_LONGEST_BODY])
     fields = [codes(text) for text in texts]
@@ -90,12 +93,12 @@ def encode(document: Document, content_digest: str = "") -> IndexEntry:
 
 
 def _intern_words(words: tuple[str, ...]) -> tuple[str, ...]:
-    """The same words, each of them once in memory however many documents have it."""
+    """Intern the words, so each is in memory once however many documents have it."""
     return tuple(map(sys.intern, words))
 
 
 def _excluded_terms(document: Document, texts: tuple[str, ...]) -> list[bytes]:
-    """The terms of each kind of exclusion that name, cue, tags and the rest of the description do not have."""
+    """Return the terms of exclusions in the description and the body that the other fields lack."""
     described = document.description
     excluded = " ".join(found[0] for found in _EXCLUDES.finditer(described)) if _may_exclude(described) else ""
     below = " ".join(found[1] for found in _EXCLUDES_BELOW.finditer(texts[4]))
@@ -106,7 +109,7 @@ def _excluded_terms(document: Document, texts: tuple[str, ...]) -> list[bytes]:
 
 
 def _may_exclude(description: str) -> bool:
-    """Whether a word is there without which nothing is excluded: most descriptions have none, and a pattern is slow."""
+    """Return whether a description contains a word without which the slow pattern can't match."""
     said = description.lower()
     is_sent_elsewhere = "for " in said and "-" in said and (" see " in said or " use " in said)
     return is_sent_elsewhere or any(word in said for word in _EXCLUDING)
@@ -117,31 +120,33 @@ def _different(text: str) -> Codes:
 
 
 def digest(document: Document) -> str:
-    """The same for the same content, whoever asks."""
+    """Return a digest that is the same for the same content."""
     content = [SHAPE, document.name, document.cue, document.description, list(document.tags), document.body]
     return hashlib.blake2b(json.dumps(content).encode(), digest_size=16).hexdigest()
 
 
 def meaning_of(document: Document) -> str:
-    """The text whose vector stands for the document. Bodies are left out: their vectors helped no set."""
+    """Return the text whose vector represents the document, without the body: body vectors improved no test set."""
     parts = [f"{document.name}.", document.cue, document.description, ", ".join(document.tags)]
     return " ".join(part for part in parts if part)
 
 
 def text_digest(text: str) -> str:
-    """The same for texts that differ only in case and spacing: they are embedded and learned once."""
+    """Return a digest that ignores case and spacing, so equal texts are embedded and learned once."""
     return hashlib.blake2b(" ".join(text.lower().split()).encode("utf-8", "replace"), digest_size=16).hexdigest()
 
 
 def pack(entry: IndexEntry) -> tuple[bytes, str]:
-    """The stored form: codes behind their field lengths, and the words with those of the name on the first line."""
+    """Return the stored form: codes after their field lengths, and the words with those of the name on the first
+    line.
+    """
     lengths = np.array(entry.lengths, dtype=np.uint32)
     words = f"{' '.join(entry.words[: entry.name_words])}\n{' '.join(entry.words[entry.name_words :])}"
     return lengths.tobytes() + entry.codes.tobytes(), words
 
 
 def unpack(*, id: str, digest: str, meaning: str, codes: bytes, words: str, says_when: bool) -> IndexEntry | None:
-    """None when the stored form is damaged."""
+    """Return the entry of a stored form; None if it is damaged."""
     if len(codes) % 4 or len(codes) < 4 * len(FIELDS) or "\n" not in words:
         return None
     numbers = np.frombuffer(codes, dtype=np.uint32)

