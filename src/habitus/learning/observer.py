@@ -1,4 +1,4 @@
-"""The Learner: learning from errors beside a session, as the observer of its turns and of its cells."""
+"""The Learner, which learns from errors during a session as the observer of its turns and cells."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class LessonKeeper(Protocol):
-    """Memory, as those who learn see it."""
+    """Memory, as seen by the parts that teach it."""
 
     def is_taking(self) -> bool: ...
 
@@ -33,13 +33,15 @@ class LessonKeeper(Protocol):
     def has_similar(self, text: str) -> bool: ...
 
     def count_ignored(self, rules: Sequence[str]) -> object:
-        """These rules stood in the prompt, and what they warn of happened all the same."""
+        """Count rules that stood in the prompt and were broken anyway."""
         ...
 
 
 class Learner:
-    """The ACC and the Cerebellum of one session, and the memory they teach. Off, it does nothing at all; without a
-    memory it only advises, and without a model only the ACC teaches."""
+    """Runs the ACC and the Cerebellum of one session and teaches memory.
+
+    With mode off it does nothing; without a memory it only advises, and without a model only the ACC teaches.
+    """
 
     def __init__(
         self,
@@ -52,9 +54,12 @@ class Learner:
         remedy: Callable[[Call], str] = lambda call: "",
         patience_s: float = PATIENCE_S,
     ) -> None:
-        self._remedy = remedy  # what is known to help against a failed call
-        self._calls: list[Event] = []  # of the turn, that nobody was told a remedy for yet
-        self._told: set[str] = set()  # remedies
+        # Returns the known remedy for a failed call; empty if there is none.
+        self._remedy = remedy
+        # Calls of this turn that were not looked up yet.
+        self._calls: list[Event] = []
+        # Remedies told in this turn.
+        self._told: set[str] = set()
         self._keeper = keeper
         self._redactor = redactor
         self._cerebellum = Cerebellum(model, self._encode, spending=spending, redactor=redactor, patience_s=patience_s)
@@ -80,7 +85,7 @@ class Learner:
             self._cerebellum.on_post_execute(cell)
 
     async def advise(self) -> Sequence[str]:
-        """Remedies for the failure just now, and nudges; each is said once a turn."""
+        """Return remedies for the latest failures, and nudges; each is said once per turn."""
         events, self._calls, told = self._calls, [], self._told
         failed = [call for call in calls(events) if call.success is False]
         remedies = dict.fromkeys([await asyncio.to_thread(self._remedy, call) for call in failed])
@@ -92,12 +97,13 @@ class Learner:
         self._calls, self._told = [], set()
 
     def take_learned(self) -> tuple[Encoded, ...]:
-        """The lessons that are new in memory since the last call, so that a person can be told."""
+        """Return the lessons stored since the last call, so the user can be told."""
         taken, self._learned = tuple(self._learned), []
         return taken
 
     def _encode(self, draft: Draft) -> Encoded:
-        assert self._keeper is not None  # whoever only advises never learns
+        # A learner without memory only advises and never gets here.
+        assert self._keeper is not None
         encoded = self._keeper.encode(draft)
         if encoded.status in (Status.STORED, Status.WAITING):
             self._learned.append(encoded)
@@ -109,9 +115,12 @@ class Learner:
         self._cerebellum.reset()
 
     def learn(self, ended: TurnEnded) -> Coroutine[Any, Any, None]:
-        """Takes what the turn has left at once, before the next turn can add to it; the work itself comes later."""
+        """Take the turn's events and cells at once, before the next turn adds its own; the returned coroutine learns
+        from them.
+        """
         self._forget_failures()
         events = self._acc.take()
+        # Buffered cells wait for the next turn that goes wrong: a clean turn never calls a model.
         # Cells whose call failed wait for the next turn that goes wrong: a clean turn calls no model.
         cells = () if self._cerebellum.is_turn_clean else self._cerebellum.take()
         return self._learn(ended, events, cells)
@@ -119,6 +128,7 @@ class Learner:
     async def _learn(self, ended: TurnEnded, events: tuple[Event, ...], cells: tuple[Waiting, ...]) -> None:
         if self._keeper is None or self.mode is Mode.OFF or not (events or cells):
             return
+        # Memory works in a thread, because the reply may be on its way to the user meanwhile.
         # Memory works in a thread: the reply may be on its way to the person meanwhile.
         try:
             if not await asyncio.to_thread(self._keeper.is_taking):
@@ -146,12 +156,13 @@ class Learner:
             draft = draft_lesson(lesson, evidence, redactor=self._redactor, user=ended.user, project=ended.project)
             try:
                 self._encode(draft)
-            except Exception:  # the others are no worse for it
+            # One lesson that can't be stored must not stop the others.
+            except Exception:
                 log.warning("The lesson of %s could not be stored.", lesson.detector, exc_info=True)
 
 
 def broken_rules(fired: Sequence[Lesson], in_prompt: Sequence[str]) -> list[str]:
-    """The rules that the model had before its eyes, and broke."""
+    """Return the rules in the prompt that the model broke."""
     rules = {_plain(lesson.rule) for lesson in fired}
     return [rule for rule in in_prompt if _plain(rule) in rules]
 
@@ -161,7 +172,7 @@ def _plain(text: str) -> str:
 
 
 def draft_lesson(lesson: Lesson, evidence: Evidence, *, redactor: Redactor, user: str, project: str) -> Draft:
-    """A detector's lesson as memory takes it; `evidence` says where it was learned."""
+    """Return a detector's lesson as a draft for memory; `evidence` says where it was learned."""
     error = redactor.redact(_signature(lesson.evidence)).text
     return Draft(
         text=lesson.rule,
@@ -177,7 +188,7 @@ def draft_lesson(lesson: Lesson, evidence: Evidence, *, redactor: Redactor, user
 
 
 def _signature(evidence: Sequence[Event]) -> str:
-    """Of the last error among the events that made the detector fire."""
+    """Return the signature of the last error among the events; empty if there is none."""
     failed = (EventKind.TOOL_RESULT, EventKind.SCRATCHPAD_RESULT)
     errors = [str(event.detail.get("error") or "") for event in evidence if event.kind in failed]
     return next((signature(error) for error in reversed(errors) if error), "")

@@ -1,6 +1,4 @@
-"""The Cerebellum and its post-mortem: learns from single cells and calls, by comparing what was declared with what
-happened, and from what a model has to say about those that went otherwise.
-"""
+"""The Cerebellum, which learns from single cells and calls that failed, and its post-mortem by a model."""
 
 from __future__ import annotations
 
@@ -26,12 +24,14 @@ from habitus.text import prompt_text, tokens
 
 log = logging.getLogger(__name__)
 MOST_LESSONS = 3
-MOST_CELLS = 12  # in one call
-ROOM = 800  # tokens of an answer; three sentences need a fifth of that
+# In one call of the model.
+MOST_CELLS = 12
+# Tokens of an answer; three sentences need a fifth of that.
+ROOM = 800
 
 
 class PostMortemAnswer(BaseModel):
-    """The answer that is asked for."""
+    """The model's answer to a post-mortem."""
 
     lessons: list[str] = Field(
         description="At most three lessons of one sentence each; empty when nothing generalises."
@@ -40,12 +40,16 @@ class PostMortemAnswer(BaseModel):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refusal:
+    """A lesson of a model that was not accepted, and why."""
+
     text: str
     reason: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PostMortem:
+    """The accepted and the rejected lessons of a post-mortem."""
+
     lessons: tuple[str, ...] = ()
     refused: tuple[Refusal, ...] = ()
 
@@ -57,7 +61,7 @@ async def post_mortem(
     redactor: Redactor,
     patience_s: float = PATIENCE_S,
 ) -> PostMortem:
-    """One call about all the cells; `CapReached`, `ProviderFault`, `NoUsableAnswer` and `TimeoutError` go through."""
+    """Ask the model about all cells in one call. Raises the errors of `ask_for_value`."""
     record = cells_as_json(cells, redactor)
     answer = await ask_within(
         model,
@@ -72,7 +76,7 @@ async def post_mortem(
 
 
 def estimate(record: str) -> int:
-    """About the tokens that one call takes."""
+    """Estimate the tokens of one call."""
     return tokens(prompt_text("learning", "post-mortem") + record) + ROOM // 4
 
 
@@ -82,7 +86,7 @@ _CHARS = {"intended": 200, "did": 1000, "printed": 300, "warned": 500, "failed":
 
 
 def cells_as_json(cells: Sequence[Cell], redactor: Redactor) -> str:
-    """The cells as JSON, so that nothing in them can pose as anything else; the newest when there are many."""
+    """Return the newest cells as JSON, so their output can't pose as instructions."""
     steps = [
         {
             "intended": _start(cell.description or "(not said)", _CHARS["intended"], redactor),
@@ -98,7 +102,8 @@ def cells_as_json(cells: Sequence[Cell], redactor: Redactor) -> str:
 
 
 def _start(text: str, limit: int, redactor: Redactor) -> str:
-    """Redacted before it is cut, so that no half of a secret stays at the end."""
+    """Redact the text, then cut its end."""
+    # Redacted before it is cut, so half a secret can't escape the patterns.
     safe = redactor.redact(text[: limit * 20]).text.strip()
     return safe if len(safe) <= limit else safe[:limit] + " …"
 
@@ -111,14 +116,15 @@ def _end(text: str, limit: int, redactor: Redactor) -> str:
 # What is taken of its answer
 
 SHORTEST, LONGEST = 20, 300
-COPIED_WORDS = 6  # so many words in a row that a cell said are a quotation
+# A run of this many words from the output counts as a quotation.
+COPIED_WORDS = 6
 _ADDRESS = re.compile(r"(?i)\b(?:https?|ftp|file|ssh)://|\bwww\.|[\w.+-]+@[\w-]+\.\w")
 
 
 def check_lessons(
     lessons: Sequence[str], cells: Sequence[Cell], redactor: Redactor
 ) -> tuple[tuple[str, ...], tuple[Refusal, ...]]:
-    """The first three lessons that can be kept, and those that can't, with the reason."""
+    """Return the first three acceptable lessons, and the rejected ones with the reason."""
     said = _runs(" ".join(f"{cell.stdout} {cell.stderr} {cell.error or ''} |" for cell in cells))
     kept: list[str] = []
     refused: list[Refusal] = []
@@ -145,6 +151,7 @@ def _objection(text: str, said: set[tuple[str, ...]]) -> str:
         return "it has a secret in it"
     if _ADDRESS.search(text):
         return "it has an address in it"
+    # Output may come from an attacker, so a lesson must not carry its words into later prompts.
     if _runs(text) & said:
         return "it repeats what the output said"
     return ""
@@ -155,13 +162,15 @@ def _runs(text: str) -> set[tuple[str, ...]]:
     return {tuple(words[at : at + COPIED_WORDS]) for at in range(len(words) - COPIED_WORDS + 1)}
 
 
-CONSOLIDATION = "consolidation"  # the source of what is learned from errors
-MOST_TRIES = 3  # a cell that three calls made nothing of is let go
+# The source of lessons learned from errors.
+CONSOLIDATION = "consolidation"
+# After three failed calls a cell is dropped.
+MOST_TRIES = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Waiting:
-    """A cell that waits for its post-mortem; a failed call of another tool is one, too, under that tool's name."""
+    """A cell, or a failed call of another tool, that is buffered for a post-mortem."""
 
     cell: Cell
     topic: str = SCRATCHPAD
@@ -170,9 +179,9 @@ class Waiting:
 
 @dataclass(eq=False)
 class Cerebellum:
-    """Watches the cells of one session. A clean cell costs nothing; the others are looked at once, after the turn.
+    """Observes the cells of one session and studies those that failed, after the turn.
 
-    Without a model it learns nothing. A cell that a person stopped teaches nothing either.
+    Without a model it learns nothing, and a cell that the user stopped teaches nothing.
     """
 
     model: Model | None
@@ -182,9 +191,11 @@ class Cerebellum:
     patience_s: float = field(default=PATIENCE_S, kw_only=True)
     executed_count: int = 0
     _turn: deque[Waiting] = field(default_factory=partial(deque, maxlen=MOST_CELLS))
-    _earlier: deque[Waiting] = field(default_factory=partial(deque, maxlen=MOST_CELLS))  # whose call failed
+    # Cells of earlier turns whose post-mortem failed.
+    _earlier: deque[Waiting] = field(default_factory=partial(deque, maxlen=MOST_CELLS))
     _unstored: deque[Draft] = field(default_factory=partial(deque, maxlen=MOST_CELLS))
-    _calls: dict[str, Cell] = field(default_factory=dict)  # that have not returned, as cells, by their ids
+    # Calls that have not returned yet, by id.
+    _calls: dict[str, Cell] = field(default_factory=dict)
 
     def on_pre_execute(self, cell: Cell) -> None:
         self.executed_count += 1
@@ -194,7 +205,7 @@ class Cerebellum:
             self._turn.append(Waiting(cell=cell))
 
     def on_event(self, event: Event) -> None:
-        """A call of any tool: what it was meant to do is what was declared, or its name with its arguments."""
+        """Buffer a failed call of any tool; its stated intent, or its arguments, stand for the description."""
         detail = {key: str(value) for key, value in event.detail.items()}
         id, name = detail.get("id", ""), detail.get("name", "")
         if not id or name == SCRATCHPAD or self.model is None:
@@ -216,23 +227,23 @@ class Cerebellum:
         return not self._turn
 
     def reset(self) -> None:
-        """The turn was cancelled: its cells teach nothing. Those of earlier turns still wait."""
+        """Drop the cells of a cancelled turn; those of earlier turns stay buffered."""
         self._turn.clear()
         self._calls.clear()
 
     def take(self) -> tuple[Waiting, ...]:
-        """Everything that waits; what comes from now on is the next turn's."""
+        """Take all buffered cells; later ones belong to the next turn."""
         taken = (*self._earlier, *self._turn)
         self._turn, self._earlier = deque(maxlen=MOST_CELLS), deque(maxlen=MOST_CELLS)
         self._calls.clear()
         return taken
 
     async def flush(self) -> tuple[Draft, ...]:
-        """Look at everything that waits, in one call, and encode what it teaches."""
+        """Study all buffered cells and store the lessons."""
         return await self.study(self.take(), TurnEnded(turn="", request="", outcome=OK, user=""))
 
     async def study(self, taken: Sequence[Waiting], ended: TurnEnded) -> tuple[Draft, ...]:
-        """The post-mortem of what was taken, a call to the model for each tool. When it fails, the cells wait."""
+        """Run the post-mortems of these cells, one call per tool; if one fails, its cells are buffered again."""
         if self.model is None or not taken:
             return ()
         about: dict[str, list[Waiting]] = {}
@@ -273,7 +284,7 @@ class Cerebellum:
         return drafts
 
     def _store(self, drafts: Sequence[Draft]) -> None:
-        """What can't be stored waits for the next time; the others are no worse for it."""
+        """Store the drafts; one that can't be stored is tried again next time."""
         waiting = (*self._unstored, *drafts)
         self._unstored.clear()
         for draft in waiting:
@@ -289,7 +300,7 @@ class Cerebellum:
 
 
 def draft_lesson(text: str, *, evidence: Evidence, topic: str, user: str = "", project: str = "") -> Draft:
-    """A lesson of the post-mortem as memory takes it."""
+    """Return a lesson of a post-mortem as a draft for memory."""
     return Draft(
         text=text,
         kind=Kind.LESSON,
@@ -304,7 +315,7 @@ def draft_lesson(text: str, *, evidence: Evidence, topic: str, user: str = "", p
 
 
 def main_signature(cells: Sequence[Cell]) -> str:
-    """The signature of the last error; of the last warning where nothing failed."""
+    """Return the signature of the last error, or of the last warning if nothing failed; empty if there is neither."""
     errors = [cell.error for cell in cells if cell.error] or [cell.stderr for cell in cells]
     return signature(errors[-1]) if errors else ""
 

@@ -1,10 +1,10 @@
-"""Readers of transcripts: what other agents (and we) did, as turns of events for the detectors.
+"""Readers of transcripts: turns of events from the sessions of other agents and our own.
 
-    for transcript in transcripts.read(path):
-        for turn in transcript.turns: …
+        for transcript in transcripts.read_transcripts(path):
+                for turn in transcript.turns: …
 
-Files are read line by line, every text is redacted, and what could not be read is counted, never raised.
-`pieces` gives long transcripts a part at a time, so that a file of any size fits into memory.
+Files are read line by line, every text is redacted, and unreadable parts are counted instead of raised. `read_pieces`
+returns long transcripts in parts, so a file of any size fits into memory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Applying what transcripts teach: lessons into memory, and skills counted, once for each turn."""
+"""Store the lessons of transcripts in memory and count their skill uses, once for each turn."""
 
 from __future__ import annotations
 
@@ -21,28 +21,32 @@ from habitus.text import one_line
 
 log = logging.getLogger(__name__)
 
-LOST = "not stored"  # beside what memory does with a lesson
-TOOLS = "tools"  # the topic of what failed calls of other agents teach
+# Counted beside the statuses of memory.
+LOST = "not stored"
+# The topic of lessons from failed calls of other agents.
+TOOLS = "tools"
 
 
 @dataclass(slots=True)
 class ApplyResult:
-    """The result of applying what transcripts taught."""
+    """The lessons that were stored or rejected, and the skill uses that were counted."""
 
-    lessons: Counter[str] = field(default_factory=Counter)  # what memory did → how often
-    reasons: Counter[str] = field(default_factory=Counter)  # why it did not take one
+    # By the status that memory returned.
+    lessons: Counter[str] = field(default_factory=Counter)
+    # Why lessons were not accepted.
+    reasons: Counter[str] = field(default_factory=Counter)
     already: int = 0  # turns that were learned from before
     skill_uses: int = 0
 
     @property
     def count_written(self) -> int:
-        """How many lessons are new, say more than before, or wait for a person."""
+        """The number of lessons that are new, reinforced or pending."""
         return sum(self.lessons[status] for status in (Status.STORED, Status.REINFORCED, Status.WAITING))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaughtLessons:
-    """Lessons of one finding, and the key it is known by. Without drafts it is noted as dealt with."""
+    """The lessons of one finding with the digests it is known by; without drafts, it is only marked as learned."""
 
     digests: tuple[str, ...]
     how: LearnedBy
@@ -52,21 +56,24 @@ class TaughtLessons:
 
 @dataclass(slots=True)
 class Applier:
+    """Stores the lessons of studied turns in memory."""
+
     keeper: LessonKeeper
     learned: LearnedTurns
     redactor: Redactor
-    count_skill: Callable[[SkillUse], bool]  # whether it is a skill that we know
+    # Counts the use; False if the skill is unknown here.
+    count_skill: Callable[[SkillUse], bool]
     user: str = ""
     project: str = ""
     applied: ApplyResult = field(default_factory=ApplyResult)
 
     def apply(self, studied: StudiedTurn) -> None:
-        """Encode what the detectors say of a turn, and count the skills that it used."""
+        """Store the detectors' lessons of a turn, and count its skill uses."""
         if (taught := self.taught(studied)) is not None:
             self.keep(taught)
 
     def taught(self, studied: StudiedTurn) -> TaughtLessons | None:
-        """The lessons of a turn, without the turn itself."""
+        """Return the lessons of a turn; None if it teaches nothing."""
         if not studied.lessons and not studied.skill_uses:
             return None
         told = [
@@ -87,7 +94,7 @@ class Applier:
         return any(self.learned.is_new(digest, taught.how) for digest in taught.digests)
 
     def keep(self, taught: TaughtLessons) -> None:
-        """Encode what was taught, where it was not before."""
+        """Store the lessons unless they were learned before."""
         with self.learned.first_time(taught.digests, taught.how) as new:
             if not new:
                 self.applied.already += taught.how is LearnedBy.DETECTORS
@@ -96,6 +103,7 @@ class Applier:
             self.applied.skill_uses += sum(self.count_skill(use) for use in taught.uses)
 
     def apply_post_mortem(self, failures: FailedCalls, found: PostMortem) -> None:
+        """Store the lessons of a post-mortem and mark its turns as learned."""
         cells = list(failures.cells.values())
         error = self.redactor.redact(post_mortem.main_signature(cells)).text
         evidence = Evidence(error_signature=error, trace=failures.file.name)
@@ -114,6 +122,7 @@ class Applier:
             self.applied.lessons[encoded.status.value] += 1
             if encoded.reason and not encoded.status.is_kept:
                 self.applied.reasons[encoded.reason] += 1
+        # Memory may accept the lessons later, so the turns must not count as learned yet.
         if any(not encoded.status.is_settled for encoded in results) or (told and not results):
             raise NotSettled
 
@@ -121,7 +130,8 @@ class Applier:
         try:
             with self.learned.attempt():
                 return self.keeper.encode(draft)
-        except Exception as error:  # the others are no worse for it
+        # One lesson that can't be stored must not stop the others.
+        except Exception as error:
             log.warning("A lesson could not be stored: %s", draft.text, exc_info=True)
             self.applied.lessons[LOST] += 1
             self.applied.reasons[f"'{draft.text}' could not be stored ({one_line(str(error))[:200]})"] += 1

@@ -1,4 +1,4 @@
-"""Failed calls of transcripts, as cells for the post-mortem."""
+"""Failed calls in transcripts, as cells for a post-mortem."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_FAILURES = 12  # of one file
 
 @dataclass(slots=True)
 class FailedCalls:
-    """The failed calls of one file, each kind of failure once, and the turns they come from."""
+    """The failed calls of one file, one per kind of failure, and the turns they come from."""
 
     file: Path
     project: str = ""
@@ -37,7 +37,7 @@ class FailedCalls:
 
 
 def failed_calls(events: Sequence[Event]) -> list[Cell]:
-    """The calls that failed, as cells: what was called, and what came of it."""
+    """Return the failed calls as cells with the call and its error."""
     return [
         Cell(code=f"{call.name}({call.summary})", description=_intent(call.summary), error=call.error or "failed")
         for call in CallRecord.read(events)
@@ -49,6 +49,6 @@ _SAID = re.compile(r'(?:^|, )(?:one_line_)?description="((?:[^"\\]|\\.){1,200})"
 
 
 def _intent(args: str) -> str:
-    """The intent that the author of a call stated, where the tool asks for one."""
+    """Return the intent that a call states about itself; empty if there is none."""
     said = _SAID.search(args)
     return said[1] if said else ""

@@ -1,4 +1,4 @@
-"""Detectors that fired in transcripts, for people: where, and on what evidence."""
+"""Detectors that fired in transcripts: where, and on what evidence, for a report."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from habitus.events import Event, EventKind
 from habitus.learning.transcripts.study import StudiedTurn
 
 MOST_EVIDENCE = 5
-MOST_KEPT = 200  # firings of one detector
+# Per detector.
+MOST_KEPT = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Firing:
-    """A detector that fired: where, and what made it fire."""
+    """A detector that fired in a turn, with its evidence."""
 
     detector: str
     file: Path
@@ -28,7 +29,7 @@ class Firing:
 
 @dataclass(kw_only=True, slots=True)
 class DetectorReport:
-    """A detector, while files are read: how often it fired, the rule it teaches, and the first places where it did."""
+    """How often a detector fired, the rule it teaches, and its first firings."""
 
     detector: str
     fired: int = 0
@@ -42,6 +43,7 @@ class DetectorReport:
 
 
 def firings(studied: StudiedTurn) -> Iterator[Firing]:
+    """Yield the firings of the detectors in a turn."""
     for lesson in studied.lessons:
         rounds = sorted({event.round_idx for event in lesson.evidence})
         yield Firing(
@@ -56,7 +58,7 @@ def firings(studied: StudiedTurn) -> Iterator[Firing]:
 
 
 def describe_event(event: Event) -> str:
-    """An event in a line."""
+    """Describe an event in one line."""
     detail, name = event.detail, str(event.detail.get("name") or "")
     match event.kind:
         case EventKind.TOOL_CALL:

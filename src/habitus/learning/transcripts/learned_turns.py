@@ -1,4 +1,4 @@
-"""The store of turns that were learned from, so that none teaches twice."""
+"""Store which turns were learned from, so none teaches twice."""
 
 from __future__ import annotations
 
@@ -21,16 +21,20 @@ learned_turns = sa.Table(
 
 
 class LearnedBy(StrEnum):
+    """How a turn was learned from; each method learns from it once."""
+
     DETECTORS = "detectors"
     POST_MORTEM = "post-mortem"
     REMEDIES = "remedies"
 
 
 class NotSettled(Exception):
-    """Raised inside `first_time` to leave the turns as not learned from."""
+    """Raised inside `claim_new_turns` to leave the turns as not learned from."""
 
 
 class LearnedTurns:
+    """Stores the digests of turns that were learned from."""
+
     def __init__(self, engine: sa.Engine, *, clock: Callable[[], datetime]) -> None:
         self._engine = engine
         self._clock = clock
@@ -41,7 +45,7 @@ class LearnedTurns:
 
     @contextmanager
     def first_time(self, digests: Iterable[str], how: LearnedBy) -> Iterator[list[str]]:
-        """Those of the turns that are new. What is done inside and the note of it are one transaction."""
+        """Yield the digests that are new and mark them as learned, in one transaction with the work inside."""
         try:
             with sql.writing(self._engine, lock="memory") as connection:
                 new = self._new(connection, digests, how)
@@ -53,7 +57,7 @@ class LearnedTurns:
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """Inside `first_time`: what fails in here leaves no trace, and the rest holds."""
+        """Open a savepoint inside `claim_new_turns`: a failure in it is rolled back alone."""
         with sql.writing(self._engine, lock="memory") as connection, connection.begin_nested():
             yield
 

@@ -1,4 +1,4 @@
-"""JSON from files of any size, line by line or item by item, and the talk of a person and an agent in it."""
+"""Read JSON from files of any size, and build a transcript from the messages of a user and an agent."""
 
 from __future__ import annotations
 
@@ -21,11 +21,15 @@ LONGEST_LINE = 64 * 1024 * 1024
 LARGEST_DOCUMENT = 128 * 1024 * 1024
 _CHUNK = 1024 * 1024
 _GLANCE = 64 * 1024
-_BEFORE = b"\xef\xbb\xbf \t\r\n"  # what may stand before the first object
+# Bytes that may precede the first object.
+_BEFORE = b"\xef\xbb\xbf \t\r\n"
 
 
 def objects(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]]:
-    """Every JSON object of a JSONL file, of a JSON array, or the one object that the file is."""
+    """Yield every object of a JSONL file or a JSON array, or the one object of a JSON document.
+
+    Unreadable parts are counted in `unread` by reason.
+    """
     match _shape(path):
         case "array":
             yield from _array_items(path, unread)
@@ -56,6 +60,7 @@ def _open_lines(path: Path) -> Iterator[IO[bytes]]:
 def _shape(path: Path) -> str:
     with _open_lines(path) as file:
         head = file.read(_GLANCE)
+        # A first line longer than the head is common: a whole session may begin with a long prompt.
         if b"\n" not in head.lstrip(_BEFORE):
             head += file.read(_CHUNK - len(head))
     head = head.lstrip(_BEFORE)
@@ -69,6 +74,7 @@ def _shape(path: Path) -> str:
 
 def _lines(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]]:
     with _open_lines(path) as file:
+        # Limited, because a file without line breaks would otherwise be read into memory whole.
         while line := file.readline(LONGEST_LINE):
             is_whole = line.endswith(b"\n")
             if len(line) == LONGEST_LINE and not is_whole:
@@ -90,7 +96,7 @@ def _lines(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]]:
 
 
 def _document(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]]:
-    """One object over many lines; a file that is not, or is too large for that, is read as lines after all."""
+    """Yield one object over many lines; a file that is malformed or too large is read as lines instead."""
     try:
         with _open_lines(path) as file:
             text = file.read(LARGEST_DOCUMENT + 1)
@@ -104,6 +110,7 @@ def _document(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]]:
 
 
 def _array_items(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]]:
+    """Yield the objects of a JSON array without loading the whole file."""
     decoder = json.JSONDecoder()
     buffer, position = "", 1
     with _open_lines(path) as packed, TextIOWrapper(packed, encoding="utf-8-sig", errors="replace") as file:
@@ -119,6 +126,7 @@ def _array_items(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]
                 unread["nested too deep"] += 1
                 return
             except ValueError:
+                # Twice as much each time, so a long item is not parsed over and over.
                 # Twice as much each time, so that a long item is not parsed over and over.
                 more = file.read(max(_CHUNK, len(buffer) - position))
                 if not more or len(buffer) - position > LONGEST_LINE:
@@ -134,15 +142,17 @@ def _array_items(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]
 
 
 def string(value: object) -> str:
+    """Return the value if it is a string, else an empty one."""
     return value if isinstance(value, str) else ""
 
 
 def mapping(value: object) -> Mapping[str, object]:
+    """Return the value if it is a mapping, else an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 
 def text_of(content: object) -> str:
-    """A text, or the texts of the parts that a message is made of."""
+    """Return a text, or the joined texts of a message's parts."""
     if isinstance(content, str):
         return content
     if isinstance(content, list):
@@ -154,7 +164,7 @@ _MAGIC = b"SQLite format 3\x00"
 
 
 class Talk:
-    """One transcript while it is read. A result is that of the call with its id, wherever it stands."""
+    """Builds one transcript from requests, calls and results; a result is matched to its call by id."""
 
     def __init__(self, id: str, source: str, redactor: Redactor, *, is_side: bool = False) -> None:
         self.draft = TranscriptDraft(id=id, source=source, redactor=redactor)
@@ -163,17 +173,18 @@ class Talk:
         self._stopped: Stop | None = None
 
     def locate(self, folder: str) -> None:
-        """The directory in which the work is done, as far as it is known."""
+        """Set the working directory, unless it is known."""
         if folder and not self.draft.project:
             self.draft.project = self._redactor.redact(folder.removeprefix("file://")[:1000]).text
 
     def hear(self, words: str, *, at: str = "") -> None:
-        """A request of the person; with it a turn begins."""
+        """Add a request of the user, which begins a turn."""
         if words.strip():
             self.draft.hear(self.draft.open(is_sidechain=self._is_side), words, after=self._stopped, at=at)
             self._stopped = None
 
     def call(self, id: str, name: str, args: object, *, at: str = "") -> None:
+        """Add a tool call to the current turn, as a round of its own."""
         turn = self.draft.turn if self.draft.turns else self.draft.open(is_sidechain=self._is_side)
         turn.round_idx += 1
         self.draft.call(turn, id, name or "unknown", args, at=at)
@@ -187,6 +198,7 @@ class Talk:
         fields: Sequence[object] = (),
         at: str = "",
     ) -> None:
+        """Add the result of a call; one without a call is counted as unread."""
         call = self.draft.calls.pop(id, None)
         if call is None:
             self.draft.unread["result without a call"] += 1
@@ -197,11 +209,11 @@ class Talk:
         self.draft.answer(call, reading, text, at=at)
 
     def stop(self) -> None:
-        """The person interrupted the agent."""
+        """Note that the user interrupted the agent."""
         self._stopped = self._stopped or Stop.INTERRUPTED
 
     def pieces(self) -> Iterator[Transcript]:
-        """The turns that have ended, once they are many."""
+        """Yield the finished turns, once there are many."""
         if self.draft.is_large:
             yield self.draft.piece(without=self.draft.turns[-1:])
 
@@ -219,7 +231,7 @@ def as_list(value: object) -> list[object]:
 
 
 def parse_json(text: object) -> object:
-    """JSON out of a column or a file; None where it is none."""
+    """Parse JSON from a column or a file; None if it is malformed."""
     try:
         return json.loads(text) if isinstance(text, str | bytes) else None
     except (ValueError, RecursionError):
@@ -227,17 +239,18 @@ def parse_json(text: object) -> object:
 
 
 def moment(seconds: object) -> str:
-    """A time stamp in seconds or milliseconds, in the usual form."""
+    """Return a Unix timestamp in seconds or milliseconds as ISO 8601; empty if it is none."""
     if not isinstance(seconds, int | float) or isinstance(seconds, bool):
         return ""
     try:
+        # Seconds of that size would be in the year 5138, so it must be milliseconds.
         return datetime.fromtimestamp(seconds / 1000 if seconds > 1e11 else seconds, UTC).isoformat()
     except (ValueError, OverflowError, OSError):
         return ""
 
 
 def has_tables(path: Path, names: Iterable[str]) -> bool:
-    """Whether this is a database with these tables."""
+    """Whether the file is an SQLite database with these tables."""
     if not is_database(path):
         return False
     try:
@@ -254,7 +267,7 @@ def is_database(path: Path) -> bool:
 
 
 def open_database(path: Path) -> sqlite3.Connection:
-    """To read it only, whoever writes it meanwhile."""
+    """Open a database read-only, also while another process writes to it."""
     database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
     database.row_factory = sqlite3.Row
     return database

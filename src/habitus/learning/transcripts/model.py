@@ -1,6 +1,4 @@
-"""Transcripts as readers give them: turns with their calls, what became of each call (it worked, it failed, or
-nobody knows), and what could not be read.
-"""
+"""Transcripts as readers return them: turns with calls and their outcomes, and counts of what could not be read."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from habitus.redact import PATTERNS_ONLY, Redactor
 
 
 class Stop(StrEnum):
-    """How a person stopped an agent."""
+    """How a user stopped an agent."""
 
     REFUSED = "refused"
     INTERRUPTED = "interrupted"
@@ -25,7 +23,7 @@ class Stop(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Said:
-    """A person's words, and what they did right before them."""
+    """A message of the user, and how they stopped the agent before it, if they did."""
 
     words: str
     after: Stop | None = None
@@ -34,16 +32,19 @@ class Said:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TranscriptTurn:
-    """One request and all that was done for it; the window in which the detectors look."""
+    """One request and everything done for it; the window that detectors examine."""
 
     id: str
     events: tuple[Event, ...]
     said: tuple[Said, ...] = ()  # the request, and what the person said in between
-    is_sidechain: bool = False  # a helper agent's own work
+    # The work of a subagent.
+    is_sidechain: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SkillUse:
+    """A use of a skill by another agent."""
+
     skill: str
     turn: str
     round_idx: int
@@ -52,29 +53,35 @@ class SkillUse:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Transcript:
+    """A transcript, or a piece of one, of finished turns."""
+
     id: str
     source: str  # the format it was read from
     turns: tuple[TranscriptTurn, ...] = ()
     skill_uses: tuple[SkillUse, ...] = ()
     unread: Mapping[str, int] = field(default_factory=dict)  # why → how many lines or blocks
-    is_weak: bool = False  # the format does not say what failed; success was inferred from the shape of results
+    # The format does not say what failed, so success is inferred from the shape of results.
+    is_weak: bool = False
     project: str = ""  # the directory that the work was done in, where the format says it
-    goes_on: bool = False  # a piece: more turns of the same transcript follow
+    # A piece: more turns of the same transcript follow.
+    goes_on: bool = False
 
     @property
     def event_count(self) -> int:
         return sum(len(turn.events) for turn in self.turns)
 
 
-PIECE = 5_000  # events after which the turns that have ended are handed on
+# After this many events the finished turns are handed on.
+PIECE = 5_000
 LONGEST_WORDS = 1_000  # characters of what a person said
-LONGEST_TURN = 20_000  # events; what comes after them is counted, not kept
+# Events; later ones are counted, not stored.
+LONGEST_TURN = 20_000
 CALLS_REMEMBERED = 10_000
 
 
 @dataclass(kw_only=True, slots=True)
 class OpenCall:
-    """A call while its result may still come."""
+    """A call whose result may still come."""
 
     id: str
     name: str
@@ -86,7 +93,7 @@ class OpenCall:
 
 @dataclass(slots=True)
 class TranscriptDraft:
-    """A transcript while it is being read: the turns that were not handed on yet."""
+    """A transcript while it is read: the turns that were not handed on yet."""
 
     id: str
     source: str
@@ -101,6 +108,7 @@ class TranscriptDraft:
     large_from: int = PIECE
 
     def open(self, *, id: str | None = None, is_sidechain: bool = False) -> TurnDraft:
+        """Open a new turn and return it."""
         self.opened += 1
         turn = TurnDraft(id=str(self.opened) if id is None else id, is_sidechain=is_sidechain)
         self.turns.append(turn)
@@ -108,12 +116,13 @@ class TranscriptDraft:
 
     @property
     def turn(self) -> TurnDraft:
-        """The last one; opened where none is yet."""
+        """The last turn; a new one if there is none."""
         return self.turns[-1] if self.turns else self.open()
 
     def call(self, turn: TurnDraft, id: str, name: str, args: object, *, at: str = "", cwd: str = "") -> OpenCall:
-        """A tool was called."""
+        """Add a tool call to a turn."""
         self.calls[id] = made = OpenCall(id=id, name=name, args=args, turn=turn, round_idx=turn.round_idx)
+        # Calls that never get a result would otherwise pile up.
         if len(self.calls) > CALLS_REMEMBERED:
             del self.calls[next(iter(self.calls))]
         told = tool_called(name, args, round_idx=turn.round_idx, call_id=id, at=at, cwd=cwd, redactor=self.redactor)
@@ -121,7 +130,7 @@ class TranscriptDraft:
         return made
 
     def answer(self, call: OpenCall, reading: Reading, text: str | None, *, at: str = "", weak: bool = False) -> None:
-        """A call came back with this text; none where it is not known."""
+        """Add the result of a call; `text` is None if it is unknown."""
         call.is_answered = True
         told = tool_returned(
             call.name,
@@ -137,12 +146,13 @@ class TranscriptDraft:
         self.add(call.turn, told)
 
     def hear(self, turn: TurnDraft, words: str, *, after: Stop | None = None, at: str = "") -> None:
-        """The person said something."""
+        """Add a message of the user to a turn."""
         clean = self.redactor.redact(words[: LONGEST_WORDS * 4].strip()).text[:LONGEST_WORDS]
         if clean and not turn.is_handed_on:
             turn.said.append(Said(words=clean, after=after, at=at))
 
     def add(self, turn: TurnDraft, event: Event) -> None:
+        """Add an event to a turn; it is only counted if the turn was handed on or is full."""
         if turn.is_handed_on:
             self.unread["result long after its turn"] += 1
         elif len(turn.events) >= LONGEST_TURN:
@@ -156,7 +166,7 @@ class TranscriptDraft:
         return self.held >= self.large_from
 
     def piece(self, *, without: Collection[TurnDraft]) -> Transcript:
-        """What has ended so far, taken out; the turns that go on stay."""
+        """Return the finished turns and remove them; those in `without` stay."""
         ids = {id(turn) for turn in without}
         return self._handed_on([turn for turn in self.turns if id(turn) not in ids], goes_on=True)
 
@@ -184,18 +194,22 @@ class TranscriptDraft:
         self.turns = [turn for turn in self.turns if not turn.is_handed_on]
         self.skill_uses = [use for use in self.skill_uses if use not in uses]
         self.unread.clear()
+        # Turns that stay count again from here, or every later line would make another piece.
         self.large_from = self.held + PIECE
         return transcript
 
 
 @dataclass(slots=True)
 class TurnDraft:
+    """A turn while it is read."""
+
     id: str
     is_sidechain: bool = False
     events: list[Event] = field(default_factory=list)
     said: list[Said] = field(default_factory=list)
     round_idx: int = 0
-    last_line: int = 0  # the line that was last about it
+    # The line that last belonged to it.
+    last_line: int = 0
     is_handed_on: bool = False
 
     def finish(self) -> TranscriptTurn:
@@ -205,7 +219,7 @@ class TurnDraft:
 
 
 def join_pieces(pieces: Sequence[Transcript]) -> Transcript:
-    """The whole transcript of its pieces."""
+    """Join the pieces of a transcript."""
     unread: Counter[str] = Counter()
     for piece in pieces:
         unread.update(piece.unread)
@@ -237,7 +251,7 @@ _STATUSES = frozenset({"cancelled", "canceled", "declined", "denied", "rejected"
 
 
 def was_refused(*fields: Mapping[str, object], texts: Iterable[str]) -> bool:
-    """Whether a person, a rule or a hook kept the call from running or stopped it; it says nothing about the tool."""
+    """Whether a user, a rule or a hook kept the call from running or stopped it, which says nothing about the tool."""
     for given in fields:
         if _TELLING_OF_REFUSAL.isdisjoint(given):
             continue
@@ -258,7 +272,7 @@ _THEIR_WORDS = re.compile(r"the user said:\s*(.+)", re.IGNORECASE | re.DOTALL)
 
 
 def said_no(*fields: Mapping[str, object], texts: Iterable[str]) -> tuple[bool, str]:
-    """Whether it was a person who refused, and what they said with it; rules and hooks are nobody's word."""
+    """Return whether a user refused the call, and their words; rules and hooks don't count."""
     kinds = [str(given[key]) for given in fields for key in _DENIAL_FIELDS if given.get(key)]
     spoken = [text.replace("’", "'") for text in texts]
     is_person = any(kind in _BY_PERSON for kind in kinds) if kinds else any(map(_PERSON.match, spoken))
@@ -273,7 +287,9 @@ _BEFORE_A_COMMAND = re.compile(r"\s*(?:[A-Za-z_]\w*=\S*\s+|(?:sudo|time|env|xarg
 
 
 def found_nothing(args: object, code: int, output: str) -> bool:
-    """Whether a command that looks for something ended with 1 and said nothing; a comparison may say what differs."""
+    """Whether a search or comparison exited with 1 because it found nothing, or a difference, and not because it
+    failed.
+    """
     if code != 1:
         return False
     programs = {_program(part) for part in _could_have_ended(shell_text(args))}
@@ -281,7 +297,7 @@ def found_nothing(args: object, code: int, output: str) -> bool:
 
 
 def _could_have_ended(command: str) -> list[str]:
-    """The parts whose exit code the whole may have: the last one, and those before it that `&&` joins to it."""
+    """Return the parts of a command that can decide its exit code: the last one, and those that `&&` joins to it."""
     last = re.split(r";|\n|\|\|", command.strip().rstrip(";"))[-1]
     return [part.rpartition("|")[2] for part in last.split("&&")]
 
@@ -296,14 +312,16 @@ _FAILED_STATUS = frozenset({"error", "failed", "failure"})
 _EXIT_CODES = ("exit_code", "exitCode", "returncode", "return_code")
 _TELLING_OF_CODES = frozenset((*_EXIT_CODES, "metadata"))
 _FAILED_FLAGS, _WORKED_FLAGS = ("is_error", "isError"), ("success", "ok")
-_TELLING = _TELLING_OF_CODES | {*_FAILED_FLAGS, *_WORKED_FLAGS, "error", "status"}  # most results have none of them
+# Most results have none of these, so they are skipped quickly.
+_TELLING = _TELLING_OF_CODES | {*_FAILED_FLAGS, *_WORKED_FLAGS, "error", "status"}
 _EXIT_LINE = re.compile(r"(?:error:\s*)?(?:process exited with|exit) code:? (-?\d{1,10})", re.IGNORECASE)
-_LONGEST_HEAD = 10  # lines that an agent puts before what a command printed
+# Lines that an agent may put before a command's output.
+_LONGEST_HEAD = 10
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
-    """Whether a call worked; None where it was refused or stopped, which says nothing about the tool."""
+    """Whether a call succeeded; None if it was refused or stopped, which says nothing about the tool."""
 
     success: bool | None
     error: str = ""
@@ -311,7 +329,7 @@ class Reading:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Ended:
-    """A command that ended: its exit code, and what it printed."""
+    """The exit code of a command, and its output."""
 
     code: int
     output: str
@@ -325,8 +343,11 @@ def came_to(
     has_failed: bool | None = None,
     spoken: Sequence[str] = (),
 ) -> Reading:
-    """The outcome of a call by its result. `text` is what came back, `has_failed` the flag of a format that has one;
-    `fields` are objects that stand beside it, `spoken` other texts in which a refusal may stand."""
+    """Infer the outcome of a call from its result.
+
+    `text` is the result and `has_failed` the flag of a format that has one; `fields` are objects beside it, and
+    `spoken` are other texts in which a refusal may stand.
+    """
     objects = [given for given in fields if isinstance(given, Mapping)]
     ended = _find_end(text, objects)
     said = () if has_failed is False else (text, ended.output if ended and ended.code else "")
@@ -348,13 +369,14 @@ def _read(text: str, objects: Sequence[Mapping[str, object]], has_failed: bool |
         return Reading(success=True)
     if ended is not None:
         return Reading(success=not ended.code, error=(ended.output or f"exit code {ended.code}") if ended.code else "")
+    # A text that mentions errors further down is a success: a log file was read, or a search found errors.
     # A text that talks about errors further down is a success: a log file was read, a search found errors.
     is_error = _LEADING_ERROR.match(text.lstrip()) is not None
     return Reading(success=not is_error, error=text.lstrip() if is_error else "")
 
 
 def _from_fields(fields: Mapping[str, object]) -> Reading | None:
-    """The outcome by the fields of a structured result; none when they say nothing about success."""
+    """Infer the outcome from a structured result; None if its fields say nothing about success."""
     if _TELLING.isdisjoint(fields):
         return None
     for key in _FAILED_FLAGS:
@@ -375,7 +397,7 @@ def _from_fields(fields: Mapping[str, object]) -> Reading | None:
 
 
 def _find_end(text: str, objects: Sequence[Mapping[str, object]]) -> _Ended | None:
-    """How a command ended: by a field, or by a line that agents put before its output."""
+    """Return how a command ended, by a field or by a line before its output; None if neither says."""
     for fields in (*objects, *_parse_objects(text, None)):
         code = _exit_code(fields)
         if code is not None:
@@ -393,7 +415,7 @@ def _find_end(text: str, objects: Sequence[Mapping[str, object]]) -> _Ended | No
 
 
 def _parse_objects(text: str, has_failed: bool | None) -> list[Mapping[str, object]]:
-    """The JSON object that a result is, in a format that says nothing itself."""
+    """Parse a result that is a JSON object, for formats without a flag of their own."""
     stripped = text.lstrip()
     if has_failed is not None or not stripped.startswith("{"):
         return []

@@ -1,4 +1,4 @@
-"""Studying a file of transcripts: its turns, one at a time, with what the detectors say of each."""
+"""Study a file of transcripts turn by turn, with the detectors' lessons for each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from habitus.redact import Redactor
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StudiedTurn:
-    """One turn and what it teaches."""
+    """A turn and its lessons."""
 
     file: Path
     transcript: str
@@ -37,14 +37,14 @@ class StudiedTurn:
 
     @property
     def began(self) -> str:
-        """When the person asked, or the first call was made; empty where the format does not say."""
+        """When the request or the first call was made; empty if the format does not say."""
         told = [said.at for said in self.turn.said] + [event.detail.get("at") for event in self.turn.events[:1]]
         return next((at for at in told if isinstance(at, str) and at), "")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileRead:
-    """A file's turns and what in it could not be read."""
+    """The number of turns in a file, and what could not be read."""
 
     path: Path
     format: str = "unknown"
@@ -55,7 +55,7 @@ class FileRead:
 
 
 def study(path: Path, redactor: Redactor, visit: Callable[[StudiedTurn], None]) -> FileRead:
-    """Show every turn of a file to `visit`, one at a time. A file that can't be read is one thing that was not."""
+    """Call `visit` with every turn of a file; a file that can't be read is reported in the result."""
     counts: Counter[str] = Counter()
     unread: Counter[str] = Counter()
     source = "unknown"
@@ -84,11 +84,12 @@ def _turns(path: Path, piece: Transcript) -> Iterator[StudiedTurn]:
         )
 
 
-_NOT_COUNTED = ("at", "cwd", "command", "doubt")  # said besides, so that a turn stays the same when more is read
+# Left out, so a turn keeps its digest when a newer reader extracts more.
+_NOT_COUNTED = ("at", "cwd", "command", "doubt")
 
 
 def digest_of(turn: TranscriptTurn) -> str:
-    """By what happened in it: a copy of the file under another name has the same turns."""
+    """Return a digest of the turn's events; a copy of the file under another name has the same."""
     whole = hashlib.sha256()
     for event in turn.events:
         detail = {key: value for key, value in event.detail.items() if key not in _NOT_COUNTED}

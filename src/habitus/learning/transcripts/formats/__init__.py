@@ -1,1 +1,4 @@
-"""Readers of transcripts, one module for each format."""
+"""Readers of transcripts, one module per format.
+
+Each has `SOURCE`, `looks_like` for a row of the file, and `read`.
+"""

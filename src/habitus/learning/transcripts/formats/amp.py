@@ -1,4 +1,4 @@
-"""Amp: a thread a file, with messages whose parts are texts, uses of tools and what became of them."""
+"""Amp: one thread per file; messages consist of texts, tool uses and tool results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def looks_like(row: dict[str, object]) -> bool:
 
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
-    """One transcript per file."""
+    """Yield one transcript per file, in pieces."""
     unread: Counter[str] = Counter()
     talk = Talk(path.stem, SOURCE, redactor)
     for thread in objects(path, unread):

@@ -1,4 +1,4 @@
-"""Claude Code sessions: JSONL with user and assistant lines, tool_use and tool_result blocks, sidechains, summaries.
+"""Claude Code: JSONL with user and assistant lines, tool_use and tool_result blocks, sidechains and summaries.
 
 The format changes without notice, so every field is optional here. Lines of an unknown type are counted.
 """
@@ -40,7 +40,7 @@ def looks_like(row: dict[str, object]) -> bool:
 
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
-    """One transcript per file, in pieces."""
+    """Yield one transcript per file, in pieces."""
     unread: Counter[str] = Counter()
     session = _Session(path.stem, redactor)
     for row in objects(path, unread):
@@ -51,7 +51,8 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
     yield session.finish()
 
 
-_STILL_OPEN = 1_000  # lines; a helper agent that was silent for longer has ended
+# In lines: a subagent that was silent for longer has ended.
+_STILL_OPEN = 1_000
 _LINES_REMEMBERED = 200_000
 
 
@@ -61,12 +62,17 @@ class _Session:
         self._redactor = redactor
         self._main: TurnDraft | None = None
         self._sides: dict[str, TurnDraft] = {}
-        self._roots: dict[str, str] = {}  # line → first line of its sidechain
-        self._answers: dict[str, str] = {}  # turn → the answer that its current round belongs to
-        self._skills: dict[str, str] = {}  # call → the skill it loads
+        # Line → first line of its sidechain.
+        self._roots: dict[str, str] = {}
+        # Turn → the answer that its current round belongs to.
+        self._answers: dict[str, str] = {}
+        # Call → the skill that it loads.
+        self._skills: dict[str, str] = {}
         self._seen_lines: dict[int, None] = {}  # hashes, the oldest first
-        self._stopped: Stop | None = None  # by the person, who has not spoken since
-        self._cwd = "", ""  # as it stands in the line before, and without secrets
+        # How the user stopped the agent, until their next message.
+        self._stopped: Stop | None = None
+        # The last directory as written, and redacted.
+        self._cwd = "", ""
         self._line = 0
 
     def take(self, row: Mapping[str, object]) -> None:
@@ -87,14 +93,14 @@ class _Session:
                 self.draft.unread["unknown line"] += 1
 
     def _place(self, row: Mapping[str, object]) -> str:
-        """Where the line was written, without secrets; hardly ever another place than that of the line before."""
+        """Return the redacted directory of a line; the last one is cached, because it hardly ever changes."""
         given = string(row.get("cwd"))[:1000]
         if given != self._cwd[0]:
             self._cwd = given, self._redactor.redact(given).text
         return self._cwd[1]
 
     def _is_repeated(self, uuid: str) -> bool:
-        """A resumed session repeats the lines that it resumed."""
+        """Whether the line was seen before: a resumed session repeats the lines of the old one."""
         if not uuid:
             return False
         if hash(uuid) in self._seen_lines:
@@ -105,7 +111,7 @@ class _Session:
         return False
 
     def piece(self) -> Transcript:
-        """The turns that have ended. What they left behind is forgotten with them."""
+        """Return the turns that have ended, and drop all state about them."""
         going_on = [
             turn for turn in self.draft.turns if turn is self._main or self._line - turn.last_line < _STILL_OPEN
         ]
@@ -141,7 +147,8 @@ class _Session:
         turn = self._turn(row)
         message = row.get("message")
         answer = string(message.get("id")) if isinstance(message, Mapping) else ""
-        if not answer or self._answers.get(turn.id) != answer:  # one answer may be spread over several lines
+        # One answer may be spread over several lines.
+        if not answer or self._answers.get(turn.id) != answer:
             self._answers[turn.id] = answer
             turn.round_idx += 1
         for block in self._blocks(row):
@@ -224,7 +231,7 @@ class _Session:
 
 
 def _request(row: Mapping[str, object], blocks: list[Mapping[str, object]]) -> str:
-    """The person's request in this line; empty where there is none."""
+    """Return the user's request in this line; empty if it has none."""
     if row.get("isMeta") or row.get("isCompactSummary") or any(block.get("type") == "tool_result" for block in blocks):
         return ""
     origin = row.get("origin")
@@ -239,7 +246,9 @@ def _at(row: Mapping[str, object]) -> str:
 
 
 def _skill(args: object, redactor: Redactor) -> str:
-    """Versions call the argument `skill` or `command`; the name may carry its plugin."""
+    """Return the name of the loaded skill; versions call the argument `skill` or `command`, and it may carry its
+    plugin.
+    """
     if not isinstance(args, Mapping):
         return "unknown"
     name = string(args.get("skill")) or string(args.get("command")) or string(args.get("name"))

@@ -1,4 +1,4 @@
-"""Cline and Roo: `api_conversation_history.json` of a task. Tools are used as blocks, in older versions as marked text.
+"""Cline and Roo: `api_conversation_history.json` of a task, with tool uses as blocks or, in older versions, as text.
 
 <execute_command><command>pytest</command></execute_command>   →   [execute_command for 'pytest'] Result: …
 """
@@ -35,11 +35,12 @@ def owns(path: Path) -> bool:
 
 
 def looks_like(row: dict[str, object]) -> bool:
+    """Always False: the file is known by its name."""
     return False
 
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
-    """One transcript per task."""
+    """Yield one transcript per task, in pieces."""
     unread: Counter[str] = Counter()
     reader = _Task(Talk(path.parent.name, SOURCE, redactor))
     for row in objects(path, unread):
@@ -52,7 +53,8 @@ class _Task:
     def __init__(self, talk: Talk) -> None:
         self.talk = talk
         self._number = 0
-        self._waiting = ""  # the use in marked text that has no result yet
+        # The tool use in a text that has no result yet.
+        self._waiting = ""
 
     def take(self, row: Mapping[str, object]) -> None:
         at, content = moment(row.get("ts")), row.get("content")

@@ -1,7 +1,7 @@
-"""Codex rollouts: `{timestamp, type, payload}` lines with items of the Responses API, events and the session's data.
+"""Codex: rollout files of `{timestamp, type, payload}` lines with Responses API items, events and session data.
 
-Results have no flag for failure; their first lines say the exit code. Before September 2025 there was no envelope: such
-files are read as OpenAI-style items.
+Results have no flag for failure; their first lines state the exit code. Files from before September 2025 lack the
+envelope and are read as OpenAI items.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def looks_like(row: dict[str, object]) -> bool:
 
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
-    """One transcript per file, in pieces."""
+    """Yield one transcript per file, in pieces."""
     unread: Counter[str] = Counter()
     rollout = _Rollout(path.stem, redactor)
     for row in objects(path, unread):

@@ -1,4 +1,4 @@
-"""Copilot CLI: `session-state/ID/events.jsonl`, an event a line with its `type` and `data`."""
+"""Copilot CLI: `session-state/ID/events.jsonl`, one event per line with its `type` and `data`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def looks_like(row: dict[str, object]) -> bool:
 
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
-    """One transcript per file, in pieces."""
+    """Yield one transcript per file, in pieces."""
     unread: Counter[str] = Counter()
     talk = Talk(path.parent.name if path.stem == "events" else path.stem, SOURCE, redactor)
     for row in objects(path, unread):

@@ -1,4 +1,4 @@
-"""Cursor: messages a line, without times and without what came of calls: requests and corrections are all it tells."""
+"""Cursor: one message per line, without timestamps or tool results; only requests and corrections can be read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def looks_like(row: dict[str, object]) -> bool:
 
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
-    """One transcript per file."""
+    """Yield one transcript per file."""
     unread: Counter[str] = Counter()
     talk = Talk(path.stem, SOURCE, redactor)
     for row in objects(path, unread):

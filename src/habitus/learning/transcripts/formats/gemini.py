@@ -1,4 +1,4 @@
-"""Gemini CLI sessions: messages with their tool calls and what came of each, as one JSON document or a line each."""
+"""Gemini CLI: messages with their tool calls and results, as one JSON document or one message per line."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ def looks_like(row: dict[str, object]) -> bool:
 
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
-    """One transcript per file, in pieces."""
+    """Yield one transcript per file, in pieces."""
     unread: Counter[str] = Counter()
     talk = Talk(path.stem, SOURCE, redactor)
     for row in objects(path, unread):
+        # Only some versions write the directory; the folder's name, set below, replaces it otherwise.
         # The directory, where a version writes it down; else its folder's name stands for it.
         talk.locate(next(filter(None, map(string, as_list(row.get("directories")))), ""))
         messages = row.get("messages")
@@ -58,7 +59,7 @@ def _call(talk: Talk, call: Mapping[str, object], at: str) -> None:
 
 
 def _result(value: object) -> str:
-    """A tool's result: a text, or the answers of functions with `output` or `error` in them."""
+    """Return a tool's result: a text, or the `output` or `error` of its function responses."""
     if isinstance(value, str):
         return value
     responses = [mapping(mapping(mapping(part).get("functionResponse")).get("response")) for part in as_list(value)]

@@ -1,4 +1,4 @@
-"""Goose: a database of sessions and their messages, whose parts are texts, requests for tools and their responses."""
+"""Goose: a database of sessions and messages, which consist of texts, tool requests and tool responses."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ def owns(path: Path) -> bool:
 
 
 def looks_like(row: dict[str, object]) -> bool:
+    """Always False: the database is known by its tables."""
     return False
 
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
-    """One transcript per session."""
+    """Yield one transcript per session."""
     try:
         with open_database(path) as database:
             for row in database.execute("SELECT * FROM sessions ORDER BY rowid").fetchall():

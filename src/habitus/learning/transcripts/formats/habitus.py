@@ -1,4 +1,4 @@
-"""Our own export: one event a line, `{"session", "turn", "kind", "severity", "detail", "round"}`."""
+"""Our own export: one event per line, `{"session", "turn", "kind", "severity", "detail", "round"}`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def looks_like(row: dict[str, object]) -> bool:
 
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
-    """One transcript per run of lines with the same session, in pieces."""
+    """Yield one transcript per run of lines with the same session, in pieces."""
     unread: Counter[str] = Counter()
     draft: TranscriptDraft | None = None
     for row in objects(path, unread):
@@ -47,7 +47,7 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
 
 
 def write(transcript: Transcript) -> Iterator[str]:
-    """The lines of a transcript, ends of line included. Reading them gives the same turns."""
+    """Yield the lines of a transcript, with line ends; reading them returns the same turns."""
     for turn in transcript.turns:
         for event in turn.events:
             row = {

@@ -1,4 +1,4 @@
-"""OpenAI-style message logs: a list of messages (JSON, or one a line), a conversation a line, or Responses items.
+"""OpenAI message logs: a list of messages, one conversation or one message per line, or Responses API items.
 
 Tool messages have no field for failure, so success is inferred from the shape of the result and marked weak.
 """
@@ -27,7 +27,7 @@ def looks_like(row: dict[str, object]) -> bool:
 
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
-    """One transcript per conversation; one whose messages are lines of their own comes in pieces."""
+    """Yield one transcript per conversation; messages on lines of their own form one conversation, in pieces."""
     unread: Counter[str] = Counter()
     loose: _Conversation | None = None
     for number, row in enumerate(objects(path, unread), 1):
@@ -49,7 +49,7 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
 
 
 def _conversation_of(row: Mapping[str, object]) -> list[object] | None:
-    """The messages of a whole conversation, with the answer that a request log keeps beside them."""
+    """Return the messages of a whole conversation, including the response in a request log; None if the row is none."""
     inner = row.get("request")
     request = inner if isinstance(inner, Mapping) else row
     messages = request.get("messages")
@@ -67,7 +67,7 @@ class _Conversation:
         self.draft = TranscriptDraft(id=conversation_id, source=SOURCE, redactor=redactor)
 
     def piece(self) -> Transcript:
-        """The turns that have ended, all but the last."""
+        """Return all turns but the last, which may go on."""
         return self.draft.piece(without=self.draft.turns[-1:])
 
     def take(self, message: object) -> None:
@@ -109,7 +109,7 @@ class _Conversation:
         self.draft.call(self.draft.turn, str(call_id or ""), str(name or "unknown"), args)
 
     def _add_result(self, message: Mapping[str, object]) -> None:
-        """What came back, in the turn in which it is read; a call need not be there."""
+        """Add a result to the current turn; its call need not be known."""
         turn, id = self.draft.turn, str(message.get("tool_call_id") or message.get("call_id") or "")
         call = self.draft.calls.get(id)
         name, args = str(message.get("name") or (call.name if call else "unknown")), call.args if call else None

@@ -1,7 +1,7 @@
-"""opencode's sessions, their messages, and parts of messages, of which tool calls carry their own result.
+"""opencode: sessions, messages and parts of messages; a tool call carries its own result.
 
-They lie in its database, which is opened read-only and read one session at a time; before it had one, in a folder
-`storage` of small files: `session/…/ID.json`, `message/SESSION/ID.json`, `part/MESSAGE/ID.json`.
+They are in a database, which is opened read-only and read one session at a time. Older versions have a folder `storage`
+of small files: `session/…/ID.json`, `message/SESSION/ID.json`, `part/MESSAGE/ID.json`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def looks_like(row: Mapping[str, object]) -> bool:
 
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
-    """One transcript per session. A database of another make gives one that says so."""
+    """Yield one transcript per session; an unknown database yields one that reports the error."""
     if not is_database(path):
         yield _read_stored(path, redactor)
         return
@@ -55,7 +55,7 @@ def _session(database: sqlite3.Connection, row: sqlite3.Row, redactor: Redactor)
 
 
 def _read_stored(path: Path, redactor: Redactor) -> Transcript:
-    """The session of one file, with the messages and parts that lie beside it."""
+    """Read the session of one file, with its messages and parts in the folders beside it."""
     session = mapping(parse_json(path.read_bytes()))
     storage = next((place.parent for place in path.parents if place.name == "session"), path.parent)
     talk = Talk(string(session.get("id")) or path.stem, SOURCE, redactor, is_side=bool(session.get("parentID")))
@@ -76,7 +76,7 @@ def _take(talk: Talk, message: Mapping[str, object], part: Mapping[str, object])
 
 
 def _call(talk: Talk, part: Mapping[str, object], at: str) -> None:
-    """A command that ended badly is `completed` all the same; its exit code stands beside."""
+    """Add a tool call with its result; a failed command is also `completed`, so its exit code decides."""
     state, id = mapping(part.get("state")), string(part.get("callID"))
     when = mapping(state.get("time"))
     talk.call(id, string(part.get("tool")), state.get("input"), at=moment(when.get("start")) or at)

@@ -1,4 +1,4 @@
-"""Pi: an entry a line, each with its parent; the branch that ends in the last entry is the one that counts."""
+"""Pi: one entry per line, each with its parent; only the branch that ends in the last entry counts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def looks_like(row: dict[str, object]) -> bool:
 
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
-    """One transcript per file, in pieces."""
+    """Yield one transcript per file, in pieces."""
     unread: Counter[str] = Counter()
     live = _live(path)
     talk = Talk(path.stem, SOURCE, redactor)
@@ -34,7 +34,9 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
 
 
 def _live(path: Path) -> set[str]:
-    """The last entry and all it stands on; empty in a version whose entries have no parents."""
+    """Return the ids of the last entry and its ancestors; empty if the entries have no parents, as in older
+    versions.
+    """
     parents: dict[str, str] = {}
     for row in objects(path, Counter()):
         if id := string(row.get("id")):

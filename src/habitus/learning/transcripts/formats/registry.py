@@ -1,4 +1,4 @@
-"""Which format a transcript has, found from its first lines, and reading it with the right reader."""
+"""Detect the format of a transcript from its first lines, and read it with the right reader."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ from habitus.learning.transcripts.model import Transcript, join_pieces
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 UNKNOWN = "unknown"
-_LINES_TRIED, _LINES_ENOUGH = 50, 8  # the second where they all look like one format, and like no other
+# Lines that vote; fewer are enough if all look like the same single format.
+_LINES_TRIED, _LINES_ENOUGH = 50, 8
 
 
 class Reader(Protocol):
@@ -44,7 +45,7 @@ class Reader(Protocol):
 
 
 class FileReader(Reader, Protocol):
-    """One that knows its files by their name or make."""
+    """A reader that recognizes its files by their name or database tables."""
 
     def owns(self, path: Path) -> bool: ...
 
@@ -55,7 +56,7 @@ FORMATS: Mapping[str, Reader] = {reader.SOURCE: reader for reader in (*_BY_ROWS,
 
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY, *, source: str = "") -> Iterator[Transcript]:
-    """Every transcript of a file, whole. A file that no reader knows gives one empty transcript that says so."""
+    """Yield every transcript of a file as a whole; an unknown file yields one empty transcript that says so."""
     waiting: list[Transcript] = []
     for piece in pieces(path, redactor, source=source):
         waiting.append(piece)
@@ -65,7 +66,7 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY, *, source: str = "") ->
 
 
 def pieces(path: Path, redactor: Redactor = PATTERNS_ONLY, *, source: str = "") -> Iterator[Transcript]:
-    """Every transcript of a file in pieces, each with turns that have ended: for files of any size."""
+    """Yield every transcript of a file in pieces of finished turns, for files of any size."""
     if not path.is_file():
         raise NotFound(f"No transcript at '{path}'.", mend="Give the path of a file.")
     source = source or format_of(path)
@@ -78,7 +79,7 @@ def pieces(path: Path, redactor: Redactor = PATTERNS_ONLY, *, source: str = "") 
 
 
 def format_of(path: Path) -> str:
-    """The format that most of the first lines look like; `unknown` when none does."""
+    """Return the format that most of the first lines look like; `unknown` if none does."""
     if owner := next((reader for reader in _BY_FILE if reader.owns(path)), None):
         return owner.SOURCE
     votes: Counter[str] = Counter()

@@ -1,6 +1,6 @@
-"""Simple event rows, one tool call with its result each: trace, step, turn, tool, args, success, error, result_len.
+"""Simple event rows, each a tool call with its result: trace, step, turn, tool, args, success, error, result_len.
 
-A trace is one request, so it is one turn of ours; the row's `turn` counts the model's answers and becomes the round.
+A trace is one request and becomes one turn; the row's `turn` counts the model's answers and becomes the round.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def looks_like(row: dict[str, object]) -> bool:
 
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
-    """One transcript per run of rows with the same trace."""
+    """Yield one transcript per run of rows with the same trace."""
     unread: Counter[str] = Counter()
     draft: TranscriptDraft | None = None
     for row in objects(path, unread):

@@ -1,6 +1,6 @@
-"""VS Code's Copilot Chat: a document of requests, or the log of operations that makes one.
+"""VS Code's Copilot Chat: a document of requests, or the log of operations that builds one.
 
-An operation sets (1), adds to a list (2) or deletes (3) what stands at a path of keys; 0 is the state to begin with.
+An operation sets (1), appends to (2) or deletes (3) the value at a path of keys; 0 is the initial state.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def looks_like(row: dict[str, object]) -> bool:
 
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
-    """One transcript per file."""
+    """Yield one transcript per file, in pieces."""
     unread: Counter[str] = Counter()
     state: Any = {}
     for row in objects(path, unread):
@@ -90,6 +90,7 @@ def _call(talk: Talk, part: Mapping[str, object], id: str, at: str) -> None:
     text = string(mapping(data.get("terminalCommandOutput")).get("text"))
     text = text or "\n".join(string(mapping(one).get("value")) for one in as_list(details.get("output")))
     fields: list[Mapping[str, object]] = [{"exit_code": code, "output": text}] if isinstance(code, int) else []
+    # Versions write the user's refusal as a flag or as an object.
     if part.get("isConfirmed") is False or mapping(part.get("isConfirmed")).get("type") == 0:
         fields.append({"status": "rejected"})
     has_failed = True if details.get("isError") is True else None

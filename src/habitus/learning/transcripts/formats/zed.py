@@ -1,4 +1,4 @@
-"""Zed: a database of threads, each a JSON document, mostly compressed."""
+"""Zed: a database of threads, each a JSON document, usually compressed."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ def owns(path: Path) -> bool:
 
 
 def looks_like(row: dict[str, object]) -> bool:
+    """Always False: the database is known by its tables."""
     return False
 
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
-    """One transcript per thread."""
+    """Yield one transcript per thread."""
     try:
         with open_database(path) as database:
             keys = {row["name"] for row in database.execute("PRAGMA table_info(threads)")}
@@ -63,6 +64,7 @@ def _take(talk: Talk, message: Mapping[str, object]) -> None:
 
 
 def _unpack(kind: object, data: object) -> object:
+    """Return the document of a thread; None if it is damaged or too large."""
     if kind != "zstd" or not isinstance(data, bytes):
         return parse_json(data)
     if sys.version_info >= (3, 14):
