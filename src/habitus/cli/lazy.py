@@ -29,7 +29,7 @@ class _FlagsAsFlags:
 
     def get_params(self, ctx: Any) -> list[Any]:
         # The mixin has no such base method; the command class it is mixed into has.
-        found: list[Any] = super().get_params(ctx)
+        found: list[Any] = super().get_params(ctx)  # type: ignore[misc]  # as above
         for param in found:
             if getattr(param, "is_flag", False):
                 param.metavar = ""

@@ -74,7 +74,7 @@ def command_of(group: str, module: ModuleType, name: str) -> tuple[Callable[...,
     context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
     as_json = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, annotation=AsJson, default=False)
     # Typer builds the options from the signature.
-    run.__signature__ = inspect.Signature([context, *parameters, as_json])
+    run.__signature__ = inspect.Signature([context, *parameters, as_json])  # type: ignore[attr-defined]  # as above
     run.__annotations__ = {one.name: one.annotation for one in (context, *parameters, as_json)}
     run.__doc__ = case.help
     return run, f"habitus {shlex.join(words_of(case, case.example))}"

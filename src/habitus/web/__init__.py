@@ -1,1 +1,1 @@
-"""The web page and REST: they parse, call `app` and render what comes back."""
+"""The web page and REST: they parse requests, call `app` and render the result."""

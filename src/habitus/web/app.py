@@ -1,4 +1,4 @@
-"""The application: pages, REST and what they look like, behind the guard. What calls `app` runs in a thread."""
+"""Builds the web application: pages and REST behind the security middleware. Code that calls `app` runs in a thread."""
 
 from __future__ import annotations
 
@@ -26,13 +26,16 @@ from habitus.web.security import Guard, Keys, Proxy
 def make_app(
     desks: Desks, keys: Keys, hosts: Collection[str], *, open_reading: bool = False, app: Application | None = None
 ) -> ASGIApp:
-    """`hosts` are the names, with their port, under which it answers; with `open_reading` anybody may look.
+    """Return the application for these homes.
 
-    `app` are doors that stand already; whoever was behind them before is there no longer.
+    `hosts` are the names, with port, that it answers to; with `open_reading` anybody may read. `app` reuses routes
+    built
+    earlier and binds them to these homes.
     """
     app = app or doors()
     app.check_rules()
     app.state.desks, app.state.keys = desks, keys
+    # Users live in the database, so sign-in has to move with it when it is back.
     desks.when_back(lambda home: keys.read_from(open_people(home)))
     web = desks.own.settings.web
     proxy = Proxy(header=web.proxy_header, addresses=web.proxies)
@@ -40,7 +43,7 @@ def make_app(
 
 
 def doors() -> Application:
-    """Every address there is, with nothing behind it yet."""
+    """Return an application with every route, not yet bound to a home."""
     app = Application(
         title="Habitus",
         version=version("habitus"),
@@ -49,7 +52,8 @@ def doors() -> Application:
         docs_url=None,
         redoc_url=None,
     )
-    app.declare(RouteRule(access=Access.OPEN_READING))  # its own description
+    # For the OpenAPI description, which FastAPI adds itself.
+    app.declare(RouteRule(access=Access.OPEN_READING))
     for part in (skills, events):
         part.router.add_to(app, API, responses=DESCRIBED)
     use_case_routes.router().add_to(app, API, responses=DESCRIBED)

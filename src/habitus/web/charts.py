@@ -1,7 +1,4 @@
-"""Charts as SVG, made on the server: coloured by the stylesheet, and said in words for who can't see them.
-
-Some compare: what speaks for a skill, its effect over time, which are confused, and what is in vain.
-"""
+"""Charts as SVG, rendered on the server, coloured by the stylesheet, each with a text alternative."""
 
 from __future__ import annotations
 
@@ -19,15 +16,17 @@ from habitus.journal.facts import Day
 from habitus.search import Hit
 
 _WIDTH, _HEIGHT, _FOOT, _HEAD = 54, 136, 22, 20
-_LONG, _LINE = 420, 34  # of the lines: from a hundred fewer to a hundred more
+# Length and height of an interval's line, which runs from 100 fewer to 100 more.
+_LONG, _LINE = 420, 34
 _SPARK = (96, 30)
 _MAP, _NAMED = (960, 560), 10
 _DAY, _DAYS_HIGH = 15, 110
-_SIDE, _WIDEST, _LETTER = 60, 190, 7  # of their labels
+# Least and greatest width of the labels, and the average width of a letter.
+_SIDE, _WIDEST, _LETTER = 60, 190, 7
 
 
 def of_uses(usage: SkillUsage) -> dict[str, Markup]:
-    """Uses week by week and version by version, as far as there are any."""
+    """Return the charts of uses by week and by version; empty if there are none."""
     weeks = {f"{week:%b} {week.day}": uses for week, uses in usage.weeks}
     versions = {f"v{number}": uses for number, uses in usage.versions}
     drawn = {"By week": weeks, "By version": versions}
@@ -35,14 +34,14 @@ def of_uses(usage: SkillUsage) -> dict[str, Markup]:
 
 
 def of_findings(found: Sequence[Finding]) -> Markup | None:
-    """The effect of offering each version, as far as anybody said how it went."""
+    """Return a chart of the effect of offering each version, or None if no feedback exists."""
     known = {f"v{one.item.version}": one.estimate.offering for one in reversed(found)}
     drawn = {label: effect for label, effect in known.items() if effect is not None}
     return intervals("Of a hundred conversations", drawn) if drawn else None
 
 
 def of_candidates(found: Sequence[CandidateReport]) -> Markup | None:
-    """The effect of each candidate on the tasks of its gate, against the version it began with."""
+    """Return a chart of each candidate's effect on the gate's tasks, compared with its base version, or None."""
     drawn = {
         f"no. {one.candidate.number}": Effect(
             value=one.gate.difference, low=one.gate.interval.low, high=one.gate.interval.high
@@ -54,7 +53,7 @@ def of_candidates(found: Sequence[CandidateReport]) -> Markup | None:
 
 
 def bars(title: str, of: Mapping[str, Uses]) -> Markup:
-    """One bar each, from below: went well, went wrong, nobody said."""
+    """Return one stacked bar per label, from below: succeeded, failed, no feedback."""
     most = max((uses.total for uses in of.values()), default=0) or 1
     parts = [_bar(number, label, uses, most) for number, (label, uses) in enumerate(of.items())]
     said = "; ".join(f"{label}: {uses.good} went well, {uses.bad} went wrong" for label, uses in of.items())
@@ -65,6 +64,7 @@ def bars(title: str, of: Mapping[str, Uses]) -> Markup:
 
 
 def _bar(number: int, label: str, uses: Uses, most: int) -> Markup:
+    """Return one stacked bar with its total and label."""
     left, top = number * _WIDTH + 11, float(_HEIGHT)
     drawn = []
     for kind, count in (("good", uses.good), ("bad", uses.bad), ("unknown", uses.unknown)):
@@ -82,7 +82,8 @@ def _bar(number: int, label: str, uses: Uses, most: int) -> Markup:
 
 
 def sparkline(values: Sequence[float | None]) -> Markup:
-    """A small line beside its number, which says it in words; days without a value are passed over."""
+    """Return a small line without labels; days without a value are skipped."""
+    # A day without feedback is a gap, not zero per cent.
     known = [(at, value) for at, value in enumerate(values) if value is not None]
     most = max((value for _, value in known), default=0) or 1
     step = _SPARK[0] / max(len(values) - 1, 1)
@@ -92,7 +93,7 @@ def sparkline(values: Sequence[float | None]) -> Markup:
 
 
 def days(of: Sequence[Day]) -> Markup:
-    """A bar for each day, from below: went well, went wrong, nobody said."""
+    """Return one stacked bar per day, from below: succeeded, failed, no feedback."""
     most = max((day.total for day in of), default=0) or 1
     drawn = [_day(number, day, most) for number, day in enumerate(of)]
     first, last = (f"{day.day:%b} {day.day.day}" for day in (of[0], of[-1]))
@@ -120,7 +121,7 @@ def _day(number: int, day: Day, most: int) -> str:
 
 
 def skill_map(found: SkillMap) -> Markup:
-    """A dot for each skill where its meaning puts it; names of those used most, and of the one with the focus."""
+    """Return a map with a dot per skill, placed by meaning; the most used ones are labelled."""
     most = max((dot.row.counters.used for dot in found.dots), default=0) or 1
     rings = [
         Markup('<g class="ring"><circle cx="{0}" cy="{1}" r="{2}"/><text x="{0}" y="{1}">{3} {4}</text></g>').format(
@@ -128,8 +129,10 @@ def skill_map(found: SkillMap) -> Markup:
         )
         for one in found.clusters
     ]
+    # Labels of all skills would cover each other, so only the most used have one.
     dots = [_dot(dot, most, is_named=number < _NAMED) for number, dot in enumerate(found.dots)]
     size = f'viewBox="0 0 {_MAP[0]} {_MAP[1]}"'
+    # SVG paints in order: reversed, the most used skills end up on top.
     drawn = Markup("").join([*rings, *reversed(dots)])
     return Markup('<svg class="chart wide" {} role="group" aria-label="Map of skills">{}</svg>').format(
         Markup(size), drawn
@@ -150,6 +153,7 @@ def _dot(dot: Dot, most: int, *, is_named: bool) -> Markup:
         kind,
         x,
         y,
+        # The square root makes the area, not the radius, proportional to use.
         round(4 + 9 * math.sqrt(used / most), 1),
         x + (-9 if anchor == "end" else 9),
         y - 8,
@@ -163,7 +167,7 @@ def _on_map(x: float, y: float) -> tuple[float, float]:
 
 
 def intervals(title: str, of: Mapping[str, Effect], line: int = _LINE, long: int = _LONG) -> Markup:
-    """One line each: how many of a hundred go better or worse, the point in the middle of what may be true."""
+    """Return one line per label with the confidence interval and its middle, in conversations of 100."""
     tall = line * len(of)
     longest = max(map(len, of))
     side = min(max(_SIDE, _LETTER * longest + 12), _WIDEST) if longest else 6
@@ -183,6 +187,7 @@ def intervals(title: str, of: Mapping[str, Effect], line: int = _LINE, long: int
 
 
 def _interval(middle: float, label: str, effect: Effect, side: int, long: int) -> Markup:
+    """Return one interval's line, dot and shortened label."""
     kind = "good" if effect.low > 0 else "bad" if effect.high < 0 else "unknown"
     short = label if len(label) * _LETTER <= side else f"{label[: side // _LETTER - 1]}…"
     low, value, high = (_at(share, side, long) for share in (effect.low, effect.value, effect.high))
@@ -194,6 +199,7 @@ def _interval(middle: float, label: str, effect: Effect, side: int, long: int) -
 
 
 def _at(share: float, side: int, long: int) -> float:
+    """Return the x position of a share between -1 and 1."""
     return round(side + (min(max(share, -1.0), 1.0) + 1) / 2 * long, 1)
 
 
@@ -201,7 +207,8 @@ def _of_100(share: float) -> str:
     return f"{100 * share:+.0f}"
 
 
-_PARTS = {  # what search calls a part of a score, to what the page calls it
+# Parts of a score as search names them, mapped to the groups that the page shows.
+_PARTS = {
     **dict.fromkeys(("meaning", "part"), "meaning"),
     **dict.fromkeys(("name", "lexical.name"), "name"),
     **dict.fromkeys(("used_meaning", "used_words", "used_before"), "use"),
@@ -210,10 +217,11 @@ _PARTS = {  # what search calls a part of a score, to what the page calls it
 
 
 def of_fit(hit: Hit, least: float) -> Markup:
-    """A bar as long as a skill fits a request, made of what speaks for it, and the line below which none is offered."""
+    """Return a bar as long as a skill is relevant to a request, split into its reasons, with the offer threshold."""
     shares: dict[str, float] = {}
     for name, value in hit.parts.items():
         kind = _PARTS.get(name, "words")
+        # Negative parts lower the score but can't be drawn as a width.
         shares[kind] = shares.get(kind, 0.0) + max(value, 0.0)
     total = sum(shares.values()) or 1.0
     drawn, at = [], 0.0
@@ -236,7 +244,7 @@ _WEEK_WIDTH, _TALL = 40, 56
 
 
 def over_time(one: SkillEffect) -> Markup:
-    """An effect as it was known week by week: of a hundred conversations how many go better, from low to high."""
+    """Return the effect as it was known week by week, each with its interval."""
     reach = max((max(abs(at.effect.low), abs(at.effect.high)) for at in one.over_time if at.effect), default=0) or 1.0
     drawn, said = [], []
     for number, at in enumerate(one.over_time):
@@ -261,7 +269,7 @@ _CELL, _NAMES = 40, 210
 
 
 def matrix(found: Confusion) -> Markup:
-    """A row for each skill, asked in its own words; the darker a cell, the better the skill of its column fits too."""
+    """Return a matrix of skills: the darker a cell, the better the column's skill matches the row's own description."""
     count = len(found.names)
     parts = []
     for row, (name, cells) in enumerate(zip(found.names, found.rows, strict=True)):
@@ -289,11 +297,12 @@ def _column(number: int) -> int:
     return _NAMES + number * _CELL
 
 
-_NEARLY = 0.9  # of how well a skill fits its own words: whatever comes so near may be taken for it
+# A skill that reaches this share of another's own score may be mistaken for it.
+_NEARLY = 0.9
 
 
 def confused_pairs(found: Confusion) -> list[tuple[str, str]]:
-    """Which skill is taken for which, by their names."""
+    """Return the pairs of names in which the second skill may be chosen instead of the first."""
     return [
         (found.names[row], found.names[column])
         for row, cells in enumerate(found.rows)
@@ -303,7 +312,7 @@ def confused_pairs(found: Confusion) -> list[tuple[str, str]]:
 
 
 def share(label: str, part: int, of: int, *, marked: int = 0) -> Markup:
-    """How much of something is taken, and of that what is marked as in vain."""
+    """Return a bar that shows a part of a whole, with a marked section for the wasted part."""
     whole = max(of, part, 1)
     return Markup(
         '<svg class="bar" role="img" viewBox="0 0 100 12" preserveAspectRatio="none" aria-label="{}">'
@@ -314,4 +323,5 @@ def share(label: str, part: int, of: int, *, marked: int = 0) -> Markup:
 
 
 def _kind(effect: Effect) -> str:
+    """Return the CSS class of an effect: good or bad only if the whole interval agrees."""
     return "good" if effect.low > 0 else "bad" if effect.high < 0 else "unknown"

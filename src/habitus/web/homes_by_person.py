@@ -1,7 +1,7 @@
-"""Desks: the home as each person who is signed in works on it, so that every change names them.
+"""The home as each signed-in person uses it, so that every change is recorded under their name.
 
-While the shared database is away, reads are answered from the copy that this host has of it, and say so. A server that
-was started meanwhile has nothing but the copy, and opens the database when it is back.
+While the shared database is unreachable, reads are answered from this host's offline snapshot, with a header that says
+so. A server started meanwhile has only the snapshot, and switches to the database when it is back.
 """
 
 from __future__ import annotations
@@ -33,21 +33,26 @@ from habitus.sql.outage import ANSWERS_S
 log = logging.getLogger(__name__)
 
 READS = frozenset({"GET", "HEAD"})
-AS_OF = "Habitus-As-Of"  # the header of an answer from the copy: when the copy was made
+# Response header with the time of the snapshot that answered.
+AS_OF = "Habitus-As-Of"
+# Probing on every request would make each one wait for a database that is down.
 _ASKED_EVERY_S = 1.0
 
 
 class Desks:
-    """The owner's is given; another's is opened when they first come. What was opened here is kept until `close`."""
+    """Holds one open home per person, sharing the owner's connections, until `close`."""
 
     def __init__(self, own: Habitus) -> None:
-        """A given home that stands in for its database is left as soon as that is back."""
+        """Start with the owner's home; if it is an offline snapshot, wait for the database in a thread."""
         self.own = own
-        self._copy = own if own.is_stand_in else None  # on the offline snapshot, while the database is away
+        # The home on the offline snapshot while the database is unreachable.
+        self._copy = own if own.is_stand_in else None
         self._serving = Serving(own, keeps_copy=True)
         self._asked_at = time.monotonic()
-        self._opened: dict[tuple[Habitus, Person], Habitus] = {}  # by the home that it shares its connections with
-        self._left: list[Habitus] = []  # what was opened with settings that have changed since, or on the snapshot
+        # Keyed by the home whose connections are shared, since the snapshot has homes of its own.
+        self._opened: dict[tuple[Habitus, Person], Habitus] = {}
+        # Homes opened with outdated settings or on the snapshot; running requests may still use them.
+        self._left: list[Habitus] = []
         self._lock = threading.Lock()
         self._followers: list[Callable[[Habitus], None]] = []
         self._closed = threading.Event()
@@ -56,11 +61,11 @@ class Desks:
             self._returning.start()
 
     def when_back(self, tell: Callable[[Habitus], None]) -> None:
-        """Be given the home on the database itself, where the one we have stands in for it."""
+        """Call `callback` with the home on the database when it replaces the snapshot."""
         self._followers.append(tell)
 
     def of(self, person: Person | None, home: Habitus | None = None) -> Habitus:
-        """None is the owner, or whoever looks without having signed in."""
+        """Return a person's home, opened on first use; None is the owner."""
         home = home or self.own
         if person is None:
             return home
@@ -70,21 +75,24 @@ class Desks:
             return self._opened[home, person]
 
     def at_hand(self, person: Person | None) -> Habitus | None:
-        """The same where it is open, and nobody has to wait: for a lock, or for word whether the database is there."""
+        """Return a person's home if that needs no waiting for a lock or a database probe, else None."""
         is_asked = time.monotonic() - self._asked_at < _ASKED_EVERY_S
         if self._copy is not None or not (is_asked or self.own.shared.dialect.name != "postgresql"):
             return None
         return self.own if person is None else self._opened.get((self.own, person))
 
     def copy_while_away(self, *, is_away: bool = False) -> Habitus | None:
-        """The home on the offline snapshot, while the database is away; it is asked once a second."""
+        """Return the home on the offline snapshot while the database is unreachable, else None; probes once
+        a second.
+        """
         with self._lock:
             is_due = is_away or time.monotonic() - self._asked_at >= _ASKED_EVERY_S
             if is_due and self.own.shared.dialect.name == "postgresql":
                 is_away = is_away or bool(absence(self.own.shared.url, ANSWERS_S))
                 self._asked_at = time.monotonic()
                 if is_away and self._copy is None:
-                    with suppress(HabitusError):  # there is no snapshot
+                    # Without a snapshot the request fails with the database's own error.
+                    with suppress(HabitusError):
                         self._copy = self._open(is_stand_in=True)
                 elif self._copy is not None and not is_away:
                     log.info("The database is back.")
@@ -93,7 +101,7 @@ class Desks:
             return self._copy
 
     def _open(self, *, is_stand_in: bool, **changed: object) -> Habitus | None:
-        """The home on its database, or on the snapshot; None where it would be the other one."""
+        """Open the home and return it if it is on the wanted side, database or snapshot; else None."""
         opened = Habitus.open(self.own.settings.model_copy(update=changed), clock=self.own.clock)
         if opened.is_stand_in is is_stand_in:
             return opened
@@ -101,12 +109,13 @@ class Desks:
         return None
 
     def _close_copy(self, copy: Habitus) -> None:
+        # Homes of people share the snapshot's connections, so they close first.
         theirs = [copy, *(self._opened.pop(key) for key in list(self._opened) if key[0] is copy)]
         for habitus in reversed(theirs):
             habitus.close()
 
     def _return(self) -> None:
-        """Open the database when it is back, and work on that from then on."""
+        """Wait until the database can be opened, then switch to it."""
         said = ""
         while not self._closed.wait(_ASKED_EVERY_S):
             try:
@@ -115,13 +124,16 @@ class Desks:
                     self._leave_copy(opened)
                     return
             except HabitusError as error:
+                # A repeated error is logged once, not every second.
                 if str(error) != said:
                     said = str(error)
                     log.warning("The database is back, and can't be opened: %s", said)
 
     def _leave_copy(self, opened: Habitus) -> None:
+        """Replace the snapshot by the home on the database and tell the listeners first."""
         try:
-            for tell in self._followers:  # first of all, who may sign in
+            # Listeners load the users before the first request can reach the new home.
+            for tell in self._followers:
                 tell(opened)
         except BaseException:
             opened.close()
@@ -136,7 +148,7 @@ class Desks:
 
     @contextmanager
     def changing_settings(self) -> Iterator[None]:
-        """Everybody works on with the settings that are changed inside; what runs ends as it began."""
+        """Reopen the home with the settings changed inside the block; running requests finish on the old one."""
         if self.own.is_stand_in or absence(self.own.shared.url, ANSWERS_S):
             raise DatabaseAway(f"{AWAY} Nothing can be changed until it is back.", mend="Retry then.")
         known = self.own.settings
@@ -153,11 +165,14 @@ class Desks:
             self._work_on(opened)
 
     def _work_on(self, opened: Habitus) -> None:
+        """Use this home from now on and keep the old ones open until `close`."""
         self.own = opened
-        self._left += [opened, *self._opened.values()]  # each before those that use its connections
+        # Each home comes before those that use its connections, so closing in reverse is safe.
+        self._left += [opened, *self._opened.values()]
         self._opened.clear()
 
     def close(self) -> None:
+        """Stop waiting for the database and close every home opened here."""
         self._closed.set()
         if self._returning.is_alive():
             self._returning.join()
@@ -169,12 +184,15 @@ class Desks:
 
 
 def desks_of(request: Request) -> Desks:
+    """Return the homes of the running application."""
     desks: Desks = request.app.state.desks
     return desks
 
 
 def habitus_of(request: Request) -> Habitus:
-    """The home as whoever asks has it. Opens it where they are new, so never on the event loop."""
+    """Return the sender's home, on the snapshot for reads while the database is away. May open it, so call it in a
+    thread.
+    """
     desks = desks_of(request)
     if request.method in READS and (copy := desks.copy_while_away()) is not None:
         request.state.as_of = datetime.fromtimestamp(int((copy.settings.home / STAND_IN).stat().st_mtime), UTC)
@@ -183,18 +201,18 @@ def habitus_of(request: Request) -> Habitus:
 
 
 async def open_habitus(request: Request) -> Habitus:
-    """The same for whoever stands on the event loop: in a thread only where somebody may have to wait."""
+    """Return the sender's home; uses a thread only if it has to be opened."""
     open_already = desks_of(request).at_hand(request.state.person)
     return await in_thread(lambda: habitus_of(request)) if open_already is None else open_already
 
 
 def talks_of(request: Request) -> Talks:
-    """The conversations that whoever asks has open."""
+    """Return the sender's open conversations."""
     return open_talks(habitus_of(request))
 
 
 class Rereading:
-    """Stands before an application: a read that finds the database away is answered once more, from the copy."""
+    """Middleware that answers a read from the offline snapshot if it found the database unreachable."""
 
     def __init__(self, app: ASGIApp, desks: Desks) -> None:
         self._app = app
@@ -216,6 +234,7 @@ class Rereading:
         if scope["type"] != "http" or scope["method"] not in READS:
             await self._app(scope, receive, send)
             return
+        # The first attempt gets a copy of the scope, because the router writes into it.
         await self._app(dict(scope), receive, mark_unless_away)
         if state["is_away"]:
             await in_thread(lambda: self._desks.copy_while_away(is_away=True))

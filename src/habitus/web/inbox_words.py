@@ -1,4 +1,4 @@
-"""The inbox in words: who wants what, why it waits, and what was decided."""
+"""Texts of the inbox: who wants what, why it is pending, and the decision."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from habitus.text import count_of
 from habitus.web.words import ACTIONS, begun, power, waits, who
 
 _IMPORT = "import of "
+# The form in which the scan writes a finding: path:line: reason, and N more places (rule).
 _FOUND = re.compile(r"(?P<path>\S.*?):(?P<line>\d+): (?P<why>.+?)(?:, and (?P<more>\d+) more places?)? \([\w.]+\)")
 
 
 def sentence(item: InboxItem, me: str = "") -> str:
-    """An item in one sentence; `me` is who reads it."""
+    """Return an item as one sentence; `reader` is the name of the person who reads it."""
     match item.subject:
         case Engram(text=text):
             return f"Remember: {text}"
@@ -32,7 +33,7 @@ def sentence(item: InboxItem, me: str = "") -> str:
 
 
 def in_short(item: InboxItem) -> str:
-    """An item in as few words as a row has room for."""
+    """Return an item in a few words, for a row."""
     match item.subject:
         case Engram(text=text):
             return f"Remember: {text}"
@@ -41,7 +42,7 @@ def in_short(item: InboxItem) -> str:
 
 
 def headline(item: InboxItem, me: str = "") -> tuple[str, str]:
-    """An item for a row of a list: its name, and the change that is wanted."""
+    """Return an item's name and the wanted change, for a row of a list."""
     match item.subject:
         case Engram(text=text):
             return text, "to remember"
@@ -52,13 +53,13 @@ def headline(item: InboxItem, me: str = "") -> tuple[str, str]:
 
 
 def imported_from(proposal: Proposal) -> str:
-    """Where a person has it from, if that is what they do."""
+    """Return the source of a person's import, or nothing if the proposal is no import."""
     is_import = not proposal.author.is_automatic and proposal.author.reason.startswith(_IMPORT)
     return proposal.author.reason.removeprefix(_IMPORT) if is_import else ""
 
 
 def concerns(reasons: Sequence[str]) -> list[str]:
-    """Why something waits, one sentence a kind: what a scan found in several places is said once."""
+    """Return why an item is pending, one sentence per reason; a finding in several places is said once."""
     kinds: dict[str, list[re.Match[str]]] = {}
     said: list[str] = []
     for reason in reasons:
@@ -74,7 +75,7 @@ def concerns(reasons: Sequence[str]) -> list[str]:
 
 
 def of_file(change: FileChange) -> str:
-    """The change of a file, in a few words."""
+    """Return a file's change in a few words."""
     if not change.is_text:
         return "no text"
     if change.before is None:
@@ -83,6 +84,7 @@ def of_file(change: FileChange) -> str:
 
 
 def describe_decision(item: InboxItem) -> str:
+    """Return the decision in words."""
     match item.state:
         case ProposalState.REJECTED:
             return "turned down"
@@ -92,7 +94,7 @@ def describe_decision(item: InboxItem) -> str:
 
 
 def why(item: InboxItem) -> str:
-    """The agent's reason for it, or else why it waits."""
+    """Return the agent's reason for the proposal, or else why it is pending."""
     if isinstance(item.subject, Proposal) and item.subject.author.reason:
         return item.subject.author.reason
     return "; ".join(waits(reason) for reason in item.reasons if reason)

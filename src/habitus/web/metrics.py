@@ -1,4 +1,4 @@
-"""Metrics: numbers in the text form that Prometheus reads, for whoever has the token; no name is in them."""
+"""Metrics in Prometheus' text format, readable with a token; they contain no names."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ _DOORS = {"api": "rest", "mcp": "mcp", "static": "static", "healthz": "health", 
 
 
 class Metrics:
-    """Counted here are requests and turns of this process; what the home holds is looked up when somebody asks."""
+    """Counts requests and turns of this process, and reads the home's numbers on each scrape."""
 
     def __init__(self, served: Callable[[], Home]) -> None:
-        """`served` gives the home that is served now."""
+        """Take a function that returns the home served now; raise `NotInstalled` without `prometheus_client`."""
         try:
-            import prometheus_client as prometheus  # for those who have switched it on
+            # Imported only if metrics are switched on.
+            import prometheus_client as prometheus
         except ImportError:
             raise optional_packages.absent("web.metrics", "prometheus_client") from None
         self._prometheus: Any = prometheus
@@ -49,7 +50,7 @@ class Metrics:
         self._registry.register(self)
 
     def count(self, name: str, number: float, attributes: Mapping[str, str]) -> None:
-        """Take down what is counted for OpenTelemetry too, such as turns by outcome."""
+        """Increase a counter that OpenTelemetry counts as well, such as turns by outcome."""
         if name not in self._counters:
             self._counters[name] = self._prometheus.Counter(
                 f"habitus_{name}", f"Counted {name}.", sorted(attributes), registry=self._registry
@@ -57,13 +58,15 @@ class Metrics:
         self._counters[name].labels(**attributes).inc(number)
 
     def count_request(self, path: str, method: str, status: int, seconds: float) -> None:
-        """No more than the kind of door is told of an address, which names skills and people."""
+        """Count a request by kind of route."""
+        # The path itself would name skills and people, and create a time series for each.
         door = _DOORS.get(path.strip("/").partition("/")[0], "page")
+        # Methods are free text: a scanner could create any number of time series.
         self._requests.labels(door, method if method in _METHODS else "other", str(status)).inc()
         self._seconds.labels(door).observe(seconds)
 
     def collect(self) -> Iterator[Any]:
-        """As the library asks for it, each time that somebody reads."""
+        """Yield the home's current numbers; the Prometheus library calls this on each scrape."""
         gauge = self._prometheus.metrics_core.GaugeMetricFamily
         home = self._look()
         is_ready = readiness(home.settings, is_stand_in=home.is_stand_in).state is ReadyState.READY
@@ -72,7 +75,8 @@ class Metrics:
             skills = len(home.skills.snapshot().listing)
             waiting = home.waiting_count()
             states = JobQueue(home.shared).states()
-        except HabitusError:  # while the database is away, what it holds is not known
+        # While the database is unreachable its numbers are unknown, which is not zero.
+        except HabitusError:
             return
         yield gauge("habitus_skills", "Skills in the library.", value=skills)
         yield gauge("habitus_waiting", "Changes and lessons that wait for a person.", value=waiting)
@@ -82,18 +86,20 @@ class Metrics:
         yield jobs
 
     def _look(self) -> Home:
-        """At all of the home that is served now, which is another one once a database is back."""
+        """Return an anonymous view of the home that is served now."""
+        # The home is replaced when settings change or the database is back.
         if (home := self._served()) is not self._home:
             self._home, self._as_nobody = home, home.as_nobody()
         return self._as_nobody
 
     def answer(self) -> Response:
+        """Return all metrics as a response."""
         text = self._prometheus.generate_latest(self._registry)
         return Response(text, media_type=self._prometheus.CONTENT_TYPE_LATEST)
 
 
 class Measured:
-    """Stands before an application: counts what it answers, and answers `/metrics` itself."""
+    """Middleware that counts responses and answers `/metrics` itself."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, token: str) -> None:
         self._app = app
@@ -111,6 +117,7 @@ class Measured:
     async def _answer(self, scope: Scope) -> Response:
         kind, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
         given = token.encode("utf-8", "replace")
+        # Compared in constant time, so the token can't be guessed byte by byte.
         if kind.lower() != "bearer" or not hmac.compare_digest(given, self._token):
             said = "Send the token for metrics that 'habitus up' printed as 'Authorization: Bearer TOKEN'.\n"
             return PlainTextResponse(said, HTTPStatus.UNAUTHORIZED, {"WWW-Authenticate": "Bearer"})

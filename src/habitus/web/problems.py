@@ -1,4 +1,4 @@
-"""Problems: what went wrong, as problem+json for programs and as a page or a notice for people."""
+"""Turns errors into responses: problem+json for programs, a page or a notice for people."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ STATUS: Mapping[type[Exception], HTTPStatus] = {
 
 
 class PreconditionRequired(UserError):
-    """A change that does not say which version it starts from."""
+    """The change doesn't say which version it is based on."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Problem:
-    """By RFC 9457; `detail` says what to do."""
+    """An error response by RFC 9457; `detail` is the hint."""
 
     title: str
     status: int
@@ -61,12 +61,15 @@ DESCRIBED: dict[int | str, dict[str, Any]] = {
 
 
 def problem(status: HTTPStatus, what: str, mend: str = "", headers: Mapping[str, str] | None = None) -> Response:
+    """Return an error as problem+json."""
     told = json.dumps(asdict(Problem(title=what, status=status.value, detail=mend)))
     return Response(told, status_code=status, media_type=_MEDIA, headers=dict(headers or {}))
 
 
 def refusal(path: str, status: HTTPStatus, what: str, mend: str, headers: Mapping[str, str] | None = None) -> ASGIApp:
-    """An answer that stands before the application, for programs, for an open page, or as a page of its own."""
+    """Return an application that answers with an error: problem+json, a notice on an open page, or a
+    page of its own.
+    """
     if path.startswith(API):
         return problem(status, what, mend, headers)
 
@@ -80,7 +83,7 @@ def refusal(path: str, status: HTTPStatus, what: str, mend: str, headers: Mappin
 
 
 def handle(app: FastAPI) -> None:
-    """Every error that reaches the application becomes an answer."""
+    """Register a handler for every error that can reach the application."""
 
     async def answer(request: Request, status: HTTPStatus, what: str, mend: str) -> Response:
         if request.url.path.startswith(API):
@@ -88,6 +91,7 @@ def handle(app: FastAPI) -> None:
         told = site_map.without_terminal(mend)
         if is_swap(request):
             return notice(site_map.without_terminal(what), told, status)
+        # The full page needs the home, which may be what failed, or data the sender may not see.
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR or request.state.access < Access.VIEWER:
             return page_of_problem(status, what, told)
         return await in_thread(lambda: _page(request, status, site_map.without_terminal(what), told))
@@ -101,6 +105,7 @@ def handle(app: FastAPI) -> None:
     async def of_values(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
         first = error.errors()[0]
+        # The first part says query, path or body, which a person doesn't need.
         where = ".".join(str(part) for part in first["loc"][1:]) or "body"
         return await answer(request, HTTPStatus.UNPROCESSABLE_ENTITY, f"'{where}': {first['msg']}.", "")
 
@@ -124,15 +129,17 @@ def handle(app: FastAPI) -> None:
 
 
 def _page(request: Request, status: HTTPStatus, what: str, mend: str) -> Response:
-    """The problem with the navigation around it, and where to go from here."""
+    """Return an error page with the navigation and related pages."""
     advice = site_map.ways_on(request.url.path)
     try:
         return page(request, "problem.html", status=status, what=what, mend=mend, advice=advice)
-    except UserError:  # the home can't be read either
+    # The home can't be read either, so the page has to do without it.
+    except UserError:
         return page_of_problem(status, what, mend)
 
 
 def status_of(error: Exception) -> HTTPStatus:
+    """Return the HTTP status of an error."""
     if isinstance(error, PreconditionRequired):
         return HTTPStatus.PRECONDITION_REQUIRED
     return next(status for kind, status in STATUS.items() if isinstance(error, kind))

@@ -1,5 +1,4 @@
-"""Rendering: templates, Markdown that can do no harm, moments and counts in words, notices, and
-differences side by side."""
+"""Renders templates, safe Markdown, times, notices and side-by-side diffs."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ STATIC = HERE / "static"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Said:
-    """Word of a change that was just made, and the command that takes it back."""
+    """A message about a change that was just made, with the command that undoes it."""
 
     text: str
     undo: tuple[str, ...] = ()
@@ -54,7 +53,7 @@ def page(
     acts: Access = Access.ADMIN,
     **values: Any,
 ) -> HTMLResponse:
-    """A whole page; a request of htmx takes what it wants out of it. Who has less access than `acts` only reads it."""
+    """Return a whole page; htmx takes its part out of it. Below `required_access` the page is read-only."""
     habitus, access = habitus_of(request), request.state.access
     with habitus.reading():
         waiting, pause = habitus.waiting_count(), habitus.pause.last_known()
@@ -74,26 +73,28 @@ def page(
         "commands": site_map.commands("", is_admin=access >= Access.ADMIN),
         "status": status,
     }
+    # A lone surrogate in a skill's text would make the whole page fail to encode.
     text = encodable(_templates().get_template(template).render(around | values))
     return HTMLResponse(text, status_code=status)
 
 
 def fragment(template: str, **values: Any) -> HTMLResponse:
-    """A part of a page, for htmx to put in its place."""
+    """Return a part of a page, for htmx to swap in."""
     return HTMLResponse(part(template, **values))
 
 
 def part(template: str, **values: Any) -> str:
+    """Return a rendered template as text."""
     return encodable(_templates().get_template(template).render({"now": datetime.now(UTC)} | values))
 
 
 def is_swap(request: Request) -> bool:
-    """Whether htmx asks, and so puts the answer into a page that is open."""
+    """Return whether htmx sent the request and will put the response into an open page."""
     return "hx-request" in request.headers
 
 
 def notice(what: str, mend: str, status: HTTPStatus) -> HTMLResponse:
-    """A notice of an error on the open page, which stays as it is."""
+    """Return an error notice for the open page, which stays unchanged."""
     said = Said(text=f"{what} {mend}".strip(), is_bad=True)
     answer = fragment("said.html", said=said)
     answer.status_code = status
@@ -104,7 +105,7 @@ def notice(what: str, mend: str, status: HTTPStatus) -> HTMLResponse:
 
 
 def page_of_problem(status: HTTPStatus, what: str, mend: str) -> HTMLResponse:
-    """A page that says what went wrong and needs nothing of Habitus to do so."""
+    """Return an error page that needs nothing from the home."""
     text = _templates().get_template("problem_alone.html").render(status=status, what=what, mend=mend)
     return HTMLResponse(encodable(text), status_code=status)
 
@@ -112,6 +113,7 @@ def page_of_problem(status: HTTPStatus, what: str, mend: str) -> HTMLResponse:
 @functools.cache
 def _templates() -> Environment:
     made = Environment(
+        # StrictUndefined: a misspelt attribute fails in tests instead of showing nothing.
         loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, auto_reload=False,
     )  # fmt: skip
@@ -138,7 +140,7 @@ def _templates() -> Environment:
 
 @functools.cache
 def ladder(stages: frozenset[Stage]) -> Markup:
-    """The stages that a skill has, as steps of a ladder; there are only a few sets of them."""
+    """Return the stages of a skill as steps of a ladder; cached, since there are few combinations."""
     has = ", ".join(label for stage, label in words.STAGES.items() if stage in stages)
     steps = "".join('<i class="has"></i>' if stage in stages else "<i></i>" for stage in words.STAGES)
     return Markup(f'<span class="ladder" role="img" aria-label="Has {has}" title="{has}">{steps}</span>')
@@ -157,7 +159,7 @@ _TAGS = {
 
 
 def markdown(text: str) -> Markup:
-    """As HTML without scripts, handlers, styles, images from elsewhere, or links that are none."""
+    """Return Markdown as HTML without scripts, handlers, styles, remote images or unsafe links."""
     rendered = _reader().render(encodable(text))
     clean = nh3.clean(
         rendered,
@@ -166,11 +168,12 @@ def markdown(text: str) -> Markup:
         url_schemes={"http", "https", "mailto"},
         link_rel="noopener noreferrer nofollow",
     )
-    return Markup(clean)  # nh3 has just made it safe
+    # Marked as safe because nh3 has just sanitised it.
+    return Markup(clean)
 
 
 def ago(then: datetime | None, now: datetime) -> Markup:
-    """How long ago, with the moment itself for whoever points at it."""
+    """Return how long ago a time was, with the exact time as tooltip."""
     if then is None:
         return Markup("never")
     seconds = max((now - then).total_seconds(), 0)
@@ -185,18 +188,22 @@ def ago(then: datetime | None, now: datetime) -> Markup:
 
 
 def moment(then: datetime | None) -> str:
+    """Return a time as local date and minute, or nothing for None."""
     return "" if then is None else f"{then.astimezone():%Y-%m-%d %H:%M}"
 
 
-_AROUND = 2  # equal lines that are shown beside a change
-_LONGEST = 4000  # lines of a text; a longer one is compared as a whole
+# Unchanged lines shown on each side of a change.
+_AROUND = 2
+# Lines beyond this are not compared: the matcher takes quadratic time.
+_LONGEST = 4000
 
-Piece = tuple[bool, str]  # whether it differs, and the text
+# Whether the text differs, and the text.
+Piece = tuple[bool, str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DiffRow:
-    """A line before and after; None where there is none. `is_gap` stands for equal lines that are left out."""
+    """A line before and after, None where it doesn't exist; `is_gap` marks omitted unchanged lines."""
 
     before: tuple[Piece, ...] | None = None
     after: tuple[Piece, ...] | None = None
@@ -206,14 +213,14 @@ class DiffRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Compared:
-    """One file of a comparison, ready to be drawn; no rows for what is not text."""
+    """One file of a comparison; it has no rows if it is not text."""
 
     path: str
     rows: tuple[DiffRow, ...]
 
 
 def draw_diffs(changes: Iterable[FileChange]) -> tuple[Compared, ...]:
-    """Files before and after, side by side."""
+    """Return each changed file as rows to show side by side."""
     return tuple(
         Compared(path=change.path, rows=side_by_side(change.before or "", change.after or "") if change.is_text else ())
         for change in changes
@@ -221,6 +228,7 @@ def draw_diffs(changes: Iterable[FileChange]) -> tuple[Compared, ...]:
 
 
 def side_by_side(before: str, after: str) -> tuple[DiffRow, ...]:
+    """Return the rows of a side-by-side diff, with gaps for unchanged lines."""
     old, new = before.splitlines()[:_LONGEST], after.splitlines()[:_LONGEST]
     rows: list[DiffRow] = []
     groups = difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(_AROUND)
@@ -252,6 +260,7 @@ def _changed_rows(old: Sequence[str], new: Sequence[str]) -> Iterator[DiffRow]:
 
 
 def _by_word(before: str, after: str) -> DiffRow:
+    """Return a changed line with the words that differ marked."""
     old, new = re.findall(r"\s+|\w+|[^\w\s]", before), re.findall(r"\s+|\w+|[^\w\s]", after)
     left: list[Piece] = []
     right: list[Piece] = []

@@ -1,4 +1,4 @@
-"""Routing: every REST route and page is registered with who may use it, and how much may be sent to it."""
+"""Registers every page and REST route with the access it requires and the largest body it accepts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from starlette.types import Scope
 
 from habitus.access import Access
 
-SMALL, LARGE = 2 * 1024 * 1024, 20 * 1024 * 1024  # bytes of a request, and of one that uploads
+# The largest body of an ordinary request, and of one that uploads files.
+SMALL, LARGE = 2 * 1024 * 1024, 20 * 1024 * 1024
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
@@ -20,7 +21,7 @@ Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RouteRule:
-    """What a request to a route needs, before anything of it is read."""
+    """The access that a route requires and the largest body it accepts; checked before the body is read."""
 
     access: Access
     max_bytes: int = SMALL
@@ -35,7 +36,7 @@ class _Registration:
 
 
 class Router:
-    """The routes of one module; `defaults` are options of FastAPI that all of them share."""
+    """Collects the routes of one module; `defaults` are FastAPI options that all of them share."""
 
     def __init__(self, **defaults: Any) -> None:
         self._defaults = defaults
@@ -58,7 +59,7 @@ class Router:
     def route(
         self, method: str, path: str, *, access: Access, max_bytes: int = SMALL, **options: Any
     ) -> Callable[[Endpoint], Endpoint]:
-        """Register a function for requests of this method to this path."""
+        """Register a function for requests with this method and path."""
         rule = RouteRule(access=access, max_bytes=max_bytes)
 
         def register(endpoint: Endpoint) -> Endpoint:
@@ -69,20 +70,21 @@ class Router:
         return register
 
     def add_to(self, app: Application, prefix: str = "", **options: Any) -> None:
+        """Add the collected routes, each with its rule, to an application."""
         for one in self._registered:
             app.router.add_api_route(prefix + one.path, one.endpoint, **options, **one.options)
             app.declare(one.rule)
 
 
 class Application(FastAPI):
-    """FastAPI's, which knows the rule of each of its routes."""
+    """A FastAPI application that knows the rule of each of its routes."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
         self.rules: list[tuple[BaseRoute, RouteRule]] = []
 
     def declare(self, rule: RouteRule) -> None:
-        """Give a rule to the route that was added last."""
+        """Set the rule of the route that was added last; a route that changes something requires a signed-in user."""
         route = self.routes[-1]
         methods = getattr(route, "methods", None) or SAFE
         if rule.access < Access.VIEWER and not methods <= SAFE:
@@ -90,9 +92,10 @@ class Application(FastAPI):
         self.rules.append((route, rule))
 
     def check_rules(self) -> None:
-        """Raise if there is a route that nobody has declared who may use."""
+        """Raise `ValueError` if a route has no rule."""
         declared = [route for route, _ in self.rules]
         for route in self.routes:
+            # Compared by identity: two routes with the same path are equal but need a rule each.
             if not any(route is one for one in declared):
                 raise ValueError(f"{route} does not declare who may use it: add access=Access.…")
 

@@ -1,4 +1,4 @@
-"""Security at the door: who may ask, from which site, how much may be sent, and what an answer may do in a browser."""
+"""Security in front of the application: identity, origin, body size, and response headers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from habitus.web.routing import SAFE, RouteRule
 
 KEY_FILE = "web.key"
 COOKIE = "habitus-"
-SIGNED_IN_FOR = 30 * 24 * 3600  # seconds
+# Seconds that a sign-in lasts.
+SIGNED_IN_FOR = 30 * 24 * 3600
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
@@ -45,7 +46,7 @@ HEADERS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asker:
-    """Who sends a request, and what they may use; the owner of the home is no person of its list."""
+    """The sender of a request and their access; `person` is None for the owner, who is not in the list of users."""
 
     person: Person | None
     access: Access
@@ -57,12 +58,12 @@ STRANGER = Person(name="(not signed in)", role=Role.VIEWER)
 
 
 def _asker(person: Person | None) -> Asker | None:
+    """Return the identity of a person with the access of their role, or None."""
     return None if person is None else Asker(person=person, access=person.role.access)
 
 
 class Keys:
-    """The keys that sign in: for the owner a key that lies in this home alone, for people the one that all hosts
-    share."""
+    """Signs people in: the owner with a key stored in this home, other users with the key that all hosts share."""
 
     def __init__(self, key: bytes, people: People, clock: Callable[[], float] = time.time) -> None:
         self._own = key
@@ -70,26 +71,28 @@ class Keys:
         self._people = people
         self._clock = clock
         self._links: set[str] = set()
-        self.cookie = f"{COOKIE}{_sign(key, 'name')[:8]}"  # one browser may know several homes
+        # Named after the key, because one browser may be signed in to several homes.
+        self.cookie = f"{COOKIE}{_sign(key, 'name')[:8]}"
         self.bearer = _sign(key, "bearer")
         self.for_metrics = _sign(key, "metrics")
 
     def read_from(self, people: People) -> None:
-        """Know the people of another database from now on, and the key that signs for them there."""
+        """Use the users of another database and its signing key from now on."""
         self._people, self._shared = people, b""
 
     def new_link(self) -> str:
-        """A word that lets one browser in, once."""
+        """Return a key for a sign-in link that works once."""
         link = secrets.token_urlsafe(24)
         self._links.add(link)
         return link
 
     def enter(self, link: str) -> str | None:
-        """The cookie that a link gives, if it is one that nobody has used."""
+        """Return the session cookie for an unused sign-in key, else None."""
         key = name = ""
         signing = self._own
         try:
-            self._links.remove(link)  # at once: of two who bring it, one comes in
+            # Removed before anything else: of two simultaneous requests only one gets in.
+            self._links.remove(link)
         except KeyError:
             if (person := self._people.enter(link)) is None:
                 return None
@@ -98,12 +101,13 @@ class Keys:
         return f"{told}.{_sign(signing, told)}"
 
     def by_cookie(self, cookie: str) -> Asker | None:
-        """Whose cookie it is, as long as they may sign in."""
+        """Return the identity behind a session cookie, or None if it is invalid, expired or the user was removed."""
         told, _, signature = cookie.rpartition(".")
         until, _, rest = told.partition(".")
         if not until.isdecimal() or int(until) <= self._clock():
             return None
         is_own = _is_signed(self._own, told, signature)
+        # Cookies of earlier versions carry only the name.
         _, key, name = rest.split(".", 2) if rest.count(".") > 1 else ("", "", rest)
         if not name:
             return OWNER if is_own else None
@@ -113,23 +117,24 @@ class Keys:
         return _asker(person) if person is not None and hmac.compare_digest(person.key, key) else None
 
     def by_name(self, name: str) -> Asker:
-        """Who a proxy says has signed in."""
+        """Return the identity of a user whom a proxy has signed in; raise `Refused` for an unknown one."""
         if (person := self._people.get(name)) is None:
             raise Refused(f"'{name}' can't sign in here.", mend="Ask an admin for 'habitus users add'.")
         return Asker(person=person, access=person.role.access)
 
     def by_token(self, token: str) -> Asker | None:
+        """Return the identity behind a bearer token, or None."""
         if hmac.compare_digest(token.encode("utf-8", "replace"), self.bearer.encode()):
             return OWNER
         return _asker(self._people.with_token(token))
 
     def note_seen(self, asker: Asker | None) -> None:
-        """That somebody of the team is there."""
+        """Record when a user was last seen."""
         if asker is not None and asker.person is not None:
             self._people.note_seen(asker.person, datetime.fromtimestamp(self._clock(), UTC))
 
     def csrf(self, cookie: str) -> str:
-        """The token that only a page we gave to this browser can send."""
+        """Return the CSRF token that belongs to this cookie."""
         return _sign(self._for_people(), f"csrf {cookie}")
 
     def _for_people(self) -> bytes:
@@ -138,6 +143,7 @@ class Keys:
 
 
 def _sign(key: bytes, text: str) -> str:
+    """Return an HMAC signature of a text."""
     return hmac.new(key, text.encode("utf-8", "replace"), hashlib.sha256).hexdigest()[:40]
 
 
@@ -146,9 +152,10 @@ def _is_signed(key: bytes, text: str, signature: str) -> bool:
 
 
 def keys_of(home: Home) -> Keys:
-    """The keys of a home; where it can't be written the owner's lasts as long as the process."""
+    """Load or create the home's keys; if the home is read-only, the owner's key lasts as long as the process."""
     file, people = home.settings.home / KEY_FILE, open_people(home)
     with suppress(OSError):
+        # O_EXCL: of two servers starting at once, both use the key of the first. Only the owner may read it.
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as made:
             made.write(secrets.token_bytes(32))
@@ -160,13 +167,13 @@ def keys_of(home: Home) -> Keys:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proxy:
-    """One that signs people in itself and says in a header who asks; nobody else may say it."""
+    """A reverse proxy that signs people in and names them in a header; only its addresses may send that header."""
 
     header: str = ""
     addresses: tuple[str, ...] = ()
 
     def asker_name(self, scope: Scope, headers: Headers) -> str:
-        """Who it says asks, if anybody."""
+        """Return the name in the proxy's header, or nothing; raise `Refused` if anybody else sends it."""
         said = headers.getlist(self.header) if self.header else []
         if not said:
             return ""
@@ -182,8 +189,10 @@ class Proxy:
 
 
 class Guard:
-    """Stands before the application: refuses other hosts and sites, forged forms, too large a body, and whoever may not
-    use the route that would answer. `rules` finds what that route has declared."""
+    """Middleware that refuses foreign hosts and origins, forged forms, large bodies and insufficient access.
+
+    `find_rule` returns the rule of the route that would answer.
+    """
 
     def __init__(
         self,
@@ -214,6 +223,7 @@ class Guard:
             await refusal(scope["path"], status, error.message, error.mend)(scope, receive, _adding(send))
             return
         if asker is None:
+            # A wrong token must be reported, not silently downgraded to open reading.
             level = Access.PUBLIC if "authorization" in headers else self._strangers
             asker = Asker(person=STRANGER, access=level)
         scope.setdefault("state", {}).update(csrf=csrf, access=asker.access, person=asker.person)
@@ -224,12 +234,13 @@ class Guard:
         await (answer or self._app)(scope, body, _adding(send))
 
     def _signed_in(self, scope: Scope, headers: Headers) -> tuple[Asker | None, str]:
+        """Identify the sender and record that they were seen."""
         asker, csrf = self._recognise(scope, headers)
         self._keys.note_seen(asker)
         return asker, csrf
 
     def _recognise(self, scope: Scope, headers: Headers) -> tuple[Asker | None, str]:
-        """Who asks, and what a browser has to say with a change; a program that sends a token has nothing to say."""
+        """Return the sender's identity and their CSRF token; a program with a bearer token needs none."""
         kind, _, token = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer":
             return self._keys.by_token(token), ""
@@ -241,11 +252,14 @@ class Guard:
         return None, ""
 
     def _objection(self, scope: Scope, headers: Headers, asker: Asker, csrf: str, least: Access) -> ASGIApp | None:
+        """Return a refusal if host, origin, CSRF token or access don't allow the request, else None."""
         method, path = scope["method"], scope["path"]
+        # Checking the host stops DNS rebinding, where a foreign name resolves to this server.
         if headers.get("host", "") not in self._hosts:
             mend = f"Open http://{min(self._hosts)} itself."
             return refusal(path, HTTPStatus.MISDIRECTED_REQUEST, "This name does not lead here.", mend)
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
+        # Browsers send Origin or Sec-Fetch-Site on cross-site requests; programs send neither.
         is_foreign = origin is not None and origin.partition("://")[2] not in self._hosts
         if is_foreign or (method not in SAFE and site not in ("none", "same-origin")):
             return refusal(path, HTTPStatus.FORBIDDEN, "Another site asked for this.", "Do it on the page itself.")
@@ -263,12 +277,13 @@ class Guard:
 
 
 def _stranger(path: str, what: str) -> ASGIApp:
+    """Return a refusal that asks to sign in."""
     mend = "Open the link that 'habitus up' printed; a program sends the token as 'Authorization: Bearer TOKEN'."
     return refusal(path, HTTPStatus.UNAUTHORIZED, what, mend, {"WWW-Authenticate": "Bearer"})
 
 
 def _cookies(headers: Headers) -> list[str]:
-    """Those that Habitus gave, on whichever host behind this address."""
+    """Return the values of all Habitus cookies, whichever host behind this address set them."""
     try:
         return [one.value for name, one in SimpleCookie(headers.get("cookie", "")).items() if name.startswith(COOKIE)]
     except CookieError:
@@ -276,7 +291,7 @@ def _cookies(headers: Headers) -> list[str]:
 
 
 class _Bounded:
-    """The body of a request, up to its limit: beyond it nothing is read."""
+    """A request body that ends the connection when it exceeds its limit."""
 
     def __init__(self, receive: Receive, most: int) -> None:
         self._receive = receive
@@ -284,6 +299,7 @@ class _Bounded:
         self._read = 0
 
     def objection(self, scope: Scope, headers: Headers) -> ASGIApp | None:
+        """Return a refusal if the declared length exceeds the limit, else None."""
         told = headers.get("content-length", "")
         return self._refuse(scope["path"]) if told.isdecimal() and int(told) > self._most else None
 
@@ -299,6 +315,8 @@ class _Bounded:
 
 
 def _adding(send: Send) -> Send:
+    """Wrap `send` to add the security headers to each response."""
+
     async def add(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)

@@ -1,4 +1,4 @@
-"""The pages by address: what Ctrl-K finds, where a lost reader goes on, and which page does what a command does."""
+"""The pages by address: entries of the command palette, related pages, and the page for each command."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 
 def without_commands(reason: str) -> str:
-    """Commands and their options are for the terminal."""
+    """Return a reason without its commands and options, which only help in a terminal."""
     return re.split(r"; (?:see 'habitus|--)", reason)[0]
 
 
@@ -28,7 +28,7 @@ _PAGES = {
 
 
 def without_terminal(text: str) -> str:
-    """A sentence as it helps on the page: a command becomes the page that does it, where there is one."""
+    """Replace each command in a sentence by the page that does the same, if there is one."""
     command = r"([Rr]un )?(?:(['`])habitus (\w+)[^'`]*\2|\bhabitus (\w+)[^'`.;\n]*)"
     return re.sub(command, _as_page, text)
 
@@ -68,7 +68,7 @@ _OF_ADMINS = ("/new", "/import", "/lessons#l-text", "#pause")
 
 
 def commands(text: str, *, is_admin: bool = True) -> list[tuple[str, str]]:
-    """Pages and actions whose name has these words: address and name."""
+    """Return the palette entries whose name contains all words, as address and name."""
     wanted = text.lower().split()
     return [
         (href, name)
@@ -78,7 +78,7 @@ def commands(text: str, *, is_admin: bool = True) -> list[tuple[str, str]]:
 
 
 def ways_on(path: str) -> list[tuple[str, str]]:
-    """Where to go from a page that was not found, the nearest first: address and label."""
+    """Return related pages for an address that was not found, nearest first, as address and label."""
     kind, _, rest = path.strip("/").partition("/")
     name = rest.partition("/")[0]
     near = {

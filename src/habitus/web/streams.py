@@ -1,4 +1,4 @@
-"""Streams: what happens while a page is open, as server-sent events that put their HTML into it; and ending them."""
+"""Server-sent events that put HTML into an open page, and the middleware that ends them on shutdown."""
 
 from __future__ import annotations
 
@@ -21,26 +21,36 @@ log = logging.getLogger(__name__)
 
 
 class Put(StrEnum):
-    """Where the data goes in the `live-part` that listens."""
+    """How the browser's `live-part` element applies an update."""
 
-    TEXT = "text"  # behind the text so far
-    PART = "part"  # a part of its own, instead of the one with its id
-    WHOLE = "whole"  # all of it anew
-    OVER = "over"  # in place of the whole, which listens no longer
+    # Appended to the text so far.
+    TEXT = "text"
+    # Added as an element, replacing the one with the same id.
+    PART = "part"
+    # Replaces the whole content.
+    WHOLE = "whole"
+    # Replaces the element itself, which stops listening.
+    OVER = "over"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Happened:
+    """One update of an open page."""
+
     put: Put
     data: str
-    number: int = 0  # where a listener that lost the line goes on
+    # The event id from which a reconnecting browser continues.
+    number: int = 0
 
 
 def stream_events(happened: AsyncIterator[Happened]) -> StreamingResponse:
+    """Return the updates as a response of server-sent events."""
+
     async def lines() -> AsyncIterator[str]:
         async for one in until_error(happened):
             yield f"id: {one.number}\nevent: {one.put}\ndata: {json.dumps(encodable(one.data))}\n\n"
 
+    # The header keeps nginx from buffering the stream.
     return StreamingResponse(lines(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
 
@@ -48,7 +58,7 @@ T = TypeVar("T")
 
 
 async def until_error(told: AsyncIterator[T]) -> AsyncIterator[T]:
-    """Events until there can be no more: whoever listens comes again, and then hears why not."""
+    """Yield events until one raises; the browser reconnects and then gets the error as a response."""
     try:
         async for one in told:
             yield one
@@ -57,9 +67,9 @@ async def until_error(told: AsyncIterator[T]) -> AsyncIterator[T]:
 
 
 class Ending:
-    """Stands before an application and ends its streams when the server stops: who listens would hold it up for ever.
+    """Middleware that ends open streams when the server stops, because clients would hold it open for ever.
 
-    Whoever is being answered otherwise gets their answer.
+    Other requests in progress get their response.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -68,6 +78,7 @@ class Ending:
         self._is_over = False
 
     def end(self) -> None:
+        """Cancel all open streams, and those that start later."""
         self._is_over = True
         for task in self._open:
             task.cancel()
@@ -90,6 +101,7 @@ class Ending:
         except asyncio.CancelledError:
             if task not in self._open or not self._is_over:
                 raise
+            # The cancellation was ours and is handled, so the server must not see the task as cancelled.
             task.uncancel()
             await send({"type": "http.response.body"})
         finally:

@@ -1,4 +1,4 @@
-"""Words of the page: what states, sources and places are called for people who never saw a terminal."""
+"""Labels and phrases of the web page for states, sources, outcomes and results."""
 
 from __future__ import annotations
 
@@ -171,12 +171,12 @@ ACTIONS = {
 
 
 def source(source_type: str) -> tuple[str, str]:
-    """Where something was asked, as it is kept and in words."""
+    """Return the id and the label of the place where a request came from."""
     return source_type, AGENTS.get(source_type, source_type)
 
 
 def went(turn: Turn) -> tuple[str, str] | None:
-    """How a turn went in a few words, with the colour of that; nothing where nobody said."""
+    """Return a turn's outcome as label and CSS class, or None without feedback."""
     judged = effective(turn.outcomes)
     if judged is None:
         return None
@@ -184,7 +184,7 @@ def went(turn: Turn) -> tuple[str, str] | None:
 
 
 def of_effect(effect: Effect) -> str:
-    """The effect of offering something, in a sentence."""
+    """Return the effect of offering an item as a sentence."""
     value, low, high = (f"{round(100 * each):+d}" for each in (effect.value, effect.low, effect.high))
     sure = "helps so far" if effect.low > 0 else "does harm so far" if effect.high < 0 else "not known yet"
     return f"{value} of 100 go well, {low} to {high}: {sure}"
@@ -194,7 +194,8 @@ _DURATIONS = (("day", 86_400), ("hour", 3_600), ("minute", 60))
 
 
 def time_left(job: Job) -> str:
-    """About how long a job still takes, by how long parts took since its worker has it; nothing before one is done."""
+    """Return about how long a job still takes; empty until its worker has finished a part."""
+    # Only parts of the current run count: earlier ones may have run on another machine.
     done = job.done - job.begun_at
     if not (job.of and done > 0 and job.begun_on and job.changed_on and job.state is JobState.RUNNING):
         return ""
@@ -204,7 +205,7 @@ def time_left(job: Job) -> str:
 
 
 def schedule_parts(when: str) -> tuple[str, str]:
-    """A schedule as two fields have it: off, hourly, daily or a day of the week; and the time."""
+    """Return a schedule as form values: off, hourly, daily or a weekday, and the time."""
     found = re.fullmatch(SCHEDULE, when)
     at = f"{int(found['hour'] or 0):02}:{int(found['minute'] or 0):02}" if found and found["hour"] else "03:00"
     if when.startswith("weekly"):
@@ -213,7 +214,7 @@ def schedule_parts(when: str) -> tuple[str, str]:
 
 
 def check(name: str) -> str:
-    """The subject of a check; parts of what keeps code locked in keep their names."""
+    """Return the label of a doctor check; parts of the sandbox keep their names."""
     kind, _, part = name.partition(" ")
     match kind:
         case "layer":
@@ -224,13 +225,14 @@ def check(name: str) -> str:
 
 
 def describe_result(result: object) -> str:
-    """The result of a job in words."""
+    """Return a job's result in words."""
     if not isinstance(result, Mapping):
         return str(result)
     return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in result.items())
 
 
 def who(author: Author) -> str:
+    """Return who made a change."""
     match author.actor:
         case Actor.DISK:
             return "found in its folder"
@@ -241,7 +243,7 @@ def who(author: Author) -> str:
 
 
 def describe_uses(counters: Counters) -> str:
-    """How a skill did, in a few words."""
+    """Return how often a skill was used and how often it succeeded."""
     if not counters.used:
         return "not used yet"
     judged = counters.succeeded + counters.failed
@@ -251,7 +253,7 @@ def describe_uses(counters: Counters) -> str:
 
 
 def interval(effect: Effect) -> str:
-    """The effect of a skill, and how sure that is."""
+    """Return a skill's effect with its confidence interval as a sentence."""
     value, low, high = (_more(share) for share in (effect.value, effect.low, effect.high))
     return f"Of 100 conversations {value} go well with it; between {low} and {high}"
 
@@ -261,17 +263,17 @@ def _more(share: float) -> str:
 
 
 def plainly(sentence: str) -> str:
-    """A sentence on a skill, without its cost in a prompt."""
+    """Return a sentence about a skill without its token cost."""
     return re.sub(r" Costs [\d,.]+ tokens a turn\.", "", sentence)
 
 
 def power(told: str) -> str:
-    """A power of a skill, without the fingerprint of the file that has it."""
+    """Return a capability without the fingerprint of its file."""
     return re.sub(r" \([0-9a-f]{16}\)$", "", told)
 
 
 def prospect(plan: Plan) -> str:
-    """How long until it is known whether something helps."""
+    """Return how long it takes until an item's effect is known."""
     if plan.missing is None:
         return "As long as every conversation gets it, nobody can tell; Settings can hold it back now and then."
     about = f"It takes about {count_of(plan.missing, 'more conversation')} that somebody judges"
@@ -281,33 +283,35 @@ def prospect(plan: Plan) -> str:
 
 
 def ran(counts: RecipeCounts) -> str:
+    """Return how often a recipe ran and succeeded."""
     return f"run {count_of(counts.used, 'time')}, {counts.succeeded} went well"
 
 
 def skeleton(parameters: Sequence[Parameter]) -> dict[str, object]:
-    """The parameters of a recipe, to be filled in."""
+    """Return a recipe's parameters as arguments to fill in."""
     return {one.name: "" if one.default is None else one.default for one in parameters}
 
 
 def in_a_line(item: Listed) -> str:
-    """The purpose of a skill, or what keeps it from use."""
+    """Return when to use a skill, or why it can't be used."""
     if item.state in (State.OK, State.DISABLED) and item.summary is not None:
         return item.summary.cue
     return waits(without_commands(item.reason))
 
 
 def begun(text: str) -> str:
-    """As the beginning of a sentence."""
+    """Return a text with its first letter in upper case."""
     return text[:1].upper() + text[1:]
 
 
 def whom(engram: Engram) -> str:
+    """Return who a lesson applies to."""
     owner = f" ({engram.owner})" if engram.owner and engram.scope is Scope.PROJECT else ""
     return SCOPES[engram.scope] + owner
 
 
 def because(reason: str) -> str:
-    """Why a skill was chosen; rules are told by their names inside."""
+    """Return why a skill was selected, with selection rules in words."""
     kind, _, value = reason.partition("=")
     said = {
         "always_include": "it is always read",
@@ -323,7 +327,7 @@ def because(reason: str) -> str:
 
 
 def would_fire(why: Why) -> list[str]:
-    """Whether a request would bring a skill up, and why."""
+    """Return whether a request would select a skill, and why, one sentence each."""
     lines = [_answer(why)]
     if why.place in (Place.EAGER, Place.STICKY, Place.LEFT_OUT):
         lines.append(f"Because {because(why.reason)}.")
@@ -335,6 +339,7 @@ def would_fire(why: Why) -> list[str]:
 
 
 def _answer(why: Why) -> str:
+    """Return in one sentence how likely the agent uses the skill."""
     match why.place:
         case Place.EAGER | Place.STICKY:
             return "Yes: the agent reads it in full."
@@ -351,7 +356,7 @@ def _answer(why: Why) -> str:
 
 
 def waits(reason: str) -> str:
-    """Why something waits; what a scan or a search found is told by its name inside."""
+    """Return why an item is pending, with internal reasons in words."""
     if reason == AGENT_STARTED:
         return "the agent suggests this by itself"
     near = reason.removeprefix("near-duplicate of ")

@@ -1,1 +1,1 @@
-"""REST, a module each for skills, what waits, lessons, conversations and requests."""
+"""REST: routes built from use case declarations, and those written by hand for files and event streams."""

@@ -1,4 +1,4 @@
-"""REST that streams: how far a job is, and what happens in the turn that runs, as server-sent events."""
+"""REST streams: the progress of a job and the events of a running turn, as server-sent events."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ router = Router(tags=["events"])
 
 @router.get("/jobs/{id}/events", access=Access.VIEWER, response_class=StreamingResponse)
 async def job_events(habitus: Opened, id: str) -> StreamingResponse:
-    """How far it is, a JSON each time that changes as server-sent events, until it is over."""
+    """Stream a job's progress as server-sent events, one JSON per change, until the job ends."""
     changes = jobs.follow(habitus, id)
-    first = await anext(changes)  # one that is not there is said before anything is sent
+    # An unknown job must be answered with 404, which is only possible before the stream starts.
+    first = await anext(changes)
 
     async def told_on() -> AsyncIterator[str]:
         async with aclosing(changes):
@@ -42,8 +43,9 @@ def _job_event(job: Job) -> str:
 
 @router.get("/sessions/{id}/events", access=Access.VIEWER, response_class=StreamingResponse)
 async def turn_events(talks: Talking, id: str, after: Annotated[int, Query(ge=0, le=10**9)] = 0) -> StreamingResponse:
-    """What happens in the turn that runs, a JSON each as server-sent events, until it is over; `after` skips some."""
-    first = await talks.events_since(id, after)  # one that is not there is said before anything is sent
+    """Stream the events of the running turn as server-sent events, one JSON each, until it ends; `after` skips some."""
+    # An unknown conversation must be answered with 404, which is only possible before the stream starts.
+    first = await talks.events_since(id, after)
 
     async def told_on() -> AsyncIterator[str]:
         number, heard = after, first

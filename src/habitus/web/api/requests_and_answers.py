@@ -1,5 +1,6 @@
-"""Parts of every request and answer of REST: Habitus behind the application, versions, and models
-of answers, made from the dataclasses that `app` returns, so that nothing is described twice.
+"""Shared parts of REST requests and responses: dependencies, headers, and response models.
+
+The models are built from the dataclasses that `app` returns, so nothing is described twice.
 """
 
 from __future__ import annotations
@@ -39,30 +40,33 @@ Line = Annotated[str, StringConstraints(max_length=2_000)]
 
 
 def read_upload(file: UploadFile) -> Upload:
-    """A file as it was sent; read in a thread."""
+    """Return an uploaded file with its content; call it in a thread."""
     return Upload(name=file.filename or "", content=file.file.read())
 
 
 def as_json(data: object) -> Any:
-    """As JSON can say it."""
+    """Return data as JSON values, without characters that UTF-8 can't encode."""
     return encodable_value(plain(data))
 
 
 class JsonAnswer(JSONResponse):
-    """Halves of characters, which the escapes of JSON can spell and UTF-8 can't, are replaced in the whole at once."""
+    """A JSON response that replaces lone surrogates, which JSON can escape but UTF-8 can't encode."""
 
     def render(self, content: Any) -> bytes:
+        # Replacing in the finished text is one pass, instead of a walk through every value.
         return encodable(json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))).encode()
 
 
 class AsMade(APIRoute):
-    """A route whose answer is sent as it was made, as a command prints it: the model only describes it."""
+    """A route that sends its result unvalidated, exactly as the command line prints it; the model only documents it."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **given: Any) -> None:
         super().__init__(path, _sending_as_made(endpoint, given.get("status_code") or 200), **given)
 
 
 def _sending_as_made(endpoint: Callable[..., Any], status: int) -> Callable[..., Any]:
+    """Wrap an endpoint so that a dict is sent as JSON without validation."""
+
     def send(made: Any) -> Any:
         return JsonAnswer(made, status_code=status) if isinstance(made, dict) else made
 
@@ -75,12 +79,13 @@ def _sending_as_made(endpoint: Callable[..., Any], status: int) -> Callable[...,
         return send(await endpoint(*args, **given))
 
     sending: Callable[..., Any] = answer_later if inspect.iscoroutinefunction(endpoint) else answer
-    sending.__signature__ = inspect.signature(endpoint, eval_str=True)  # type: ignore[attr-defined]  # FastAPI reads it
+    # FastAPI reads the parameters from the signature, which the wrapper hides.
+    sending.__signature__ = inspect.signature(endpoint, eval_str=True)  # type: ignore[attr-defined]  # as above
     return sending
 
 
 def expected_version(if_match: str | None, layer: str = "") -> int:
-    """The version that a change starts from, which must be one of the layer that would change."""
+    """Return the version from the If-Match header, which must belong to the layer that would change."""
     version = version_in(if_match, layer)
     if version is None:
         raise PreconditionRequired("Say which version this changes.", mend="Send the ETag you read as 'If-Match'.")
@@ -96,7 +101,9 @@ def answer(
     without: Collection[str] = (),
     **more: Any,
 ) -> Any:
-    """An object with the fields of these dataclasses, and more; those of `maybe` may be missing, and (type, None)."""
+    """Return a model with the fields of these dataclasses and more; `optional` names a dataclass whose fields may be
+    missing.
+    """
     fields: dict[str, Any] = (
         {} if maybe is None else {key: (kind | None, None) for key, kind in get_type_hints(maybe).items()}
     )

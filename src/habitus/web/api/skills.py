@@ -1,6 +1,4 @@
-"""REST for the files of skills, for files that bring skills along, and for what a skill can do by itself: its tested
-tool and its recipes, looked at and run, and trust in them. `app/use_cases` declares the rest.
-"""
+"""REST for skill files and uploads; `app/use_cases` declares the other routes about skills."""
 
 from __future__ import annotations
 
@@ -39,7 +37,8 @@ Taken = shape_of(TakenIn)
 
 @router.get("/skills/{name}/files/{path:path}", access=Access.OPEN_READING, response_class=Response)
 def file(habitus: Opened, name: str, path: str) -> Response:
-    """One of its files as it is, to be kept and not to be shown by a browser."""
+    """Return one of the skill's files as a download."""
+    # Sent as an attachment: a skill's HTML shown by the browser could act in the page's name.
     content = read_file(habitus, name, path)
     return Response(content, media_type="application/octet-stream", headers={"Content-Disposition": "attachment"})
 
@@ -50,12 +49,15 @@ def file(habitus: Opened, name: str, path: str) -> Response:
 async def put_file(
     habitus: Opened, name: str, path: str, request: Request, if_match: IfMatch = None, reason: Line = ""
 ) -> Json:
-    """Replace one of its files whole by what is sent."""
+    """Replace one of the skill's files with the request body."""
     content = await request.body()
     return await in_thread(lambda: _put_file(habitus, name, path, content, if_match, reason))
 
 
 def _put_file(habitus: Opened, name: str, path: str, content: bytes, if_match: str | None, reason: str) -> Json:
+    """Write the file at the expected version; raise `Refused` for a file that tools run unasked, unless
+    the owner asks.
+    """
     if habitus.settings.is_guest and runs_unasked(path):
         mend = "Tools run it unasked, so only the owner of this home changes it."
         raise Refused(f"'{path}' is not for you to change.", mend=mend)
@@ -66,8 +68,9 @@ def _put_file(habitus: Opened, name: str, path: str, content: bytes, if_match: s
 
 @router.post("/uploads", access=Access.ADMIN, max_bytes=LARGE, response_model=uploading.Looked | Taken | Job)
 def upload(habitus: Opened, file: UploadFile, save: bool = False, overwrite: bool = False, key: OnceKey = "") -> Json:
-    """What is in a .md, .zip or .tar.gz, and what a scan finds in it; with `save` it is taken in as well, what is large
-    by a job."""
+    """Preview the skills in a .md, .zip or .tar.gz with the findings of a scan; with `save`, import them, a large file
+    as a job.
+    """
     sent = read_upload(file)
 
     def make(attempt: Attempt) -> Json:

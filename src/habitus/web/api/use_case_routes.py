@@ -1,4 +1,4 @@
-"""REST made from declarations: the input is taken from path, query or body, the result answered as JSON."""
+"""REST routes built from use case declarations: input from path, query or body, the result as JSON."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ API = "/api/v1"
 
 
 def router() -> Router:
-    """Every declared use case that has a route."""
+    """Return a router with every declared use case that has a route."""
     made = Router()
     for case in all_declared():
         if case.method:
@@ -39,6 +39,7 @@ def router() -> Router:
 
 
 def _add(made: Router, case: UseCase[Any, Any]) -> None:
+    """Add the route of one use case."""
     in_path = set(re.findall(r"\{(\w+)\}", case.path))
     body = _body(case, in_path)
     parameters = [_parameter(one, in_path) for one in case.fields if one.name in in_path or body is None]
@@ -49,7 +50,9 @@ def _add(made: Router, case: UseCase[Any, Any]) -> None:
         sent: Any = given.pop("body", None)
         once_key: str = given.pop("once_key", "")
         if sent is not None:
+            # Only fields that were sent count, so the use case applies its own defaults.
             given |= {name: getattr(sent, name) for name in sent.model_fields_set}
+        # A link in the result has to lead back to the address that the client used.
         here = f"{http_request.url.scheme}://{http_request.headers['host']}"
         given = dict.fromkeys((one.name for one in case.fields if one.is_address), here) | given
         given = rest_defaults | given
@@ -66,7 +69,8 @@ def _add(made: Router, case: UseCase[Any, Any]) -> None:
         parameters += [_parameter(one, in_path) for one in case.fields if one.is_version]
     if case.is_once:
         extra.append(inspect.Parameter("once_key", keyword, annotation=OnceKey, default=""))
-    endpoint.__signature__ = inspect.Signature([*extra[:1], *parameters, *extra[1:]])  # type: ignore[attr-defined]  # FastAPI reads it
+    # FastAPI builds parameters and documentation from the signature.
+    endpoint.__signature__ = inspect.Signature([*extra[:1], *parameters, *extra[1:]])  # type: ignore[attr-defined]  # as above
     endpoint.__annotations__ = {one.name: one.annotation for one in (*parameters, *extra)}
     endpoint.__name__ = case.function.__name__
     made.route(
@@ -83,7 +87,10 @@ def _add(made: Router, case: UseCase[Any, Any]) -> None:
 
 
 def _answer(case: UseCase[Any, Any], home: Habitus, wanted: Any, key: str) -> Response:
+    """Run the use case, once per idempotency key, and return its result with ETag and Location."""
+
     def make(attempt: Attempt) -> dict[str, Any]:
+        # A retry after a crash must not create a second one, so an earlier result of this attempt is looked up.
         before = case.made_since(home, wanted, attempt.since) if case.made_since and attempt.since else None
         done = case(home, case.as_attempt(wanted, attempt.id)) if before is None else before
         told = json_shapes.result(done)
@@ -100,29 +107,33 @@ def _answer(case: UseCase[Any, Any], home: Habitus, wanted: Any, key: str) -> Re
 
 
 def _refuse_without_version(case: UseCase[Any, Any], wanted: Any) -> None:
+    """Raise `PreconditionRequired` if a change doesn't name the version it is based on."""
     if any(one.is_version and getattr(wanted, one.name) is None for one in case.fields):
         raise PreconditionRequired("Say which version this changes.", mend="Send the ETag you read as 'If-Match'.")
 
 
 def _as_field(one: InputField, value: Any) -> Any:
+    """Convert a value to the field's type: a list in a path is separated by commas."""
     if one.is_many and isinstance(value, str):
         return tuple(part for part in value.split(",") if part)
     return tuple(value) if one.is_many and isinstance(value, list) else value
 
 
 def _body(case: UseCase[Any, Any], in_path: set[str]) -> type[BaseModel] | None:
-    """The model of what is sent; none where everything stands in the address."""
+    """Return the model of the request body, or None if the whole input is in the address."""
     if case.method in ("GET", "DELETE"):
         return None
     rest = [one for one in case.fields if one.name not in in_path and not one.is_version]
     if not rest:
         return None
     fields: dict[str, Any] = {one.name: (_bounded_type(one), _info(one, Field)) for one in rest}
+    # A misspelt key is an error instead of being ignored.
     config = ConfigDict(frozen=True, extra="forbid")
     return create_model(case.input.__name__, __config__=config, **fields)
 
 
 def _parameter(one: InputField, in_path: set[str]) -> inspect.Parameter:
+    """Return the path, query or header parameter of a field."""
     keyword = inspect.Parameter.KEYWORD_ONLY
     if one.is_version:
         return inspect.Parameter(one.name, keyword, annotation=IfMatch, default=None)
@@ -137,7 +148,8 @@ def _parameter(one: InputField, in_path: set[str]) -> inspect.Parameter:
 
 
 def _bounded_type(one: InputField) -> Any:
-    """Its type with the limits of its values."""
+    """Return the field's type with its limits."""
+    # A length limits strings, a range limits numbers; pydantic rejects one on the other.
     limits = {key: value for key, value in one.limits.items() if (key == "max_length") == (one.each is str)}
     if one.each not in (str, int, float) or not limits:
         return one.type
@@ -154,7 +166,7 @@ def _info(one: InputField, make: Callable[..., Any]) -> FieldInfo:
 
 @cache
 def shape_of(kind: Any) -> Any:
-    """The model of a result: its dataclass, with the shapes of `json_of` where those differ from their class."""
+    """Return the response model of a result: its dataclass, or a built model if its JSON differs from that."""
     if kind in SHAPES:
         return SHAPES[kind]
     origin, inner = get_origin(kind), [shape_of(one) for one in get_args(kind)]
@@ -170,7 +182,7 @@ def shape_of(kind: Any) -> Any:
 
 
 def json_types(kind: type) -> dict[str, Any]:
-    """The keys that a record has in JSON, and the type of each."""
+    """Return the JSON keys of a record with their types."""
     hints, found = get_type_hints(kind), dict[str, Any]()
     for name, is_inline in json_keys(kind) or ():
         own = hints[name] if name in hints else get_type_hints(getattr(kind, name).fget)["return"]

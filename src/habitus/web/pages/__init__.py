@@ -1,1 +1,1 @@
-"""Pages, a module each, rendered on the server; htmx swaps what changes."""
+"""Web pages, one module each, rendered on the server; htmx swaps the parts that change."""

@@ -1,4 +1,4 @@
-"""Activity: what was asked, found by words and filters, one turn beside the list; and the word of how it went."""
+"""Activity: past turns by words and filters, one of them open beside the list, and feedback on a turn."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def show(
     turn: str = "",
     after: str = "",
 ) -> HTMLResponse:
-    """With the turn that was asked for open, or on a wide screen the first."""
+    """Show the list of turns with the requested one open, or on a wide screen the first."""
     is_known = outcome in list(OutcomeKind)
     wanted = TurnList(
         q=q[:1000],
@@ -80,6 +80,6 @@ def _show_page(request: Request, habitus: Habitus, id: str, said: Said | None = 
 
 @router.post("/activity/{id}/{turn}", access=Access.REVIEWER)
 def say(request: Request, habitus: Opened, id: str, turn: str, ok: Annotated[bool, Form()]) -> HTMLResponse:
-    """The person's word on a turn; a second one corrects the first."""
+    """Record a person's feedback on a turn; later feedback replaces it."""
     judge(habitus, turn, ok=ok, by="user")
     return _show_page(request, habitus, id, Said(text="Thank you: it counts for what was used there."))

@@ -1,4 +1,4 @@
-"""Chat: a conversation with an agent in the browser, its answers as they are written."""
+"""Chat: a conversation with an agent in the browser, with its reply as it is written."""
 
 from __future__ import annotations
 
@@ -38,10 +38,12 @@ def show_one(request: Request, habitus: Opened, talks: Talking, id: str) -> HTML
 
 
 def _show_page(request: Request, habitus: Habitus, talks: Talks, id: str) -> HTMLResponse:
+    """Return the chat page; raise `NotFound` if the conversation doesn't exist."""
     live = talks.going_on(id)
     turns = habitus.journal.turns_of(id, user=habitus.settings.user) if id else []
     if id and not turns and live is None:
         raise NotFound("There is no such conversation.", mend="See Activity for those you had.")
+    # The running turn is shown by the stream, so its stored beginning is left out.
     views = [shown_turn(turn) for turn in turns if turn.ended_on is not None or live is None]
     earlier = [] if id else past_sessions(habitus.settings, habitus.journal, 10)
     return page(
@@ -57,7 +59,7 @@ def _show_page(request: Request, habitus: Habitus, talks: Talks, id: str) -> HTM
 
 
 def _missing(talks: Talks) -> UserError | None:
-    """The steps to be done before anybody can talk."""
+    """Return the error that prevents chatting, such as a missing model, or None."""
     try:
         talks.check()
     except UserError as error:
@@ -96,7 +98,7 @@ def stop(talks: Talking, id: str) -> Response:
 
 @router.post("/chat/{id}/answer", access=Access.ADMIN)
 def answer(talks: Talking, id: str, number: Annotated[int, Form()], word: Annotated[Consent, Form()]) -> HTMLResponse:
-    """The person's word on what a turn waits for; the question goes."""
+    """Answer the question that a turn is waiting for; the question disappears."""
     talks.answer(id, number, word)
     return HTMLResponse("")
 
@@ -109,13 +111,15 @@ async def events(
     after: int = 0,
     last_event_id: Annotated[str, Header()] = "",
 ) -> StreamingResponse:
-    """What happens in the turn that runs, from its beginning or from where the browser lost the line."""
-    talks.find(id)  # said before anything is sent
+    """Stream the running turn from its start, or from where the browser lost the connection."""
+    # Raises for an unknown conversation before the stream starts.
+    talks.find(id)
     start = int(last_event_id) if last_event_id.isdecimal() else after
     return stream_events(_stream_events(habitus, talks, id, start))
 
 
 async def _stream_events(habitus: Habitus, talks: Talks, id: str, after: int) -> AsyncIterator[Happened]:
+    """Yield an update per event of the turn, the last one with the finished turn."""
     abouts: dict[str, str] = {}
     before: Happening | None = None
     while True:
@@ -129,12 +133,14 @@ async def _stream_events(habitus: Habitus, talks: Talks, id: str, after: int) ->
                 return
             if (told := _part(id, happening, abouts)) is not None:
                 put, data = told
+                # Text after a tool call begins a new paragraph.
                 is_new = isinstance(happening, Said) and before is not None and not isinstance(before, Said)
                 yield Happened(put=put, data=f"\n\n{data}" if is_new else data, number=after)
             before = happening
 
 
 def _part(id: str, happening: Happening, abouts: dict[str, str]) -> tuple[Put, str] | None:
+    """Return how and what to update for an event; None if the page doesn't show it."""
     match happening:
         case Said(text=text):
             return Put.TEXT, text
@@ -152,7 +158,7 @@ def _part(id: str, happening: Happening, abouts: dict[str, str]) -> tuple[Put, s
 
 
 def _end(habitus: Habitus, over: Over) -> str:
-    """The turn as the journal has it."""
+    """Return the finished turn as recorded in the journal, as HTML."""
     turn = habitus.journal.brief(over.turn, user=habitus.settings.user) if over.turn else None
     view = None if turn is None else shown_turn(habitus.journal.turn(turn.id, user=habitus.settings.user))
     return part("chat_over.html", view=view, reason=over.reason, learned=over.learned, now=habitus.clock())

@@ -1,6 +1,4 @@
-"""Parts of every page: entering by a one-time link that becomes a cookie, finding anything, the pause switch, undo,
-and addresses that pages had before.
-"""
+"""Routes behind every page: sign-in links, search, the pause switch, undo, and redirects from old addresses."""
 
 from __future__ import annotations
 
@@ -24,13 +22,14 @@ from habitus.web.routing import Router
 from habitus.web.security import SIGNED_IN_FOR, Keys
 
 router = Router()
-_MOVED = {"review": "/inbox", "more/jobs": "/automation", "today": "", "more": ""}  # what comes after them stays
+# The rest of the path is kept.
+_MOVED = {"review": "/inbox", "more/jobs": "/automation", "today": "", "more": ""}
 _PLACES = {"skill": "/skills", "lesson": "/lessons", "conversation": "/activity"}
 
 
 @router.get("/find", access=Access.VIEWER)
 def find_anything(request: Request, habitus: Opened, q: str = "") -> HTMLResponse:
-    """Skills, lessons, conversations and commands that fit, for the dialog to list."""
+    """Return matching skills, lessons, conversations and commands for the search dialog."""
     found = [
         (one.kind, f"{_PLACES[one.kind]}/{quote(one.id)}", one.title, one.text)
         for one in find(habitus, Words(q=q[:200])).found
@@ -43,7 +42,7 @@ def find_anything(request: Request, habitus: Opened, q: str = "") -> HTMLRespons
 
 @router.post("/pause", access=Access.ADMIN)
 def pause(habitus: Opened, on: Annotated[bool, Form()]) -> HTMLResponse:
-    """Stop everything that changes by itself, or let it go on; the switch comes back with its banner."""
+    """Pause or resume all automatic change and return the switch with its banner."""
     done = (pausing.pause if on else pausing.resume)(habitus, Nothing())
     text = "Learning is paused: nothing changes by itself." if on else "Agents may learn again."
     said = Said(text=text, undo=done.undo)
@@ -52,7 +51,7 @@ def pause(habitus: Opened, on: Annotated[bool, Form()]) -> HTMLResponse:
 
 @router.post("/undo", access=Access.ADMIN)
 def take_back(request: Request, habitus: Opened, undo: Annotated[list[str], Form()]) -> Response:
-    """Take back what a notice spoke of; the page is then shown anew."""
+    """Undo the change that a notice is about, then reload the page."""
     with desks_of(request).changing_settings():
         done = undoing.take_back(habitus, undo)
     if done.kept:
@@ -62,7 +61,7 @@ def take_back(request: Request, habitus: Opened, undo: Annotated[list[str], Form
 
 @router.post("/inbox/undo", access=Access.REVIEWER)
 def undo_decision(request: Request, habitus: Opened, undo: Annotated[list[str], Form()]) -> Response:
-    """The same for whoever may decide and nothing else."""
+    """Undo a review decision; reviewers may do this without being admins."""
     if undo[:2] != ["review", "reopen"]:
         raise Refused("That is not a decision about what waits.", mend="Ask an admin to take it back.")
     return take_back(request, habitus, undo)
@@ -75,7 +74,7 @@ def undo_decision(request: Request, habitus: Opened, undo: Annotated[list[str], 
 @router.get("/today", access=Access.OPEN_READING)
 @router.get("/today/{rest:path}", access=Access.OPEN_READING)
 def redirect_moved(request: Request) -> RedirectResponse:
-    """The page under its name of today, with whatever else the address says."""
+    """Redirect an old address to its new one, with the rest of the path and the query."""
     path = request.url.path.lstrip("/")
     old = next(old for old in _MOVED if path == old or path.startswith(f"{old}/"))
     target = f"{_MOVED[old]}/{path.removeprefix(old).lstrip('/')}".rstrip("/")
@@ -85,7 +84,8 @@ def redirect_moved(request: Request) -> RedirectResponse:
 
 @router.get("/enter", access=Access.PUBLIC)
 def enter(request: Request, key: str = "") -> Response:
-    """Another site must not make who is signed in somebody else, under whose name they would then work."""
+    """Exchange a one-time link for a session cookie."""
+    # Login CSRF: another site must not sign a person in as somebody else.
     if request.state.csrf and request.headers.get("sec-fetch-site") == "cross-site":
         mend = "To become somebody else here, copy the link into the address line."
         return page_of_problem(HTTPStatus.FORBIDDEN, "You are signed in already.", mend)
@@ -95,5 +95,6 @@ def enter(request: Request, key: str = "") -> Response:
         mend = "A link works once. Start 'habitus up' again for a new one; whoever is signed in stays so."
         return page_of_problem(HTTPStatus.FORBIDDEN, "This link was used already.", mend)
     answer = RedirectResponse("/", status_code=HTTPStatus.SEE_OTHER)
+    # Lax, not strict: following a link from a mail should find the person signed in.
     answer.set_cookie(keys.cookie, cookie, max_age=SIGNED_IN_FOR, httponly=True, samesite="lax")
     return answer

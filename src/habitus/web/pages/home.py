@@ -1,8 +1,4 @@
-"""Home, the first page: the last thirty days, what needs a person, what helps, and which agents were heard.
-
-Insights over the whole library, whose slow parts come later; and trying a request: which skills an agent would get
-for it, and why.
-"""
+"""Home: numbers of the last thirty days and items that need attention. Also Insights and trying a request."""
 
 from __future__ import annotations
 
@@ -32,12 +28,13 @@ from habitus.web.rendering import Said, fragment, page
 from habitus.web.routing import Router
 
 router = Router()
-_NEEDS, _OTHERS = 5, 2  # rows, and of them those that are kept for what is not a proposal
+# Rows in the list, and how many are reserved for problems that are not proposals.
+_NEEDS, _OTHERS = 5, 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tile:
-    """One number of the last thirty days, with its line and where to look further."""
+    """A number of the last thirty days with its trend line and a link."""
 
     href: str
     number: str
@@ -47,7 +44,7 @@ class Tile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Need:
-    """One row of what needs a person; `act` is a link, or a form where `post` says whereto."""
+    """A row that needs a person's attention; its action is a link, or a form if `post_path` is set."""
 
     text: str
     note: str
@@ -55,18 +52,20 @@ class Need:
     act: str
     post: str = ""
     sends: Mapping[str, str] = field(default_factory=dict)
-    is_decision: bool = False  # which reviewers take too
+    # Reviewers may do it, too.
+    is_decision: bool = False
 
 
 @router.get("/", access=Access.OPEN_READING)
 def show(request: Request, habitus: Opened) -> Response:
-    """For somebody who isn't signed in, the skills: this page is about what people asked."""
+    """Show the home page; anonymous visitors are sent to the skills, because this page is about people's requests."""
     if request.state.access < Access.VIEWER:
         return RedirectResponse("/skills", status_code=HTTPStatus.SEE_OTHER)
     return _render_home(request, habitus)
 
 
 def _render_home(request: Request, habitus: Habitus, said: Said | None = None) -> HTMLResponse:
+    """Return the home page."""
     found, first = overview(habitus, Nothing()), today(habitus, with_contents=False)
     effects = {one.name: Effect(value=one.value, low=one.low, high=one.high) for one in (*found.helps, *found.hurts)}
     has_requests = any(day.total for day in found.days)
@@ -119,13 +118,13 @@ def _tiles(found: Overview) -> list[Tile]:
 
 @router.post("/inbox/{id}/approve-here", access=Access.REVIEWER)
 def approve(request: Request, habitus: Opened, id: str) -> HTMLResponse:
-    """In the row of what needs you; the other rows follow."""
+    """Approve an item from its row and return the page with the remaining rows."""
     (done,) = review.approve(habitus, review.Approval(ids=(id,))).approved
     return _render_home(request, habitus, Said(text=f"Approved: {inbox_words.in_short(done.item)}.", undo=done.undo))
 
 
 def _needs(habitus: Habitus, first: Today, *, may_decide: bool) -> Sequence[Need]:
-    """What waits, with room kept for what is broken or got worse."""
+    """Return the pending items, with rows reserved for skills that are broken or got worse."""
     others = list(_mending(first))
     waiting = [_decision(habitus, item, may_decide=may_decide) for item in first.waiting[:_NEEDS]]
     room = max(_NEEDS - len(waiting), _OTHERS)
@@ -133,7 +132,7 @@ def _needs(habitus: Habitus, first: Today, *, may_decide: bool) -> Sequence[Need
 
 
 def _decision(habitus: Habitus, item: InboxItem, *, may_decide: bool) -> Need:
-    """What is harmless is approved at once; the rest is looked at first."""
+    """Return the row of a pending item: a harmless one can be approved at once, others are opened."""
     need = Need(text=inbox_words.in_short(item), note=inbox_words.why(item), href=f"/inbox/{item.id}", act="Decide")
     subject, known = item.subject, habitus.review
     if not (may_decide and isinstance(subject, Proposal) and subject.is_harmless):
@@ -144,6 +143,7 @@ def _decision(habitus: Habitus, item: InboxItem, *, may_decide: bool) -> Need:
 
 
 def _mending(first: Today) -> Iterator[Need]:
+    """Yield rows for skills that got worse, are broken, or whose tool keeps failing."""
     for one in first.worse:
         name = one.item.name.partition("@")[0]
         yield Need(
@@ -173,15 +173,17 @@ def _mending(first: Today) -> Iterator[Need]:
 
 @router.get("/failing", access=Access.VIEWER)
 def failing(habitus: Opened) -> HTMLResponse:
-    """What fails again and again; the page asks for it when it stands, because many conversations are read for it."""
+    """Return recurring failures; loaded after the page, because it reads many conversations."""
     return fragment("home_failing.html", failing=repeated_failures(habitus))
 
 
-_SHOWN = 20  # skills that are never used, and candidates
+# The most unused skills and candidates that are listed.
+_SHOWN = 20
 
 
 @router.get("/insights", access=Access.OPEN_READING)
 def show_insights(request: Request, habitus: Opened) -> HTMLResponse:
+    """Show the insights page; its slow parts are loaded afterwards."""
     unused, tried = insights.unused_skills(habitus), insights.tried_candidates(habitus)
     return page(
         request,
@@ -206,6 +208,7 @@ def confusion(habitus: Opened) -> HTMLResponse:
 
 @router.get("/try", access=Access.OPEN_READING)
 def try_request(request: Request, habitus: Opened) -> HTMLResponse:
+    """Show which skills an agent would get for a request, and why."""
     text = request.query_params.get("request", "")[:10_000]
     tried = explaining.try_request(habitus, text) if text.strip() else None
     return page(request, "playground.html", tried=tried, request_text=text)

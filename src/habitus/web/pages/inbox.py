@@ -1,4 +1,4 @@
-"""Inbox: what waits for a person, in a list; one of them beside it, its files fetched when they are opened."""
+"""Inbox: the pending items in a list, one of them open beside it; its files are loaded when opened."""
 
 from __future__ import annotations
 
@@ -31,28 +31,35 @@ from habitus.web.routing import Router
 
 router = Router()
 
-_DECIDED = 10  # of the last decisions
-_PAGE = 100  # rows of the list
-_FILES = 50  # of a proposal, before the others are asked for
-_LINES, _ROWS = 1000, 400  # of a new file, and of a comparison, before the rest is asked for
-_READ = 20_000  # characters of a new skill that are read as a page; its file has the rest
+# The last decisions that are listed.
+_DECIDED = 10
+# Rows of the list before more are requested.
+_PAGE = 100
+# Files of a proposal before more are requested.
+_FILES = 50
+# Lines of a new file, and rows of a diff, before more are requested.
+_LINES, _ROWS = 1000, 400
+# The longest new skill that is rendered as a page; its file shows the rest.
+_READ = 20_000
 
 Start = Annotated[int, Query(ge=0, le=10_000_000)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class View:
-    """One item whole; `text` is what may be edited first, `twins` are skills that say much the same."""
+    """Everything shown about one item; `text` can be edited before approval."""
 
     item: InboxItem
     why: str
     made_on: datetime | None
     conversation: str = ""
-    new: Skill | None = None  # as it would read, where there is none yet
+    # The skill as it would read, if the proposal adds one.
+    new: Skill | None = None
     files: Sequence[FileChange] = ()
     twins: Sequence[str] = ()
     text: str | None = None
-    trial: tuple[Mapping[str, str], ...] = ()  # rows: input, recorded, draft, compared
+    # Rows with the keys input, recorded, draft and compared.
+    trial: tuple[Mapping[str, str], ...] = ()
     is_for_somebody_else: bool = False
 
 
@@ -69,7 +76,7 @@ def show_one(request: Request, habitus: Opened, id: str) -> HTMLResponse:
 def _show_page(
     request: Request, habitus: Habitus, said: Said | None = None, opened: InboxItem | None = None, limit: int = _PAGE
 ) -> HTMLResponse:
-    """With the one that was asked for open, or on a wide screen the first."""
+    """Return the inbox with the given item open, or on a wide screen the first."""
     found = inbox.waiting(habitus, with_contents=False)
     first = opened or (inbox.get(habitus, found[0].id) if found else None)
     return page(
@@ -89,6 +96,7 @@ def _show_page(
 
 
 def _view(habitus: Habitus, item: InboxItem) -> View:
+    """Return the details of an item; tasks that examine a skill stay hidden from people who could teach to them."""
     subject = item.subject
     if isinstance(subject, Engram):
         conversation = subject.evidence.session
@@ -115,14 +123,14 @@ def _view(habitus: Habitus, item: InboxItem) -> View:
 
 @router.get("/inbox/{id}/files", access=Access.VIEWER)
 def files(habitus: Opened, id: str, start: Start = 0) -> HTMLResponse:
-    """More names of a proposal's files."""
+    """Return the next file names of a proposal."""
     found = _files(habitus, _proposal(habitus, id))
     return fragment("inbox_files.html", id=id, files=found, start=start, most_files=_FILES)
 
 
 @router.get("/inbox/{id}/file", access=Access.VIEWER)
 def file(habitus: Opened, id: str, path: str, beside: str = "", start: Start = 0) -> HTMLResponse:
-    """One file of a proposal, as it would change, or beside that of a skill that says much the same."""
+    """Return one file of a proposal as a diff to the current file, or to that of a similar skill."""
     proposal = _proposal(habitus, id)
     found = _files(habitus, proposal, beside)
     change = next((one for one in found if one.path == path), None)
@@ -145,6 +153,7 @@ def file(habitus: Opened, id: str, path: str, beside: str = "", start: Start = 0
 
 
 def _proposal(habitus: Habitus, id: str) -> Proposal:
+    """Return a proposal; raise `NotFound` for a lesson and `Refused` for hidden tasks."""
     subject = inbox.get(habitus, id).subject
     if isinstance(subject, Engram):
         raise NotFound(f"'{id}' is a lesson; it has no files.", mend="")
@@ -163,13 +172,13 @@ def _files(habitus: Habitus, proposal: Proposal, beside: str = "") -> Sequence[F
 
 @router.get("/inbox/effect/{id}", access=Access.VIEWER)
 def effect(habitus: Opened, id: str) -> HTMLResponse:
-    """What approving a change would do to the last requests, as far as that is known; the page asks until it is."""
+    """Return how approval would change recent selections; the page polls until that is computed."""
     return fragment("inbox_effect.html", id=id, replay=review.effect(habitus, review.OneItem(id=id)))
 
 
 @router.get("/inbox/alike/{id}", access=Access.VIEWER)
 def alike(habitus: Opened, id: str) -> HTMLResponse:
-    """Others that wait and say much the same, and taking this one of them."""
+    """Return pending items that say much the same, with a choice of this one."""
     item = inbox.get(habitus, id)
     may_approve = isinstance(item.subject, Proposal) and not habitus.review.is_for_somebody_else(item.subject)
     return fragment("inbox_alike.html", id=id, alike=inbox.alike(habitus, item), may_approve=may_approve)
@@ -195,19 +204,20 @@ def reject(request: Request, habitus: Opened, id: str, reason: Annotated[str, Fo
 
 @router.post("/inbox/{id}/choose", access=Access.REVIEWER)
 def choose(request: Request, habitus: Opened, id: str, others: Annotated[list[str], Form()]) -> HTMLResponse:
-    """Take this one of several that say the same; its undo lets all of them wait again."""
+    """Approve this item and reject the similar ones; undo makes all of them pending again."""
     done = review.choose(habitus, review.Choice(id=id, others=tuple(others)))
     said = Said(text=f"Approved; {count_of(len(done.turned_down), 'other')} turned down.", undo=done.taken.undo)
     return _show_page(request, habitus, said)
 
 
 def _following(habitus: Habitus, id: str) -> str:
-    """The one below it in the list, which is looked at next."""
+    """Return the id of the next item in the list, or nothing for the last."""
     ids = [item.id for item in inbox.waiting(habitus, with_contents=False)]
     return next((after for one, after in itertools.pairwise(ids) if one == id), "")
 
 
 def _show_decided(request: Request, habitus: Habitus, said: Said, following: str) -> HTMLResponse:
+    """Return the inbox with the next item open."""
     return _show_page(request, habitus, said, inbox.get(habitus, following) if following else None)
 
 
@@ -219,6 +229,7 @@ def reopen(request: Request, habitus: Opened, id: str) -> HTMLResponse:
 
 @router.post("/inbox/{id}/mend", access=Access.REVIEWER)
 def mend(request: Request, habitus: Opened, id: str, text: Annotated[str, Form()]) -> HTMLResponse:
+    """Change the text of an item before it is approved."""
     done = review.edit(habitus, review.NewText(id=id, text=text.replace("\r\n", "\n")))
     said = Said(text="Changed; it still waits for you." if done.changed else "Nothing changed.")
     return _show_page(request, habitus, said, done.item)

@@ -1,7 +1,4 @@
-"""Automation: what starts by itself and when, what was left to a worker, how far it is, stopping and trying again.
-
-Import: skills from a file or a folder, an address, or the folders of agents here; and what became of each.
-"""
+"""Automation: schedules and jobs with their progress. Import: skills from a file, an address or another agent."""
 
 from __future__ import annotations
 
@@ -43,6 +40,7 @@ def show(request: Request, habitus: Opened) -> HTMLResponse:
 
 
 def show_page(request: Request, habitus: Habitus, said: Said | None = None) -> HTMLResponse:
+    """Return the automation page."""
     found = cases.list_jobs(habitus, JobList(done=True, limit=_SHOWN)).jobs
     is_live = not all(job.state.is_over for job in found)
     planned = cases.list_scheduled(habitus, Nothing()).schedule
@@ -53,23 +51,26 @@ def show_page(request: Request, habitus: Habitus, said: Said | None = None) -> H
 
 @router.get("/automation/live", access=Access.VIEWER)
 async def live(habitus: Opened) -> StreamingResponse:
-    """The list whenever something about it changes, until everything is done.
+    """Stream the job list on each change until all jobs are done.
 
-    A copy has no jobs: while the database is away a page keeps what it shows, and asks again.
+    An offline snapshot has no jobs: the page keeps its content and asks again.
     """
     if habitus.is_stand_in:
         return stream_events(_no_change())
     changes = jobs.follow(habitus)
-    return stream_events(_render_changes(await anext(changes), changes))  # an error is said before anything is sent
+    # The first item is awaited here, so an error is sent as a response and not inside the stream.
+    return stream_events(_render_changes(await anext(changes), changes))
 
 
 async def _no_change() -> AsyncIterator[Happened]:
+    # An async generator needs a yield, even one that is never reached.
     nothing: Sequence[Happened] = ()
     for one in nothing:
         yield one
 
 
 async def _render_changes(first: Sequence[Job], more: AsyncGenerator[Sequence[Job], None]) -> AsyncIterator[Happened]:
+    """Yield the job list on each change, and a last time when all jobs are done."""
     async with aclosing(more):
         found = first
         while not all(job.state.is_over for job in found):
@@ -86,7 +87,7 @@ def _render_list(found: Sequence[Job]) -> str:
 def add(
     request: Request, habitus: Opened, kind: Annotated[str, Form()], words: Annotated[str, Form()] = ""
 ) -> HTMLResponse:
-    """Leave something to a worker; several files stand on lines of their own."""
+    """Queue a job; each line of the text is one argument."""
     given = tuple(line.strip() for line in words.splitlines() if line.strip())
     cases.add(habitus, NewJob(kind=kind, words=given))
     return show_page(request, habitus, Said(text="It is left to the next worker that is free."))
@@ -96,7 +97,7 @@ def add(
 def reschedule(
     request: Request, habitus: Opened, kind: str, how: Annotated[str, Form()], at: Annotated[str, Form()] = ""
 ) -> HTMLResponse:
-    """When a kind of job starts by itself: off, hourly, daily, or on a day of the week."""
+    """Set when a kind of job starts: off, hourly, daily or on a weekday."""
     when = how if how in ("off", "hourly") else f"{how if how == 'daily' else f'weekly on {how}'} at {at or '03:00'}"
     done = cases.set_schedule(habitus, NewTimes(kind=kind, when=when))
     return show_page(request, habitus, Said(text="Saved.", undo=done.undo))
@@ -114,7 +115,8 @@ def retry(request: Request, habitus: Opened, id: str) -> HTMLResponse:
     return show_page(request, habitus, Said(text="It goes on where it had come to."))
 
 
-_ROWS = 500  # of what became of each
+# The most import results that are listed.
+_ROWS = 500
 
 
 @router.get("/import", access=Access.VIEWER)
@@ -137,7 +139,7 @@ def _describe_import(taken: TakenIn) -> str:
 
 @router.post("/import/look", access=Access.ADMIN, max_bytes=LARGE)
 def look(habitus: Opened, file: UploadFile) -> HTMLResponse:
-    """Show a file's skills, before anything of it is saved."""
+    """Preview the skills in an uploaded file without saving anything."""
     return fragment("looked.html", looked=uploading.look(habitus.skills, habitus.screening, read_upload(file)))
 
 
@@ -145,6 +147,7 @@ def look(habitus: Opened, file: UploadFile) -> HTMLResponse:
 def take(
     request: Request, habitus: Opened, file: UploadFile, overwrite: Annotated[bool, Form()] = False
 ) -> HTMLResponse:
+    """Import an uploaded file; a large one becomes a job, shown on the automation page."""
     taken = uploading.take(habitus, read_upload(file), overwrite=overwrite)
     if isinstance(taken, Job):
         said = Said(text="It is large: a worker takes it in, and you see here how far it is.")
@@ -156,7 +159,7 @@ def take(
 
 @router.post("/import/address", access=Access.ADMIN)
 def add_from_address(request: Request, habitus: Opened, source: Annotated[str, Form(max_length=2_000)]) -> HTMLResponse:
-    """Fetch from an address and take in."""
+    """Import skills from an address or a repository."""
     if not source.strip():
         raise Invalid("No address was given.", mend="Give https://… or OWNER/REPO.")
     return _show_page(request, habitus, updating.add_from_web(habitus, source.strip()))
@@ -164,5 +167,5 @@ def add_from_address(request: Request, habitus: Opened, source: Annotated[str, F
 
 @router.post("/import/agent/{agent}", access=Access.ADMIN)
 def take_from_agent(request: Request, habitus: Opened, agent: str) -> HTMLResponse:
-    """What an agent has in folders of its own on this machine."""
+    """Import the skills in an agent's own folders on this machine."""
     return _show_page(request, habitus, agents.take_in(habitus, agents.OneAgent(agent=agent)))

@@ -1,4 +1,4 @@
-"""Lessons: what is remembered, by kind; add, change, put away and bring back."""
+"""Lessons: list, add, change, archive and restore."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ALL = LessonFilters()
 
 @router.get("/lessons", access=Access.OPEN_READING)
 def show(request: Request, habitus: Opened, kind: str = "", trust: str = "", order: str = "") -> HTMLResponse:
-    """Those of an address; a filter that nobody knows counts as none."""
+    """Show the lessons that match the filters; unknown filters are ignored."""
     filters = LessonFilters(
         kind=kind_of(kind) if kind in list(Kind) else None,
         trust=TrustLevel(trust) if trust in list(TrustLevel) else None,

@@ -1,4 +1,4 @@
-"""Plain lists: tools, the archive, and what the doctor found."""
+"""Plain lists: tools, the archive, and the doctor's checks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ router = Router()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
-    """One line of a plain list; `mark` with its `kind` stands at the end, `post` brings something back."""
+    """A row of a plain list with a coloured badge; `restore_path` adds a button that restores it."""
 
     name: str
     text: str = ""
@@ -37,6 +37,7 @@ class Line:
 
 @router.get("/tools", access=Access.OPEN_READING)
 def tools(request: Request, habitus: Opened) -> HTMLResponse:
+    """Show the tested tools."""
     found = habitus.tools.all()
     rows = [
         Line(
@@ -99,7 +100,7 @@ _CHECKS = {
 
 @router.get("/doctor", access=Access.VIEWER)
 def doctor(request: Request, habitus: Opened) -> HTMLResponse:
-    """What needs care; what works is told to whoever wants to know."""
+    """Show the checks that need attention; the others are folded."""
     found = checking.doctor(habitus)
     care = [_line(one) for one in found if one.state is not CheckState.OK]
     works = [_line(one) for one in found if one.state is CheckState.OK]

@@ -1,8 +1,4 @@
-"""Settings: what is set and where, changing what may be changed from here, and whose skills are trusted.
-
-Connections of agents on this machine; the team, invited by link; secrets by name, never a value, and which skills may
-have them.
-"""
+"""Settings and trusted sources, connections of agents, the team, and secrets by name, never by value."""
 
 from __future__ import annotations
 
@@ -40,7 +36,7 @@ router = Router()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
-    """A setting as it is called and explained here; `choices` are its values with their words."""
+    """A setting's label and hint; `choices` maps its values to labels."""
 
     label: str
     hint: str = ""
@@ -136,12 +132,13 @@ def _show_page(request: Request, habitus: Habitus, said: Said | None = None) -> 
 def put(
     request: Request, habitus: Opened, key: Annotated[str, Form()], value: Annotated[str, Form()] = ""
 ) -> HTMLResponse:
-    """Change one; an empty field goes back to what holds without it."""
+    """Change a setting; an empty value resets it to its default."""
     with desks_of(request).changing_settings():
         done = configuring.put_remotely(habitus, key, value.strip() or None)
     told = "Saved." if done.is_changed else "Nothing was changed."
     if done.is_overruled:
         told = "It is written down; the environment has another value, which wins."
+    # The home was reopened with the new setting, so it is looked up again.
     return _show_page(request, habitus_of(request), Said(text=told, undo=done.undo))
 
 
@@ -168,7 +165,7 @@ def _show_connections(request: Request, habitus: Habitus, said: Said | None = No
 
 @router.get("/connections/{agent}/changes", access=Access.ADMIN)
 def changes(habitus: Opened, agent: str, leaving: bool = False) -> HTMLResponse:
-    """What would change in an agent's files, before anything does."""
+    """Preview what connecting or disconnecting would change in an agent's files."""
     plan = agents.changes(habitus, agents.AgentChange(agent=agent, leaving=leaving))
     return fragment("connection_changes.html", plan=plan, leaving=leaving)
 
@@ -211,7 +208,7 @@ def _show_team(
 def invite(
     request: Request, habitus: Opened, name: Annotated[str, Form(max_length=100)], role: Annotated[Role, Form()]
 ) -> HTMLResponse:
-    """Somebody new, or for one who is known another role and a new link."""
+    """Invite a user, or give a known one another role and a new link."""
     at = f"{request.url.scheme}://{request.headers['host']}"
     made = users.add(habitus, users.Invitation(name=name.strip().lower(), role=role, at=at))
     return _show_team(request, habitus, invited=made)
@@ -225,7 +222,7 @@ def remove(request: Request, habitus: Opened, name: str) -> HTMLResponse:
 
 @router.post("/team/somebody-else", access=Access.ADMIN)
 def somebody_else(request: Request, habitus: Opened, on: Annotated[bool, Form()]) -> HTMLResponse:
-    """Whether nobody may approve what is their own."""
+    """Require, or stop requiring, that another person approves one's own changes."""
     with desks_of(request).changing_settings():
         done = configuring.put_remotely(habitus, SOMEBODY_ELSE, "true" if on else None)
     text = "Somebody else must approve from now on." if on else "Everybody may approve what is their own."
@@ -248,6 +245,7 @@ _OUTCOMES = {
 
 @router.get("/secrets", access=Access.VIEWER)
 def show_secrets(request: Request, habitus: Opened) -> HTMLResponse:
+    """Show the secrets by name, the skills that ask for them, and the calls that used them."""
     found = secrets.overview(habitus)
     kept = [Line(name=one.name, text=f"For {', '.join(one.granted_to) or 'nobody yet'}") for one in found.secrets]
     asked = [
@@ -287,6 +285,7 @@ def show_secrets(request: Request, habitus: Opened) -> HTMLResponse:
 
 
 def _describe_call(call: Call) -> Line:
+    """Return a row about a call of a skill's command line."""
     mark, kind = ("refused", "bad") if call.is_refused else _OUTCOMES[call.outcome.kind]
     given = f", with {', '.join(call.secrets)}" if call.secrets else ""
     return Line(

@@ -1,6 +1,4 @@
-"""One skill: written new, read, edited as a draft in a form; its files, history, how it did, and whether a request
-would bring it up.
-"""
+"""One skill: create, read and edit it; its files, history, effect, improvement and trust."""
 
 from __future__ import annotations
 
@@ -41,7 +39,8 @@ from habitus.web.rendering import Compared, Said, draw_diffs, markdown, page
 from habitus.web.routing import Router
 
 router = Router()
-_READABLE = 100_000  # characters of a file that is shown
+# Longer files are offered as a download only.
+_READABLE = 100_000
 TABS = (
     ("read", "Read"),
     ("edit", "Edit"),
@@ -60,11 +59,14 @@ TABS = (
 def show(
     request: Request, habitus: Opened, name: str, tab: str = "", version: str = "", old: str = "", file: str = ""
 ) -> HTMLResponse:
+    """Show a skill with the requested tab."""
     text = request.query_params.get("request", "")[:10_000]
     return shown_page(request, habitus, name, tab, version=_number(version), old=_number(old), text=text, file=file)
 
 
 def _number(text: str) -> int:
+    """Return a version number from the address, or 0 if it is none."""
+    # A longer number would not fit the database's integer.
     return int(text) if text.isdecimal() and len(text) < 9 else 0
 
 
@@ -81,6 +83,7 @@ def shown_page(
     file: str = "",
     **values: Any,
 ) -> HTMLResponse:
+    """Return a skill's page with the given tab, or its first."""
     located = locate(habitus, name)
     with located.reading(habitus):
         shown = read(habitus, located)
@@ -97,7 +100,7 @@ def shown_page(
 
 
 def _history(habitus: Habitus, name: str, old: int, version: int) -> dict[str, Any]:
-    """Every version, and what differs between two of them: the one before by default."""
+    """Return all versions and the diff between two of them, by default to the previous one."""
     versions = habitus.skills.history(name)[::-1]
     made = None
     if version and old:
@@ -110,7 +113,7 @@ def _history(habitus: Habitus, name: str, old: int, version: int) -> dict[str, A
 
 
 def _tabs(shown: ShownSkill) -> dict[str, str]:
-    """Those that have something to show."""
+    """Return the tabs that have something to show; a skill that can't be read gets an editor for its source."""
     summary = shown.item.summary
     if summary is None:
         return {"raw": "Mend", "files": "Files", "history": "History"}
@@ -124,6 +127,7 @@ def _tabs(shown: ShownSkill) -> dict[str, str]:
 
 
 def _of_tab(habitus: Habitus, shown: ShownSkill, tab: str, text: str, file: str) -> dict[str, Any]:
+    """Return the template values of a tab."""
     name = shown.item.name
     match tab:
         case "raw":
@@ -157,7 +161,7 @@ def _of_tab(habitus: Habitus, shown: ShownSkill, tab: str, text: str, file: str)
 
 
 def _facts(habitus: Habitus, shown: ShownSkill, uses: Uses) -> dict[str, Any]:
-    """Beside its text: effect, uses, trust, and what it may do."""
+    """Return the facts beside a skill's text: effect, uses, trust and capabilities."""
     item = shown.item
     (row,) = rows_of(habitus, [item], uses)
     may = {words.power(str(one)) for one in powers(item.name, shown.tree)}
@@ -177,7 +181,7 @@ def _facts(habitus: Habitus, shown: ShownSkill, uses: Uses) -> dict[str, Any]:
 
 
 def _raw(habitus: Habitus, shown: ShownSkill, text: str | None = None, problem: str = "") -> dict[str, Any]:
-    """Its main file as it is, to be mended by hand, with the line that can't be read."""
+    """Return the source of a skill that can't be read, with the lines around the error."""
     problems = [problem] if problem else [str(one) for one in shown.item.diagnostics] or [shown.item.reason]
     found = re.search(r"\(line (\d+)\)", " ".join(problems))
     if text is None:
@@ -193,7 +197,7 @@ def _raw(habitus: Habitus, shown: ShownSkill, text: str | None = None, problem: 
 def mend(
     request: Request, habitus: Opened, name: str, text: Annotated[str, Form()], version: Annotated[int, Form()]
 ) -> HTMLResponse:
-    """Save the main file whole; what still can't be read is said, and the text stays in the form."""
+    """Save a skill's source; if it still can't be read, nothing is saved and the text stays in the form."""
     shown = show_skill(habitus, OneSkill(name=name))
     text = text.replace("\r\n", "\n")
     path = next((path for path in shown.files if path in MAIN_FILES), MAIN_FILES[0])
@@ -210,7 +214,7 @@ def mend(
 
 
 def _diff_of(habitus: Habitus, name: str, found: Improvements) -> dict[str, tuple[Compared, ...]]:
-    """The changes of each candidate to the version that it began with."""
+    """Return each candidate's changes to its base version; candidates whose base is gone are left out."""
     kept = {version.number for version in habitus.skills.history(name)}
     return {
         one.candidate.id: draw_diffs(content.candidate(habitus.skills, name, one.candidate.base, one.candidate.text))
@@ -220,7 +224,7 @@ def _diff_of(habitus: Habitus, name: str, found: Improvements) -> dict[str, tupl
 
 
 def _text(habitus: Habitus, shown: ShownSkill, path: str) -> str | None:
-    """One of its files to be read; None for what is not text, or too long."""
+    """Return the text of a file, or None if it is binary or too long."""
     try:
         text = read_file(habitus, shown.item.name, path).decode()
     except UnicodeDecodeError:
@@ -242,7 +246,7 @@ def edit(
     version: Annotated[int, Form()],
     reason: Annotated[str, Form()] = "",
 ) -> HTMLResponse:
-    """Save; whoever comes second keeps their text and sees what differs."""
+    """Save the form; if somebody saved first, keep the text and show the difference."""
     wanted = writing.SkillEdit(name=name, body=draft.body, expect=str(version), reason=reason, **draft.given_fields)
     try:
         done = writing.edit(habitus, wanted)
@@ -263,7 +267,7 @@ def improve(
     budget: Annotated[str, Form()] = "",
     shorter: Annotated[bool, Form()] = False,
 ) -> HTMLResponse:
-    """Leave a run to a worker."""
+    """Queue an improvement run."""
     improving.improve(habitus, improving.Improvement(name=name, budget=budget, shorter=shorter))
     said = Said(text="It is left to the next worker that is free; Automation shows how far it is.")
     return shown_page(request, habitus, name, "improve", said=said)
@@ -273,14 +277,14 @@ def improve(
 def add_task(
     request: Request, habitus: Opened, name: str, asked: Annotated[str, Form()], expect: Annotated[str, Form()]
 ) -> HTMLResponse:
-    """Keep what is asked, with what a good answer has in it."""
+    """Add a task: a request with what a good answer contains."""
     done = tasks.add(habitus, tasks.NewTask(name=name, request=asked.strip(), expect=(expect.strip(),)))
     return shown_page(request, habitus, name, "improve", said=Said(text="The task is kept.", undo=done.undo))
 
 
 @router.post("/skills/{name}/tasks/mine", access=Access.ADMIN)
 def mine_tasks(request: Request, habitus: Opened, name: str) -> HTMLResponse:
-    """Propose tasks of what was asked again and again and came out well."""
+    """Propose tasks from requests that recurred and succeeded."""
     found = tasks.mine(habitus, tasks.TaskMining(skill=name, apply=True)).found
     waits = f"{count_of(len(found), 'task')} found; see the Inbox."
     nothing = "Nothing yet was asked of it again and again, and came to a result that was accepted."
@@ -289,14 +293,14 @@ def mine_tasks(request: Request, habitus: Opened, name: str) -> HTMLResponse:
 
 @router.post("/skills/{name}/turn", access=Access.ADMIN)
 def turn(request: Request, habitus: Opened, name: str, on: Annotated[bool, Form()]) -> HTMLResponse:
-    """Switch it on or off."""
+    """Switch a skill on or off."""
     done = writing.switch(habitus, [name], on=on)
     return shown_page(request, habitus, name, said=Said(text=f"It is {'on' if on else 'off'} now.", undo=done.undo))
 
 
 @router.post("/skills/{name}/trust", access=Access.ADMIN)
 def trust(request: Request, habitus: Opened, name: str, on: Annotated[bool, Form()]) -> HTMLResponse:
-    """Let it act as it is now, or no longer."""
+    """Trust a skill as it is now, or revoke that."""
     target = trusting.trustable_skill(habitus.skills, name)
     if on:
         trusting.trust(habitus, target)
@@ -308,7 +312,7 @@ def trust(request: Request, habitus: Opened, name: str, on: Annotated[bool, Form
 
 @router.post("/skills/{name}/back", access=Access.ADMIN)
 def back(request: Request, habitus: Opened, name: str, to: Annotated[int, Form()]) -> HTMLResponse:
-    """Go back to an earlier version."""
+    """Roll back to an earlier version."""
     done = writing.rollback(habitus, writing.EarlierVersion(name=name, to=to))
     said = Said(text=f"Back to version {to}, as version {done.version}.", undo=done.undo)
     return shown_page(request, habitus, name, "history", said=said)
@@ -316,7 +320,7 @@ def back(request: Request, habitus: Opened, name: str, to: Annotated[int, Form()
 
 @router.post("/skills/{name}/away", access=Access.ADMIN)
 def away(request: Request, habitus: Opened, name: str) -> HTMLResponse:
-    """Put it away; the list follows."""
+    """Archive a skill and return to the list."""
     (gone,) = writing.remove(habitus, writing.SkillRemoval(names=(name,))).skills
     said = Said(text=f"{gone.name} is put away.", undo=gone.undo)
     answer = skills.show_list(request, habitus, skills.filters_of(), said=said)
@@ -337,7 +341,7 @@ def show_new(request: Request) -> HTMLResponse:
 
 @router.post("/new/write", access=Access.ADMIN)
 def write(request: Request, habitus: Opened, draft: Drafted) -> HTMLResponse:
-    """Save it under a name made from its title."""
+    """Create a skill under a name made from its title."""
     title = draft.texts["title"]
     if not title:
         raise Invalid("The skill has no title.", mend="Say in a few words what it is about.")
@@ -350,29 +354,30 @@ def write(request: Request, habitus: Opened, draft: Drafted) -> HTMLResponse:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Draft:
-    """The texts that stand in the form, by the names of their fields, and the steps."""
+    """The form of a skill: the texts of its fields, and the steps."""
 
     texts: Mapping[str, str] = field(default_factory=dict)
     body: str = ""
 
     @property
     def given_fields(self) -> dict[str, Any]:
-        """Its fields as an input takes them."""
+        """The field values as the use case takes them."""
         return dict(Fields(**self.texts).values)
 
 
 def draft_with(skill: Skill | None) -> Draft:
-    """The form as it begins; None is a skill that can't be read."""
+    """Return the form filled with a skill's texts; empty for a skill that can't be read."""
     return (
         Draft() if skill is None else Draft(texts={each.name: each.text(skill) for each in EDITABLE}, body=skill.body)
     )
 
 
 def _read_form(body: Annotated[str, Form()] = "", **texts: str) -> Draft:
-    """As it was sent; browsers end lines in their own way."""
+    """Return the submitted form with normalised line endings."""
     return Draft(texts={name: text.strip() for name, text in texts.items()}, body=body.replace("\r\n", "\n"))
 
 
+# FastAPI reads the fields from the signature, which is built from the list of editable fields.
 _read_form.__dict__["__signature__"] = inspect.Signature(
     [
         inspect.Parameter(

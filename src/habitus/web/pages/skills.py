@@ -1,6 +1,4 @@
-"""Skills as a table and as a map: search, filters, order, switches, and what is done to several at once; and trying
-what one can do by itself: its tested tool and its recipes, run by hand.
-"""
+"""Skills as a table and as a map, bulk actions, and running a skill's tool or recipes by hand."""
 
 from __future__ import annotations
 
@@ -41,12 +39,12 @@ _FILTERS = ("q", "tag", "source", "stage", "state")
 
 
 async def chosen_filters(q: str = "", tag: str = "", source: str = "", stage: str = "", state: str = "") -> SkillList:
-    """A coroutine, so that no thread is taken for it."""
+    """Return the filters in the address; a coroutine, because FastAPI runs functions in a thread."""
     return filters_of(q, tag, source, stage, state)
 
 
 def filters_of(q: str = "", tag: str = "", source: str = "", stage: str = "", state: str = "") -> SkillList:
-    """The filters of an address; one that nobody knows counts as none."""
+    """Return the filters; unknown values are ignored."""
     return SkillList(
         q=q[:1000],
         tag=tag,
@@ -65,6 +63,7 @@ def list_skills(
 ) -> HTMLResponse:
     if view == "map":
         return show_map(request, habitus)
+    # The page comes from the address, where anything can stand.
     number = int(page) if page.isdecimal() and len(page) < 6 else 1
     return show_list(request, habitus, filters, sort=sort, number=max(number, 1))
 
@@ -83,7 +82,7 @@ def show_list(
     number: int = 1,
     said: Said | None = None,
 ) -> HTMLResponse:
-    """One page; an order that nobody knows counts as none."""
+    """Return a page of the list; an unknown order is ignored."""
     name = sort.removeprefix("-")
     order = Order(name) if name in list(Order) else None
     sort = sort if order else ""
@@ -106,7 +105,7 @@ def show_list(
 
 
 class _Same:
-    """An object that equals itself alone, so that a skill of a listing can be looked up without comparing its texts."""
+    """A cache key that compares by identity, which is faster than comparing a skill's texts."""
 
     __slots__ = ("it",)
 
@@ -124,7 +123,8 @@ def _draw_row(row: Row) -> Markup:
     return _draw(_Same(row.item), row.counters, row.days, row.verdict, row.effect)
 
 
-@functools.lru_cache(maxsize=2000)  # about 2 MB; a listing keeps its objects until a skill changes
+# About 2 MB; a listing keeps its objects until a skill changes, so identity works as a key.
+@functools.lru_cache(maxsize=2000)
 def _draw(
     item: _Same, counters: Counters, days: tuple[int, ...], verdict: Verdict | None, effect: Effect | None
 ) -> Markup:
@@ -133,14 +133,14 @@ def _draw(
 
 
 def _address(given: Mapping[str, object], **changed: object) -> str:
-    """The same list in another order, or another page of it."""
+    """Return the address of the same list in another order or on another page."""
     told = {key: value for key, value in {**given, **changed}.items() if value}
     return f"/skills?{urlencode(told)}" if told else "/skills"
 
 
 @router.post("/skills/{name}/switch", access=Access.ADMIN)
 def switch(habitus: Opened, name: str, on: Annotated[bool, Form()]) -> HTMLResponse:
-    """Of one row; the switch comes back as it is now."""
+    """Switch a skill on or off in its row."""
     done = writing.switch(habitus, [name], on=on)
     item = habitus.skills.find(name)
     said = Said(text=f"{item.name} is {'on' if on else 'off'}.", undo=done.undo)
@@ -160,7 +160,7 @@ def bulk(
     state: Annotated[str, Form()] = "",
     sort: Annotated[str, Form()] = "",
 ) -> HTMLResponse:
-    """Switch those that were chosen, or put them away."""
+    """Switch or archive the selected skills."""
     said = _done_to(habitus, act, names or [])
     return show_list(request, habitus, filters_of(q, tag, source, stage, state), sort=sort, said=said)
 
@@ -180,7 +180,7 @@ Given = Annotated[str, Form(max_length=200_000)]
 
 @router.post("/skills/{name}/run", access=Access.ADMIN)
 def run(habitus: Opened, name: str, payload: Given = "{}") -> HTMLResponse:
-    """Call its tool; that counts as any other use."""
+    """Run the skill's tool; that counts as a use."""
     ran = run_tool(habitus, name, payload)
     printed = "\n".join(text for text in (ran.stdout, ran.stderr) if text.strip())
     return fragment("ran.html", outcome=ran.outcome, printed=printed, notice=ran.notice)
@@ -188,18 +188,19 @@ def run(habitus: Opened, name: str, payload: Given = "{}") -> HTMLResponse:
 
 @router.post("/skills/{name}/test", access=Access.ADMIN)
 def test(habitus: Opened, name: str) -> HTMLResponse:
-    """Run the tests that it passed before once more."""
+    """Run the tool's recorded cases again."""
     return fragment("tested.html", report=check_tools(habitus, [name])[name])
 
 
 @router.post("/skills/{name}/recipes/{recipe}", access=Access.ADMIN)
 def run_recipe(habitus: Opened, name: str, recipe: str, payload: Given = "{}") -> HTMLResponse:
-    """Run one, in a turn of its own that is written down."""
+    """Run a recipe in a turn of its own, which the journal records."""
     result = recipes.run(habitus, RecipeRun(recipe=recipe, payload=_object(payload), name=name))
     return fragment("ran.html", outcome=result.outcome, printed=result.content, notice="")
 
 
 def _object(payload: str) -> dict[str, Any]:
+    """Return the payload as a JSON object; raise `Invalid` if it is none."""
     try:
         given = json.loads(payload or "{}")
     except (ValueError, RecursionError):
