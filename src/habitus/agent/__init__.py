@@ -1,1 +1,1 @@
-"""The agent: a session in which skills, tools and memory meet a model. `turn.py` is the page to begin with."""
+"""The agent: a session in which skills, tools and memory meet a model. Start reading with `turn.py`."""

@@ -1,4 +1,4 @@
-"""Work beside the event loop: a step in a thread, tasks that outlive a reply, and a loop in a thread of its own."""
+"""Work beside the event loop: single steps in threads, tasks that outlive a reply, and a loop in its own thread."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ CLOSING_S = 20.0
 
 
 async def in_thread(step: Callable[[], T]) -> T:
-    """Run a step that looks into a database or a disk, and return its result. A cancel waits for it, so that none is
-    left behind."""
+    """Run a blocking step in a thread and return its result. A cancellation waits for the step to end."""
     work = asyncio.ensure_future(asyncio.to_thread(step))
     try:
+        # Without the shield the thread would go on unobserved and could change the database after the turn ended.
         return await asyncio.shield(work)
     except asyncio.CancelledError:
         if not work.done():
@@ -31,11 +31,14 @@ async def in_thread(step: Callable[[], T]) -> T:
 
 
 class Background:
+    """Tasks that go on after a reply; failures are logged."""
+
     def __init__(self, *, closing_s: float = CLOSING_S) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing_s = closing_s
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Start a task."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._on_end)
@@ -46,12 +49,12 @@ class Background:
             log.warning("Work in the background failed; nothing else is affected.", exc_info=error)
 
     async def settle(self) -> None:
-        """Wait for what runs, as long as it takes."""
+        """Wait for all running tasks, however long they take."""
         while self._tasks:
             await asyncio.wait(set(self._tasks))
 
     async def close(self) -> None:
-        """Wait for what runs, then cancel it."""
+        """Wait a limited time for running tasks, then cancel them."""
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=self._closing_s)
         for task in set(self._tasks):
@@ -62,7 +65,7 @@ class Background:
 
 
 class LoopThread:
-    """Started when first used, once. Work that is handed in runs there, one step at a time, whoever waits for it."""
+    """An event loop in its own thread, started on first use."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -72,7 +75,8 @@ class LoopThread:
         self._thread: threading.Thread | None = None
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for the work and return its result. A caller who is interrupted cancels it."""
+        """Run a coroutine there and return its result. An interrupt of the caller cancels it."""
+        # Waiting for the loop on its own thread would block it forever.
         if threading.current_thread() is self._thread:
             work.close()
             raise Invalid("A turn can't wait for itself.", mend="Call it from another thread, or use 'async with'.")
@@ -84,10 +88,11 @@ class LoopThread:
             raise
 
     async def ask(self, work: Coroutine[Any, Any, T]) -> T:
-        """The same for a caller with a loop of its own, which goes on meanwhile."""
+        """Run a coroutine there and await its result from another event loop."""
         return await asyncio.wrap_future(self._begun(work))
 
     def close(self) -> None:
+        """Stop the loop, cancelling its tasks, and wait for the thread."""
         with self._lock:
             loop, thread = self._loop, self._thread
             self._loop = self._thread = None

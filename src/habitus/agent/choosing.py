@@ -1,7 +1,7 @@
-"""Which skills a request gets, which others may fit it, and why one did, or did not, reach a prompt.
+"""Selects the skills for a request, finds others that are relevant, and explains the selection.
 
-Of these and of memory, offers: which items a conversation is offered and which are kept from it at random, each
-assigned once and noted.
+Also assigns exposures: which items a conversation is shown and which are withheld at random, each decided once and
+recorded.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from habitus.text import tokens
 
 
 def choose(snapshot: Snapshot, request: Request, gates: GateContext, journal: Journal) -> Selection:
-    """The skills for a request. A turn that it answers and that nobody kept has nothing to say."""
+    """Select the skills for a request. A turn that it replies to but that is not recorded is ignored."""
     user = request.user.name
     recent = journal.recent(request.conversation, limit=STICKY_TURNS, user=user) if request.conversation else []
     answered = journal.brief(request.reply_to, user=user) if request.reply_to else None
@@ -45,14 +45,16 @@ def choose(snapshot: Snapshot, request: Request, gates: GateContext, journal: Jo
     )
 
 
-_RULED = 5  # skills that a rule has brought in stand on no menu, and are found all the same
+# Skills that a rule has selected are not on the menu but are found all the same.
+_RULED = 5
 
 
 def near(search: Callable[..., Results], on_menu: Collection[str], *, k: int = prompt.FITTING) -> list[Hit]:
-    """The skills of the menu that search finds for the request, the nearest first, while one really fits."""
+    """Return the skills on the menu that search finds relevant, best first; empty if none is close enough."""
     if not on_menu:
         return []
-    results = search(k=k + _RULED)  # telling the index which ones to look at costs more than looking at a few more
+    # Fetching a few more hits is cheaper than restricting the search to the menu.
+    results = search(k=k + _RULED)
     hits = [hit for hit in results.hits if hit.id in on_menu][:k]
     if len(hits) < k and len(results.hits) == k + _RULED:
         results = search(k=k, among=on_menu)
@@ -71,7 +73,7 @@ def unseen(
     layers: Sequence[Layer],
     withheld: Collection[str] = (),
 ) -> News:
-    """The skills that are new to this user, to be shown now."""
+    """Return the skills that are new to this user."""
     visible = menu.visible(snapshot, gates)
     now = {name: hash for name, hash in visible.items() if name not in withheld}
     return menu.news(
@@ -90,7 +92,7 @@ def _prior(turn: Turn) -> PriorTurn:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Why:
-    """One skill and one request."""
+    """Why one skill was or was not selected for one request."""
 
     IN_JSON: ClassVar = ("sentences",)
 
@@ -98,19 +100,24 @@ class Why:
     layer: str
     place: Place
     reason: str
-    rank: int | None = None  # among what fits the request; None when it does not match at all
+    # None if it does not match the request at all.
+    rank: int | None = None
     score: float | None = None
     parts: Mapping[str, float] = field(default_factory=dict)
-    fits: bool = False  # whether anything fits the request well enough to be named beside it
-    is_asked: bool = True  # whether there was a request to hold it against
+    # Whether any skill is relevant enough to be named beside the request.
+    fits: bool = False
+    # Whether there was a request to compare it with.
+    is_asked: bool = True
     menu_tokens: int = 0
     menu_budget: int = 0
-    hides: tuple[str, ...] = ()  # lower layers
-    waiting: tuple[str, ...] = ()  # higher layers whose copy nobody has trusted
+    # Lower layers.
+    hides: tuple[str, ...] = ()
+    # Higher layers whose copy is not trusted.
+    waiting: tuple[str, ...] = ()
 
     @property
     def sentences(self) -> list[str]:
-        """The same in plain words."""
+        """The explanation in plain words."""
         said = {
             Place.EAGER: f"{self.name} is in the prompt in full: {self.reason}.",
             Place.MENU: f"{self.name} is {self._where()}; the model loads it when it needs it.",
@@ -145,7 +152,7 @@ class Why:
 
 
 def explain(item: Listed, selection: Selection, menu: Menu, results: Results | None) -> Why:
-    """Put together what selection, menu and search say about one skill; nothing is searched where nothing was asked."""
+    """Explain a skill from the results of selection, menu and search; `results` is None without a request."""
     place, reason = _place(item, selection, menu)
     ranked = {found.id: (rank, found) for rank, found in enumerate(results.hits if results else (), 1)}
     rank, hit = ranked.get(item.name, (None, None))
@@ -178,15 +185,16 @@ def _place(item: Listed, selection: Selection, menu: Menu) -> tuple[Place, str]:
 
 
 class Offers:
-    """Offers of a conversation. One that was made stays in the history, so later turns inherit the first assignment.
+    """Assigns the exposures of a conversation. Shown text stays in the history, so the first assignment holds.
 
-    Every method that begins with `takes` says whether an item may be offered, and notes it either way.
+    Every method that begins with `takes` says whether an item may be shown, and records the assignment either way.
     """
 
     def __init__(self, lots: Lots | None = None) -> None:
         self.lots = lots or Lots()
         self._noted: dict[tuple[bool, Item], Exposure] = {}
-        self._told: set[tuple[bool, Item]] = set()  # those that the journal has
+        # Exposures that the journal already has.
+        self._told: set[tuple[bool, Item]] = set()
 
     def takes(
         self,
@@ -198,11 +206,16 @@ class Offers:
         is_read: bool = False,
         at_edge: bool | None = None,
     ) -> bool:
-        """`is_sure` is never withheld; `is_read` is used as it stands there. `at_edge` says of one of two near-ties
-        whether it got the last place."""
+        """Assign an item: True if it may be shown.
+
+        `is_sure` items are never withheld; `is_read` items are used just by being shown. `at_edge` says whether one of
+        two nearly tied items got the last place.
+        """
         assigned = self.lots.assign(item, is_sure=is_sure)
-        is_steady = is_steady and not self.lots.is_fixed(item)  # a trial has chosen it for its request
+        # A trial has assigned the item for this request only.
+        is_steady = is_steady and not self.lots.is_fixed(item)
         if at_edge is not None:
+            # Each of the two tied items had half a chance of the last place.
             assigned = Assignment(is_offered=assigned.is_offered and at_edge, propensity=assigned.propensity / 2)
         exposure = Exposure(
             kind=item.kind.value,
@@ -219,15 +232,16 @@ class Offers:
     def takes_line(
         self, summary: Summary, *, cue: int = CUE, is_steady: bool = False, at_edge: bool | None = None
     ) -> bool:
-        """A skill by its line, on the menu or beside a request."""
+        """Assign a skill shown as one line, on the menu or beside a request."""
         size, is_sure = tokens(line(summary, cue)), summary.manifest.always_include
         return self.takes(of_skill(summary), tokens=size, is_steady=is_steady, is_sure=is_sure, at_edge=at_edge)
 
     def takes_text(self, skill: Skill) -> bool:
-        """A skill in full; whether it is used shows in the trace it leaves."""
+        """Assign a skill shown in full; whether it was used shows in the trace it leaves."""
         return self.takes(of_skill(skill), tokens=tokens(skill.body), is_sure=skill.manifest.always_include)
 
     def takes_note(self, note: Recalled, *, is_steady: bool = False, at_edge: bool | None = None) -> bool:
+        """Assign a lesson or rule."""
         return self.takes(
             of_note(note),
             tokens=tokens(note.line),
@@ -238,14 +252,14 @@ class Offers:
         )
 
     def lessons(self, remembered: Recall) -> tuple[Recalled, ...]:
-        """Those that fit and may be shown."""
+        """Return the relevant lessons that may be shown."""
         last, left = remembered.tied or (None, None)
         if left is not None:
             self.takes_note(left, at_edge=False)
         return tuple(note for note in remembered.lessons if self.takes_note(note, at_edge=(note == last) or None))
 
     def without_withheld(self, selection: Selection) -> Selection:
-        """The choice of the rules without the withheld skills, so that these claim nothing for themselves either."""
+        """Return the selection without withheld skills, so they claim nothing in the prompt either."""
         return replace(selection, eager=tuple(choice for choice in selection.eager if self._may_be_eager(choice)))
 
     def _may_be_eager(self, choice: Choice) -> bool:
@@ -254,8 +268,9 @@ class Offers:
         return self.takes_line(choice.summary)
 
     def steady(self, selection: Selection, drawn: Callable[[str], Menu]) -> Menu:
-        """The menu of a session without what is withheld. `drawn` gives the menu that prefers a skill to others that
-        are used as often."""
+        """Build the session menu without withheld skills. `drawn(name)` builds the menu that prefers this skill in a
+        tie.
+        """
         known = {summary.name: summary for summary in selection.menu}
         menu, tied = self._at_edge(drawn(""), drawn, known)
         return menu.without(
@@ -269,7 +284,7 @@ class Offers:
     def _at_edge(
         self, menu: Menu, drawn: Callable[[str], Menu], known: Mapping[str, Summary]
     ) -> tuple[Menu, dict[str, bool]]:
-        """Where the last line is as good as the first without room, and one fits for the other, chance decides."""
+        """Decide at random if the last line and the first one without room are tied and interchangeable."""
         if menu.edge is None or not self.lots.are_drawn:
             return menu, {}
         last, left = menu.edge
@@ -282,16 +297,18 @@ class Offers:
 
     @property
     def withheld_skills(self) -> frozenset[str]:
-        """Those that would have been offered."""
+        """The names of skills that would have been shown but are withheld."""
         items = [item for (_, item), noted in self._noted.items() if not noted.is_offered]
         return frozenset(item.name.partition("@")[0] for item in items if item.kind is ItemKind.SKILL)
 
     def is_withheld(self, item: Item, *, is_sure: bool = False) -> bool:
-        """Whether it would be, of what may yet not be shown."""
+        """Whether an item is, or would be, withheld."""
         return not self.lots.assign(item, is_sure=is_sure).is_offered
 
     def of_turn(self, request_kind: str, used: Mapping[Item, bool]) -> tuple[Exposure, ...]:
-        """The offers that began in a turn and those it used; of the used, whether they were ignored."""
+        """Return the exposures that began in a turn or were used in it; `used` maps items to whether they
+        were ignored.
+        """
         found = []
         for (is_steady, item), noted in self._noted.items():
             is_new = (is_steady, item) not in self._told
@@ -306,16 +323,19 @@ class Offers:
 
 
 def of_skill(skill: Summary) -> Item:
-    """A skill in its layer, and its version there."""
+    """Return the evidence item of a skill in its layer and version."""
     return Item(kind=ItemKind.SKILL, name=address(skill.name, skill.layer), version=skill.version)
 
 
 def of_note(note: Recalled) -> Item:
+    """Return the evidence item of a lesson."""
     return Item(kind=ItemKind.LESSON, name=note.id, version=note.engram.version)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SessionMemory:
+    """Memory for one user and project in a session."""
+
     cortex: Cortex
     user: str
     project: str
@@ -323,15 +343,14 @@ class SessionMemory:
     offers: Offers = field(default_factory=Offers)
 
     def standing(self, *, is_away: bool = False) -> Recall:
-        """Profile and rules, for the system prompt: what holds whatever is asked.
+        """Return the profile and rules for the system prompt, which hold for every request.
 
-        While the database is away, they are what was read last.
+        With `is_away`, the last ones that were read.
         """
         return self.cortex.recall("", user=self.user, project=self.project, as_read_last=is_away)
 
     def recall(self, request: str) -> Recall:
-        """The lessons that fit a request; where chance has a say, it has it between two lessons that fit nearly as
-        well."""
+        """Return the lessons relevant to a request; the last place between two near-ties may be random."""
         most = MOST_LESSONS + self.offers.lots.are_drawn
         found = self.cortex.recall(request, user=self.user, project=self.project, most=most)
         drawn = edge(self.offers.lots, found.lessons, MOST_LESSONS, item=of_note, worth=worth)
@@ -339,21 +358,21 @@ class SessionMemory:
         return replace(found, lessons=drawn.taken, tied=tied)
 
     def credit_lessons(self, request: str) -> None:
-        """A request went well: lessons shown for it a moment ago get the credit."""
+        """Credit the lessons shown for a request that succeeded."""
         self.cortex.record_helpful(request, user=self.user, project=self.project)
 
     def waiting(self) -> int:
-        """How many lessons wait for a person."""
+        """Return the number of pending lessons."""
         return len(self.cortex.waiting(user=self.user))
 
     @property
     def in_scratchpad(self) -> tuple[Recalled, ...]:
-        """The lessons in the scratchpad tool's description, the same for the whole session."""
+        """The lessons in the scratchpad tool's description, fixed for the session."""
         return tuple(note for note in self._for_scratchpad if not self._is_withheld(note))
 
     @property
     def kept_from_scratchpad(self) -> tuple[Recalled, ...]:
-        """The lessons that are withheld from that description."""
+        """The lessons withheld from that description."""
         return tuple(note for note in self._for_scratchpad if self._is_withheld(note))
 
     def _is_withheld(self, note: Recalled) -> bool:

@@ -1,5 +1,7 @@
-"""The messages of a conversation: kept whole, mended before every call, and shortened by whole turns;
-and whether a skill's tool or recipe acted in a turn, or its steps: how the turn went counts for that stage."""
+"""The messages of a conversation: stored whole, repaired before each model call, shortened by whole turns.
+
+Also decides which stage of a skill acted in a turn, since the outcome counts for that stage.
+"""
 
 from __future__ import annotations
 
@@ -19,22 +21,23 @@ MISSING = "[No result: the call was interrupted before it came back.]"
 
 
 class History:
-    """`messages` is what a model is sent. The oldest turns leave when there is no more room, never half of one."""
+    """The messages sent to a model. When space runs out the oldest turns are dropped, never half of one."""
 
     def __init__(self, messages: Iterable[Message] = ()) -> None:
         self.messages: list[Message] = list(messages)
 
     def add(self, *messages: Message) -> None:
+        """Append messages."""
         self.messages.extend(messages)
 
     def repair(self) -> int:
-        """Give every call its result and drop results nobody called for; how many had to be made up or dropped."""
+        """Give every call a result and drop results without a call; return how many were added or dropped."""
         mended, count = repair_messages(self.messages)
         self.messages = mended
         return count
 
     def end_turn(self, why: str) -> int:
-        """Leave a history that any next message can follow, whatever interrupted the turn."""
+        """Make the history valid for any next message, whatever interrupted the turn; return the repairs."""
         count = self.repair()
         last = self.messages[-1] if self.messages else None
         if last is not None and not _is_final(last):
@@ -42,7 +45,7 @@ class History:
         return count
 
     def contains(self, text: str) -> bool:
-        """Whether a text stands in what a person said or a tool returned."""
+        """Whether a person's message or a tool result contains the text."""
         return any(
             text in said
             for message in self.messages
@@ -56,7 +59,7 @@ class History:
         )
 
     def shorten(self, budget: int) -> int:
-        """Drop the oldest turns until the rest fits; the current one stays. How many were dropped."""
+        """Drop the oldest turns until the rest fits, keeping the current one; return how many were dropped."""
         starts = turn_starts(self.messages)
         sizes = [message_tokens(message) for message in self.messages]
         dropped = 0
@@ -67,14 +70,14 @@ class History:
         return dropped
 
     def shorten_results(self, limit: int) -> bool:
-        """Cut long tool results of the turn that is left; whether that made it smaller."""
+        """Truncate long tool results. True if that made the history smaller."""
         before = sum(map(message_tokens, self.messages))
         self.messages = [_cut(message, limit) for message in self.messages]
         return sum(map(message_tokens, self.messages)) < before
 
 
 def resume_history(past: Sequence[Turn]) -> History:
-    """The messages of earlier turns. One that a killed process left without an end gets one."""
+    """Rebuild the history from recorded turns, completing a turn that a killed process left open."""
     history = History()
     for turn in past:
         if history.messages:
@@ -84,6 +87,7 @@ def resume_history(past: Sequence[Turn]) -> History:
 
 
 def repair_messages(messages: Sequence[Message]) -> tuple[list[Message], int]:
+    """Return the messages with every call answered exactly once, and the number of repairs."""
     mended: list[Message] = []
     count = 0
     waiting: dict[str, ToolCall] = {}
@@ -108,7 +112,7 @@ def _made_up(waiting: dict[str, ToolCall]) -> list[Message]:
 
 
 def turn_starts(messages: Sequence[Message]) -> list[int]:
-    """Where turns begin: what a person says after an answer, not what is said to the model in the middle of one."""
+    """Return the indexes at which turns start: a person's message after an answer, not one in the middle of a turn."""
     return [
         index
         for index, message in enumerate(messages)
@@ -128,7 +132,7 @@ def _cut(message: Message, limit: int) -> Message:
 
 
 def pack(message: Message) -> Kept:
-    """A message as the journal keeps it. Images are kept as images only while they are small."""
+    """Convert a message to its journal form. Only small images are stored as images."""
     match message:
         case Asked(parts=parts):
             return Kept(role="user", content=[_pack_part(part) for part in parts])
@@ -144,6 +148,7 @@ def pack(message: Message) -> Kept:
             assert_never(never)
 
 
+# Larger images would make the journal grow faster than everything else in it.
 _KEPT_IMAGE = 256 * 1024
 
 
@@ -156,7 +161,7 @@ def _pack_part(part: Text | Image) -> dict[str, str]:
 
 
 def unpack(kept: Kept) -> Message | None:
-    """A message from the journal; None for one that makes no sense, so that one bad row ends no session."""
+    """Convert a message from its journal form; None if it is malformed, so one bad row can't break a session."""
     content: Any = kept.content
     try:
         match kept.role:
@@ -171,7 +176,8 @@ def unpack(kept: Kept) -> Message | None:
             case "tool":
                 call, tool, said = (_text(content[key]) for key in ("call", "tool", "content"))
                 shown = [_unpack_part(part) for part in content.get("images", ())]
-                images = tuple(part for part in shown if isinstance(part, Image))  # those that were small enough
+                # Only the images that were small enough to be stored.
+                images = tuple(part for part in shown if isinstance(part, Image))
                 return Returned(call=call, tool=tool, content=said, failed=bool(content.get("failed")), images=images)
             case _:
                 return None
@@ -194,9 +200,9 @@ def _text(value: object) -> str:
 def acted_above(
     steps: str, stages: Collection[str], *, request: str, events: Sequence[Event], messages: Sequence[Message]
 ) -> bool:
-    """Whether a skill's tool or recipe acted, and not its `steps`; `stages` are the names they are called by.
+    """Whether a skill's tool or recipe acted rather than its `steps`; `stages` are their callable names.
 
-    Their last call decides. Where it failed, the steps acted if a later call did something, or if they left a trace.
+    The last call decides. If it failed, the steps acted if a later call did something or if they left a trace.
     """
     ends = [at for at, event in enumerate(events) if _is_result_of(event, stages)]
     if not ends:
@@ -207,7 +213,8 @@ def acted_above(
     apart = {*names.ASIDE, *stages}
     if any(event.kind is EventKind.TOOL_CALL and text_in(event, "name") not in apart for event in later):
         return False
-    known = " ".join((request, text_in(last, "error"), *stages))  # naming what failed is not following the steps
+    # Naming what failed does not mean following the steps.
+    known = " ".join((request, text_in(last, "error"), *stages))
     done = "\n".join(message.text for message in _after(messages, text_in(last, "id")))
     return not left_trace(steps, (), request=known, done=done, if_unclear=False)
 
@@ -218,7 +225,7 @@ def _is_result_of(event: Event, stages: Collection[str]) -> bool:
 
 
 def _after(messages: Sequence[Message], call: str) -> list[Answered]:
-    """The model's words after a call had come back."""
+    """Return the model's messages after a call had returned."""
     ends = [at for at, message in enumerate(messages) if isinstance(message, Returned) and message.call == call]
     later = messages[ends[-1] + 1 :] if ends else ()
     return [message for message in later if isinstance(message, Answered)]

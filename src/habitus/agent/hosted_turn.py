@@ -1,4 +1,4 @@
-"""A turn of somebody else's loop, and the door into it: `with habitus.turn(…)`, or the same methods awaited."""
+"""A turn of a loop that is not ours: `with habitus.turn(…)`, or the same methods awaited."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ from habitus.text import block, encodable
 
 Watch = Callable[[str], None]
 
-HOST = "host"  # the source of what whoever runs the loop says of a turn
+# The source of an outcome reported by the host.
+HOST = "host"
 _UNSAID = infra("nobody said how it went")
 
 
 class HostedTurn:
-    """Runs on one event loop, whoever calls: its coroutines are awaited there and nowhere else."""
+    """The turn itself. All its coroutines run on one event loop, whichever thread calls."""
 
     def __init__(self) -> None:
         self.notices: list[str] = []  # what the person should know
@@ -40,15 +41,18 @@ class HostedTurn:
         self._turn: OpenTurn | None = None
 
     def emit(self, seen: TurnEvent) -> None:
+        """Collect notices and forward the progress of watched calls."""
         if isinstance(seen, Noticed):
             self.notices.append(seen.text)
         elif isinstance(seen, ToolProgress) and seen.call in self._watched:
             self._watched[seen.call](seen.text)
 
     async def begin(self, turn: OpenTurn, *, shows_prompt: bool = True, told: Composed | None = None) -> None:
+        """Open the turn and load its tools."""
         self.notices += turn.said.notices
         self._turn = turn
-        turn.shown_tools = set() if shows_prompt else None  # a loop that shows our prompt says which tools it takes
+        # A host that shows our prompt tells us which tools it takes; otherwise all count as shown.
+        turn.shown_tools = set() if shows_prompt else None
         try:
             await turn.open(shows_prompt=shows_prompt, told=told)
             self._registry = await in_thread(turn.tools)
@@ -59,13 +63,14 @@ class HostedTurn:
 
     @property
     def turn(self) -> OpenTurn:
+        """The open turn; `Invalid` before `begin`."""
         if self._turn is None:
             raise Invalid("The turn is not open.", mend="Use it in a 'with' or 'async with' block.")
         return self._turn
 
     @property
     def context(self) -> str:
-        """The marked block, and in words what is attached."""
+        """The marked block, followed by descriptions of the attachments."""
         attached = [part.text for part in self.turn.said.parts if isinstance(part, Text)]
         return "\n\n".join(text for text in (self.turn.context, *attached) if text)
 
@@ -74,18 +79,20 @@ class HostedTurn:
         return tuple(part for part in self.turn.said.parts if isinstance(part, Image))
 
     def tools(self, profile: str | Collection[str]) -> list[ToolSpec]:
+        """Return the tools of a profile and record that they were shown."""
         offered = [tool.spec for tool in self._registry.all_tools() if tool.is_in(profile)]
         if self.turn.shown_tools is not None:
             self.turn.shown_tools |= {spec.name for spec in offered}
         return offered
 
     def has(self, name: str) -> bool:
+        """Whether a tool of that name is ours."""
         return self._registry.knows(name)
 
     async def run(
         self, name: str, arguments: Mapping[str, object] | str, watch: Watch = lambda text: None
     ) -> ToolResult:
-        """One call of ours. What the observers have to say stands below its result; `watch` hears how it goes."""
+        """Run one of our tools. Nudges are appended to its result; `watch` receives its progress."""
         call, looks = self._record_call(name, arguments), self.turn.looks
         self._watched[call.id] = watch
         try:
@@ -94,7 +101,8 @@ class HostedTurn:
             del self._watched[call.id]
         self.turn.last_results = [result.outcome]
         if self.turn.looks != looks:
-            self._registry = await in_thread(self.turn.tools)  # it may have made one
+            # The call may have created a tool.
+            self._registry = await in_thread(self.turn.tools)
         self._record_result(call, result)
         nudge = await self._advice()
         return replace(result, content=f"{result.content}\n\n{nudge}") if nudge else result
@@ -108,7 +116,7 @@ class HostedTurn:
     async def observe(
         self, name: str, arguments: Mapping[str, object] | str, content: object, ok: bool | None, intent: str
     ) -> str:
-        """A call that somebody else has run; what to say beside its result. Nobody knows how it went: `ok` None."""
+        """Record a call run by the host and return a nudge, or "". `ok` is None if its outcome is unknown."""
         call = self._record_call(name, arguments)
         said = self._sound(_as_text(content))
         outcome = failure(said[-500:].strip() or "it failed") if ok is False else OK
@@ -118,12 +126,14 @@ class HostedTurn:
         return await self._advice()
 
     async def done(self, reply: str, ok: bool | None, reason: str) -> None:
-        """The host has its reply; how it went, it may know (`ok`), or else the signals tell as in our own session."""
+        """End the turn with a reply. `ok` is the outcome if the host knows it; otherwise it is inferred."""
         if self.is_over:
-            return  # whoever ends it twice is not heard
+            # Hosts often call both `done` and a cleanup handler; only the first one counts.
+            return
         turn, said = self.turn, self._sound(reply)
         if ok is None and turn.judged_by:
-            turn.reply = said  # the model's own word stands
+            # The model's own report of the outcome stands.
+            turn.reply = said
         else:
             turn.finish(said, may_be_empty=True)
         if ok is not None:
@@ -134,7 +144,7 @@ class HostedTurn:
         await self._close()
 
     async def end(self, outcome: Outcome = _UNSAID) -> None:
-        """The loop has left it, with or without a reason."""
+        """End the turn without a reply, unless it is over already."""
         if self.is_over:
             return
         if outcome is not _UNSAID or not self.turn.judged_by:
@@ -143,7 +153,7 @@ class HostedTurn:
         await self._close()
 
     async def abandon(self) -> None:
-        """It was cancelled: nothing of it teaches."""
+        """End a cancelled turn; nothing is learned from it."""
         if not self.is_over:
             self.turn.cancel()
             await self.end(infra("cancelled"))
@@ -176,7 +186,7 @@ class HostedTurn:
 
 
 def _as_text(content: object) -> str:
-    """Whatever a tool of theirs was given or returned, in words."""
+    """Convert a tool's arguments or result of any type to text."""
     if isinstance(content, str):
         return content
     if isinstance(content, bytes | bytearray | memoryview):
@@ -190,7 +200,8 @@ def _as_text(content: object) -> str:
 def _in_words(thing: object) -> str:
     try:
         return str(thing)
-    except Exception:  # theirs, and it can do anything
+    # The object is the host's, and its `__str__` can raise anything.
+    except Exception:
         return reprlib.repr(thing)
 
 
@@ -199,112 +210,117 @@ Given = Mapping[str, object] | str
 
 
 class _Door:
+    """The read-only part shared by the synchronous and asynchronous turn."""
+
     def __init__(self, hosted: HostedTurn, loop: LoopThread) -> None:
         self._hosted = hosted
         self._loop = loop
 
     @property
     def id(self) -> str:
-        """Of the turn in the journal: `habitus.outcome(id, …)` judges it later."""
+        """The id of the turn in the journal; `habitus.outcome(id, …)` judges it later."""
         return self._hosted.turn.id
 
     @property
     def conversation(self) -> str:
-        """The id under which the next turn goes on with this conversation."""
+        """The id with which the next turn continues this conversation."""
         return self._hosted.turn.said.request.conversation
 
     @property
     def system(self) -> str:
-        """The steady text of the conversation: identity, profile, rules and the menu of skills."""
+        """The stable system prompt: identity, profile, rules and the menu of skills."""
         return self._hosted.turn.system
 
     @property
     def context(self) -> str:
-        """The text chosen for this request; it belongs into the message, before the person's words."""
+        """The text chosen for this request; put it into the message before the person's words."""
         return self._hosted.context
 
     @property
     def images(self) -> tuple[Image, ...]:
-        """The attached images, for a model that sees them; `context` says what else is attached."""
+        """The attached images, for a model that sees them; `context` describes the other attachments."""
         return self._hosted.images
 
     @property
     def is_judged(self) -> bool:
-        """Whether somebody has said how it went."""
+        """Whether the outcome has been reported explicitly."""
         return bool(self._hosted.turn.judged_by)
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """Sentences the person should read: secrets that were taken out, a database that is away."""
+        """Messages for the person: redacted secrets, an unavailable database."""
         return tuple(self._hosted.notices)
 
     def tools(self, form: str = "json", *, profile: str | Collection[str] = "default") -> list[dict[str, Any]]:
-        """Our tools as a provider's interface takes them: "anthropic", "openai", or plain "json".
+        """Return our tools in a provider's format: "anthropic", "openai" or plain "json".
 
-        A profile is "default", "read" or "all", each with the code of skills beside; a list of names is just those.
+        A profile is "default", "read" or "all", each including the code of skills; a list of names selects exactly
+        those.
         """
         return [_in_form(spec, form) for spec in self._hosted.tools(profile)]
 
     def has(self, name: str) -> bool:
-        """Whether a call of that name is ours to run."""
+        """Whether a tool of that name is ours to run."""
         return self._hosted.has(name)
 
 
 class HostTurn(_Door):
-    """A turn of your own loop. Any thread may call it; each call waits for what it comes to."""
+    """A turn of your own loop. Any thread may call it; each call blocks until its result is there."""
 
     def run(self, name: str, arguments: Given = "") -> ToolResult:
-        """Run one of our tools, with its arguments as the model wrote them or as a mapping."""
+        """Run one of our tools with arguments as the model wrote them or as a mapping."""
         return self._loop.wait(self._hosted.run(name, arguments))
 
     def observe(self, name: str, arguments: Given, content: object, ok: bool | None = True, *, intent: str = "") -> str:
-        """Tell of a call to one of your tools: "", or a line to say beside its result.
+        """Report a call to one of your tools; return "" or a line to show beside its result.
 
-        `intent` is what the call was meant to do, where the model declared it; `ok` None where nobody knows.
+        `intent` is the purpose of the call if the model declared one; `ok` is None if the outcome is unknown.
         """
         return self._loop.wait(self._hosted.observe(name, arguments, content, ok, intent))
 
     def done(self, reply: str = "", ok: bool | None = None, reason: str = "") -> None:
-        """The turn is over, with this reply. Say `ok` only where you know: by a test, a validator, a person."""
+        """End the turn with this reply. Pass `ok` only if you know: from a test, a validator or a person."""
         self._loop.wait(self._hosted.done(reply, ok, reason))
 
     def failed(self, reason: str) -> None:
-        """The turn is over, and did not do what was asked."""
+        """End the turn as failed."""
         self.done(ok=False, reason=reason)
 
     def close(self) -> None:
-        """The turn is over, and nobody says how it went but perhaps the model; after `done` it changes nothing."""
+        """End the turn without an outcome of your own; no effect after `done`."""
         self._loop.wait(self._hosted.end())
 
 
 class AsyncHostTurn(_Door):
-    """The same for a loop that is asynchronous."""
+    """The same for an asynchronous loop."""
 
     async def run(self, name: str, arguments: Given = "", *, watch: Watch = lambda text: None) -> ToolResult:
-        """`watch` hears how the call goes, in another thread."""
+        """Run one of our tools; `watch` receives its progress in another thread."""
         return await self._loop.ask(self._hosted.run(name, arguments, watch))
 
     async def observe(
         self, name: str, arguments: Given, content: object, ok: bool | None = True, *, intent: str = ""
     ) -> str:
+        """Report a call to one of your tools; return "" or a line to show beside its result."""
         return await self._loop.ask(self._hosted.observe(name, arguments, content, ok, intent))
 
     async def done(self, reply: str = "", ok: bool | None = None, reason: str = "") -> None:
+        """End the turn with this reply."""
         await self._loop.ask(self._hosted.done(reply, ok, reason))
 
     async def failed(self, reason: str) -> None:
+        """End the turn as failed."""
         await self.done(ok=False, reason=reason)
 
     async def close(self) -> None:
-        """The turn is over, and nobody says how it went but perhaps the model; after `done` it changes nothing."""
+        """End the turn without an outcome of your own; no effect after `done`."""
         await self._loop.ask(self._hosted.end())
 
 
 class TurnDoor:
-    """What `habitus.turn(…)` returns: the way into a turn, by `with` or `async with`; or `open` and the turn's `close`,
-    where a block does not fit.
+    """Returned by `habitus.turn(…)`: opens a turn with `with`, `async with`, or `open` and the turn's `close`.
 
-    Whoever leaves it by an exception, or without `done` or `failed`, leaves an outcome that counts for nothing.
+    Leaving the block by an exception, or without `done` or `failed`, records an outcome that counts for nothing.
     """
 
     def __init__(self, loop: LoopThread, opening: Opening) -> None:
@@ -313,12 +329,14 @@ class TurnDoor:
         self._hosted: HostedTurn | None = None
 
     def open(self) -> HostTurn:
-        """The turn without a block: whoever opens it ends it, by `done`, `failed` or `close`."""
+        """Open the turn without a block; end it with `done`, `failed` or `close`."""
         return self.__enter__()
 
     async def aopen(self) -> AsyncHostTurn:
+        """Open the turn without a block, asynchronously."""
         return await self.__aenter__()
 
+    # A common mistake is to use the turn without opening it, so that error names the fix.
     def __getattr__(self, name: str) -> Any:
         if hasattr(HostTurn, name):
             raise Invalid(

@@ -1,4 +1,4 @@
-"""The view of a conversation: the library at this moment, its skills' other files, and what code may read."""
+"""A conversation's view of the library: the current snapshot, the supporting files of skills, and code's access."""
 
 from __future__ import annotations
 
@@ -30,15 +30,17 @@ from habitus.skills.review import Review
 from habitus.sql.outage import Outage
 from habitus.text import block, one_line
 
-SHOWN_WHOLE = 14_000  # characters of a skill that no result cuts
-LOOKED_AT_ONCE = 1_000  # skills; the directories of more are looked at beside the turn
+# Longer skills may be truncated in a tool result, so only this much is searched for in the history.
+SHOWN_WHOLE = 14_000
+# Directories of larger libraries are scanned outside the turn.
+LOOKED_AT_ONCE = 1_000
 
 
 @dataclass(kw_only=True, eq=False)
 class View:
-    """One snapshot serves a whole turn, unless the turn itself changes something and looks again.
+    """One snapshot of the library for a whole turn, retaken only if the turn itself changes something.
 
-    Without a history, what was shown once counts as being there still; where the reader `forgets`, nothing does.
+    Without a history, text shown once counts as still visible; if the reader `forgets`, none does.
     """
 
     library: Library
@@ -50,12 +52,17 @@ class View:
     forgets: bool = False
     user: User = field(default_factory=User)
     offers: Offers = field(default_factory=Offers)
-    request: str = ""  # what was asked last
-    selection: Selection = field(default_factory=Selection)  # the last one, also for when the database is away
+    # The latest request.
+    request: str = ""
+    # Also serves as the fallback while the database is down.
+    selection: Selection = field(default_factory=Selection)
     menu: Menu = field(default_factory=lambda: Menu(text="", tokens=0, budget=0, shown=()))  # of the prompt, if any
-    loaded: dict[str, Skill] = field(default_factory=dict)  # brought up in this turn
-    asked: set[str] = field(default_factory=set)  # of those, the ones that the model itself asked for
-    looks: int = 0  # how often it was looked at; whoever keeps something beside the snapshot looks again, too
+    # Skills loaded in this turn.
+    loaded: dict[str, Skill] = field(default_factory=dict)
+    # The loaded skills that the model itself asked for.
+    asked: set[str] = field(default_factory=set)
+    # A counter of snapshots; caches beside the snapshot compare it to know that they are stale.
+    looks: int = 0
     _snapshot: Snapshot | None = None
     _waiting: tuple[int, Mapping[str, Skill]] | None = None  # with the look it belongs to
     _may_load: tuple[Snapshot, Selection, frozenset[str]] | None = None
@@ -63,7 +70,7 @@ class View:
 
     @property
     def snapshot(self) -> Snapshot:
-        """Taken when it is first needed: of a large library it takes time and room."""
+        """The current snapshot, taken on first use because a large library costs time and memory."""
         if self._snapshot is None:
             now = partial(self.library.snapshot, user=self.user.name)
             self._snapshot = self.outage.unless_away(now, self.library.last.for_reader(self.user.name))
@@ -71,37 +78,38 @@ class View:
 
     @property
     def is_taken(self) -> bool:
-        """Whether the library has been looked at."""
+        """Whether a snapshot has been taken."""
         return self._snapshot is not None
 
     @property
     def is_large(self) -> bool:
+        """Whether the library is too large to scan its directories during a turn."""
         return len(self.snapshot.listing) > LOOKED_AT_ONCE
 
     def begin(self) -> None:
-        """A turn begins: nothing is loaded yet, and the library is what it is now."""
+        """Start a turn: reset the loaded skills and take a new snapshot."""
         self.loaded, self.asked = {}, set()
         self.look(at_directories=not self.is_large)
 
     def look(self, *, at_directories: bool = False) -> None:
-        """See what has changed; what somebody changed by hand only with a look at the directories."""
+        """Take a new snapshot; manual changes are only found with `at_directories`."""
         now = partial(self.library.snapshot, look=at_directories, user=self.user.name)
         self._snapshot = self.outage.unless_away(now, self.snapshot)
         self.looks += 1
 
     def refresh(self) -> None:
-        """See what has changed, where anything was seen yet; whoever keeps something beside it looks again anyway."""
+        """Take a new snapshot if there was one; in any case invalidate what is cached beside it."""
         if self._snapshot is None:
             self.looks += 1
         else:
             self.look()
 
     def look_ahead(self) -> None:
-        """Notice what was changed by hand in a large library; the next turn sees it."""
+        """Scan the directories of a large library for manual changes, for the next turn."""
         self.outage.safely(self.library.snapshot, "look at the skill directories")
 
     def may_load(self) -> frozenset[str]:
-        """The skills the model may have in this turn: what selection let through, and what has come since."""
+        """Return the names the model may load in this turn: those selected, and those added since."""
         known, now, chosen = self._may_load, self.snapshot, self.selection
         if known is None or known[0] is not now or known[1] is not chosen:
             eligible, left_out = chosen.eligible(), chosen.left_out
@@ -110,19 +118,22 @@ class View:
         return known[2]
 
     def may_name(self, summary: Summary) -> bool:
-        """Whether a skill that the model looks for may be named. To a reader without our prompt that is the offer; to
-        one that has it, what it looks for depends on what it was offered, so it is none."""
+        """Whether a skill found by search may be named to the model.
+
+        For a reader without our prompt, naming it is the exposure, which is recorded; otherwise only withheld skills
+        are hidden.
+        """
         if self.forgets:
             return self.offers.takes_line(summary)
         return not self.offers.is_withheld(of_skill(summary), is_sure=summary.manifest.always_include)
 
     def may_recall(self) -> Set[str]:
-        """Those, and what was written in this conversation and waits."""
+        """Return the loadable names and those written in this conversation that are pending."""
         waiting = self.waiting()
         return {*self.may_load(), *waiting} if waiting else self.may_load()
 
     def why_not(self, name: str) -> str:
-        """Why a skill is not to be had in this turn; nothing for one that this model or this user must not know of."""
+        """Return why a skill is unavailable in this turn; "" if this model or user must not know of it."""
         item = self.snapshot.by_name.get(name)
         if item is None or item.summary is None or item.summary.manifest.disable_model_invocation:
             return ""
@@ -131,7 +142,7 @@ class View:
         return self.selection.left_out.get(name, "")
 
     def waiting(self) -> Mapping[str, Skill]:
-        """The skills that were written in this conversation and wait for a person."""
+        """Return the skills written in this conversation that are pending review."""
         if self._waiting is None or self._waiting[0] != self.looks:
             nothing: Mapping[str, Skill] = {}
             found = self.outage.unless_away(lambda: self.review.in_conversation(self.conversation), nothing)
@@ -139,24 +150,26 @@ class View:
         return self._waiting[1]
 
     def only_waits(self, name: str) -> bool:
-        """Whether a skill is nowhere but among those that wait: one with an edit that waits is there as it was."""
+        """Whether a skill exists only as a pending one. A skill with a pending edit exists in its old form."""
         return name in self.waiting() and name not in self.snapshot.by_name
 
     def load(self, name: str) -> Skill:
+        """Load a skill as of the snapshot."""
         return self.library.load(name, at=self.snapshot, user=self.user.name)
 
     def is_in_use(self, name: str) -> bool:
+        """Whether a skill is enabled and valid."""
         item = self.snapshot.by_name.get(name)
         return item is not None and item.state is State.OK
 
     def files(self, name: str) -> SkillFiles | None:
-        """All files of a skill that is in use, as they are now; none while they can't be read."""
+        """Return all files of a skill in use, or None while they can't be read."""
         if not self.is_in_use(name):
             return None
         return self.outage.unless_away(lambda: self.library.files(self.snapshot.by_name[name]), None)
 
     def unreviewed_origin(self, name: str) -> str:
-        """Where a skill comes from that nobody has looked at, in words; nothing for the others."""
+        """Describe where an unreviewed skill comes from; "" for a reviewed one."""
         if name in self.waiting():
             return "it was written in this conversation"
         item = self.snapshot.by_name.get(name)
@@ -167,7 +180,7 @@ class View:
         )
 
     def is_in_view(self, name: str) -> bool:
-        """Whether a skill's text, as it is now, stands in the conversation or is on its way into it."""
+        """Whether the skill's current text is in the conversation, or about to be."""
         shown = self._shown.get(name)
         if shown is None or self.forgets:
             return False
@@ -176,21 +189,21 @@ class View:
         return version == shown.version and (name in self.loaded or self._is_there(shown))
 
     def _is_there(self, skill: Skill) -> bool:
-        """Its turn may have left the conversation since, or was cancelled before the text came in."""
+        """Whether the text is still in the history: its turn may have been dropped or cancelled."""
         if self.history is None:
             return True
         return self.history.contains(self.redactor.redact(block(skill.body.strip())).text[:SHOWN_WHOLE])
 
     def has_said(self, line: str) -> bool:
-        """Whether a line stands in the conversation."""
+        """Whether a line is in the history."""
         return self.history is not None and self.history.contains(line)
 
     def saw(self, skill: Skill) -> None:
-        """Its text was put into the conversation."""
+        """Note that a skill's text was put into the conversation."""
         self._shown[skill.name] = skill
 
     def note_loaded(self, skill: Skill, *, is_asked: bool = True) -> None:
-        """The model has asked for a skill and has it, or it came along: by the person's wish, or with another."""
+        """Note that a skill was loaded: because the model asked for it, or otherwise (`is_asked` False)."""
         self.loaded[skill.name] = skill
         if is_asked:
             self.asked.add(skill.name)
@@ -198,7 +211,7 @@ class View:
 
 
 def loadable(snapshot: Snapshot) -> set[str]:
-    """Every skill that a model may load, whatever the request."""
+    """Return the names of all skills a model may load, whatever the request."""
     return {
         item.name
         for item in snapshot.listing
@@ -208,14 +221,15 @@ def loadable(snapshot: Snapshot) -> set[str]:
 
 log = logging.getLogger(__name__)
 
-_MOST_LINES, _MOST_CHARACTERS = 40, 5_000  # of the list below a skill's text
+# Bounds of the file list below a skill's text.
+_MOST_LINES, _MOST_CHARACTERS = 40, 5_000
 _LONGEST_LINE, _LONGEST_PATH, _MOST_PATHS = 60, 80, 100
 _PICTURES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OtherFile:
-    """One file with all it holds: `text` is None where it is none; what code calls it is empty where it has it not."""
+    """One file with its content: `text` is None for binary data, `in_pad` empty if code can't read it."""
 
     path: str
     data: bytes
@@ -224,7 +238,7 @@ class OtherFile:
 
     @property
     def picture(self) -> str:
-        """The kind of picture it is, by what it holds; empty for none."""
+        """The image type according to the content, or empty."""
         if self.data[:4] == b"RIFF" and self.data[8:12] == b"WEBP":
             return "image/webp"
         return next((kind for mark, kind in _PICTURES.items() if self.data.startswith(mark)), "")
@@ -235,20 +249,21 @@ class OtherFile:
 
 
 class OtherFiles:
-    """Of the skills that a conversation has in view. Every method looks into the database: call it beside the loop."""
+    """The supporting files of skills in a conversation. Every method queries the database: call it in a thread."""
 
     def __init__(
         self, view: View, given: Given | None = None, how_to_call: Callable[[Skill], str] = lambda skill: ""
     ) -> None:
-        """Without `given` they are only read: nobody runs code beside them. `how_to_call` tells of a skill's command
-        line, where code may call it."""
+        """Without `given`, files can be read but code can't use them. `how_to_call` describes a skill's
+        command line.
+        """
         self._view = view
         self._given = given
         self._how_to_call = how_to_call
         self._seen: Snapshot | None = None
 
     def put(self, skill: Skill) -> str:
-        """Put a skill's files where code finds them; the lines that tell a model of them, none where there are none."""
+        """Place a skill's files where code finds them; return lines that describe them, or ""."""
         files = self._view.files(skill.name)
         if files is None or not files.others:
             return ""
@@ -264,12 +279,12 @@ class OtherFiles:
         return "\n".join(line for line in lines if line)
 
     def paths(self, name: str) -> list[str]:
-        """The first hundred of them; a folder of `find` has all."""
+        """Return the paths of the first hundred files; `find` on a folder lists all."""
         files = self._view.files(name)
         return list(files.others[:_MOST_PATHS]) if files else []
 
     def refresh(self) -> None:
-        """A turn begins: what was put follows the library, and goes with the skill or with a person's trust in it."""
+        """Bring placed files up to date with the library, removing those of deleted or untrusted skills."""
         if self._given is None or self._seen is self._view.snapshot:
             return
         self._seen = self._view.snapshot
@@ -277,11 +292,12 @@ class OtherFiles:
             files = self._view.files(name)
             if files is not None and files.others:
                 self._place(name, files)
-            elif files is not None or not self._view.is_in_use(name):  # else the database is away
+            # Otherwise the database is down and the files must stay.
+            elif files is not None or not self._view.is_in_use(name):
                 self._given.drop_tree(name)
 
     def find(self, name: str, path: str) -> OtherFile | tuple[str, ...]:
-        """A file of a skill, or the lines of those in a folder of it; '.' is all of it."""
+        """Return a file of a skill, or the listing of one of its folders; '.' lists all."""
         files = self._view.files(name)
         if files is None:
             raise NotFound(f"'{name}' has no files that can be read now.", mend="")
@@ -307,7 +323,7 @@ class OtherFiles:
 
 
 def list_files(paths: Sequence[str], files: SkillFiles, placed: Placed | None) -> Iterator[str]:
-    """One line a file: its path, its size, its first line, and why code does not have it."""
+    """Yield one line for each file: path, size, first line, and why code does not have it."""
     for path in paths:
         reason = _why_not(path, files, placed) if placed else ""
         facts = f"{files.tree[path].size:,} bytes" + (f"; not in the scratchpad: {reason}" if reason else "")
@@ -346,7 +362,7 @@ def _withheld(name: str) -> str:
 
 
 def _first_line(file: File) -> str:
-    """The first line of a text that says something."""
+    """Return the first line of a text file that is not blank."""
     start = (file.content or b"")[:2000]
     if b"\0" in start:
         return ""
@@ -375,7 +391,7 @@ _LARGEST = 8 * MIB
 
 
 def sandbox_services(view: View) -> Mapping[str, Callable[[Any], Awaitable[Any]]]:
-    """`skills.list(tag)` and `skills.read(name, path)`, with the gates that hold for the model."""
+    """Return the `skills.list(tag)` and `skills.read(name, path)` services, with the model's access rules."""
     files = OtherFiles(view)
 
     async def list_skills(tag: Any) -> list[dict[str, Any]]:
@@ -408,7 +424,7 @@ def sandbox_services(view: View) -> Mapping[str, Callable[[Any], Awaitable[Any]]
 
 
 def _content(found: OtherFile | tuple[str, ...], path: str) -> dict[str, str]:
-    """A file as it goes over the line."""
+    """Encode a file for transport."""
     if not isinstance(found, OtherFile):
         raise Invalid(f"'{path}' is a folder.", mend="Read one of its files.")
     if len(found.data) > _LARGEST:

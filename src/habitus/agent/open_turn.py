@@ -1,4 +1,4 @@
-"""A turn between its request and its end, for whoever runs the loop: prompt, tools, calls, results, nudges, outcome."""
+"""A turn between its request and its end, for any loop: prompt, tools, calls, results, nudges, outcome."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ from habitus.text import block
 
 log = logging.getLogger(__name__)
 
-_ADVICE_S = 2.0  # an observer that takes longer has nothing to say in this round
+# An observer that takes longer is skipped for this round.
+_ADVICE_S = 2.0
 
 
 @dataclass(kw_only=True, eq=False)
 class OpenTurn(TurnState):
-    """No model is needed. `open` it, show `system` and `context`, hand in every call, and `close` it in any case."""
+    """An open turn; needs no model. `open` it, show `system` and `context`, report each call, and always `close` it."""
 
     parts: Parts
     composer: Composer
@@ -45,14 +46,14 @@ class OpenTurn(TurnState):
         self._ids = {"turn": self.id, "session": self.recorder.session}
         self._stretch = tracing.Stretch("turn", **self._ids)
 
-    # Opening. These look into the database: call them beside the event loop, in this order.
+    # The opening steps query the database: call them in a thread, in this order.
 
     def look(self) -> None:
-        """See the library as it is now."""
+        """Take a fresh snapshot of the library."""
         self.parts.view.begin()
 
     def recall(self) -> None:
-        """See the library as it is now, and bring up what memory has for the request."""
+        """Refresh the library and recall what memory has for the request."""
         self.look()
         self.parts.view.outage.safely(self.parts.files.refresh, "bring the files of skills up to date")
         self.composer.refresh()
@@ -61,10 +62,12 @@ class OpenTurn(TurnState):
         self._remembered = self.composer.recall(self.said.request)
 
     def select(self) -> None:
+        """Select the skills for the request."""
         with tracing.span("select"):
             self.selection = self.composer.select(self.said.request)
 
     def compose(self) -> None:
+        """Compose the redacted prompt."""
         assert self.selection is not None
         redact = self.parts.view.redactor.redact
         self.composed = self.composer.compose(self.said.request, self.selection, self._remembered)
@@ -72,12 +75,14 @@ class OpenTurn(TurnState):
         self.context = redact(self.composed.prompt.context_text).text
 
     def begin(self) -> None:
-        """Write down what was asked."""
+        """Record the request in the journal."""
         self.recorder.begin(self)
 
     async def open(self, *, shows_prompt: bool = True, told: Composed | None = None) -> None:
-        """All of the opening, for those who run a loop of their own. Without a prompt, nothing counts as shown but what
-        its model was `told` already."""
+        """Do all the opening steps, for hosts with their own loop.
+
+        Without a prompt, only what the model was `told` already counts as shown.
+        """
         if told is not None:
             self.composed, self.context = told, self.parts.view.redactor.redact(told.prompt.context_text).text
         steps = (self.recall, self.select, self.compose) if shows_prompt else (self.look, self.select)
@@ -87,7 +92,7 @@ class OpenTurn(TurnState):
 
     @contextmanager
     def trace(self) -> Iterator[None]:
-        """Log lines and spans inside belong to this turn."""
+        """Attach log lines and spans inside the block to this turn."""
         with tracing.about(**self._ids), self._stretch.within():
             yield
 
@@ -97,29 +102,28 @@ class OpenTurn(TurnState):
 
     @property
     def trouble(self) -> str:
-        """Why the database could not be used in this turn; empty while it can."""
+        """Why the database was unavailable in this turn, or empty."""
         return self.parts.view.outage.trouble
 
     @property
     def message(self) -> Asked:
-        """The marked block, what is attached, and the person's words, in this order."""
+        """The user message: the marked block, the attachments and the person's words."""
         context = [Text(text=self.context)] if self.context else []
         return Asked(parts=(*context, *self.said.parts, Text(text=self.said.request.text)))
 
-    # In between
-
     @property
     def looks(self) -> int:
-        """How often the library was looked at: whenever this changes, there may be other tools."""
+        """A counter of library snapshots; when it changes, the tools may have changed."""
         return self.parts.view.looks
 
     def tools(self) -> Registry:
-        """The tools the model may call now. It may look into the database."""
+        """Return the tools the model may call now. May query the database."""
         return self.parts.tools.registry(self.said.request)
 
     async def run(self, call: ToolCall, tools: Registry) -> ToolResult:
-        """Run one call, and let everybody see it begin and end."""
+        """Run one call, emitting its events and notifying the observers."""
         redactor, person = self.parts.view.redactor, self.parts.person
+        # A person's thinking time is subtracted from the tool's.
         began, asked_s = time.monotonic(), person.took_s
         self.emit(ToolStarted(call=call.id, tool=call.name, arguments=redactor.redact_json(call.arguments)))
         self._record_call(call)
@@ -151,7 +155,7 @@ class OpenTurn(TurnState):
         return result
 
     def saw(self, call: ToolCall, result: ToolResult, *, intent: str = "", is_known: bool = True) -> None:
-        """A call that somebody else has run: observers see it as one of ours. Nobody may know how it went."""
+        """Record a call that the host has run; `is_known` is False if its outcome is unknown."""
         self._record_call(call, intent)
         self.observe(call_returned(call, result, round_idx=self.rounds, is_known=is_known))
         self.last_results = [result.outcome]
@@ -163,11 +167,12 @@ class OpenTurn(TurnState):
         )
 
     def observe(self, seen: Event) -> None:
+        """Record an event and pass it to the observers."""
         self.events.append(seen)
         self._tell(lambda observer: observer.observe(seen))
 
     async def advise(self) -> list[str]:
-        """The observers' remarks beside the results. One that fails or dawdles says nothing."""
+        """Return the observers' nudges. One that fails or is too slow is skipped."""
         said: list[str] = []
         for observer in self.parts.observers:
             try:
@@ -178,10 +183,8 @@ class OpenTurn(TurnState):
             self.emit(Nudged(text=nudge))
         return said
 
-    # The end
-
     def finish(self, reply: str, *, may_be_empty: bool = False) -> None:
-        """How it went, by how it ended and not by what it says of itself."""
+        """Set the reply, and the outcome by how the turn ended rather than by what the reply claims."""
         self.reply = reply
         bad = [outcome for outcome in self.last_results if not outcome.is_ok]
         if self.is_capped:
@@ -192,17 +195,18 @@ class OpenTurn(TurnState):
             self.outcome = failure(f"the last tool call failed: {bad[-1].reason}")
 
     def report(self, outcome: Outcome) -> None:
-        """The model says itself how it went."""
+        """Set the outcome that the model reports about itself."""
         self.outcome, self.judged_by = outcome, MODEL
 
     def cancel(self) -> None:
+        """Mark the turn as cancelled and tell the observers."""
         self.is_cancelled = True
         self._tell(lambda observer: observer.cancelled())
 
     async def close(self) -> int:
-        """Write the turn down and let those learn who do; how many changes wait for a person.
+        """Record the turn and start learning; return the number of pending changes.
 
-        Meanwhile the directories are looked at, so that what was changed by hand shows in the next turn.
+        In the background it rescans the skill directories, so manual changes show in the next turn.
         """
         self.loaded, self.asked = tuple(self.parts.view.loaded.values()), frozenset(self.parts.view.asked)
         self._count()
@@ -213,7 +217,7 @@ class OpenTurn(TurnState):
             self.recorder.teach(self)
             if self.outcome.is_ok:
                 self.composer.has_told()
-        # What is away now would only be in the way of the next turn, which asks anew.
+        # While the database is down this would only delay the next turn, which tries again.
         if self.outcome.is_ok and not self.is_cancelled and not self.trouble:
             self.parts.background.spawn(asyncio.to_thread(self.recorder.credit, self))
         for notice in told.notices:

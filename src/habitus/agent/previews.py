@@ -1,7 +1,7 @@
-"""Files in few words: their kind, what they hold and how they begin, read from the head and never whole if large.
+"""Short previews of files: their kind, structure and beginning, without reading large files whole.
 
-Tables are shown by columns and first rows; PDF and sheets are read in a bounded process, so that a file made to hang
-or to swell ends only that.
+Tables are shown by their columns and first rows. PDF files and spreadsheets are read in a limited process, so a
+malicious file can only hang or crash that.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _MAGIC = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preview:
-    """`kind` fits into a line; `lines` follow it. A whole preview leaves nothing of the file out."""
+    """A preview of a file: `kind` fits on one line, `lines` follow it; `is_whole` if nothing was left out."""
 
     kind: str
     lines: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class Preview:
 
 
 def preview(path: Path, *, ending: str, room: int) -> Preview:
-    """Look at a file. `ending` is that of its name, like `.csv`; a text of up to `room` bytes stands whole."""
+    """Preview a file. `ending` is its suffix, like `.csv`; a text of up to `room` bytes is shown whole."""
     size = path.stat().st_size
     with path.open("rb") as file:
         head = file.read(max(HEAD, room))
@@ -135,8 +135,10 @@ def _preview_json(path: Path, name: str) -> tuple[str, list[str], list[str]]:
     return f"JSON, {json_type(value)}", [], []
 
 
-HEAD = 64 * 1024  # bytes that are looked at
-_COUNTED = 64 * 1024 * 1024  # bytes whose lines are counted; beyond, their number is estimated
+# Bytes of a file that are inspected.
+HEAD = 64 * 1024
+# Beyond this many bytes the number of lines is estimated.
+_COUNTED = 64 * 1024 * 1024
 _CHUNK = 1024 * 1024
 # The longer mark first: that of UTF-32 begins like that of UTF-16.
 _MARKS = {
@@ -147,17 +149,20 @@ _MARKS = {
     codecs.BOM_UTF16_BE: "utf-16",
 }
 _WIDE = ("utf_16_le", "utf_16_be", "utf_32_le", "utf_32_be")
-# What programs of today write; of a short text, a guess among all there ever were would be an odd one.
+# Encodings that current programs write: for a short text, a guess among all encodings would often be odd.
 _COMMON = (
     *("cp1250", "cp1251", "cp1252", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp1258", "cp874"),
     *("koi8_r", "cp932", "euc_jp", "gb18030", "big5", "cp949"),
 )
-_WESTERN, _AS_GOOD = "cp1252", 0.05  # of about equally likely guesses the most common
+# Of guesses about equally likely, the most common encoding wins.
+_WESTERN, _AS_GOOD = "cp1252", 0.05
 _CONTROL = {*range(32)} - {*b"\t\n\r\f\x1b"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lines:
+    """A number of lines, possibly estimated."""
+
     count: int
     is_exact: bool
 
@@ -167,7 +172,7 @@ class Lines:
 
 
 def guess_encoding(head: bytes, *, is_all: bool) -> str | None:
-    """The name Python has for the encoding of a file that begins so; None for what is not text."""
+    """Return Python's name for the encoding of this beginning of a file, or None if it is not text."""
     for mark, name in _MARKS.items():
         if head.startswith(mark):
             return name
@@ -181,10 +186,12 @@ def _has_controls(head: bytes) -> bool:
 
 
 def _by_its_letters(head: bytes) -> str | None:
-    from charset_normalizer import from_bytes  # only for what is not UTF-8
+    # A slow import that only files outside UTF-8 need.
+    from charset_normalizer import from_bytes
 
     has_controls = _has_controls(head)
-    sample = head[: len(head) - len(head) % 4] if has_controls else head  # of wide ones, whole characters
+    # Wide encodings need whole characters.
+    sample = head[: len(head) - len(head) % 4] if has_controls else head
     found = list(from_bytes(sample, cp_isolation=[*(_WIDE if has_controls else _COMMON)])) if sample else []
     if not found:
         return None
@@ -199,7 +206,7 @@ def _by_its_letters(head: bytes) -> str | None:
 
 
 def decode_head(head: bytes, encoding: str, *, is_all: bool) -> str | None:
-    """The text; a character that is cut in two at the end of a part is left out."""
+    """Decode the beginning of a file, or return None. A character cut in two at the end is left out."""
     try:
         return codecs.getincrementaldecoder(encoding)().decode(head, final=is_all)
     except UnicodeDecodeError:
@@ -207,7 +214,7 @@ def decode_head(head: bytes, encoding: str, *, is_all: bool) -> str | None:
 
 
 def count_lines(file: BinaryIO, encoding: str, size: int) -> Lines:
-    """Read on from the start, up to a bound."""
+    """Count the lines of a file, estimating beyond a limit."""
     file.seek(0)
     count, read, last = 0, 0, b""
     while read < _COUNTED and (chunk := file.read(_CHUNK)):
@@ -216,7 +223,8 @@ def count_lines(file: BinaryIO, encoding: str, size: int) -> Lines:
         last = chunk
     if read < size:
         return Lines(count=count * size // read, is_exact=False)
-    is_wide = encoding.startswith(("utf-16", "utf-32", "utf_16", "utf_32"))  # where other characters have such a byte
+    # In wide encodings other characters contain the same byte, so the count is only an estimate.
+    is_wide = encoding.startswith(("utf-16", "utf-32", "utf_16", "utf_32"))
     last = last.rstrip(b"\0")
     return Lines(count=count + (bool(last) and not last.endswith(b"\n")), is_exact=not is_wide)
 
@@ -228,7 +236,7 @@ _PROGRAM = "import sys; from habitus.agent.previews import main; main(*sys.argv[
 
 
 def look_into(path: Path, kind: str) -> list[str]:
-    """The preview of a document, a line each; one line that says why there is none."""
+    """Preview a document in a separate process; one line says why if that fails."""
     command = [sys.executable, "-I", "-c", _PROGRAM, kind, str(path)]
     try:
         done = subprocess.run(command, env={}, stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS + 5)
@@ -239,21 +247,24 @@ def look_into(path: Path, kind: str) -> list[str]:
 
 
 def main(kind: str, path: str) -> None:
-    """The process itself."""
+    """Print the preview as JSON; runs in the limited process."""
     for what, most in ((resource.RLIMIT_CPU, _SECONDS), (resource.RLIMIT_AS, _MEMORY), (resource.RLIMIT_FSIZE, 0)):
-        with suppress(ValueError, OSError):  # a system that has no such limit
+        # Not every system has each limit.
+        with suppress(ValueError, OSError):
             resource.setrlimit(what, (most, most))
     warnings.simplefilter("ignore")
     logging.disable()
     try:
         lines = _pdf(path) if kind == "pdf" else _sheets(path)
-    except Exception as error:  # whatever a library makes of a broken file
+    # Libraries raise anything on a broken file.
+    except Exception as error:
         lines = [f"It could not be looked into: {' '.join(str(error).split())[:200] or type(error).__name__}"]
     sys.stdout.write(json.dumps(lines))
 
 
 def _pdf(path: str) -> list[str]:
-    from pypdf import PdfReader  # 0.5 s, which only who attaches a PDF waits for
+    # Takes half a second to import, which only a PDF should cost.
+    from pypdf import PdfReader
 
     reader = PdfReader(path)
     if reader.is_encrypted and not reader.decrypt(""):
@@ -288,7 +299,8 @@ def _sheets(path: str) -> list[str]:
 
 
 _MOST_COLUMNS, _LONGEST_CELL, _LONGEST_ROW, _SHOWN_ROWS = 40, 60, 300, 5
-LOOKED_AT = 200  # rows whose values say what type a column has
+# Rows inspected to guess the type of a column.
+LOOKED_AT = 200
 _TYPES = {
     "integer": re.compile(r"[+-]?\d{1,18}"),
     "number": re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"),
@@ -301,23 +313,25 @@ _TYPES = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """A table as its first rows show it; `rows` are texts, the header is not among them."""
+    """The first rows of a table as text, with its column names and guessed types."""
 
     columns: tuple[str, ...]
     types: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
     def describe(self) -> list[str]:
+        """List the columns with their types."""
         listed = [f"{name} ({kind})" for name, kind in zip(self.columns, self.types, strict=True)]
         return [f"{len(listed):,} columns: {up_to(listed)}"]
 
     def first_rows(self, rows: int = _SHOWN_ROWS) -> list[str]:
+        """Render the first rows, one line each."""
         shown = [_short(" | ".join(row), _LONGEST_ROW) for row in self.rows[:rows]]
         return ["First rows:", *shown] if shown else []
 
 
 def table(header: Iterable[object], rows: Iterable[Sequence[object]]) -> Table:
-    """The first of the rows as a table; short rows are filled up, what is beyond the header is left out."""
+    """Build a table preview; short rows are padded, cells beyond the header dropped."""
     columns = tuple(_cell(name) or f"column {number}" for number, name in enumerate(header, 1))
     kept = [[_cell(value) for value in row[: len(columns)]] for row in islice(rows, LOOKED_AT)]
     full = [(*row, *[""] * (len(columns) - len(row))) for row in kept]
@@ -326,7 +340,7 @@ def table(header: Iterable[object], rows: Iterable[Sequence[object]]) -> Table:
 
 
 def csv_table(text: str, *, delimiter: str) -> Table | None:
-    """The table at the beginning of a file, whose last line may be cut off and is not in `text`."""
+    """Parse the table at the beginning of a file, without a cut-off last line; None if it is not CSV."""
     try:
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
         rows = [row for row in islice(reader, LOOKED_AT + 1) if row]
@@ -336,7 +350,7 @@ def csv_table(text: str, *, delimiter: str) -> Table | None:
 
 
 def delimiter_of(text: str, *, is_tabbed: bool) -> str:
-    """By the first line that tells: the sign that stands in it most often."""
+    """Guess the delimiter: the most frequent candidate in the first line that is not blank."""
     if is_tabbed:
         return "\t"
     first = next((line for line in text.splitlines() if line.strip()), "")
@@ -344,7 +358,7 @@ def delimiter_of(text: str, *, is_tabbed: bool) -> str:
 
 
 def json_table(values: Sequence[object]) -> Table | None:
-    """Objects as rows, with a column for every key in the order they come."""
+    """Build a table from JSON objects, with a column for each key in order of appearance; None without objects."""
     objects = [value for value in islice(values, LOOKED_AT) if isinstance(value, dict)]
     if not objects:
         return None
@@ -355,6 +369,7 @@ def json_table(values: Sequence[object]) -> Table | None:
 
 
 def json_type(value: object) -> str:
+    """Name the type of a JSON value, with the size of a container."""
     match value:
         case dict():
             return f"object of {len(value):,}"
@@ -397,6 +412,6 @@ def _short(text: str, most: int) -> str:
 
 
 def up_to(items: Sequence[str]) -> str:
-    """A list of columns that ends where it would be too long."""
+    """Join column names up to a limit."""
     more = [f"… {len(items) - _MOST_COLUMNS:,} more"] if len(items) > _MOST_COLUMNS else []
     return ", ".join([*items[:_MOST_COLUMNS], *more])

@@ -1,4 +1,4 @@
-"""After a turn: journal it, count uses, credit what served it, start the learners; and how it seems to have gone."""
+"""Records a finished turn: journals it, counts uses, credits what helped, starts learning, and judges it."""
 
 from __future__ import annotations
 
@@ -33,17 +33,22 @@ _CONSEQUENCE = {
     True: "This turn made do with what was known before; it is written down when the database is back.",
     False: "This turn made do with what was known before, and could not be kept: 'habitus doctor' counts such.",
 }
-_SEEMED_GOOD, _SAID_GOOD = 0.5, 1.0  # how much a request that went well teaches search
+# How much a successful request teaches search: less if only the signals suggest success.
+_SEEMED_GOOD, _SAID_GOOD = 0.5, 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recorded:
+    # Messages for the person.
+    """The result of recording a turn."""
+
     notices: tuple[str, ...] = ()  # what to tell the person
-    waiting: int = 0  # changes and lessons that wait for a person
+    # Pending changes and lessons.
+    waiting: int = 0
 
 
 class TurnRecorder:
-    """Writes a turn down. Methods that look into the database are for a thread; `teach` belongs on the event loop."""
+    """Records turns. Methods that query the database belong in a thread; `teach` belongs on the event loop."""
 
     def __init__(self, parts: Parts, session: str) -> None:
         self._parts = parts
@@ -52,16 +57,16 @@ class TurnRecorder:
 
     @property
     def _is_practice(self) -> bool:
-        """Whether it is not a real request: such turns count as no use and help nobody."""
+        """Whether this is not a real request: such turns count as no use and credit nothing."""
         return origin_of(self._parts.source_type) is not Origin.REAL
 
     def begin(self, turn: TurnState) -> None:
-        """Write down what was asked, so that not even a killed process loses it."""
+        """Record the request at once, so that even a killed process does not lose it."""
         so_far = journal_turn(turn, session=self.session, ended_on=None)
         self._outage.safely(lambda: self._parts.journal.begin(so_far), "write down that a turn began")
 
     def finish(self, turn: TurnState, *, has_news: bool) -> Recorded:
-        """Everything that has to be written down of a turn."""
+        """Record the finished turn and its counts; return notices and the number of pending changes."""
         parts, outage = self._parts, self._outage
         used = self._used(turn)
         kept = journal_turn(
@@ -82,6 +87,7 @@ class TurnRecorder:
                 )
             )
         ):
+            # The counts are lost, which the outbox reports as dropped.
             parts.spool.drop()
         waiting = outage.unless_away(lambda: parts.view.review.waiting_count() + parts.memory.waiting(), 0)
         is_told = bool(outage.trouble) and outage.is_first_to_tell()
@@ -89,8 +95,11 @@ class TurnRecorder:
         return Recorded(notices=notices, waiting=waiting)
 
     def _used(self, turn: TurnState) -> Sequence[tuple[Skill, bool]]:
-        """The skills that a turn used, each with whether it left a trace: what the model asked for, and what came
-        into view otherwise and left one. What stands there in every turn is not used by standing there."""
+        """Return the skills that a turn used, each with whether it left a trace.
+
+        A skill was used if the model asked for it, or if it was shown for this request and left a trace. Skills shown
+        in every turn don't count.
+        """
         eager = turn.selection.eager if turn.selection is not None else ()
         present = {choice.name for choice in eager if choice.is_sticky or choice.summary.manifest.always_include}
         shown = turn.composed.skills if turn.composed is not None else ()
@@ -104,7 +113,7 @@ class TurnRecorder:
         return used
 
     def _exposures(self, turn: TurnState, used_skills: Sequence[tuple[Skill, bool]]) -> tuple[Exposure, ...]:
-        """The offers that began with this turn, and those of the conversation that it used."""
+        """Return the exposures that began in this turn or were used in it."""
         parts, request = self._parts, turn.said.request
         parts.tools.note_offers(turn.shown_tools)
         if turn.shows_pad:
@@ -124,12 +133,12 @@ class TurnRecorder:
         return left_trace(skill.body, stages, request=request, done="\n".join(done), if_unclear=if_unclear)
 
     def catch_up(self) -> None:
-        """Write what waits since the database was away, whichever process left it."""
+        """Write journal entries that were kept while the database was down, by whichever process."""
         if not self._parts.spool.is_empty:
             self._outage.safely(lambda: self._parts.spool.replay(self._parts.journal), "write what waits")
 
     def _write_down(self, turn: Turn) -> bool:
-        """After those that wait; where the database takes none, it waits, too. Whether it is kept at all."""
+        """Write the turn after earlier pending ones, or keep it for later. False if it could not be kept at all."""
         parts = self._parts
         self.catch_up()
         if not parts.spool.is_empty or not self._outage.safely(lambda: parts.journal.record(turn), "write it down"):
@@ -140,7 +149,8 @@ class TurnRecorder:
         parts, request, view = self._parts, turn.said.request, self._parts.view
         went = {OutcomeKind.OK: True, OutcomeKind.FAILED: False}.get(turn.outcome.kind)
         for name in (skill.name for skill in turn.loaded if skill.version):
-            with suppress(NotFound):  # it was removed meanwhile
+            # The skill was removed meanwhile.
+            with suppress(NotFound):
                 view.library.count_recommended(name, at=view.snapshot)
         above = {skill.name for skill in used if self._acted_above(turn, skill)}
         names = [skill.name for skill in used if skill.version]
@@ -159,12 +169,12 @@ class TurnRecorder:
             parts.journal.mark_seen(parts.view.user.name, menu.visible(view.snapshot, parts.gates))
 
     def _acted_above(self, turn: TurnState, skill: Skill) -> bool:
-        """Whether its tool or recipe acted: the steps take neither credit nor blame for that."""
+        """Whether the skill's tool or recipe acted, so that its steps get neither credit nor blame."""
         stages, request = self._parts.tools.stages_of(skill.name), turn.said.request.text
         return acted_above(skill.body, stages, request=request, events=turn.events, messages=turn.messages)
 
     def credit(self, turn: TurnState) -> None:
-        """After a turn that went well, credit the skills and lessons that were there."""
+        """Credit the skills and lessons of a turn that succeeded."""
         if self._is_practice:
             return
         request, loaded = turn.said.request.text, [skill.name for skill in turn.loaded]
@@ -178,7 +188,7 @@ class TurnRecorder:
         )
 
     def teach(self, turn: TurnState) -> None:
-        """Tell those who learn that the turn is over; they go on in the background."""
+        """Tell the observers that the turn has ended; they learn in the background."""
         ended = TurnEnded(
             turn=turn.id,
             session=self.session,
@@ -196,13 +206,13 @@ class TurnRecorder:
                 log.warning("An observer could not begin to learn; nothing else is affected.", exc_info=True)
 
     def judge(self, turn: str, kind: OutcomeKind, source: str, reason: str) -> None:
-        """Somebody who knows says how a turn went."""
+        """Record an explicit judgement of a turn."""
         parts = self._parts
         said = explicit(kind, source, reason)
         judge(parts.journal, parts.finder, parts.memory, turn, said, user=parts.view.user.name)
 
     def judge_by_next(self, previous: tuple[str, str] | None, request: str) -> None:
-        """The outcome that the next request tells of the turn before it; `previous` is its id and its request."""
+        """Judge the previous turn, given as its id and request, by the next request."""
         if previous is None:
             return
         id, before = previous
@@ -220,9 +230,10 @@ class TurnRecorder:
 def judge(
     journal: Journal, finder: Finder, memory: SessionMemory, turn: str, said: TurnOutcome, *, user: str | None
 ) -> None:
-    """Keep what somebody says of a turn, and credit what served it where it went well. `user` None may judge all."""
+    """Record a judgement of a turn and, if it succeeded, credit what helped. `user` None may judge every turn."""
     judged = journal.brief(journal.judge(turn, said, user=user))
-    if said.kind is OutcomeKind.OK and judged is not None and judged.is_real:  # its words may have gone
+    # The text of an old turn may have been deleted.
+    if said.kind is OutcomeKind.OK and judged is not None and judged.is_real:
         loaded = [entry.name for entry in judged.selected if entry.place is Place.LOADED]
         credit(finder, memory, judged.request, loaded, _SAID_GOOD * said.weight)
 
@@ -236,41 +247,47 @@ def credit(
     *,
     at: Snapshot | None = None,
 ) -> None:
-    """A request went well: search learns which skills served it, memory which lessons were there."""
+    """Teach search which skills served a successful request, and memory which lessons were shown."""
     for name in loaded:
         finder.learn(name, request, weight=weight, at=at)
     memory.credit_lessons(request)
 
 
 AT_RANDOM = "withheld from this conversation at random (evidence.withhold)"
-_MOST_LINES = 2000  # of a menu that are written down for one turn
+# Menu lines recorded for one turn.
+_MOST_LINES = 2000
 
 
 @dataclass(kw_only=True, eq=False)
 class TurnState:
-    """All that is known of a turn so far."""
+    """Everything known about a turn so far."""
 
     id: str
     said: UserInput
     began_on: datetime
     selection: Selection | None = None
     composed: Composed | None = None
-    shown_tools: set[str] | None = None  # by name, those that the model was shown; None for all there are
-    loaded: tuple[Skill, ...] = ()  # brought up by the model, the person or another skill, known at the end
-    asked: frozenset[str] = frozenset()  # of those, what the model itself asked for
-    messages: Sequence[Message] = ()  # as far as whoever runs the loop has them
+    # None if all available tools were shown.
+    shown_tools: set[str] | None = None
+    # Loaded by the model, the person or another skill; known at the end.
+    loaded: tuple[Skill, ...] = ()
+    # The loaded skills that the model itself asked for.
+    asked: frozenset[str] = frozenset()
+    # As far as the host provides them.
+    messages: Sequence[Message] = ()
     events: list[Event] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
     rounds: int = 0
     reply: str = ""
     outcome: Outcome = OK
-    judged_by: str = ""  # who said how it went; nobody where the outcome is only what the signals tell
+    # Who judged the turn; empty if the outcome is only inferred.
+    judged_by: str = ""
     is_capped: bool = False
     is_cancelled: bool = False
 
     @property
     def shows_pad(self) -> bool:
-        """Whether the model saw the scratchpad, and with it the lessons in its description."""
+        """Whether the model saw the scratchpad and the lessons in its description."""
         return self.shown_tools is None or SCRATCHPAD in self.shown_tools
 
 
@@ -282,9 +299,9 @@ def journal_turn(
     exposures: Sequence[Exposure] = (),
     withheld: Collection[str] = (),
 ) -> Turn:
-    """`exposures` are those that began in it or were used, `withheld` the skills that chance keeps from it.
+    """Build the journal entry of a turn; while `ended_on` is None, only the request.
 
-    Of a turn that has not ended, only what was asked.
+    `exposures` began or were used in the turn; `withheld` are the skills that were withheld at random.
     """
     request = turn.said.request
     kept = Turn(
@@ -332,7 +349,7 @@ def _usage(turn: TurnState) -> dict[str, float]:
 
 
 def _selected_skills(turn: TurnState, withheld: Collection[str]) -> list[Selected]:
-    """Where selection put what; nothing where no prompt was made of it."""
+    """Return where the selection placed each skill; empty if no prompt was composed."""
     if turn.selection is None or turn.composed is None or turn.composed.menu is None:
         return []
     cut = set(turn.composed.menu.cut)
@@ -365,33 +382,35 @@ def _placed_skill(skill: Summary, place: Place, reason: str) -> Selected:
     return Selected(name=skill.name, place=place, reason=reason, layer=skill.layer, version=skill.version)
 
 
-SIGNAL = "signal"  # the source of a judgement that nobody spoke
+# The source of a judgement that was inferred.
+SIGNAL = "signal"
 LATER = "next turn"
 MODEL = "model"  # it judges its own work
 _EXPLICIT = 1.0
 _BY_ITSELF = 0.25
+# Inferred outcomes are weak evidence, except that an infrastructure failure is certain.
 _WEIGHTS = {OutcomeKind.INFRA: 1.0, OutcomeKind.FAILED: 0.3, OutcomeKind.OK: 0.2}
 _CAP = 0.5
 
 
 def by_itself(outcome: Outcome) -> TurnOutcome:
-    """The model's own word on its work."""
+    """Return the model's own judgement, with a low weight."""
     return TurnOutcome(kind=outcome.kind, weight=_BY_ITSELF, source=MODEL, reason=outcome.reason)
 
 
 def judge_end(outcome: Outcome, *, capped: bool) -> TurnOutcome:
-    """The judgement of a turn by how it ended."""
+    """Judge a turn by how it ended."""
     weight = _CAP if capped else _WEIGHTS[outcome.kind]
     return TurnOutcome(kind=outcome.kind, weight=weight, source=SIGNAL, reason=outcome.reason)
 
 
 def explicit(kind: OutcomeKind, source: str, reason: str = "") -> TurnOutcome:
-    """Somebody who knows has said so: a person, a validator, the program that asked."""
+    """Return a judgement with full weight, by a person, a validator or the calling program."""
     return TurnOutcome(kind=kind, weight=_EXPLICIT, source=source, reason=reason)
 
 
 def by_next_request(before: str, now: str) -> TurnOutcome | None:
-    """Judge the turn before by the next thing the person says."""
+    """Judge the previous turn by the next request: a correction or repetition means failure. None otherwise."""
     if is_correction(now):
         return TurnOutcome(kind=OutcomeKind.FAILED, weight=0.4, source=LATER, reason="the user corrected it")
     if _is_repetition(before, now):
@@ -417,10 +436,11 @@ _CORRECTION = re.compile(
 
 
 def is_correction(text: str) -> bool:
-    """Whether a request begins by saying that the last answer was wrong. Only the beginning is looked at."""
+    """Whether a request begins by saying that the last answer was wrong."""
     return _CORRECTION.match(text[:200]) is not None
 
 
+# Eight of ten words in common is the same request in other words.
 def _is_repetition(before: str, now: str) -> bool:
     a, b = (set(re.findall(r"\w+", text[:2000].lower())) for text in (before, now))
     if min(len(a), len(b)) < 3:

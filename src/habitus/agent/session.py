@@ -1,6 +1,6 @@
-"""A session: a conversation with a model behind it, one turn at a time, each as a stream of what happens.
+"""A session: a conversation with a model, one turn at a time, each as a stream of events.
 
-Without a model it is a conversation alone: one prompt from first to last turn, for whoever runs the loop.
+A `Conversation` without a model keeps one prompt over all turns, for hosts that run their own loop.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ from habitus.skills.model import Skill
 
 
 class Session:
+    """A conversation with a model."""
+
     def __init__(self, conversation: Conversation, model: Model, history: History) -> None:
         self.history = history
         self._conversation = conversation
         self._model = model
         self._running: asyncio.Task[Done] | None = None
-        self.usage = Usage()  # of all its turns here
-
-    # Turns
+        # The sum over all turns of this session.
+        self.usage = Usage()
 
     async def turn(
         self,
@@ -51,7 +52,7 @@ class Session:
         features: Collection[str] = (),
         invoked: Skill | None = None,
     ) -> Done:
-        """Say something and wait for the answer; what else may be said is explained at `turn_stream`."""
+        """Run a turn and return its result; see `turn_stream` for the parameters."""
         events = self.turn_stream(
             text,
             attach,
@@ -82,11 +83,11 @@ class Session:
         features: Collection[str] = (),
         invoked: Skill | None = None,
     ) -> AsyncGenerator[TurnEvent, None]:
-        """Say something and see the answer come. Whoever stops listening cancels the turn.
+        """Run a turn and yield its events. Closing the generator cancels the turn.
 
-        `reply_to` is a turn that is directly answered, `paths` are the files the work is about, `resources` the kinds
-        of resources the person has, `features` experiments that are on. `invoked` is a skill the person calls by its
-        name; the model gets it as it is handed in.
+        `reply_to` is the turn being answered, `paths` are the files the work is about, `resources` the kinds of
+        resources the person has, `features` the enabled experiments. `invoked` is a skill that the person calls by
+        name; the model gets it as passed.
         """
         if self._running is not None:
             raise Invalid("A turn of this session is running.", mend="Wait for it, or cancel it first.")
@@ -109,7 +110,8 @@ class Session:
             while (happened := await seen.get()) is not None:
                 yield happened
             if not running.cancelled():
-                running.result()  # a bug is raised here, loudly
+                # A bug in the turn is raised here.
+                running.result()
         finally:
             if not running.done():
                 running.cancel()
@@ -125,32 +127,32 @@ class Session:
             self.usage += turn.usage
 
     def _on_end(self, turn: asyncio.Task[Done]) -> None:
-        """Only now may the next one begin: it would find the history half written."""
+        """Allow the next turn, which would otherwise find a half-written history."""
         self._running = None
 
     def cancel(self) -> None:
-        """Stop the turn that runs; the session goes on."""
+        """Cancel the running turn; the session goes on."""
         if self._running is not None:
             self._running.cancel()
 
     def judge(self, kind: OutcomeKind, *, turn: str = "", source: str = "user", reason: str = "") -> str:
-        """Somebody says how a turn went, the last one unless told; returns its id."""
+        """Record the outcome of a turn, by default the last one; return its id."""
         return self._conversation.judge(kind, turn=turn, source=source, reason=reason)
 
     def use(self, model: Model) -> None:
-        """Go on with another model."""
+        """Continue with another model."""
         self._model = model
 
     async def settle(self) -> None:
-        """Wait until everything that learns from the turns so far has done so."""
+        """Wait until learning from the turns so far is done."""
         await self._conversation.parts.background.settle()
 
     def learned(self) -> tuple[Encoded, ...]:
-        """The lessons that turns have taught since the last call; learning may still go on."""
+        """Return the lessons learned since the last call; learning may still be running."""
         return self._conversation.parts.learned()
 
     async def close(self) -> None:
-        """End it: the turn that runs is cancelled, what still learns is waited for, but neither for ever."""
+        """Cancel the running turn and wait a limited time for learning."""
         if (running := self._running) is not None:
             running.cancel()
             await asyncio.wait([running], timeout=CLOSING_S)
@@ -161,8 +163,6 @@ class Session:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
-
-    # What surfaces ask
 
     @property
     def id(self) -> str:
@@ -178,15 +178,17 @@ class Session:
 
     @property
     def last(self) -> OpenTurn | None:
-        """The turn that runs, or the last one."""
+        """The running turn, or the last one."""
         return self._conversation.last
 
     def sections(self) -> tuple[Section, ...]:
-        """The last prompt, section by section."""
+        """Return the sections of the last prompt."""
         return self._conversation.sections()
 
 
 class Conversation:
+    """The turns of a conversation, with or without a model of ours."""
+
     def __init__(self, parts: Parts, id: str, past: Sequence[Turn] = ()) -> None:
         self.id = id
         self.parts = parts
@@ -198,11 +200,11 @@ class Conversation:
         self._recorder = TurnRecorder(parts, id)
 
     def settle(self) -> None:
-        """Put the steady prompt together before the first turn needs it. It looks into the database."""
+        """Build the session prompt before the first turn needs it. Queries the database."""
         self._composer.settle()
 
     async def turn(self, asking: Asking, emit: Emit = lambda event: None) -> OpenTurn:
-        """The next turn, not yet opened: what is attached is read, and the turn before it judged by what is said."""
+        """Prepare the next turn without opening it, and judge the previous one by what the person says now."""
         said = await read_input(self.parts, asking, conversation=self.id)
         self.parts.view.outage.begin()
         previous = self._previous
@@ -222,7 +224,7 @@ class Conversation:
         return self.last
 
     def judge(self, kind: OutcomeKind, *, turn: str = "", source: str = "user", reason: str = "") -> str:
-        """Somebody says how a turn went, the last one unless told; returns its id."""
+        """Record the outcome of a turn, by default the last one; return its id."""
         found = turn or (self._previous[0] if self._previous else "")
         if not found:
             raise NotFound("There is no turn to judge yet.", mend="Ask something first.")
@@ -230,17 +232,19 @@ class Conversation:
         return found
 
     def sections(self) -> tuple[Section, ...]:
-        """The last prompt, section by section."""
+        """Return the sections of the last prompt."""
         if self.last is None or self.last.composed is None:
             return self._composer.system()
         return (*self.last.composed.prompt.system, *self.last.composed.prompt.context)
 
     async def close(self) -> None:
-        """Wait for the learners, but not for ever, and end everything that belongs to the session."""
+        """Wait a limited time for learning and release everything the conversation uses."""
         await self.parts.background.close()
-        await in_thread(self._recorder.catch_up)  # the last chance to write down what waits
+        # The last chance to write pending journal entries.
+        await in_thread(self._recorder.catch_up)
         await self.parts.closing.aclose()
 
 
 def new_id() -> str:
+    """Return a random id for a turn or session."""
     return secrets.token_hex(6)

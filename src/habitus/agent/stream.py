@@ -1,4 +1,4 @@
-"""Events of a turn for whoever shows it, while it happens, and its questions to the person who is there."""
+"""The events of a running turn for the surfaces that show it, and its questions to the person."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ class Said:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolStarted:
+    """A tool call has started."""
+
     call: str  # the id that the later events of the same call carry
     tool: str
     arguments: str
@@ -30,37 +32,42 @@ class ToolStarted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolProgress:
+    """A tool call has reported progress."""
+
     call: str
     text: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolFinished:
+    """A tool call has ended."""
+
     call: str
     tool: str
     outcome: Outcome
     content: str
     seconds: float
-    made: tuple[str, ...] = ()  # files for the person to open
+    # Files for the person to open.
+    made: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Nudged:
-    """An observer's words to the model beside the results of its tools."""
+    """An observer's hint to the model, shown beside its tool results."""
 
     text: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Noticed:
-    """Something the person should know that is not part of the answer."""
+    """A message for the person that is not part of the answer."""
 
     text: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Done:
-    """The end of a turn, exactly once unless it was cancelled."""
+    """The end of a turn, emitted exactly once unless it was cancelled."""
 
     turn: str
     reply: str
@@ -68,17 +75,19 @@ class Done:
     usage: Usage
     rounds: int
     seconds: float
-    waiting: int = 0  # changes that wait for a person
+    # Changes that are pending review.
+    waiting: int = 0
 
 
 TurnEvent = Said | ToolStarted | ToolProgress | ToolFinished | Nudged | Noticed | Done
 Emit = Callable[[TurnEvent], None]
 
-_TELLING = ("one_line_description", "name", "query", "code", "action")  # arguments that say what a call is about
+# Arguments that best describe a call, in order of preference.
+_TELLING = ("one_line_description", "name", "query", "code", "action")
 
 
 def about(arguments: str) -> str:
-    """The subject of a call, from its arguments: the one that tells it, or else all of them."""
+    """Return what a call is about: its most descriptive argument, or else all of them."""
     given = as_object(arguments)
     if not given:
         return arguments if arguments.strip() != "{}" else ""
@@ -87,7 +96,7 @@ def about(arguments: str) -> str:
 
 
 def as_object(text: str) -> dict[str, object]:
-    """The JSON object that a model or a tool wrote; an empty one where it is none."""
+    """Parse a JSON object written by a model or a tool; empty if it is not one."""
     try:
         read = json.loads(text)
     except (ValueError, RecursionError):
@@ -96,6 +105,8 @@ def as_object(text: str) -> dict[str, object]:
 
 
 class Consent(StrEnum):
+    """A person's answer to a question."""
+
     YES = "yes"
     NO = "no"
     LATER = "later"  # it waits in the review queue
@@ -104,7 +115,7 @@ class Consent(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Question:
-    """A question to the person: the step that is about to happen, and the whole of it to look at."""
+    """A question to the person about the next step, with its full content in `detail`."""
 
     text: str
     detail: str = ""
@@ -115,7 +126,7 @@ AskPerson = Callable[[Question], Awaitable[Consent]]
 
 
 class TimedPerson:
-    """Somebody who is asked, and how long they took to answer so far: that is nobody else's time."""
+    """Asks the person and sums up their thinking time, which must not count as the tool's."""
 
     def __init__(self, ask: AskPerson) -> None:
         self._ask = ask
@@ -130,5 +141,5 @@ class TimedPerson:
 
 
 async def nobody(question: Question) -> Consent:
-    """Nobody is there: what needs a person waits for one."""
+    """Answer `LATER` for a session without a person, so the change stays pending."""
     return Consent.LATER

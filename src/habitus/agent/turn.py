@@ -1,4 +1,4 @@
-"""One turn, top to bottom: recall, select, compose, ask, act, advise, finish."""
+"""One turn, from top to bottom: recall, select, compose, ask, act, advise, finish."""
 
 from __future__ import annotations
 
@@ -35,14 +35,16 @@ from habitus.llm.model import (
 from habitus.redact import Redactor
 from habitus.text import encodable, tokens
 
+# A loop that has not converged by now is usually going in circles.
 MAX_ROUNDS = 25
-_FIRST_ROOM = 8192  # tokens of an answer; twice as much when a call did not fit
+# Tokens of one answer; doubled when a tool call did not fit.
+_FIRST_ROOM = 8192
 _MOST_ROOM = 65536
 
 
 @dataclass(kw_only=True, slots=True)
 class _Now:
-    """The turn that runs, and the conversation with a model that it is part of."""
+    """The running turn with the model and the conversation it belongs to."""
 
     turn: OpenTurn
     model: Model
@@ -52,12 +54,14 @@ class _Now:
     first: int  # where the turn begins in the history
 
     def keep_messages(self) -> None:
+        """Copy this turn's messages from the history to the turn."""
         self.turn.messages = tuple(self.history.messages[self.first :])
 
 
 async def run_turn(turn: OpenTurn, model: Model, history: History, *, context_tokens: int, emit: Emit) -> Done:
-    """The turn from a request to its reply. A fault of the provider is an outcome; only a cancel goes through."""
-    mended = history.end_turn("This turn was not kept whole.")  # one that was resumed, and is damaged
+    """Run a turn from request to reply. A provider's fault becomes the outcome; only a cancellation is raised."""
+    # Only a resumed turn that was damaged needs this.
+    mended = history.end_turn("This turn was not kept whole.")
     first = len(history.messages)
     now = _Now(turn=turn, model=model, history=history, context_tokens=context_tokens, emit=emit, first=first)
     _note_repair(now, mended)
@@ -69,7 +73,8 @@ async def run_turn(turn: OpenTurn, model: Model, history: History, *, context_to
         await in_thread(turn.compose)
         tools = (await in_thread(turn.tools)).specs()
         history.add(turn.message)
-        if _make_room(now, tools):  # what was let go may be what the block refers to
+        # A dropped turn may contain text that the context block refers to, so it is composed again.
+        if _make_room(now, tools):
             await in_thread(turn.compose)
             history.messages[-1] = turn.message
         now.keep_messages()
@@ -98,7 +103,7 @@ async def run_turn(turn: OpenTurn, model: Model, history: History, *, context_to
 
 
 async def _converse(now: _Now) -> str:
-    """Ask, act and advise until the model has nothing more to call, or may call no more."""
+    """Ask the model and run its tool calls until it calls no more tools or reaches the limit; return the reply."""
     turn, history = now.turn, now.history
     while turn.rounds < MAX_ROUNDS:
         tools = await in_thread(turn.tools)
@@ -115,7 +120,7 @@ async def _converse(now: _Now) -> str:
 
 
 async def _ask(now: _Now, tools: tuple[ToolSpec, ...] = ()) -> Answered:
-    """One answer of the model, streamed. Calls that were cut off are asked for again with more room."""
+    """Stream one answer of the model. Tool calls that were cut off are requested again with a larger limit."""
     _note_repair(now, now.history.repair())
     _make_room(now, tools)
     room = _FIRST_ROOM
@@ -138,7 +143,7 @@ async def _ask(now: _Now, tools: tuple[ToolSpec, ...] = ()) -> Answered:
 
 
 def _sound(said: Answered, redactor: Redactor) -> Answered:
-    """Whatever the model wrote: text that can be kept, and for every call an id of its own, so that results find it."""
+    """Return the answer with encodable, redacted text and a unique id for each call, so results can be matched."""
 
     def clean(text: str) -> str:
         return redactor.redact(encodable(text)).text
@@ -157,13 +162,16 @@ def _sound(said: Answered, redactor: Redactor) -> Answered:
 
 
 def _redact_answer(said: Answered, redactor: Redactor) -> Answered:
-    """An answer as the conversation keeps it; the tools themselves are called as the model wrote it."""
+    """Redact the arguments for the history; the tools themselves are called with the original ones."""
     calls = tuple(replace(call, arguments=redactor.redact_json(call.arguments)) for call in said.calls)
     return replace(said, calls=calls)
 
 
 async def _stream(ask: Ask, now: _Now) -> tuple[Answer, bool]:
-    """Show the answer while it comes; a piece that may be the beginning of a key waits."""
+    """Emit the answer while it arrives; return it, and whether it contained text.
+
+    Text that may be the start of a secret is held back until it is clear.
+    """
     said = False
     model, shown = now.model, now.turn.redactor.stream()
     stream = model.stream(ask)
@@ -179,12 +187,13 @@ async def _stream(ask: Ask, now: _Now) -> tuple[Answer, bool]:
         if text := shown.end():
             now.emit(Said(text=text))
         if isinstance(stream, AsyncGenerator):
-            await stream.aclose()  # a provider's connection is let go at once, also when the turn was cancelled
+            # Releases the provider's connection at once, also if the turn was cancelled.
+            await stream.aclose()
     raise ProviderFault(f"{model.name} ended its answer without an end.")
 
 
 async def _act(now: _Now, calls: Sequence[ToolCall], tools: Registry) -> list[Returned]:
-    """Run the calls of one answer: neighbours that may run side by side do, the others wait their turn."""
+    """Run the calls of one answer: adjacent parallel calls together, the others one by one."""
     results: list[ToolResult] = []
     for group in _groups(calls, tools):
         results += await asyncio.gather(*(now.turn.run(call, tools) for call in group))
@@ -210,13 +219,13 @@ def _groups(calls: Sequence[ToolCall], tools: Registry) -> Iterator[list[ToolCal
 
 
 async def _insist(now: _Now) -> str:
-    """An empty answer is asked for once more, in words."""
+    """Ask once more, in words, after an empty answer."""
     now.history.messages.pop()
     return await _without_tools(now, prompt.text("empty"))
 
 
 async def _sum_up(now: _Now) -> str:
-    """The rounds are used up: one more answer, without tools."""
+    """Ask for a final answer without tools once the rounds are used up."""
     now.turn.is_capped = True
     now.turn.observe(event(EventKind.CAP_EXHAUSTED, {}, round_idx=now.turn.rounds))
     now.emit(Noticed(text=f"Stopped after {now.turn.rounds} rounds of tools."))
@@ -231,7 +240,7 @@ async def _without_tools(now: _Now, wanted: str) -> str:
 
 
 async def _finish(now: _Now) -> int:
-    """Leave a history that goes on, write the turn down, and let those learn who do."""
+    """Leave a valid history, record the turn and start learning; return the number of pending changes."""
     why = "Cancelled by the user." if now.turn.is_cancelled else "The turn ended without an answer."
     _note_repair(now, now.history.end_turn(why))
     now.keep_messages()
@@ -239,13 +248,13 @@ async def _finish(now: _Now) -> int:
 
 
 def _make_room(now: _Now, tools: tuple[ToolSpec, ...]) -> bool:
-    """Forget the oldest turns before the model has to refuse; whether any had to go."""
+    """Drop the oldest turns before the model has to refuse. True if any were dropped."""
     fixed = tokens(now.turn.system) + sum(tool.tokens for tool in tools)
     return _shorten(now, max(int(now.context_tokens * prompt.HISTORY_SHARE) - fixed, 0))
 
 
 def _drop_more(now: _Now) -> bool:
-    """The model refused for lack of room: half of the turns go, then the length of results; whether anything did."""
+    """After a context overflow, drop half of the turns, then shorten results. False if nothing could go."""
     return _shorten(now, sum(map(message_tokens, now.history.messages)) // 2) or now.history.shorten_results(2000)
 
 

@@ -1,4 +1,4 @@
-"""A person's words in a turn, made ready: files laid out and previewed, speech written down, secrets taken out."""
+"""Prepares a person's input for a turn: attaches and previews files, transcribes speech, redacts secrets."""
 
 from __future__ import annotations
 
@@ -29,23 +29,29 @@ _UNKNOWN_TURN = "The turn that this answers is not kept; the skills it had do no
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asking:
-    """A request as somebody hands it in."""
+    """A request as submitted."""
 
     text: str
     attach: Sequence[Path] = ()
     caller_id: str = ""
     reply_to: str = ""
-    paths: Sequence[str] = ()  # files the work is about
-    resources: Collection[str] = ()  # kinds of resources the person has
-    features: Collection[str] = ()  # experiments that are on for this turn
-    invoked: Skill | None = None  # a skill the person calls by its name
-    sees_images: bool = False  # whether the model that will read it does
-    may_be_blank: bool = False  # whoever runs the loop may not know what was asked
+    # Files the work is about.
+    paths: Sequence[str] = ()
+    # Kinds of resources the person has.
+    resources: Collection[str] = ()
+    # Experiments enabled for this turn.
+    features: Collection[str] = ()
+    # A skill the person calls by name.
+    invoked: Skill | None = None
+    # Whether the model that reads it sees images.
+    sees_images: bool = False
+    # A host may not know the request text.
+    may_be_blank: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UserInput:
-    """The request as the rules read it, and what is attached to it."""
+    """The prepared request with its attachments."""
 
     request: Request
     asking: Asking
@@ -54,6 +60,7 @@ class UserInput:
 
 
 async def read_input(parts: Parts, asking: Asking, *, conversation: str) -> UserInput:
+    """Prepare a request: read its attachments, redact secrets and validate it."""
     redactor = CountingRedactor(parts.view.redactor)
 
     def sound(text: str) -> str:
@@ -62,6 +69,7 @@ async def read_input(parts: Parts, asking: Asking, *, conversation: str) -> User
 
     def clean(content: bytes) -> bytes:
         """A file without secrets, where it is text."""
+        # Redacting binary data would corrupt it.
         if b"\0" in content:
             return content
         text = content.decode("utf-8", "surrogateescape")
@@ -110,7 +118,7 @@ def _is_kept(parts: Parts, turn: str) -> bool:
 
 
 def inside(path: str, project: str) -> str:
-    """A path as the patterns of skills have it: from the project's root, where it lies in it."""
+    """Return a path relative to the project's root, as the patterns of skills expect; unchanged if outside."""
     return path.removeprefix(f"{project.rstrip('/')}/") if project else path
 
 
@@ -122,8 +130,10 @@ def _redaction_notice(redactor: CountingRedactor) -> list[str]:
 
 
 IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-_LARGEST_IMAGE = 20 * 1024 * 1024  # more, no provider takes
-_WHOLE, _PREVIEW = 2_000, 1_000  # tokens of a text that is small enough to stand whole, and of a preview
+# No provider accepts larger images.
+_LARGEST_IMAGE = 20 * 1024 * 1024
+# In tokens: a text up to the first is shown whole, a preview is cut at the second.
+_WHOLE, _PREVIEW = 2_000, 1_000
 
 _AT = ", read-only at "
 _SAID = re.compile(rf"\[Attached (?:file|image|recording) ([^\n]+), [\d.]+ \w+{_AT}")
@@ -137,7 +147,7 @@ _MENDS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _File:
-    """One attached file: as a prompt calls it, and where it was laid."""
+    """One attached file: its name in the prompt and its copy."""
 
     name: str
     laid: GivenFile
@@ -148,8 +158,11 @@ class _File:
 
 @dataclass(kw_only=True, slots=True)
 class Attached:
+    """The attachments of a request, prepared for the model."""
+
     parts: list[Text | Image] = field(default_factory=list)
-    heard: list[str] = field(default_factory=list)  # joins the request before anything is selected
+    # Joins the request before skills are selected, so speech selects skills too.
+    heard: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
 
 
@@ -163,10 +176,10 @@ async def read_attachments(
     sound: Callable[[str], str] = lambda text: text,
     clean: Callable[[bytes], bytes] = bytes,
 ) -> Attached:
-    """Lay what is attached where cells run, and say what it is.
+    """Copy attachments to where cells run, and describe them for the model.
 
-    `sound` makes a text fit to be sent, before it is shortened: of a key that was cut in two, no half would be known.
-    `clean` takes keys out of what is laid where code reads it.
+    `sound` redacts a text before it is shortened, because half of a secret could not be recognized. `clean` redacts the
+    copies that code reads.
     """
     found = Attached()
     for path in paths:
@@ -229,13 +242,13 @@ async def _preview_file(path: Path, file: _File, budget: int, sound: Callable[[s
 
 
 def names_in(message: Asked) -> tuple[str, ...]:
-    """The files that came with a request, as the message to the model calls them."""
+    """Return the names of the attached files as the message calls them."""
     said = [_SAID.match(part.text) for part in message.parts if isinstance(part, Text)]
     return tuple(found[1] for found in said if found is not None)
 
 
 def shown_size(size: int) -> str:
-    """A size as people say it: `1.5 MB`."""
+    """Format a size for people: `1.5 MB`."""
     if size < 1000:
         return f"{size} bytes"
     amount = float(size)

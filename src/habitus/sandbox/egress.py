@@ -129,7 +129,7 @@ def target_of(head: bytes) -> Target:
         raise ValueError(address)
     host, port = _plain(url.hostname), url.port or 80
     path = (url.path or "/") + (f"?{url.query}" if url.query else "")
-    # Whoever is asked is named by the address alone, and a second request on this line would not be looked at.
+    # The host is taken from the address alone, and a second request on this connection would go unchecked.
     ours = ("host", "connection", "proxy-connection", "proxy-authorization")
     kept = [field for field in fields if field.partition(":")[0].strip().lower() not in ours]
     lines = [f"{method} {path} {version}", f"Host: {url.netloc.rpartition('@')[2]}", "Connection: close", *kept]

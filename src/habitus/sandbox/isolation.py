@@ -136,7 +136,7 @@ def _bubblewrap(jail: Jail) -> list[str]:
     argv += ["--share-net"] if jail.permissions.network else []
     argv += ["--clearenv", "--uid", "1000", "--gid", "1000", "--hostname", "sandbox", "--cap-drop", "ALL"]
     if makes_calls:
-        # The server, which runs only our code, keeps what it needs to give each call its own namespaces.
+        # The fork server runs only our code and needs these to create namespaces for each call.
         for capability in ("CAP_SYS_ADMIN", "CAP_SETPCAP", "CAP_NET_ADMIN"):
             argv += ["--cap-add", capability]
     # Root without capabilities could still write kernel settings through /proc: so it is read-only.
@@ -155,7 +155,7 @@ def _bubblewrap(jail: Jail) -> list[str]:
         argv += ["--bind", str(path.resolve()), str(path)]
     argv += ["--ro-bind", str(jail.given), GIVEN] if jail.given else []
     argv += ["--dir", WORK] if jail.folder is None else ["--bind", str(jail.folder), WORK]
-    # What the server would keep writable, one call could leave for the next.
+    # A call could leave files for the next one in any folder that stays writable.
     argv += ["--remount-ro", "/dev/shm", "--remount-ro", "/tmp"] if makes_calls else []
     argv += ["--remount-ro", "/", "--chdir", WORK]
     given = GIVEN if jail.given else ""

@@ -31,7 +31,7 @@ _FACTS = (
     "import sys; sys.path.insert(0, sys.argv[1]); from inside import landlock, seccomp; "
     "print(landlock.abi(), int(seccomp.knows_this_processor()))"
 )
-# What the sandbox asks of bubblewrap, on the whole file system and with a program that does nothing.
+# The options that the sandbox needs from bubblewrap, tried with an empty program.
 _BUBBLEWRAP_TRIAL = (
     "--unshare-all", "--unshare-user", "--new-session", "--die-with-parent", "--cap-drop", "ALL",
     "--cap-add", "CAP_SYS_ADMIN", "--ro-bind", "/", "/", "--proc", "/proc", "--remount-ro", "/proc",

@@ -125,7 +125,7 @@ class Pad:
         try:
             end = await self._converse(worker, run)
         except asyncio.CancelledError:
-            # Whoever waited is gone; the cell must not go on without anybody watching it.
+            # The caller is gone, and the cell must not go on unobserved.
             await asyncio.shield(self._lose_worker("it was stopped"))
             end = _end_of_stop(Stop.CANCELLED, ".")
             self.cells.append(_as_ended(run, end))

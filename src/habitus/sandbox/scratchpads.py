@@ -215,9 +215,6 @@ _START_S = 60.0
 _NAME, _CELLS = "keeper", "cells.jsonl"
 
 
-# The side of a command
-
-
 def ask(folder: Path, request: dict[str, Any], *, said: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
     """Send a request to the scratchpad's daemon and return its answer; `said` receives the output of the cell."""
     with connect_to(folder, _NAME) as line:
@@ -303,9 +300,6 @@ def cells(folder: Path) -> list[dict[str, Any]]:
             with contextlib.suppress(ValueError):
                 found.append(json.loads(line))
     return found
-
-
-# The side of the keeper
 
 
 async def keep(pads: Scratchpads, folder: Path, *, redactor: Redactor, idle_s: float) -> None:

@@ -20,7 +20,7 @@ from habitus.errors import Invalid, StorageFailed, ToolFailed
 from habitus.files import write_whole
 from habitus.sandbox.inside import folders
 
-# Import names that differ from the name of the package that brings them.
+# Import names that differ from the name of their package.
 _PACKAGES = {
     "attr": "attrs", "bs4": "beautifulsoup4", "cv2": "opencv-python-headless", "dateutil": "python-dateutil",
     "docx": "python-docx", "dotenv": "python-dotenv", "fitz": "pymupdf", "git": "gitpython", "jwt": "pyjwt",
@@ -47,7 +47,7 @@ class Venvs:
             return
         shutil.rmtree(folder, ignore_errors=True)
         half = folder.with_name(f"{folder.name}.new")
-        # Without seed packages; relocatable would not follow the base Python, so it is made where it stays.
+        # A relocatable environment would not follow the base Python, so it is created beside its final place.
         code, words = await self._run("venv", "--quiet", "--no-project", "--python", self._python, str(half))
         if code:
             raise StorageFailed(f"Could not make the virtual environment {folder}: {words}")
@@ -58,7 +58,7 @@ class Venvs:
         wanted = [check_requirement(requirement) for requirement in requirements]
         if not wanted:
             return ""
-        # Into a folder, for the base Python: asking the environment's own would run what its packages planted.
+        # Installs into a folder with the base Python: the environment's own Python would run code of its packages.
         where = ["--python", self._python, "--target", str(packages_of(folder))]
         where += ["--no-deps"] if alone else []
         code, words = await self._run(

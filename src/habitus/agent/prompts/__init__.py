@@ -1,1 +1,1 @@
-"""The prompt: its texts, and how its sections are put together."""
+"""The prompt: its texts and how its sections are composed."""

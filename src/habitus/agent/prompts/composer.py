@@ -1,4 +1,7 @@
-"""The parts of a conversation, and its prompts: what stays from turn to turn, and what is chosen for one request."""
+"""The services of a conversation, and the composer of its prompts.
+
+A prompt has a session part that stays the same from turn to turn and a block chosen for each request.
+"""
 
 from __future__ import annotations
 
@@ -40,29 +43,36 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Steady:
-    """The parts of a prompt that stay the same while nobody changes anything."""
+    """The part of the prompt that stays the same until a person changes something."""
 
     identity: str
     standing: Recall
-    selection: Selection  # of a request that says nothing
+    # The selection for an empty request.
+    selection: Selection
     menu: menu.Menu
     seen: Snapshot
-    is_makeshift: bool = False  # made while the database was away
+    # Built while the database was down.
+    is_makeshift: bool = False
 
 
 class Composer:
-    """Every method but `system` looks into the database: call them beside the event loop."""
+    """Composes the prompts of a conversation. Every method except `system` queries the database: call it in
+    a thread.
+    """
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._away = parts.view.outage.unless_away
-        self._told: Snapshot | None = None  # of this one the user knows everything
+        # The snapshot that the user was fully told about.
+        self._told: Snapshot | None = None
         self._settled: _Steady | None = None
 
     def recall(self, request: Request) -> Recall:
+        """Recall what memory has for the request; empty while the database is down."""
         return self._away(lambda: self._parts.memory.recall(request.text), Recall())
 
     def select(self, request: Request) -> Selection:
+        """Select the skills for the request; while the database is down, the last selection."""
         parts, view = self._parts, self._parts.view
         view.request = request.text
         view.selection = self._away(lambda: choose(view.snapshot, request, parts.gates, parts.journal), view.selection)
@@ -70,7 +80,7 @@ class Composer:
         return view.selection
 
     def compose(self, request: Request, selection: Selection, remembered: Recall) -> Composed:
-        """The prompt of one turn: the steady part, and a block of what was chosen for this request."""
+        """Compose the prompt of one turn: the session part and the block chosen for this request."""
         offers = self._parts.view.offers
         selection = offers.without_withheld(selection)
         if selection.drops_memory:
@@ -119,7 +129,7 @@ class Composer:
         )
 
     def system(self, selection: Selection | None = None) -> tuple[Section, ...]:
-        """The steady sections, without what a selected skill drops for its turn."""
+        """Return the session sections, without those that a selected skill excludes for its turn."""
         steady = self._steady
         drops_memory = selection is not None and selection.drops_memory
         standing = Recall() if drops_memory else steady.standing
@@ -131,19 +141,18 @@ class Composer:
         )
 
     def has_told(self) -> None:
-        """The turn went well: what it said of new skills need not be said again."""
+        """Note that the news reached the user, so it is not repeated."""
         self._told = self._parts.view.snapshot
 
     @property
     def has_news(self) -> bool:
-        """Whether there may be something in the library that the user does not know."""
+        """Whether the library may contain changes that the user has not been told of."""
         return self._told is None or self._told.hashes is not self._parts.view.snapshot.hashes
 
-    # The parts for one request
-
     def _eager(self, selection: Selection) -> tuple[Section, tuple[Skill, ...]]:
-        """The skills that rules put into the prompt. A text that stands in the conversation is referred to, not said
-        again."""
+        """Build the section of skills that rules put into the prompt; text already in the conversation is
+        referenced.
+        """
         view = self._parts.view
         loaded = [(skill, choice.reason) for choice in selection.eager if (skill := self._load(choice.name))]
         chosen = [(skill, reason) for skill, reason in loaded if view.offers.takes_text(skill)]
@@ -161,27 +170,29 @@ class Composer:
         try:
             return self._away(lambda: self._parts.view.load(name), None)
         except HabitusError:
-            return None  # somebody removed it a moment ago
+            # The skill was removed a moment ago.
+            return None
 
     def _unsaid(self, notes: Sequence[Recalled]) -> list[str]:
-        """The lines that do not stand in the conversation already."""
+        """Return the lines that are not in the conversation yet."""
         return [note.line for note in notes if not self._parts.view.has_said(f"- {one_line(note.line)}")]
 
     def _cut(self, remembered: Recall, rules: Sequence[Recalled]) -> tuple[str, ...]:
-        """The rules that found room neither in the system prompt nor beside the request."""
+        """Return the rules that fit neither into the system prompt nor beside the request."""
         shown = {note.id for note in (*self._steady.standing.rules, *rules)}
         return tuple(id for id in remembered.cut if id not in shown)
 
     def _opened_skills(self, selection: Selection) -> list[Summary]:
-        """Skills that only this request opens; the steady menu can't have them."""
+        """Return the skills that only this request makes available, which the session menu can't contain."""
         closed = self._steady.selection.left_out
         return [summary for summary in selection.menu if summary.name in closed]
 
     def _fitting(self, request: Request, selection: Selection) -> list[Summary]:
-        """Skills of the menu that search finds, while one really fits."""
+        """Return the skills on the menu that search finds relevant."""
         on_menu = {summary.name: summary for summary in selection.menu}
         offers = self._parts.view.offers
-        k = prompt.FITTING + offers.lots.are_drawn  # chance may have a say in who is the last
+        # One more candidate, so that random assignment can decide between the last two.
+        k = prompt.FITTING + offers.lots.are_drawn
         found = near(partial(self._parts.finder.search, request.text, at=self._parts.view.snapshot), on_menu, k=k)
         ranked = [on_menu[hit.id] for hit in found]
         worth = {hit.id: hit.score for hit in found}
@@ -191,7 +202,7 @@ class Composer:
         return [one for one in drawn.taken if offers.takes_line(one, at_edge=(one is drawn.last) or None)]
 
     def _news(self, request: Request) -> menu.News:
-        """Skills that are new to this user, where somebody is there to be told."""
+        """Return the skills that are new to this user; empty if no person reads along."""
         nothing = menu.News()
         if request.source_type not in INTERACTIVE or not self.has_news:
             return nothing
@@ -203,7 +214,7 @@ class Composer:
         return unseen(parts.journal, parts.view.user.name, view.snapshot, parts.gates, view.library.layers, withheld)
 
     def _turned_down(self) -> tuple[Proposal, ...]:
-        """Proposals of this user's agent that were turned down and it has not heard so yet."""
+        """Return rejected proposals of this user's agent that it has not been told of."""
         parts, here = self._parts, ("", self._parts.view.conversation)
         return tuple(
             one
@@ -211,22 +222,22 @@ class Composer:
             if one.conversation in here or parts.journal.user_of(one.conversation) == parts.view.user.name
         )
 
-    # What stays the same
-
     @property
     def _steady(self) -> _Steady:
         return self._settled or self.settle()
 
     def settle(self) -> _Steady:
+        """Build the session part of the prompt."""
         self._settled = self._away(self._put_together, None) or self._makeshift()
         return self._settled
 
     def refresh(self) -> None:
-        """A person's change is told to the model at once; the agent's own must not unsettle its prompt."""
+        """Rebuild the session part after a person's change, but not after the agent's own, to keep it cacheable."""
         self._away(self._refresh, None)
 
     def _refresh(self) -> None:
         now, steady = self._parts.view.snapshot, self._steady
+        # An unchanged system prompt keeps the provider's cache valid.
         written, switched = _compare_snapshots(steady.seen, now)
         is_same = self._parts.identity.text() == steady.identity
         if not steady.is_makeshift and is_same and not switched and all(self._is_own_change(name) for name in written):
@@ -238,14 +249,15 @@ class Composer:
         try:
             return self._parts.view.library.history(name)[-1].author.is_automatic
         except (HabitusError, IndexError):
-            return False  # it is gone
+            # The skill has been removed.
+            return False
 
     def _put_together(self) -> _Steady:
         parts = self._parts
         return self._make_steady(parts.identity.text(), parts.memory.standing(), parts.view.library.all_counters())
 
     def _makeshift(self) -> _Steady:
-        """The parts that are known without the database, until it is back."""
+        """Build the session part from what is known without the database."""
         identity = self._away(self._parts.identity.text, prompt.text("identity"))
         return replace(self._make_steady(identity, self._parts.memory.standing(is_away=True), {}), is_makeshift=True)
 
@@ -268,7 +280,7 @@ class Composer:
 
 
 def _compare_snapshots(before: Snapshot, now: Snapshot) -> tuple[list[str], list[str]]:
-    """The skills that were written or removed, and those that were only switched on or off."""
+    """Return the skills written or removed, and those only enabled or disabled."""
     if before is now:
         return [], []
     a, b = ({item.name: (item.tree_hash, item.state) for item in seen.listing} for seen in (before, now))
@@ -279,6 +291,8 @@ def _compare_snapshots(before: Snapshot, now: Snapshot) -> tuple[list[str], list
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parts:
+    """Everything a conversation works with."""
+
     view: View
     files: OtherFiles
     finder: Finder
@@ -291,17 +305,22 @@ class Parts:
     transcribe: Transcriber
     clock: Callable[[], datetime]
     context_tokens: int
-    given: Given  # where what is attached is laid for the code that runs
+    # Where attachments are placed for code.
+    given: Given
     person: TimedPerson = field(default_factory=lambda: TimedPerson(nobody))
-    learned: Callable[[], tuple[Encoded, ...]] = tuple  # what is new in memory since it was last asked for
+    # Returns the lessons learned since it was last called.
+    learned: Callable[[], tuple[Encoded, ...]] = tuple
     project: str = ""
     source_type: str = "repl"
     background: Background = field(default_factory=Background)
-    before_turn: Callable[[], None] = lambda: None  # what others have left to be done here between two turns
-    ready: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0)  # what code needs besides, before a call runs any
-    closing: AsyncExitStack = field(default_factory=AsyncExitStack)  # what else ends with the conversation
+    # Runs what other processes left to be done between two turns.
+    before_turn: Callable[[], None] = lambda: None
+    # Prepares what code needs before a call runs any.
+    ready: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0)
+    # Closed together with the conversation.
+    closing: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     @property
     def gates(self) -> GateContext:
-        """Those of the user, with the tools that are there."""
+        """The user's gates, including the available tools."""
         return self.tools.gates

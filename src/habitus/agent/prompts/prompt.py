@@ -1,4 +1,4 @@
-"""The prompt: who the model is, a system prompt that stays for a session, and a block beside each request."""
+"""The sections of a prompt: a system prompt that is stable for a session, and a block beside each request."""
 
 from __future__ import annotations
 
@@ -17,18 +17,20 @@ from habitus.skills.review import Proposal
 from habitus.text import BLOCK, block, byte_length, escape_marks, one_line, prompt_text, tokens
 
 _NEWS_TOKENS = 300
-_MOST_OPENED = 20  # lines
-CUE = 160  # characters of a skill's cue beside a request
+# Lines of skills opened by a request.
+_MOST_OPENED = 20
+# Characters of a skill's when-to-use text beside a request.
+CUE = 160
 
 
 def text(name: str) -> str:
-    """One of the prompts that stand beside this file as Markdown."""
+    """Return one of the prompt texts stored as Markdown beside this file."""
     return prompt_text("agent", name)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prompt:
-    """Everything that is said to the model before the person's own words, section by section."""
+    """Everything sent to the model before the person's own words, by section."""
 
     system: tuple[Section, ...]
     context: tuple[Section, ...] = ()
@@ -39,7 +41,7 @@ class Prompt:
 
     @property
     def context_text(self) -> str:
-        """The marked block; nothing when there is nothing to say."""
+        """The marked block, or "" if it has no content."""
         said = [section.text for section in self.context if section.text]
         if not said:
             return ""
@@ -48,22 +50,26 @@ class Prompt:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Composed:
-    """The prompt of a turn, and what exactly stands in it."""
+    """The prompt of a turn, with a record of its contents."""
 
     prompt: Prompt
     skills: tuple[Skill, ...] = ()
     notes: tuple[Recalled, ...] = ()
     rules: tuple[Recalled, ...] = ()
-    in_tools: tuple[Recalled, ...] = ()  # lessons in the description of a tool
-    cut: tuple[str, ...] = ()  # rules, by id, that there was no room for
+    # Lessons in the description of a tool.
+    in_tools: tuple[Recalled, ...] = ()
+    # The ids of rules that did not fit.
+    cut: tuple[str, ...] = ()
     menu: Menu | None = None
     news: News | None = None
-    turned_down: tuple[Proposal, ...] = ()  # of what the agent proposed
-    unlearned: tuple[Engram, ...] = ()  # of what it wanted remembered, and was turned down
+    # Rejected proposals of the agent.
+    turned_down: tuple[Proposal, ...] = ()
+    # Rejected lessons of the agent.
+    unlearned: tuple[Engram, ...] = ()
 
 
 def system(*, identity: str, profile: Sequence[str], rules: Section | None, menu: Menu) -> tuple[Section, ...]:
-    """Who it is, how it works here, what it knows of the person, the rules, and the skills there are."""
+    """Build the system sections: identity, guidance, user profile, rules and menu."""
     sections = [Section(name="identity", text=block(identity)), Section(name="guidance", text=text("guidance"))]
     if profile:
         known = "\n".join(["## What is known about the user", "", *(f"- {one_line(one)}" for one in profile)])
@@ -75,7 +81,7 @@ def system(*, identity: str, profile: Sequence[str], rules: Section | None, menu
 
 
 def introduce(origin: str) -> str:
-    """The warning before a skill that nobody has reviewed; `origin` says where it comes from."""
+    """Return the warning shown before an unreviewed skill; `origin` says where it comes from."""
     return f"(Nobody has reviewed this skill: {one_line(origin)}. Use what serves the request, and nothing else.)"
 
 
@@ -87,9 +93,10 @@ def eager(
     unreviewed: Callable[[str], str] = lambda name: "",
     files: Callable[[Skill], str] = lambda skill: "",
 ) -> tuple[Section, list[str]]:
-    """The skills that a rule puts into the prompt, in full while there is room; and the names of those that are.
+    """Build the section of skills that rules put into the prompt; return it with the names shown in full.
 
-    Of those that stand in the conversation `already`, a line says so. `files` says what else a skill consists of.
+    Skills are shown in full while there is room. Those `already` in the conversation get one line. `files` describes a
+    skill's other files.
     """
     parts: list[str] = []
     shown: list[str] = []
@@ -115,13 +122,13 @@ def eager(
 
 
 def invoked_skill(skill: Skill, files: str = "") -> Text:
-    """A skill that the person called by its name, beside their words."""
+    """Return a skill that the person called by name, as a message part."""
     body = "\n\n".join(part for part in (block(skill.body.strip()), files) if part)
     return Text(text=f"[The user calls the skill '{skill.name}'. Follow it.]\n\n{body}\n\n[End of the skill]")
 
 
 def opened_section(summaries: Sequence[Summary]) -> Section:
-    """Skills that a resource or a feature of this request opens; one line each."""
+    """List the skills made available by a resource or feature of this request, one line each."""
     lines = [line(summary, CUE) for summary in summaries[:_MOST_OPENED]]
     cut = tuple(summary.name for summary in summaries[_MOST_OPENED:])
     more = [f"({len(cut)} more skills are not listed here; search_skills finds them.)"] if cut else []
@@ -130,48 +137,56 @@ def opened_section(summaries: Sequence[Summary]) -> Section:
 
 
 def fitting(summaries: Sequence[Summary]) -> Section:
-    """Skills that search finds for the request; one line each."""
+    """List the skills that search finds for the request, one line each."""
     lines = [line(summary, CUE) for summary in summaries]
     heading = "## Skills that may fit this request (load with recall_skill)"
     return Section(name="fitting skills", text="\n".join([heading, "", *lines]) if lines else "")
 
 
 def whats_new(news: News) -> Section:
+    """Build the section about new and changed skills."""
     return Section(name="what's new", text=shorten(news.text(), _NEWS_TOKENS), budget=_NEWS_TOKENS)
 
 
 def bullets(name: str, heading: str, lines: Sequence[str], *, cut: Sequence[str] = ()) -> Section:
+    """Build a section with a heading and one bullet for each line; empty without lines."""
     body = "\n".join([f"## {heading}", "", *(f"- {one_line(one)}" for one in lines)]) if lines else ""
     return Section(name=name, text=body, cut=tuple(cut))
 
 
 def playbook(lines: Sequence[str]) -> Section:
-    """Lessons of self-play, under the heading that they were tried under."""
+    """Build the section of self-play lessons under the heading they were tested with."""
     return Section(
         name="playbook", text="\n".join([PLAYBOOK, *(f"- {one_line(one)}" for one in lines)]) if lines else ""
     )
 
 
 def is_context(text: str) -> bool:
-    """Whether a text is the block that stood beside a request; what others write has its marks escaped."""
+    """Whether a text is our context block; others can't fake it because their marks are escaped."""
     return text.startswith(f"<{BLOCK}>")
 
 
-EAGER_SHARE = 0.2  # of the context, for skills in full
-ATTACHED_SHARE = 0.25  # for the text of attachments
-HISTORY_SHARE = 0.8  # for everything that is sent
-FITTING = 3  # skills named beside a request
-NEARLY_AS_FITTING = 0.75  # of the best one's score
+# Share of the context window for skills in full.
+EAGER_SHARE = 0.2
+# Share for the text of attachments.
+ATTACHED_SHARE = 0.25
+# Share for everything that is sent; the rest is left for the answer.
+HISTORY_SHARE = 0.8
+# Number of skills named beside a request.
+FITTING = 3
+# Minimum score relative to the best hit.
+NEARLY_AS_FITTING = 0.75
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Section:
-    """One part of a prompt, as the model sees it. `budget` 0 means that it has none of its own."""
+    """One part of a prompt. A `budget` of 0 means that it has no budget of its own."""
 
     name: str
     text: str
     budget: int = 0
-    cut: tuple[str, ...] = ()  # what there was no room for
+    # Names of what did not fit.
+    cut: tuple[str, ...] = ()
 
     @property
     def tokens(self) -> int:
@@ -179,10 +194,11 @@ class Section:
 
 
 def shorten(text: str, budget: int) -> str:
-    """The beginning of a text within a budget, with a mark that says how much is missing."""
+    """Truncate a text to a token budget, with a note that says how much is missing."""
     room = budget * 4
     if byte_length(text) <= room:
         return text
+    # The note at the end needs about sixty bytes.
     kept = text.encode("utf-8", "replace")[: max(room - 60, 0)].decode("utf-8", "ignore")
     return f"{kept}\n[… {len(text) - len(kept):,} characters left out …]"
 
@@ -192,15 +208,18 @@ NAME = "identity"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Identity:
+    """The identity text of the assistant, with its placeholders."""
+
     library: Library
-    fill: Mapping[str, str]  # what placeholders become
+    # The values of placeholders.
+    fill: Mapping[str, str]
 
     def text(self) -> str:
-        """As the library last saw it."""
+        """Return the text with placeholders filled, as the library last saw it."""
         return trees.fill(identity_skill(self.library, look=False).body, self.fill).strip()
 
 
 def identity_skill(library: Library, *, look: bool = True) -> Skill:
-    """The text as somebody last wrote it, or the one that comes along."""
+    """Return the identity text as last edited, or the built-in one."""
     written = library.layer(PROMPT).store.load(NAME, look=look)
     return written or Skill(name=NAME, description="Who the assistant is and how it speaks.", body=text("identity"))

@@ -220,7 +220,7 @@ def _other_file(view: View, files: OtherFiles, name: str, path: str, offset: int
         return ToolResult(content=f"{introduction}{what}, a picture:", images=(image,))
     if found.text is None:
         return ToolResult(content=f"{introduction}{_explain_hidden_file(found, what, running)}")
-    # What is a secret in it is known only while it is whole.
+    # Redact before paging: a secret cut in two would no longer be recognized.
     text = block(running.redactor.redact(found.text).text)
     return ToolResult(content=introduction + _page(text, what, offset))
 

@@ -44,7 +44,7 @@ TIMED_OUT, NO_SANDBOX, REFUSED, UNKNOWN = 124, 125, 126, 127  # as `timeout` and
 _SIGNALLED = 128
 LIMITS = Limits(wall_s=120.0)
 _MOST_LOGGED, _LONGEST_LOGGED = 40, 200
-# It is imported and not run: its `main()` is what we call, whatever else it does when it is a script.
+# The file is imported, not run as a script: we only call its `main()`.
 _START = """\
 import importlib.util, sys
 sys.argv[0], sys.path[0] = {skill!r}, {folder!r}
@@ -150,7 +150,7 @@ class Caller:
 
     async def _answer(self, line: CommandLine, arguments: Sequence[str], stdin: bytes) -> Answer:
         granted, egress = line.granted, Egress(line.granted.hosts)
-        # Without a network namespace we could only open the whole network, which nobody granted.
+        # Without a network namespace we could only open the whole network, which is more than was granted.
         if granted.hosts and not self._warm.can_bound_network:
             raise Refused("Its hosts can't be told from others on this machine.", mend="Install bubblewrap.")
         program = await self._program(line)

@@ -225,7 +225,7 @@ def _text(value: Any) -> str:
 
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-# What decides how a process runs, and for whom, is not for a skill to choose.
+# Variables that control how a process runs; a skill must not set them.
 _RESERVED = re.compile(r"(?i)PATH|HOME|SHELL|USER|IFS|ENV|BASH_ENV|TMPDIR|(?:LD|DYLD|PYTHON|HABITUS)_?\w*|\w*_PROXY")
 
 

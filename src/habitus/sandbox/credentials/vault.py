@@ -299,7 +299,7 @@ class Vault:
             else:
                 key = self._make_key(kept)
             is_new = name not in kept["secrets"]
-            # The name is sealed with it, so that nobody can pass one secret off as another.
+            # Sealing the name too prevents swapping one secret for another in the file.
             kept["secrets"][name] = key.seal(json.dumps([name, value]))
             self.keep_out_of_sight(value)
         return is_new

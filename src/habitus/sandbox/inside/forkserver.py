@@ -74,12 +74,12 @@ def _settle(spec: Spec) -> int | None:
     elif spec["per_call"]:
         confine.unshare(confine.CLONE_NEWPID)
     else:
-        # Told to end, we first end what no namespace ends with us: when the line closes.
+        # No namespace ends our children with us, so we ignore SIGTERM and end them when the socket closes.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         return None
     child = os.fork()
     if child:
-        # Only children live in a new process namespace: this half just waits, so that its end is seen outside.
+        # A new process namespace applies only to children: this half waits, so the exit is visible outside.
         os.close(int(sys.argv[1]))
         os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 0xFF)
     confine.die_with_parent()
@@ -105,7 +105,7 @@ def _serve(spec: Spec, line: socket.socket, own_pids: int | None) -> None:
         if own_pids is None:
             confine.end_children(but=spare.pid if spare else 0)
         if not spec["per_call"]:
-            # Where a call has no mounts of its own, we look at what it left, and remove it.
+            # Without mounts of its own a call leaves files behind, which are measured and removed.
             reply["folder_size"] = folders.size_of(spec["work"])
             folders.empty(spec["work"])
         try:
@@ -168,7 +168,7 @@ class _Copy:
         }
 
     def forget(self) -> None:
-        # Taking the mounts down takes a while: the answer is already out.
+        # Removing the mounts is slow, so this happens after the answer was sent.
         """Release the mounts and the socket of the fork."""
         for fd in self._mounts:
             os.close(fd)
@@ -239,7 +239,7 @@ def _own_namespaces(spec: Spec) -> list[int]:
     safe = confine.MS_NOSUID | confine.MS_NODEV
     for folder in spec["private"]:
         confine.mount("tmpfs", folder, safe, f"size={spec['room']},mode=700")
-    # Only the call's own processes, nothing of the kernel's settings.
+    # Shows only the call's own processes and none of the kernel's settings.
     confine.mount("proc", "/proc", safe | confine.MS_NOEXEC | confine.MS_RDONLY, "subset=pid,hidepid=2")
     return [mounts]
 

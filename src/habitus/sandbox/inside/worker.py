@@ -46,7 +46,7 @@ def main() -> None:
     try:
         Worker(line, out, err).serve()
     except OSError:
-        # The host has hung up, so there is nobody to report to.
+        # The host has hung up, so there is no one to report to.
         os._exit(70)
 
 
@@ -176,7 +176,7 @@ class Worker:
         nothing = os.open(os.devnull, os.O_RDWR)
         for number, stream in enumerate((sys.stdin, sys.stdout, sys.stderr)):
             os.dup2(nothing, number)
-            # What could not be printed when it should have been is not part of the next cell.
+            # Output that could not be flushed belongs to the last cell, not to the next one.
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 stream.flush()
         for number, copy in self._streams.items():
