@@ -98,9 +98,6 @@ def _change(text: str, path: Path, value: Any, *, comments: bool, is_item: bool)
     return _with_part(text, holder, new)
 
 
-# Writing
-
-
 def _with_part(text: str, holder: _Node, value: Any, *, key: str = "") -> str:
     """Add a member or item at the end of its container, formatted like the others."""
     named = f"{json.dumps(key, ensure_ascii=False)}: " if key else ""
@@ -172,9 +169,6 @@ def _unit(text: str) -> str:
 def _bare(gap: str) -> str:
     """Return the gap with its comments replaced by spaces, so positions stay the same."""
     return re.sub(r"//[^\n]*|/\*.*?\*/", lambda found: " " * len(found.group()), gap, flags=re.DOTALL)
-
-
-# Reading
 
 
 def _read(text: str, comments: bool) -> _Node:

@@ -56,10 +56,12 @@ class Change:
 
     @property
     def is_one(self) -> bool:
+        """Whether the file would change."""
         return self.now != self.then
 
     @property
     def diff(self) -> str:
+        """The unified diff, with values that are not ours hidden."""
         before, after = ((content or b"").decode("utf-8", "replace") for content in (self.now, self.then))
         name = str(self.wanted.file)
         now, then = before.splitlines(), after.splitlines()
@@ -139,6 +141,7 @@ class Connections:
             self._forget(wanted)
 
     def knows(self, file: Path) -> bool:
+        """Whether we have changed the file."""
         return self._record(file).exists()
 
     def is_connected(self, wanted: Wanted) -> bool:
@@ -232,9 +235,6 @@ def _check_version(said: object, versions: tuple[str, tuple[int, ...]]) -> None:
     found = said.get(key) if isinstance(said, dict) and key else None
     if found is not None and found not in known:
         raise Invalid(f"it is of version {found!r}, which is not known here")
-
-
-# Files
 
 
 def _read(file: Path) -> bytes | None:

@@ -128,7 +128,6 @@ HOSTS: Mapping[str, Host] = {
             marks=("~/.claude",),
             transcripts_in="~/.claude/projects",
             # The user's own hooks do not belong in the file that a team shares.
-            # What is the person's own does not go into the file that a team shares.
             hooks={Scope.USER: "~/.claude/settings.json", Scope.PROJECT: ".claude/settings.local.json"},
             notes={Scope.PROJECT: f"{_IN_GIT} Claude Code asks whether you approve of the server."},
         ),
@@ -333,7 +332,6 @@ class Hook:
 
 
 # None has a matcher, because VS Code runs these hooks too and ignores matchers.
-# None has a matcher: VS Code runs these, too, and ignores matchers.
 HOOKS: tuple[Hook, ...] = (
     Hook(event="SessionStart", does="tells it your rules, what is new and what waits for you", timeout=15),
     Hook(event="UserPromptSubmit", does="names lessons and skills that fit what you ask, in 300 tokens", timeout=5),

@@ -73,6 +73,7 @@ class Spent:
 
     @property
     def line(self) -> str:
+        """The spending in words."""
         return f"{self.tokens:,} of {self.cap:,} tokens spent today in {count_of(self.calls, 'call')}"
 
 
@@ -207,10 +208,12 @@ class Budget:
 
     @property
     def tokens(self) -> int:
+        """The tokens used so far."""
         return self.usage.input_tokens + self.usage.output_tokens
 
     @property
     def line(self) -> str:
+        """The usage in words."""
         cost = f", about ${self.usage.cost:.2f}" if self.usage.cost else ""
         return f"{self.tokens:,} tokens spent in {count_of(self.requests, 'request')}{cost}"
 
@@ -308,7 +311,6 @@ class BudgetedModel:
                 await pieces.aclose()
 
     # Both run in threads: a busy database must not hold up a turn that runs meanwhile.
-    # In threads: a database that somebody keeps busy must not hold up the turn that runs meanwhile.
 
     async def _reserve(self, ask: Ask) -> _Aside:
         reserving = asyncio.ensure_future(asyncio.to_thread(self.budget.reserve, ask, self.name))

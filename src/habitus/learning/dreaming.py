@@ -100,6 +100,8 @@ class Solver(Protocol):
 
 
 class DreamVerdict(StrEnum):
+    """What came of a challenge."""
+
     # Solved at the first attempt.
     NOTHING = "nothing to learn"
     # The lesson failed a check, or there was none.
@@ -133,6 +135,7 @@ class Dreamt:
 
     @property
     def is_kept(self) -> bool:
+        """Whether its lesson should be stored."""
         return self.verdict in (DreamVerdict.VERIFIED, DreamVerdict.CANDIDATE)
 
 

@@ -71,6 +71,7 @@ class Learner:
         return self._acc.mode
 
     def observe(self, event: Event) -> None:
+        """Record an event of the running turn."""
         self._acc.observe_event(event)
         if self.mode is not Mode.OFF:
             self._cerebellum.on_event(event)
@@ -110,6 +111,7 @@ class Learner:
         return encoded
 
     def cancelled(self) -> None:
+        """Drop everything about a cancelled turn."""
         self._forget_failures()
         self._acc.reset()
         self._cerebellum.reset()
@@ -121,7 +123,6 @@ class Learner:
         self._forget_failures()
         events = self._acc.take()
         # Buffered cells wait for the next turn that goes wrong: a clean turn never calls a model.
-        # Cells whose call failed wait for the next turn that goes wrong: a clean turn calls no model.
         cells = () if self._cerebellum.is_turn_clean else self._cerebellum.take()
         return self._learn(ended, events, cells)
 
@@ -129,7 +130,6 @@ class Learner:
         if self._keeper is None or self.mode is Mode.OFF or not (events or cells):
             return
         # Memory works in a thread, because the reply may be on its way to the user meanwhile.
-        # Memory works in a thread: the reply may be on its way to the person meanwhile.
         try:
             if not await asyncio.to_thread(self._keeper.is_taking):
                 return

@@ -80,8 +80,6 @@ def estimate(record: str) -> int:
     return tokens(prompt_text("learning", "post-mortem") + record) + ROOM // 4
 
 
-# What the model is given
-
 _CHARS = {"intended": 200, "did": 1000, "printed": 300, "warned": 500, "failed": 800}
 
 
@@ -112,8 +110,6 @@ def _end(text: str, limit: int, redactor: Redactor) -> str:
     safe = redactor.redact(text[-limit * 20 :]).text.strip()
     return safe if len(safe) <= limit else "… " + safe[-limit:]
 
-
-# What is taken of its answer
 
 SHORTEST, LONGEST = 20, 300
 # A run of this many words from the output counts as a quotation.
@@ -201,6 +197,7 @@ class Cerebellum:
         self.executed_count += 1
 
     def on_post_execute(self, cell: Cell) -> None:
+        """Buffer a cell that failed or warned."""
         if self.model is not None and _teaches(cell):
             self._turn.append(Waiting(cell=cell))
 
@@ -220,10 +217,12 @@ class Cerebellum:
 
     @property
     def buffered_count(self) -> int:
+        """The number of cells that wait for a post-mortem."""
         return len(self._turn) + len(self._earlier)
 
     @property
     def is_turn_clean(self) -> bool:
+        """Whether no cell or call of this turn failed."""
         return not self._turn
 
     def reset(self) -> None:

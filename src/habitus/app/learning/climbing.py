@@ -80,6 +80,7 @@ class Climb:
 
     @property
     def is_failed(self) -> bool:
+        """Whether the climb was not proposed."""
         return bool(self.problem)
 
 

@@ -212,7 +212,6 @@ async def trial_cases(home: Home, uses: Uses) -> tuple[Task, ...]:
         one.case(await _run_twice(home, uses.recipe, one) if may_run and uses.recipe else ()) for one in uses.recorded
     ]
     # A field that changes between runs of one input changes for the others too, even if those ran only once.
-    # What changes for one input changes for the others, too, where nobody happened to ask twice.
     apart = {field for case in cases if case.expected_result for field in case.expected_result.apart}
     lasts = uses.recipe is None or not any(map(reads_the_clock, _programs(home.tools, uses.recipe)))
     return tuple(_expect(case, apart, lasts=lasts) for case in cases)

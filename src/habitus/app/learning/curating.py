@@ -39,6 +39,8 @@ _MOST_RULES = 10_000
 
 
 class CuratorAction(StrEnum):
+    """What a step of curation does."""
+
     # Archive a degraded tool.
     RETIRE = "retire"
     # Run the cases of a tool again.
@@ -87,7 +89,6 @@ async def curate(home: Home, *, apply: bool, model: str = "") -> Curation:
     `model`, as provider:model, drafts climbs. Without one, only climbs that need no model are drafted.
     """
     # Imported here because only curation needs the statistics and the journal; other commands start faster.
-    # The arithmetic of evidence and the reading of the journal, for those who curate.
     from habitus.app.learning import verdicts
     from habitus.app.learning.climbing import Climbing, drafting
 
@@ -253,10 +254,12 @@ class Duplicate:
 
     @property
     def reason(self) -> str:
+        """Why the two should be merged, as a sentence."""
         return f"'{self.lesser.name}' says much the same as '{self.better.name}' ({self.likeness:.2f})."
 
     @property
     def change(self) -> str:
+        """What merging them changes."""
         if not self.added:
             return f"remove {self.lesser.name}, which adds nothing"
         return f"put what only {self.lesser.name} says into {self.better.name}"

@@ -36,6 +36,7 @@ _MOST_REMEMBERED = 3
 
 
 def open_store(home: Home) -> ImproveStore:
+    """Open the store of improvement runs."""
     return ImproveStore(home.shared, home.clock, home.redact)
 
 

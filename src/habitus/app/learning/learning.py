@@ -147,6 +147,7 @@ class Gathering:
         return True
 
     def take(self, studied: StudiedTurn) -> None:
+        """Add a turn of a transcript to the facts of its session."""
         key = str(studied.file), studied.transcript
         if key not in self._readers:
             project = project_of(studied.project)
@@ -174,6 +175,7 @@ class Gathering:
         return self._found
 
     def report(self) -> ToldRemedies:
+        """Return the findings as a report."""
         found, now = self.findings(), self.home.clock()
         return ToldRemedies(
             failures=found.failures[:MOST_FAILURES],

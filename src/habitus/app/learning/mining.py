@@ -57,6 +57,8 @@ _DRAFTED_FROM = 3  # turns that a model is shown
 
 
 class SuggestionKind(StrEnum):
+    """Whether a suggestion is a recipe or the steps of a skill."""
+
     RECIPE = "recipe"
     STEPS = "steps"  # a skill to read
 
@@ -117,6 +119,7 @@ class Mining:
         self._taken = {*self._ours, *(recipe.name for recipe in self._recipes)}
 
     def read(self, transcripts: Sequence[Path]) -> None:
+        """Add the turns of these transcripts."""
         for path in transcripts:
             study(path, self._home.redactor, self.take)
 
@@ -168,8 +171,6 @@ class Mining:
             return True
         return any(_is_within(found.labels, one.change.details[_MINED].get("labels", ())) for one in self._earlier)
 
-    # Sequences of calls
-
     def _of_sequence(self, found: Mined) -> _Draft | None:
         turns = [self._turns[one.turn] for one in found.occurrences]
         used = Counter(name for turn in turns for name in chosen_skills(turn))
@@ -181,7 +182,6 @@ class Mining:
                 return None
             # The tools belong to another agent, so a model has to call them; the skill says which, and with which
             # arguments.
-            # Its tools are another's, so a model has to call them; the skill says which, and with what.
             steps = self._new_skill(found.recipe.name, turns, as_steps(found.recipe))
             return _of_skill(steps, turns, evidence, found.labels)
         title = found.recipe.name
@@ -229,8 +229,6 @@ class Mining:
         described = f"{title[:1].upper()}{title[1:]}, as it was done {len(turns)} times."
         return Skill(name=name, title=title, description=described, when_to_use=describe_use(turns), body=body)
 
-    # Requests
-
     def _wishes(self, turns: Sequence[Turn]) -> Iterator[list[Turn]]:
         """Yield groups of similar requests that were often enough served well without a skill."""
         proposed = {turn for one in self._earlier for turn in one.change.details[_MINED].get("turns", ())}
@@ -252,8 +250,6 @@ class Mining:
         body = "\n".join(["Asked for again and again:", "", *asked, "", "What was called, as a rule:", "", *used, ""])
         title = " ".join(one_line(turns[-1].request).split()[:6])
         return _of_skill(self._new_skill(title, turns, body), turns, (when(turns), "no skill was used"))
-
-    # What a person wants done with it
 
     def recipes_of(self, skill: str) -> list[Suggestion]:
         """Return the recipes found for an existing skill."""
@@ -320,6 +316,7 @@ class Mining:
         return replace(draft.suggestion, proposal=self._home.review.propose(change, author, reasons).id)
 
     def report(self) -> MiningReport:
+        """Return the suggestions found so far and the spending."""
         found = tuple(draft.suggestion for draft in self._drafts)
         spent = self._budget.line if self._budget.requests else ""
         return MiningReport(turns=len(self._turns), suggestions=found, stopped=self._stopped, spent=spent)
@@ -431,5 +428,6 @@ def describe_use(turns: Sequence[Turn]) -> str:
 
 
 def quote_request(turn: Turn) -> str:
+    """Return the request of a turn in quotation marks, shortened."""
     text = one_line(turn.request)
     return f"“{text if len(text) <= _LONGEST_REQUEST else text[: _LONGEST_REQUEST - 1] + '…'}”"

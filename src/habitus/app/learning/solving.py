@@ -60,6 +60,7 @@ class OwnAgent:
     fixed: Fixed | None = None
 
     async def solve(self, task: Task, rollout: Rollout) -> Rollout:
+        """Return the rollout with its outcome."""
         return await solve(self.home, task, rollout, self.model, source_type=TRIAL, fixed=self.fixed)
 
 
@@ -246,6 +247,7 @@ class ProgramSolver:
     judge_model: BudgetedModel | None
 
     async def solve(self, task: Task, rollout: Rollout) -> Rollout:
+        """Run the program on the task and return the rollout with its outcome."""
         async with AsyncExitStack() as exits:
             room = await exits.enter_async_context(throw_away_room())
             workspace = await exits.enter_async_context(lay_out(self.home, task)) if task.needs_workspace else None

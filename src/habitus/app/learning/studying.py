@@ -265,6 +265,7 @@ class Study:
         self._gathering.keep()
 
     def report(self) -> StudyReport:
+        """Return all findings so far."""
         return StudyReport(
             files=tuple(self._files),
             detectors=tuple(self._fired.values()),

@@ -63,10 +63,12 @@ class LintReport:
 
     @property
     def is_failed(self) -> bool:
+        """Whether a skill can't be loaded."""
         return bool(self.broken)
 
     @property
     def odd(self) -> int:
+        """The number of skills with any diagnostic."""
         return sum(bool(skill.diagnostics) for skill in self.skills)
 
 

@@ -77,7 +77,6 @@ class Configured:
 
 # Only these may be set over the network. The rest names commands, addresses and paths, which the machine's owner
 # decides.
-# What the page and REST may set. The rest names commands, addresses and places, which whoever owns the machine decides.
 _MODELS = ("model", "cheap_model")
 FROM_AFAR = (
     *("model", "cheap_model", "memory", "acc_mode", "learning_tokens", "evidence.withhold"),
@@ -237,6 +236,7 @@ def has_weights(settings: Settings) -> bool:
 
 
 def refuse_without_weights(settings: Settings) -> None:
+    """Raise `Invalid` if the weights of the better encoder are missing."""
     if not has_weights(settings):
         mend = f"Run 'habitus config set search.encoder minilm --yes', which fetches {MEGABYTES} MB. " + _COPY
         raise Invalid("The weights of MiniLM are not here.", mend=mend)

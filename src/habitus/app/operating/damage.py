@@ -20,7 +20,6 @@ from habitus.sql.errors import way_back
 
 _MOST_TOLD = 5
 # Columns that hold JSON. Rows of `agent_skills` are not among them: others write those, and lint reports them.
-# The texts that are read as JSON. Rows of `agent_skills` are not among them: others write those, and lint tells.
 _JSON = {
     ("skills", "summary"): "object",
     ("skills", "diagnostics"): "array",

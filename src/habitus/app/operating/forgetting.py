@@ -70,6 +70,7 @@ class Forgotten:
 
     @property
     def is_failed(self) -> bool:
+        """Whether data of the user is left."""
         return bool(self.left)
 
     @property

@@ -65,6 +65,7 @@ class Role(StrEnum):
     ADMIN = "admin"
 
     def may(self, wanted: Role) -> bool:
+        """Whether this role includes the permissions of another."""
         return self.access >= wanted.access
 
     @property
@@ -128,9 +129,11 @@ class People:
         self._noted: dict[str, datetime] = {}
 
     def list(self) -> tuple[Person, ...]:
+        """Return all accounts, sorted by name."""
         return tuple(_person(name, row) for name, row in sorted(self._read_known().people.items()))
 
     def get(self, name: str) -> Person | None:
+        """Return the account with this name; None if there is none."""
         row = self._read_known().people.get(name)
         return None if row is None else _person(name, row)
 
@@ -186,6 +189,7 @@ class People:
         return self.get(name) if is_first else None
 
     def with_token(self, token: str) -> Person | None:
+        """Return the account with this token; None if it is unknown."""
         wanted = _hash(token)
         known = self._read_known().people.items()
         # Compared in constant time, so response times tell nothing about a token.

@@ -61,10 +61,12 @@ class Rows:
     becomes: Mapping[str, Any] = field(default_factory=dict)
 
     def count(self, connection: sa.Connection, person: Person) -> int:
+        """Return the number of rows of this user."""
         query = sa.select(sa.func.count()).select_from(self.table).where(self.theirs(person))
         return int(connection.execute(query).scalar_one())
 
     def erase(self, connection: sa.Connection, person: Person) -> None:
+        """Delete or overwrite the rows of this user."""
         where = self.theirs(person)
         change = (
             self.table.update().where(where).values(self.becomes) if self.becomes else self.table.delete().where(where)
@@ -150,7 +152,6 @@ ROWS = (
 )
 
 # Erased by the module that owns the table: with a turn, by memory, by search, or with the history of skills.
-# Erased where the idea lives: with a turn, by memory, by search, or with the history of skills.
 ELSEWHERE: Mapping[str, str] = {
     **dict.fromkeys(("turn_messages", "turn_events", "turn_selections", "turn_outcomes"), "goes with its turn"),
     **dict.fromkeys(("engrams", "memory_views"), "memory erases it"),

@@ -38,14 +38,17 @@ class Tombstone:
 
     @classmethod
     def of(cls, user: str) -> Tombstone:
+        """Make a record for this user with a new salt."""
         salt = secrets.token_hex(8)
         return cls(salt=salt, digest=_digest(salt, user))
 
     def is_of(self, user: str) -> bool:
+        """Whether the record is about this user."""
         return secrets.compare_digest(self.digest, _digest(self.salt, user))
 
     @property
     def key(self) -> str:
+        """The name of the row that stores the record."""
         return f"{_PREFIX}{self.salt}:{self.digest}"
 
 

@@ -78,14 +78,17 @@ class AgentSkill:
 
     @property
     def cue_text(self) -> str:
+        """The description and when-to-use text, which decide whether the skill is chosen."""
         return f"{self.skill.description} {self.skill.when_to_use}".strip() if self.skill else ""
 
 
 def shell_path(path: Path) -> str:
+    """Quote a path for a shell."""
     return shlex.quote(str(path))
 
 
 def edit(each: AgentSkill) -> str:
+    """Return the command that opens a skill in the user's editor."""
     return f"${{EDITOR:-vi}} {shell_path(each.path / (trees.main_file(each.tree) or 'SKILL.md'))}"
 
 
@@ -167,6 +170,7 @@ def copies(skills: Sequence[AgentSkill]) -> Iterator[Copy]:
 
 
 def about_copies(found: Iterable[Copy]) -> Iterator[Remark]:
+    """Remark on pairs of skills with the same text."""
     for one, two, is_same in found:
         how = "have the same text" if is_same else "have nearly the same text"
         yield Remark(topic=Topic.COPY, what=f"'{one.name}' and '{two.name}' {how}.", mend=put_aside(two))
@@ -255,6 +259,7 @@ _COMMON = frozenset(
 
 
 def words_of(text: str) -> frozenset[str]:
+    """Return the distinct words of a text, without common ones."""
     return frozenset(_WORD.findall(text.lower())) - _COMMON
 
 
@@ -265,6 +270,7 @@ def telling_words(one: str, other: str, spread: Counter[str]) -> tuple[str, ...]
 
 
 def spread_of(texts: Iterable[str]) -> Counter[str]:
+    """Count in how many texts each word occurs."""
     return Counter(word for text in texts for word in words_of(text))
 
 
@@ -279,8 +285,6 @@ _FRACTION = 0.01
 _UNTOLD = 200
 # Characters of the listing that skills of Claude Code 2.1.X itself take: first and last X, as measured with an empty
 # home. Other versions are unknown.
-# Characters of the listing that skills of the program itself take, by its version 2.1.X: first and last X, as measured
-# with an empty home. Others are not known.
 _OF_THE_PROGRAM = (
     *((190, 197, 4_453), (203, 210, 5_802), (231, 240, 4_410), (260, 272, 5_449), (274, 285, 5_496)),
     *((286, 287, 5_746), (288, 289, 5_895), (290, 294, 5_887), (295, 303, 5_906), (304, 310, 5_904)),
@@ -338,6 +342,7 @@ def make_listing(
 
 
 def is_listed(each: AgentSkill) -> bool:
+    """Whether the agent lists the skill for its model."""
     return each.skill is None or not each.skill.manifest.disable_model_invocation
 
 

@@ -49,6 +49,7 @@ class Plan:
 
     @property
     def is_done(self) -> bool:
+        """Whether the files are already as planned."""
         return not any(change.is_one for change in self.changes)
 
     @property
@@ -237,6 +238,7 @@ def rules_for_block(home: Home) -> list[str]:
 
 
 def carry_out(settings: Settings, planned: Plan) -> None:
+    """Write the planned changes."""
     connections = Connections(settings.home)
     for change in planned.changes:
         connections.carry_out(change)

@@ -79,6 +79,7 @@ class _Session:
     turn: AsyncHostTurn | None = None
 
     async def leave(self) -> None:
+        """End the session and its turn."""
         # Leaving the conversation also ends its turn.
         await self.place.hosting.leave(self.conversation)
 
@@ -110,6 +111,7 @@ class Attendant:
             await writer.drain()
 
     async def close(self) -> None:
+        """Finish background work and close all projects."""
         await self._background.close()
         await self._places.close()
 
@@ -126,8 +128,6 @@ class Attendant:
             case "SessionEnd":
                 self._background.spawn(self._sessions.end(_id(told)))
         return ""
-
-    # The events
 
     async def _session_started(self, told: Mapping[str, Any]) -> str:
         async with self._session(told) as session:
@@ -170,8 +170,6 @@ class Attendant:
             if session.turn is not None:
                 turn, session.turn = session.turn, None
                 await turn.close()
-
-    # What they need
 
     async def _begin(self, told: Mapping[str, Any], text: str, composed: Composed) -> None:
         async with self._session(told) as session:

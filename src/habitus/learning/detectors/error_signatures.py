@@ -27,12 +27,10 @@ def signature(error: str) -> str:
 
 _QUOTED = (r"(?:[^{0}\n]|{0}(?=\w)){{0,500}}+").format("'")
 # In this order: a URL contains paths, a path contains numbers, a quoted text contains anything.
-# In this order: a URL holds paths, a path holds numbers, a quoted text holds anything.
 _PLACEHOLDERS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), placeholder)
     for pattern, placeholder in (
         # An apostrophe inside a word opens nothing, and closes nothing if a letter follows it.
-        # An apostrophe inside a word opens nothing, and closes nothing when a letter follows it.
         (rf"(?<!\w)'{_QUOTED}'(?!\w)", "<str>"),
         (r'"[^"\n]{0,500}+"', "<str>"),
         (r"`[^`\n]{1,500}+`", "<str>"),
@@ -107,6 +105,7 @@ class Cause(StrEnum):
 
     @property
     def may_teach(self) -> bool:
+        """Whether an error of this cause can have a general remedy."""
         return self not in (Cause.TRANSIENT, Cause.WORK)
 
 
@@ -133,7 +132,6 @@ _NAME = r"[\"'`‘]?([@\w./~][\w.@/+-]{0,80}?)"
 _FLAG = r"[\"'`‘]?(-{0,2}[@\w./~][\w.:@/+=-]{0,80}?)"
 _END = r"(?=[\"'`’:,;)]|\.?(?:\s|$))"
 # In this order: the first pattern that matches decides.
-# In this order: the first that is found says it.
 _CAUSES: tuple[tuple[Cause, re.Pattern[str]], ...] = tuple(
     (cause, re.compile(pattern, re.IGNORECASE | re.MULTILINE))
     for cause, pattern in (

@@ -26,6 +26,7 @@ class Mode(StrEnum):
 
 
 def knows_nothing(rule: str) -> bool:
+    """Treat every rule as new."""
     return False
 
 
@@ -54,6 +55,7 @@ class ACC:
         self._take(Event(kind=known, detail=detail, severity=severity, round_idx=round_idx))
 
     def observe_event(self, event: Event) -> None:
+        """Record an event; `ValueError` if its kind is unknown."""
         _known_kind(event.kind)
         self._take(event)
 

@@ -377,7 +377,6 @@ RULES: dict[str, tuple[Kind, str]] = {
     ),
 }
 # Detectors of the same trouble, the most specific first: if several fire in the same rounds, only that one advises.
-# Detectors that see the same trouble, the most specific first: where several fire over the same rounds, it advises.
 PRECEDENCE = (
     ("kill_loop", "repeated_error_signature", "repeated_tool_error", "severity_climb"),
     ("ping_pong", "same_call_again", "no_new_information"),
@@ -398,6 +397,7 @@ def is_more_specific(detector: str, than: str) -> bool:
 
 
 def by_precedence(lessons: Iterable[Lesson]) -> list[Lesson]:
+    """Sort lessons by family, the most specific detector first."""
     return sorted(lessons, key=lambda each: _PLACES[each.detector])
 
 
@@ -438,5 +438,6 @@ def _overlap(one: Lesson, other: Lesson) -> bool:
 
 
 def lesson(detector: str, evidence: Iterable[Event], *, variant: str = "") -> Lesson:
+    """Build the lesson of a detector, with the rule from `RULES`."""
     kind, rule = RULES[f"{detector}:{variant}" if variant else detector]
     return Lesson(detector=detector, kind=kind, rule=rule, evidence=tuple(evidence))

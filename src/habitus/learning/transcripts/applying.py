@@ -91,6 +91,7 @@ class Applier:
         )
 
     def is_new(self, taught: TaughtLessons) -> bool:
+        """Whether the batch has a turn that was not learned from."""
         return any(self.learned.is_new(digest, taught.how) for digest in taught.digests)
 
     def keep(self, taught: TaughtLessons) -> None:

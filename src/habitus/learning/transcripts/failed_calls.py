@@ -25,6 +25,7 @@ class FailedCalls:
     turns: list[str] = field(default_factory=list)  # digests
 
     def take(self, studied: StudiedTurn) -> None:
+        """Add the failed calls of a turn."""
         if len(self.cells) >= MOST_FAILURES:
             return
         self.project = self.project or studied.project

@@ -37,6 +37,7 @@ class DetectorReport:
     firings: list[Firing] = field(default_factory=list)
 
     def add(self, firing: Firing) -> None:
+        """Count a firing, and store it if there are not too many."""
         self.fired += 1
         if len(self.firings) < MOST_KEPT:
             self.firings.append(firing)

@@ -40,6 +40,7 @@ class LearnedTurns:
         self._clock = clock
 
     def is_new(self, digest: str, how: LearnedBy) -> bool:
+        """Whether the turn was not learned from by this method."""
         with sql.reading(self._engine) as connection:
             return bool(self._new(connection, [digest], how))
 

@@ -127,7 +127,6 @@ def _array_items(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]
                 return
             except ValueError:
                 # Twice as much each time, so a long item is not parsed over and over.
-                # Twice as much each time, so that a long item is not parsed over and over.
                 more = file.read(max(_CHUNK, len(buffer) - position))
                 if not more or len(buffer) - position > LONGEST_LINE:
                     if buffer[position:].strip():
@@ -218,6 +217,7 @@ class Talk:
             yield self.draft.piece(without=self.draft.turns[-1:])
 
     def finish(self, unread: Mapping[str, int] | None = None) -> Transcript:
+        """Return the transcript with all remaining turns."""
         self.draft.unread.update(unread or {})
         return self.draft.finish()
 
@@ -227,6 +227,7 @@ def _is_refusal(fields: object) -> bool:
 
 
 def as_list(value: object) -> list[object]:
+    """Return the value if it is a list, else an empty one."""
     return value if isinstance(value, list) else []
 
 
@@ -262,6 +263,7 @@ def has_tables(path: Path, names: Iterable[str]) -> bool:
 
 
 def is_database(path: Path) -> bool:
+    """Whether the file is an SQLite database."""
     with path.open("rb") as file:
         return file.read(len(_MAGIC)) == _MAGIC
 

@@ -68,6 +68,7 @@ class Transcript:
 
     @property
     def event_count(self) -> int:
+        """The number of events in all turns."""
         return sum(len(turn.events) for turn in self.turns)
 
 
@@ -163,6 +164,7 @@ class TranscriptDraft:
 
     @property
     def is_large(self) -> bool:
+        """Whether enough events have come together for a piece."""
         return self.held >= self.large_from
 
     def piece(self, *, without: Collection[TurnDraft]) -> Transcript:
@@ -171,6 +173,7 @@ class TranscriptDraft:
         return self._handed_on([turn for turn in self.turns if id(turn) not in ids], goes_on=True)
 
     def finish(self) -> Transcript:
+        """Return all remaining turns as the last piece."""
         return self._handed_on(self.turns, goes_on=False)
 
     def _handed_on(self, ended: list[TurnDraft], *, goes_on: bool) -> Transcript:
@@ -213,6 +216,7 @@ class TurnDraft:
     is_handed_on: bool = False
 
     def finish(self) -> TranscriptTurn:
+        """Return the turn."""
         return TranscriptTurn(
             id=self.id, events=tuple(self.events), said=tuple(self.said), is_sidechain=self.is_sidechain
         )
@@ -370,7 +374,6 @@ def _read(text: str, objects: Sequence[Mapping[str, object]], has_failed: bool |
     if ended is not None:
         return Reading(success=not ended.code, error=(ended.output or f"exit code {ended.code}") if ended.code else "")
     # A text that mentions errors further down is a success: a log file was read, or a search found errors.
-    # A text that talks about errors further down is a success: a log file was read, a search found errors.
     is_error = _LEADING_ERROR.match(text.lstrip()) is not None
     return Reading(success=not is_error, error=text.lstrip() if is_error else "")
 

@@ -29,10 +29,12 @@ class StudiedTurn:
 
     @property
     def digest(self) -> str:
+        """The digest that identifies the turn, also in a copy of its file."""
         return digest_of(self.turn)
 
     @property
     def trace(self) -> str:
+        """The file and turn, as evidence of a lesson names them."""
         return f"{self.file.name} turn {self.turn.id}"
 
     @property

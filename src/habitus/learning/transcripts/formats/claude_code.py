@@ -76,6 +76,7 @@ class _Session:
         self._line = 0
 
     def take(self, row: Mapping[str, object]) -> None:
+        """Add a line of the file."""
         self._line += 1
         if self._is_repeated(string(row.get("uuid"))):
             return

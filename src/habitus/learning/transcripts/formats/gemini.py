@@ -26,7 +26,6 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
     talk = Talk(path.stem, SOURCE, redactor)
     for row in objects(path, unread):
         # Only some versions write the directory; the folder's name, set below, replaces it otherwise.
-        # The directory, where a version writes it down; else its folder's name stands for it.
         talk.locate(next(filter(None, map(string, as_list(row.get("directories")))), ""))
         messages = row.get("messages")
         for message in messages if isinstance(messages, list) else (row,):
