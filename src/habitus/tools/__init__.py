@@ -1,1 +1,1 @@
-"""Tools: where the code stage of skills and the sandbox meet."""
+"""Tools: the code stages of skills, run in the sandbox."""

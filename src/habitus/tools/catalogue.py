@@ -1,4 +1,4 @@
-"""Catalogue of tools: which skills have a code stage, what program their files make, and whether it may run."""
+"""The catalogue of tools: which skills have a code stage, which program their files form, and whether it may run."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ from habitus.tools.workshop import fingerprint
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Read:
-    """The files of a skill, read: a program, or the reason why none."""
+    """A parsed code stage: a program, or the reason why there is none."""
 
     program: ToolProgram | None = None
-    code: str = ""  # its fingerprint
+    # The fingerprint of the program.
+    code: str = ""
     problem: str = ""
 
 
 class ToolCatalogue:
-    """Reads programs from skills, once for each content; `trust` and `approvals` know which code may act."""
+    """Reads programs from skills, caching them by content; `trust` and `approvals` know which code may run."""
 
     def __init__(self, library: Library, health: ToolHealth, *, trust: Trust, approvals: Trust) -> None:
         self._library = library
@@ -40,11 +41,11 @@ class ToolCatalogue:
         self._known: dict[tuple[str, str, str], _Read] = {}
 
     def active(self, *, at: Snapshot | None = None) -> tuple[CodeTool, ...]:
-        """Tools that may be offered to a model, by name."""
+        """Return the tools that may be offered to a model, by name."""
         return tuple(tool for tool in self.all(at=at) if tool.status is ToolStatus.ACTIVE)
 
     def all(self, *, at: Snapshot | None = None) -> tuple[CodeTool, ...]:
-        """Every skill that has a code stage, whatever keeps it from use."""
+        """Return the tools of all skills with a code stage, whatever their status."""
         items = (at or self._library.snapshot()).with_code
         if not items:
             return ()
@@ -53,21 +54,21 @@ class ToolCatalogue:
         return tuple(self._tool(item, known.get((self.place(item), item.name), Health())) for item in items)
 
     def get(self, name: str) -> CodeTool:
-        """The tool that a name, or the name a model calls it by, stands for."""
+        """Return a tool by its skill's name or its callable name."""
         item = self.item(name)
         self._approvals.revision()
         return self._tool(item, self._health.get(self.place(item), item.name))
 
     def code(self, name: str) -> str:
-        """The text of its `scripts/tool.py`."""
+        """Return the text of its `scripts/tool.py`."""
         return self.program(self.item(name)).code
 
     def cases(self, name: str) -> tuple[Task, ...]:
-        """The cases it has to go on passing."""
+        """Return its test cases."""
         return self.program(self.item(name)).cases
 
     def item(self, name: str) -> Listed:
-        """The skill whose code stage the tool is."""
+        """Return the skill of a tool; `NotFound` if it has no code stage."""
         item = self.skill(names.canonical(name))
         if item is None or not _has_code(item):
             near = names.closest_match(name, [tool.name for tool in self.all()])
@@ -76,27 +77,31 @@ class ToolCatalogue:
         return item
 
     def skill(self, name: str) -> Listed | None:
-        """The skill of that name, with a code stage or without."""
+        """Return the skill of that name, with or without a code stage; None if there is none."""
         return next((item for item in self._library.listing() if item.name == name and item.summary), None)
 
     def program(self, item: Listed) -> ToolProgram:
+        """Return the program of a skill; `Invalid` if it is broken."""
         read = self._read(item)
         if read.program is None:
             raise Invalid(f"The tool '{item.name}' is broken: {read.problem}", mend="")
         return read.program
 
     def program_if_any(self, item: Listed) -> ToolProgram | None:
+        """Return the program of a skill, or None if it is broken."""
         return self._read(item).program
 
     def is_approved(self, item: Listed) -> bool:
+        """Whether the skill is in use and its code approved."""
         self._approvals.revision()
         return item.state is State.OK and not self.objection(item)
 
     def tree(self, item: Listed) -> Tree:
+        """Return the files of a skill."""
         return self._library.tree(f"{item.name}@{item.layer}")
 
     def place(self, item: Listed) -> str:
-        """The key of its health: its layer, or the folder of a project's layer."""
+        """Return the key of its health: the layer, or the folder of a project's layer."""
         return self._library.layer(item.layer).trust_root or item.layer
 
     def _tool(self, item: Listed, health: Health) -> CodeTool:
@@ -114,7 +119,7 @@ class ToolCatalogue:
         )
 
     def _status(self, item: Listed, read: _Read, health: Health) -> tuple[ToolStatus, str]:
-        """The first thing that keeps it from being offered."""
+        """Return the first reason that keeps it from being offered."""
         if read.program is None:
             return ToolStatus.BROKEN, read.problem
         if item.state is not State.OK:
@@ -126,10 +131,11 @@ class ToolCatalogue:
         return ToolStatus.ACTIVE, ""
 
     def objection(self, item: Listed) -> str:
-        """Why no person stands behind this code; nothing when one does."""
+        """Return why the code is not approved; "" if it is."""
         layer, digest = self._library.layer(item.layer), item.tree_hash
         if layer.source in (Source.BUNDLED, Source.OPERATOR) or layer.trust_root:
-            return ""  # its owner answers for it, and the listing says whether a project is trusted
+            # Its owner is responsible for it, and the listing says whether a project is trusted.
+            return ""
         is_imported = item.summary is not None and item.summary.source is Source.IMPORTED
         if is_imported and self._trust.is_trusted_as_it_is(IMPORTED, item.name, digest):
             return ""
@@ -149,7 +155,7 @@ class ToolCatalogue:
 
 
 def code_tool(program: ToolProgram, status: ToolStatus, reason: str) -> CodeTool:
-    """A program as others see it."""
+    """Build the description of a program for others."""
     return CodeTool(
         name=program.name,
         callable_name=names.callable_name(program.name),
@@ -168,7 +174,7 @@ def code_tool(program: ToolProgram, status: ToolStatus, reason: str) -> CodeTool
 
 
 def _returns(cases: Sequence[Task]) -> dict[str, Json] | None:
-    """Which keys the object has that every case printed; nothing of their types, which other payloads may change."""
+    """Return the keys that every case printed, without types, which other payloads may change."""
     if not cases or any(case.shape.get("type") != "object" for case in cases):
         return None
     keys = dict.fromkeys(key for case in cases for key in case.shape.get("properties", {}))

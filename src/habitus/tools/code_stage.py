@@ -1,4 +1,4 @@
-"""Code stages as files, `tool.json` and `scripts/tool.py`, and as the program they make. Pure both ways."""
+"""Converts between code stages as files (`tool.json`, `scripts/tool.py`) and as programs. Pure functions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CODING = re.compile(r"\A((?:#.*\n)?)[ \t\f]*#.*?coding[:=][ \t]*[-\w.]+.*\n")
 
 
 def dependencies_of(code: str) -> tuple[str, ...]:
-    """The dependencies in the header; nothing when there is none."""
+    """Return the dependencies in the script header; empty without one."""
     found = _BLOCK.search(code)
     if found is None:
         return ()
@@ -45,7 +45,8 @@ def dependencies_of(code: str) -> tuple[str, ...]:
 
 
 def with_header(code: str, dependencies: Iterable[str]) -> str:
-    """The code under a header of ours, which replaces any it had. The file is UTF-8, whatever it said it was."""
+    """Return the code with our own script header, replacing any other. The file is UTF-8, whatever it declared."""
+    # A coding line would contradict the encoding in which the file is written.
     code = _CODING.sub(r"\1", _BLOCK.sub("", code.removeprefix("\ufeff"), count=1))
     first = _FIRST.match(code)
     shebang = first[1] if first else ""
@@ -61,11 +62,12 @@ def _quote(text: str) -> str:
 
 
 _PERMISSIONS = {"network", "read", "write", "env"}
-_COMPARED = "compared"  # false where no recorded result spoke for the code
+# False if no recorded result supports the code.
+_COMPARED = "compared"
 
 
 def program_of(name: str, tree: Tree) -> ToolProgram:
-    """The tool that these files make. Raises `Invalid` or `ToolFailed` with the reason when they make none."""
+    """Parse the tool from these files; `Invalid` or `ToolFailed` says why they form none."""
     manifest, code = tree.get(trees.TOOL_FILE), tree.get(trees.TOOL_CODE)
     if manifest is None or code is None or manifest.content is None or code.content is None:
         raise Invalid(f"'{name}' has no tool.json with a scripts/tool.py.", mend="")
@@ -91,7 +93,7 @@ def program_of(name: str, tree: Tree) -> ToolProgram:
 def task_of_call(
     payload: Json, shape: Mapping[str, Json], expected: Equals | None = None, *, conversation: str = ""
 ) -> Task:
-    """A call that went well, kept as a task of its tool: the shape of its result, and the result where it is steady."""
+    """Build a test case from a successful call: the shape of its result, and the result itself if it is stable."""
     return Task(
         id=id_for("", payload, {}, ""),
         payload=payload,
@@ -101,7 +103,7 @@ def task_of_call(
 
 
 def _task(written: Mapping[str, Any]) -> Task:
-    """A kept case as tool.json has it; one of an earlier release has no result to expect."""
+    """Parse a case from tool.json; cases of earlier releases have no expected result."""
     shape, expected = written.get("shape"), written.get("expected")
     apart = expected.get("apart") if isinstance(expected, dict) else ()
     return task_of_call(
@@ -122,7 +124,7 @@ def _case_as_row(task: Task) -> dict[str, Any]:
 
 
 def permissions_of(asked: Mapping[str, Any]) -> Permissions:
-    """Permissions as tool.json has them; whatever is not written exactly so is refused, never guessed."""
+    """Parse the permissions in tool.json strictly; anything unexpected is refused, never guessed."""
     unknown = sorted(set(asked) - _PERMISSIONS)
     network = asked.get("network", False)
     lists = {key: asked.get(key) or [] for key in ("read", "write", "env")}
@@ -141,7 +143,7 @@ def permissions_of(asked: Mapping[str, Any]) -> Permissions:
 
 
 def with_tool(tree: Tree, program: ToolProgram, *, is_automatic: bool) -> dict[str, File]:
-    """The skill's files with this code stage; a skill that is new gets steps that say how to call it."""
+    """Return the skill's files with this code stage; a new skill gets steps that say how to call it."""
     code = program.code.encode("utf-8", "surrogatepass")
     manifest = tool_json.ToolContract(
         name=names.callable_name(program.name),
@@ -168,11 +170,12 @@ def with_tool(tree: Tree, program: ToolProgram, *, is_automatic: bool) -> dict[s
 
 
 def without_tool(tree: Tree) -> dict[str, File]:
+    """Return the skill's files without its code stage."""
     return {path: file for path, file in tree.items() if path not in (trees.TOOL_FILE, trees.TOOL_CODE)}
 
 
 def is_only_a_tool(name: str, tree: Tree) -> bool:
-    """Whether a skill was made for its tool and nobody has written anything into it since."""
+    """Whether a skill was created for its tool and has not been edited since."""
     skill = trees.parse(name, tree).skill
     return skill is not None and trees.CHUNKS_FILE not in tree and skill.body.strip() == _steps(name).strip()
 
@@ -192,13 +195,15 @@ def _steps(name: str) -> str:
 
 
 class ToolFiles:
+    """Provides the folder of files that a tool's call may read."""
+
     def __init__(self, library: Library, given: Callable[[str], Given]) -> None:
-        """`given` makes the place for files that have this hash, for a call that no session makes."""
+        """`given` returns the folder for files with this hash, for calls outside a session."""
         self._library = library
         self._given = given
 
     def folder(self, item: Listed, session: Given | None = None) -> Path | None:
-        """The folder that a call may read: all that a session gives, and in any case the files of its own skill."""
+        """Return the folder that a call may read: the session's files and those of its own skill; None if empty."""
         files = self._library.files(item)
         if not files.others:
             return session.folder if session is not None and session.is_used else None

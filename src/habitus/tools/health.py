@@ -1,4 +1,4 @@
-"""Health of tools: when one is degraded, back or to be retired (pure), and the table that any process changes."""
+"""The health of tools: pure rules for when one is degraded, recovers or is retired, and the table that stores it."""
 
 from __future__ import annotations
 
@@ -14,34 +14,41 @@ from habitus import sql
 from habitus.events import Outcome, OutcomeKind
 from habitus.sql import Utc, metadata
 
+# One failure may be bad luck; three in a row without a success is a pattern.
 FAILURES_IN_A_ROW = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Health:
-    """How a tool fares. It is that of one code: other code starts anew."""
+    """The health of one tool's code; new code starts anew."""
 
-    code: str = ""  # the fingerprint of what was counted
+    # The fingerprint of the code that was counted.
+    code: str = ""
     streak: int = 0  # failures in a row
     degraded_on: datetime | None = None
-    curator_runs: int = 0  # that found it degraded
+    # Curations that found it degraded.
+    curator_runs: int = 0
     last_failure: str = ""
-    proved_as: str = ""  # the fingerprint under which its cases last passed
+    # The fingerprint under which its cases last passed.
+    proved_as: str = ""
     proved_on: datetime | None = None
 
     def is_degraded(self, code: str) -> bool:
+        """Whether this code is degraded."""
         return self.degraded_on is not None and self.code == code
 
     @property
     def why_degraded(self) -> str:
-        """The reason why it is degraded, in words that follow its name."""
+        """The reason, in words that follow the tool's name."""
         if self.streak >= FAILURES_IN_A_ROW:
             return f"failed {self.streak} times in a row, last with: {self.last_failure.rstrip('.')}"
         return f"failed its own cases: {self.last_failure.rstrip('.')}"
 
 
 def after_call(health: Health, code: str, outcome: Outcome, now: datetime) -> Health:
-    """An ok wipes the slate, a failure counts, and what went wrong around the tool counts for nothing."""
+    """Return the health after a call: success resets the streak, failure extends it, infrastructure counts
+    for nothing.
+    """
     if outcome.kind is OutcomeKind.INFRA:
         return health
     if health.code != code:
@@ -55,29 +62,28 @@ def after_call(health: Health, code: str, outcome: Outcome, now: datetime) -> He
 
 
 def after_failed_cases(health: Health, code: str, reason: str, now: datetime) -> Health:
-    """Its health after its cases failed: what they proved holds no longer, for the code, packages or interpreter
-    differ."""
+    """Return the health after its cases failed: the code, its packages or the interpreter have changed."""
     if health.code != code:
         health = Health(code=code, proved_as=health.proved_as, proved_on=health.proved_on)
     return replace(health, degraded_on=health.degraded_on or now, last_failure=reason)
 
 
 def after_passed_cases(health: Health, code: str, now: datetime) -> Health:
-    """Its cases passed as this code. That answers failed cases, and not calls that failed."""
+    """Return the health after its cases passed. That clears failed cases, but not a streak of failed calls."""
     is_answered = health.streak < FAILURES_IN_A_ROW
     degraded_on = None if is_answered else health.degraded_on
     return replace(health, proved_as=code, proved_on=now, degraded_on=degraded_on)
 
 
 def after_curator(health: Health) -> Health:
-    """A curator came by and found it degraded."""
+    """Return the health after a curation that found it degraded."""
     return replace(health, curator_runs=health.curator_runs + 1)
 
 
 def reason_to_retire(
     health: Health, now: datetime, *, fails_its_cases: bool, most_days: int, most_curator_runs: int
 ) -> str:
-    """Why a degraded tool should go to the archive; nothing when it should stay, or is not degraded."""
+    """Return why a degraded tool should be retired; "" if it should stay or is not degraded."""
     if health.degraded_on is None:
         return ""
     if fails_its_cases:
@@ -103,28 +109,31 @@ tool_health = sa.Table(
     sa.Column("proved_as", sa.String(64), nullable=False, server_default=""),
     sa.Column("proved_on", Utc),
 )
+# The fields are named like the columns.
 _FIELDS = [field.name for field in dataclasses.fields(Health)]
 
 
 class ToolHealth:
-    """Changed by pure functions under the write lock.
+    """Stores the health of tools, changed by pure functions under the write lock.
 
-    `place` tells the layers of several projects apart; `name` is that of the skill.
+    `place` distinguishes the layers of several projects; `name` is that of the skill.
     """
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
 
     def all(self) -> dict[tuple[str, str], Health]:
+        """Return the health of all tools by place and name."""
         with sql.reading(self._engine) as connection:
             rows = connection.execute(sa.select(tool_health)).mappings()
             return {(row["place"], row["name"]): Health(**{f: row[f] for f in _FIELDS}) for row in rows}
 
     def get(self, place: str, name: str) -> Health:
+        """Return the health of one tool; a fresh one if nothing is stored."""
         return self.all().get((place, name), Health())
 
     def change(self, place: str, name: str, change: Callable[[Health], Health]) -> Health:
-        """Apply a decision to what is known at that moment, and give what it came to."""
+        """Apply a pure function to the stored health under the lock and return the result."""
         key = {"place": place, "name": name}
         mine = (tool_health.c.place == place, tool_health.c.name == name)
         with self.writing() as connection:
@@ -138,8 +147,9 @@ class ToolHealth:
         return after
 
     def prove(self, place: str, name: str, code: str, now: datetime) -> None:
+        """Record that the cases passed with this code."""
         self.change(place, name, lambda health: after_passed_cases(health, code, now))
 
     def writing(self) -> AbstractContextManager[sa.Connection]:
-        """A transaction in which several changes belong together."""
+        """Open a transaction for several changes that belong together."""
         return sql.writing(self._engine, lock="tool_health")

@@ -1,6 +1,6 @@
-"""Making a tool: test a draft in the sandbox, submit it as the code stage of its skill, and stand behind it.
+"""Creates tools: tests a draft in the sandbox, submits it as the code stage of its skill, and approves it.
 
-Curation is the other end: retire what has been degraded for its time, and bring one back.
+Curation retires tools that stay degraded, and restores retired ones.
 """
 
 from __future__ import annotations
@@ -45,12 +45,13 @@ from habitus.tools.model import (
 from habitus.tools.workshop import Workshops, fingerprint
 
 _PROVED = "proved_as"
-_WIDEST = 200  # characters of a cell in the table of a trial
+# Longer cells would make the table in the review unreadable.
+_WIDEST = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolParts:
-    """What making, running and curating tools work with."""
+    """Everything that creating, running and curating tools work with."""
 
     catalogue: ToolCatalogue
     library: Library
@@ -67,12 +68,12 @@ class ToolParts:
     services: Callable[[], Services]  # what a tool may ask, where no session says so
 
     async def services_or(self, given: Services | None) -> Services:
-        """What a session lets a tool ask; without a session, what the person may see."""
+        """Return the session's services or, without a session, those of the person."""
         return given if given is not None else await asyncio.to_thread(self.services)
 
 
 class ToolMaker:
-    """What is not tested, and approved where nobody vouches for it, does not become a tool."""
+    """Creates tools that passed their test, and approves their code."""
 
     def __init__(self, parts: ToolParts) -> None:
         self._parts = parts
@@ -95,10 +96,9 @@ class ToolMaker:
     ) -> Created:
         """Test a tool in the sandbox and make it the code stage of the skill of that name.
 
-        A person's is there at once; an agent's waits for a person, and is tested without permissions nobody has
-        granted yet. `ToolFailed` has the one-line cause, and nothing was changed. Cases that the skill's tool has must
-        go on passing unless they are dropped (of the one that is tested anew, the shape); those of its grounds must
-        pass in any case.
+        A person's tool applies at once; an agent's stays pending and is tested without permissions that were not
+        granted yet. `ToolFailed` gives the cause in one line, and nothing is changed. Existing cases must still pass
+        unless dropped (for the payload under test, only the shape); those of `grounds` must pass in any case.
         """
         name = _free_name(name)
         layer, before, old, had, given = await asyncio.to_thread(self._before, name)
@@ -116,6 +116,7 @@ class ToolMaker:
         )
         had_cases = () if old is None or drop_cases else old.cases
         kept = (
+            # The payload under test defines the new expected result, so only its old shape still applies.
             *(case.expecting(None) if case.payload == payload else case for case in had_cases),
             *grounds.cases,
         )
@@ -133,7 +134,7 @@ class ToolMaker:
         return await asyncio.to_thread(self._submit, program, layer, before, author, conversation, grounds)
 
     def _before(self, name: str) -> tuple[Layer, Tree, ToolProgram | None, Permissions, Path | None]:
-        """Where the tool goes, beside what; the tool that is there, what a person has granted to it, and its files."""
+        """Return the target layer and files, the existing tool, its granted permissions and its folder."""
         item = self._parts.catalogue.skill(name)
         layer, before = self._target(item)
         old = self._parts.catalogue.program_if_any(item) if item else None
@@ -141,7 +142,7 @@ class ToolMaker:
         return layer, before, old, had, self._parts.files.folder(item) if item else None
 
     def on_approval(self, proposal: Proposal) -> None:
-        """A person has let a proposal in: they stand behind the code it brings, as it is."""
+        """Approve the code of a proposal that a person accepted."""
         change = proposal.change
         if change.action is Action.WRITE and brings_code(change.tree):
             layer = self._parts.library.layer(change.layer)
@@ -149,7 +150,7 @@ class ToolMaker:
             self._approve(layer, change.name, change.tree, self._parts.review.get(proposal.id).decided_by, proved)
 
     def approve(self, name: str, person: str) -> CodeTool:
-        """Stand behind the code of a tool as it is now, with the permissions it asks for."""
+        """Approve the current code of a tool with the permissions it asks for."""
         item = self._parts.catalogue.item(name)
         tree = self._parts.catalogue.tree(item)
         trees.refuse_clash(item.name, tree)
@@ -157,7 +158,7 @@ class ToolMaker:
         return self._parts.catalogue.get(name)
 
     def _target(self, item: Listed | None) -> tuple[Layer, Tree]:
-        """Where the tool is written, beside what: with its skill, or above it where that can't be written."""
+        """Return the layer to write to, and the skill's files: its own layer, or the user's if that is read-only."""
         users = self._parts.library.layer(USER)
         if item is None:
             return users, {}
@@ -195,7 +196,7 @@ class ToolMaker:
         return Created(name=program.name, applied=True, version=version, undo=("undo", back))
 
     def _table(self, program: ToolProgram, grounds: Grounds) -> dict[str, Json]:
-        """For whoever decides: each recorded input, what was recorded, and what the draft gives for it."""
+        """Return a table for the reviewer: each recorded input, its recorded result and the draft's result."""
         tried = program.tried[len(program.tried) - len(grounds.cases) :]
         rows = [
             {
@@ -209,7 +210,7 @@ class ToolMaker:
         return {TRIAL: rows} if rows else {}
 
     def _cell(self, value: Json) -> str:
-        """What is left of a secret after cutting could no longer be told from other text."""
+        """Redact a value before shortening it: half of a secret could not be recognized."""
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         return short(self._parts.redacted(text), _WIDEST)
 
@@ -220,7 +221,7 @@ class ToolMaker:
 
 
 def _kept_by_shape(program: ToolProgram, grounds: Grounds) -> tuple[str, ...]:
-    """A word for whoever decides, where values were compared that no later test compares."""
+    """Return a note for the reviewer if values were compared that later tests won't compare."""
     had, has = (sum(case.expected_result is not None for case in some) for some in (grounds.cases, program.cases))
     if has or not had:
         return ()
@@ -238,7 +239,7 @@ def _free_name(name: str) -> str:
 
 
 def _both(wanted: Permissions, had: Permissions) -> Permissions:
-    """Of what an agent's code wants, what a person has already granted to the tool it replaces."""
+    """Return the requested permissions that the replaced tool already has."""
     return Permissions(
         network=wanted.network and had.network,
         read=tuple(path for path in wanted.read if path in had.read),
@@ -254,14 +255,14 @@ def _untested_notice(wanted: Permissions, granted: Permissions) -> str:
 
 
 class ToolCurator:
-    """Nothing is lost on the way: whatever leaves can be restored. `test` runs the cases of a tool again."""
+    """Retires and restores tools; nothing is lost. `test` runs the cases of a tool again."""
 
     def __init__(self, parts: ToolParts, test: Callable[[str], Awaitable[Regression]]) -> None:
         self._parts = parts
         self._test = test
 
     async def curate(self, author: Author) -> list[Retired]:
-        """Look at every degraded tool once, and send those to the archive that have had their time."""
+        """Test every degraded tool and retire those that are due; return the retired ones."""
         known = await asyncio.to_thread(self._parts.catalogue.all)
         degraded = [tool for tool in known if tool.status is ToolStatus.DEGRADED]
         retired: list[Retired] = []
@@ -272,7 +273,7 @@ class ToolCurator:
         return retired
 
     async def renew(self, name: str) -> Regression:
-        """Run the cases of a tool whose proof is stale; it is degraded where they fail."""
+        """Run the cases of a tool whose proof is stale, and mark it as degraded if they fail."""
         report = await self._test(name)
         if report.failed_cases:
             await asyncio.to_thread(self._degrade, name, report)
@@ -286,7 +287,7 @@ class ToolCurator:
         )
 
     def _judge(self, name: str, author: Author, *, fails_its_cases: bool) -> Retired | None:
-        """A curator came by: note it, and retire the tool if it has had its time."""
+        """Count this curation and retire the tool if it is due."""
         item = self._parts.catalogue.item(name)
         reason = reason_to_retire(
             self._parts.health.change(self._parts.catalogue.place(item), item.name, after_curator),
@@ -298,7 +299,7 @@ class ToolCurator:
         return self.retire(name, replace(author, reason=reason)) if reason else None
 
     def retire(self, name: str, author: Author) -> Retired:
-        """Take a tool out of use. A skill that is nothing else goes to the archive; another keeps its other stages."""
+        """Take a tool out of use. A skill with no other stage is archived; any other keeps its other stages."""
         wanted = names.parse_address(name)
         item = self._parts.catalogue.item(wanted.name)
         layer = self._parts.library.layer(item.layer)
@@ -316,10 +317,11 @@ class ToolCurator:
         return Retired(name=item.name, reason=author.reason, undo=("tools", "restore", address))
 
     def list_retired(self) -> list[Retired]:
-        """Tools that left and can be restored, by name: of a skill in the archive, or of one that lost its code."""
+        """Return the tools that can be restored, by name: of archived skills, or of skills that lost their code."""
         items, archived = self._parts.catalogue.all(), {}
         for old in reversed(self._parts.library.list_archived()):
             archived[old.name] = old.author.reason
+        # Only a skill that once had a tool has a health record.
         gone = sorted({name for _, name in self._parts.health.all()} - {tool.name for tool in items})
         found = []
         for name in gone:
@@ -330,13 +332,13 @@ class ToolCurator:
         return found
 
     def _why_lost(self, item: Listed) -> str | None:
-        """Why the code of a skill was taken out; None where it never had any."""
+        """Return why the code of a skill was removed, or None if it never had any."""
         history = self._parts.library.layer(item.layer).store.history(item.name)
         with_code = [number for number, version in enumerate(history) if trees.TOOL_CODE in version.paths]
         return history[with_code[-1] + 1].author.reason if with_code and with_code[-1] + 1 < len(history) else None
 
     def restore(self, name: str, author: Author) -> CodeTool:
-        """Bring a tool back as it was; what was counted against it is forgotten."""
+        """Restore a tool as it was and reset its failures."""
         wanted = names.parse_address(name)
         item = self._parts.catalogue.skill(wanted.name)
         author = replace(author, reason=author.reason or "tool restored")
@@ -355,7 +357,7 @@ class ToolCurator:
         return self._parts.catalogue.get(found.name)
 
     def _put_back(self, item: Listed, author: Author) -> None:
-        """The newest code in the skill's history, beside what the skill is now."""
+        """Write the newest code in the skill's history back into the current skill."""
         store = self._parts.library.layer(item.layer).store
         with_code = [version for version in store.history(item.name) if trees.TOOL_CODE in version.paths]
         if not with_code:

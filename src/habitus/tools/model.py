@@ -1,4 +1,4 @@
-"""The nouns of the code stage: a draft, its program, the cases that proved it, and the tool as others see it."""
+"""Data types of the code stage: a draft, its program, its test cases, and the tool as others see it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOTHING_GRANTED = Permissions()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolDraft:
-    """A tool as its author sends it, nothing of it checked yet. Schema and payload may come as JSON text."""
+    """A tool as submitted by its author, not yet checked. Schema and payload may be JSON text."""
 
     name: str
     description: str
@@ -29,8 +29,10 @@ class ToolDraft:
     payload: Json
     permissions: Permissions = field(default_factory=Permissions)
     dependencies: tuple[str, ...] = ()
-    given: Path | None = None  # the files that a call may read (`skill_files.py`)
-    conversation: str = ""  # in which the payload came up
+    # The folder that a call may read.
+    given: Path | None = None
+    # The conversation in which the payload came up.
+    conversation: str = ""
 
 
 class CouldNotTest(ToolFailed):
@@ -39,18 +41,21 @@ class CouldNotTest(ToolFailed):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Grounds:
-    """Grounds of a tool that nobody asked for: earlier uses that it must pass, and words for whoever decides."""
+    """The evidence for a tool that was not requested: earlier uses it must pass, and reasons for the reviewer."""
 
     cases: tuple[Task, ...] = ()
-    recorded: tuple[str, ...] = ()  # what each of them came to when it was used
+    # The recorded result of each case.
+    recorded: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
-    details: Mapping[str, Json] = field(default_factory=dict)  # kept with the proposal
-    is_compared: bool = True  # with anything but itself
+    # Stored with the proposal.
+    details: Mapping[str, Json] = field(default_factory=dict)
+    # Whether results were compared with anything but the tool's own.
+    is_compared: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolProgram:
-    """Everything needed to run a tool and to test it again. `code` is the whole file, its PEP 723 header included."""
+    """Everything needed to run a tool and to test it again. `code` is the whole file with its PEP 723 header."""
 
     name: str
     description: str
@@ -59,24 +64,31 @@ class ToolProgram:
     permissions: Permissions = field(default_factory=Permissions)
     dependencies: tuple[str, ...] = ()
     cases: tuple[Task, ...] = ()
-    given: Path | None = None  # the files that a call may read
-    is_compared: bool = True  # else it was drafted from words alone, and no recorded result spoke for it
-    tried: tuple[TaskResult, ...] = field(default=(), compare=False, repr=False)  # when it was made
+    # The folder that a call may read.
+    given: Path | None = None
+    # Otherwise it was drafted from text alone, without recorded results.
+    is_compared: bool = True
+    # The case results when it was created.
+    tried: tuple[TaskResult, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskResult:
-    """How one kept call went this time; `outcome` is also failed when what was printed is another result."""
+    """The result of one stored case; `outcome` is also failed if the output differs from the expected one."""
 
     payload: Json
     outcome: Outcome
-    compares: str = ""  # what of the result was compared
+    # Which part of the result was compared.
+    compares: str = ""
     printed: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Regression:
-    """All kept cases, run again. `was_stale`: code, dependencies or interpreter differ from when they last passed."""
+    """The results of running all stored cases again.
+
+    `was_stale` if code, dependencies or interpreter differ from when the cases last passed.
+    """
 
     IN_JSON: ClassVar = ("passed",)
 
@@ -90,16 +102,22 @@ class Regression:
 
     @property
     def failed_cases(self) -> tuple[TaskResult, ...]:
-        """The cases that count against the tool: what the sandbox itself could not do is not among them."""
+        """The cases that count against the tool; failures of the sandbox itself are not among them."""
         return tuple(result for result in self.results if result.outcome.kind is OutcomeKind.FAILED)
 
 
 class ToolStatus(StrEnum):
+    """Whether a tool may be offered and run."""
+
     ACTIVE = "active"
-    DEGRADED = "degraded"  # failed three times in a row: no longer offered, still callable
-    UNAPPROVED = "unapproved"  # no person has approved this code with these permissions
-    OFF = "off"  # its skill is switched off, gated or not trusted
-    BROKEN = "broken"  # its files make no tool
+    # Failed three times in a row: no longer offered, still callable.
+    DEGRADED = "degraded"
+    # No person has approved this code with these permissions.
+    UNAPPROVED = "unapproved"
+    # Its skill is disabled, gated or not trusted.
+    OFF = "off"
+    # Its files don't form a valid tool.
+    BROKEN = "broken"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,19 +125,25 @@ class CodeTool:
     """A tool as agents and people see it. `example` is a payload that is known to work."""
 
     name: str
-    callable_name: str  # what a model calls
+    # The name a model calls.
+    callable_name: str
     description: str
     parameters: Mapping[str, Json]
     status: ToolStatus
-    reason: str = ""  # why it is not active
+    # Why it is not active.
+    reason: str = ""
     example: Json = None
     permissions: Permissions = field(default_factory=Permissions)
     dependencies: tuple[str, ...] = ()
-    returns: Mapping[str, Json] | None = None  # JSON Schema of the object it prints; none where it prints anything else
+    # JSON Schema of the object it prints; None if it prints anything else.
+    returns: Mapping[str, Json] | None = None
     cases: int = 0
-    by_shape: int = 0  # of those, the ones that compare no values
-    is_compared: bool = True  # with recorded results; else it has to earn its place in use
-    proved_on: datetime | None = None  # when its cases last passed as it is now, here
+    # The number of cases that compare no values.
+    by_shape: int = 0
+    # Whether recorded results were compared; otherwise it must prove itself in use.
+    is_compared: bool = True
+    # When its cases last passed with the current code on this machine.
+    proved_on: datetime | None = None
     version: int = 0
     layer: str = ""
 
@@ -130,19 +154,23 @@ class CodeTool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Created:
-    """The result of making a tool: there as this version, or waiting as this proposal. `undo` follows `habitus`."""
+    """The result of creating a tool: applied as a version, or pending as a proposal.
+
+    `undo` are the arguments of the `habitus` command that reverts it.
+    """
 
     name: str
     applied: bool
     version: int | None = None
     proposal: int | None = None
-    reasons: tuple[str, ...] = ()  # why it waits
+    # Why it is pending.
+    reasons: tuple[str, ...] = ()
     undo: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Retired:
-    """A tool that left, and how to have it back."""
+    """A tool that was retired, and how to restore it."""
 
     name: str
     reason: str = ""
@@ -150,7 +178,7 @@ class Retired:
 
 
 def asked_for(permissions: Permissions) -> list[str]:
-    """The permissions in words, one line each."""
+    """Describe the permissions in words, one line each."""
     words = ["use the network"] if permissions.network else []
     words += [f"read {path}" for path in permissions.read]
     words += [f"read and write {path}" for path in permissions.write]

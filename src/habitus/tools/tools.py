@@ -1,4 +1,4 @@
-"""`Tools`: the code stages of all skills in one place, put together from catalogue, making, running and curation."""
+"""`Tools`: one interface to the code stages of all skills, built from catalogue, making, running and curation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from habitus.tools.workshop import Workshop, Workshops, fingerprint
 
 
 class ToolRunner:
-    """Only what a person stands behind runs with permissions, and only what runs so is counted."""
+    """Runs tools. Only approved code runs with permissions, and only such runs are counted."""
 
     def __init__(self, parts: ToolParts) -> None:
         self._parts = parts
@@ -44,10 +44,10 @@ class ToolRunner:
         given: Given | None = None,
         counts: bool = True,
     ) -> ToolRun:
-        """Call a tool and count how it went. `ToolFailed`: the payload does not fit, which counts for nobody.
+        """Call a tool and record the outcome. `ToolFailed` if the payload does not fit, which counts for nothing.
 
-        `services` are what it may ask, where that differs from what the person may see; `given` is what the session
-        that calls it gives to code. What is only tried out counts neither as use nor for its health.
+        `services` override what the tool may ask; `given` is the session's folder of files. With `counts` False the
+        call counts neither as use nor for its health.
         """
         item, tool, program = await asyncio.to_thread(self._ready, name, given)
         asked = await self._parts.services_or(services)
@@ -67,13 +67,13 @@ class ToolRunner:
         return item, tool, replace(program, given=self._parts.files.folder(item, given))
 
     def _clean(self, run: ToolRun) -> ToolRun:
-        """A key that a tool prints is for nobody's eyes, and no model's."""
+        """Redact the output, so that neither a person nor a model sees a printed secret."""
         reason = self._parts.redacted(run.outcome.reason)
         stdout, stderr = self._parts.redacted(run.stdout), self._parts.redacted(run.stderr)
         return replace(run, stdout=stdout, stderr=stderr, outcome=replace(run.outcome, reason=reason))
 
     def _count(self, item: Listed, code: str, outcome: Outcome) -> Health:
-        """Counters and health together: either both know of the call, or neither."""
+        """Record the call in counters and health, in one transaction."""
         place, now = self._parts.catalogue.place(item), self._parts.clock()
         succeeded = None if outcome.kind is OutcomeKind.INFRA else outcome.is_ok
         with self._parts.health.writing():
@@ -82,7 +82,7 @@ class ToolRunner:
         return health
 
     async def test(self, name: str, *, services: Services | None = None) -> Regression:
-        """Run its kept cases again; code that nobody approved runs without the permissions it asks for."""
+        """Run the stored cases again; unapproved code runs without the permissions it asks for."""
         item, program, proved_as = await asyncio.to_thread(self._trial, name)
         asked = await self._parts.services_or(services)
         shop = self._parts.workshops.here()
@@ -99,14 +99,14 @@ class ToolRunner:
         return item, trial, self._parts.health.get(self._parts.catalogue.place(item), item.name).proved_as
 
     def waiting(self, conversation: str) -> tuple[CodeTool, ...]:
-        """The tools that wait and were written in this conversation: there they can be called already."""
+        """Return the pending tools written in this conversation, which can already be called there."""
         programs = self._waiting_programs(conversation).values()
         return tuple(code_tool(program, ToolStatus.UNAPPROVED, "waits for a person") for program in programs)
 
     async def run_waiting(
         self, conversation: str, name: str, payload: Json, *, services: Services, given: Given | None = None
     ) -> ToolRun:
-        """Call one of them, without any permission, and count nothing: it is nobody's tool yet."""
+        """Call a pending tool without any permission and without counting."""
         trial = await asyncio.to_thread(self._waiting_trial, conversation, names.canonical(name), given)
         return self._clean(await self._parts.workshops.here().run(trial, payload, services=services))
 
@@ -128,7 +128,7 @@ class ToolRunner:
 
 
 def _notice(tool: CodeTool, health: Health) -> str:
-    """A notice about the tool itself, after a call."""
+    """Return a notice about the tool's health after a call, or ""."""
     if health.degraded_on is not None:
         why = f"it {health.why_degraded}"
         return f"'{tool.callable_name}' is degraded: {why}. It is no longer offered; do it another way, or mend it."
@@ -148,7 +148,7 @@ def _mend(tool: CodeTool) -> str:
 
 
 class Tools:
-    """Use it in an `async with` block where tools are made or run, so that no process of the sandbox is left."""
+    """Creates, runs and manages tools. Use it in an `async with` block, so no sandboxed process is left behind."""
 
     def __init__(
         self,
@@ -167,7 +167,7 @@ class Tools:
         services: Callable[[], Services],
         given: Callable[[str], Given],
     ) -> None:
-        """`services` makes what a tool may ask, and `given` where its skill's files lie, where no session says so."""
+        """`services` and `given` provide host services and a skill's files where no session does."""
         self._workshops = Workshops(workshop)
         known = ToolCatalogue(library, health, trust=trust, approvals=approvals)
         parts = ToolParts(
@@ -203,5 +203,5 @@ class Tools:
         await self.close()
 
     async def close(self) -> None:
-        """End the sandbox's processes; the next call starts them again."""
+        """Stop the sandboxed processes; the next call starts them again."""
         await self._workshops.close()

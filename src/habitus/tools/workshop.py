@@ -1,4 +1,4 @@
-"""Making, running and re-testing tools. What does not pass every gate does not become a tool."""
+"""Creates, runs and retests tools. A draft that fails a check does not become a tool."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from habitus.tools.code_repair import repair
 from habitus.tools.code_stage import dependencies_of, task_of_call, with_header
 from habitus.tools.model import CouldNotTest, Regression, TaskResult, ToolDraft, ToolProgram
 
+# Limits on what is stored with a skill.
 LONGEST_CODE = 512 * KIB
 LONGEST_CASE = 128 * KIB
 LONGEST_DESCRIPTION = 1024
@@ -43,14 +44,14 @@ class Workshop:
         limits: Limits | None = None,
         redacted: Callable[[str], str] = str,
     ) -> None:
-        """`redacted` takes the secrets out of results that are kept."""
+        """`redacted` removes secrets from results that are stored."""
         self._warm = warm
         self._environments = environments
         self._limits = limits or Limits()
         self._redacted = redacted
 
     async def close(self) -> None:
-        """End what runs in the sandbox."""
+        """Stop the sandboxed processes."""
         await self._warm.close()
 
     async def acquire(
@@ -61,10 +62,11 @@ class Workshop:
         env: Mapping[str, str] = NO_VARIABLES,
         services: Services = NO_SERVICES,
     ) -> ToolProgram:
-        """The tool that a draft comes to, or `ToolFailed` with the one-line cause. `kept` has to go on working."""
+        """Test a draft and return its program; `ToolFailed` says in one line why not. `kept` cases must still pass."""
         tool = _check_draft(draft)
         payload = _test_payload(tool, draft.payload)
         run = await self._run(tool, payload, env, services)
+        # A timeout is reported as an infrastructure failure but is the draft's own fault.
         if run.outcome.kind is OutcomeKind.INFRA and not run.timed_out:
             raise CouldNotTest(f"It could not be tested: {run.outcome.reason}")
         if objection := _objection(run):
@@ -87,7 +89,10 @@ class Workshop:
     async def _case(
         self, tool: ToolProgram, case: Task, run: ToolRun, env: Mapping[str, str], services: Services
     ) -> Task:
-        """Its values, where a second run gives the same; what reaches outside is not run twice to find out."""
+        """Return the case with expected values if a second run gives the same ones.
+
+        A program with access to the outside is not run twice.
+        """
         may = tool.permissions
         if may.network or may.read or may.write or reads_the_clock(tool.code):
             return case
@@ -104,7 +109,7 @@ class Workshop:
         env: Mapping[str, str] = NO_VARIABLES,
         services: Services = NO_SERVICES,
     ) -> ToolRun:
-        """Call the tool. A payload that does not fit is the caller's mistake, not the tool's: `ToolFailed`."""
+        """Call the tool. A payload that does not fit its schema is the caller's mistake: `ToolFailed`."""
         payload = checked_payload(tool.parameters, payload)
         try:
             return await self._run(tool, payload, env, services)
@@ -119,7 +124,7 @@ class Workshop:
         env: Mapping[str, str] = NO_VARIABLES,
         services: Services = NO_SERVICES,
     ) -> Regression:
-        """Run every kept case again. `proved_as` is the fingerprint under which they last passed."""
+        """Run every stored case again. `proved_as` is the fingerprint under which they last passed."""
         results = [await self._again(tool, case, env, services) for case in tool.cases]
         now = fingerprint(tool)
         return Regression(results=tuple(results), fingerprint=now, was_stale=now != proved_as)
@@ -144,40 +149,42 @@ class Workshop:
         )
         try:
             run = await self._warm.call(program, payload, env=env, services=services)
-        except Invalid as error:  # a folder it was granted is not there, or can't be granted
+        # A granted folder does not exist or can't be granted.
+        except Invalid as error:
             raise ToolFailed(str(error)) from None
         told = error_told(run.stdout) if run.outcome.is_ok else ""
         return replace(run, outcome=failure(f"It reports an error: {told}")) if told else run
 
 
 class Workshops:
-    """A workshop for the event loop that asks, opened when it does: its processes can't be waited for from another."""
+    """Keeps a workshop for the current event loop: its processes can't be awaited from another one."""
 
     def __init__(self, opened: Callable[[], Workshop]) -> None:
         self._opened = opened
         self._last: tuple[asyncio.AbstractEventLoop, Workshop] | None = None
 
     def here(self) -> Workshop:
+        """Return the workshop of the running event loop, creating it if needed."""
         loop = asyncio.get_running_loop()
         if self._last is None or self._last[0] is not loop:
             self._last = (loop, self._opened())
         return self._last[1]
 
     async def close(self) -> None:
-        """End the sandbox's processes; whoever asks next gets a new workshop."""
+        """Stop the sandboxed processes; the next call gets a new workshop."""
         last, self._last = self._last, None
         if last is not None and last[0] is asyncio.get_running_loop():
             await last[1].close()
 
 
 def fingerprint(tool: ToolProgram) -> str:
-    """The fingerprint that a passed case proves: this code, with these dependencies, on this interpreter."""
+    """Return the hash of code, dependencies and interpreter for which a passed case holds."""
     code = hashlib.sha256(tool.code.encode("utf-8", "surrogatepass")).hexdigest()
     return hashlib.sha256(f"{code} {environment_hash(tool.dependencies)}".encode()).hexdigest()
 
 
 def _check_draft(draft: ToolDraft) -> ToolProgram:
-    """Everything that can be said without running it."""
+    """Check everything that can be checked without running the draft."""
     description = " ".join(draft.description.split())
     if not description:
         raise ToolFailed("The tool has no description. Say in one sentence what it does.")
@@ -218,7 +225,7 @@ def _test_payload(tool: ToolProgram, given: Json) -> Json:
 
 
 def _objection(run: ToolRun) -> str:
-    """Why what a draft did on its test payload is not good enough, in one line; nothing when it is."""
+    """Return in one line why the run on the test payload is not good enough, or ""."""
     if run.timed_out:
         return f"It did not end by itself. {run.outcome.reason}"
     if run.outcome.kind is OutcomeKind.FAILED:
@@ -243,16 +250,17 @@ async def _judge_case(run: ToolRun, case: Task) -> Outcome:
 
 
 def _as_kept(case: Task, code: str) -> Task:
-    """With what will still be so tomorrow."""
+    """Return the case with only the expectations that will still hold tomorrow."""
     expected = None if reads_the_clock(code) else case.expected_result
     return case.expecting(lasting(expected) if expected is not None else None)
 
 
 def reads_the_clock(code: str) -> bool:
-    """Whether a program asks what time it is, or draws by chance: runs in a row then prove nothing about tomorrow's."""
+    """Whether a program uses the time or random numbers, so that two equal runs prove nothing."""
     try:
         calls = [node.func for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]
     except (SyntaxError, ValueError, RecursionError):
+        # Code that does not parse is treated as unpredictable.
         return True
     return any(
         (isinstance(call, ast.Attribute) and call.attr in _CLOCKS | _CHANCE)

@@ -1,1 +1,1 @@
-"""The tools of the agent by subject: each is a function of what it needs, and the arguments a model gives it."""
+"""The agent's tools by subject: each is built by a function from its dependencies and an arguments model."""

@@ -1,6 +1,4 @@
-"""The tools every session has, put together from what they need; and those about the turn itself, for loops that are
-not ours: how it went, and why it was shown what it was.
-"""
+"""Builds the tools of every session, and those for hosts that run their own loop: outcome and explanation."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ def standard_tools(
     readable: Sequence[Path] = (),
     is_hosted: bool = False,
 ) -> list[Tool]:
-    """Built-in tools of a conversation, some more where the loop is not ours; skills' code is offered beside them."""
+    """Build the built-in tools of a conversation, with the turn tools if the loop is not ours."""
     view = changes.view
     return [
         scratchpad(pads, cell_observers, [note.text for note in memory.in_scratchpad], readable),
@@ -53,6 +51,7 @@ def standard_tools(
 
 
 def turn_tools(view: View, finder: Finder) -> list[Tool]:
+    """Build the tools about the turn itself."""
     return [report_outcome(), why(view, finder)]
 
 
@@ -65,6 +64,8 @@ class ReportOutcome(Arguments):
 
 
 def report_outcome() -> Tool:
+    """Build the tool with which the model reports the outcome of a task."""
+
     def run(given: ReportOutcome, running: Running) -> ToolResult:
         reason = one_line(given.reason or "").strip()
         if not given.ok and not reason:
@@ -75,7 +76,8 @@ def report_outcome() -> Tool:
     return Tool(arguments=ReportOutcome, run=run, is_default=True, is_repeatable=True, access=Access.REVIEWER)
 
 
-_MOST_NAMED = 20  # of those that were left out
+# Skills left out that are named.
+_MOST_NAMED = 20
 
 
 class Why(Arguments):
@@ -87,6 +89,8 @@ class Why(Arguments):
 
 
 def why(view: View, finder: Finder) -> Tool:
+    """Build the tool that explains the selection of skills."""
+
     def run(given: Why, running: Running) -> ToolResult:
         lines = (
             _choice_lines(view) if given.name is None else _one(view, finder, given.name, given.task or view.request)

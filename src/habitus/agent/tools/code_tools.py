@@ -1,6 +1,4 @@
-"""Tools for code: `scratchpad`, a stateful Python of one's own, cell by cell, in the sandbox; and tools that make
-tools of programs, if they pass their test, and look after them: list, test, retire, restore.
-"""
+"""Tools for code: the scratchpad, and tools that create, list, test, retire and restore other tools."""
 
 from __future__ import annotations
 
@@ -51,8 +49,11 @@ def scratchpad(
     lessons: Sequence[str] = (),
     readable: Sequence[Path] = (),
 ) -> Tool:
-    """`lessons` are what earlier cells taught, `readable` the person's folders that cells may read; both stand in the
-    description, fixed for the session."""
+    """Build the scratchpad tool.
+
+    `lessons` from earlier cells and the `readable` folders of the person become part of the description, which is fixed
+    for the session.
+    """
 
     async def run(given: Scratchpad, running: Running) -> ToolResult:
         match given.action:
@@ -94,6 +95,7 @@ async def _exec(
     pads: Scratchpads, observers: Sequence[CellObserver], given: Scratchpad, running: Running
 ) -> ToolResult:
     code = given.code or ""
+    # Some providers drop very long arguments silently.
     if not code.strip():
         running.observe(_event(EventKind.SCRATCHPAD_EMPTY_CODE, running, name=given.name))
         raise ToolFailed(
@@ -145,7 +147,8 @@ def _event(kind: EventKind, running: Running, **detail: object) -> Event:
 
 
 def _lines(running: Running) -> Callable[[str], None]:
-    """Tell the last line of what is printed."""
+    """Return a callback that reports the last line of the output as progress."""
+    # A secret may be split between two pieces of output.
     stream = running.redactor.stream()
 
     def watch(text: str) -> None:
@@ -182,6 +185,7 @@ T = TypeVar("T")
 
 
 def making_tools(tools: Tools, changes: Changes) -> list[Tool]:
+    """Build the tools that create and manage tools."""
     return [create_tool(tools, changes), manage_skills(tools, changes)]
 
 
@@ -200,6 +204,8 @@ class CreateTool(Arguments):
 
 
 def create_tool(tools: Tools, changes: Changes) -> Tool:
+    """Build the tool that creates a tool from code."""
+
     async def run(given: CreateTool, running: Running) -> ToolResult:
         name = names.callable_name(names.check_name(given.name))
         running.progress("testing it in the sandbox")
@@ -224,7 +230,7 @@ def create_tool(tools: Tools, changes: Changes) -> Tool:
 
 
 async def _let_in(changes: Changes, proposal: int, name: str, code: str) -> bool:
-    """Whether the person who is there lets the tested code in at once."""
+    """Ask the person to approve the tested code now. False if they decide later; `Refused` if they say no."""
     answer = await changes.ask(Question(text=f"'{name}' passed its test. Keep it as a tool?", detail=code))
     match answer:
         case Consent.YES | Consent.ALWAYS:
@@ -240,7 +246,7 @@ async def _let_in(changes: Changes, proposal: int, name: str, code: str) -> bool
 
 
 def _turn_down(changes: Changes, proposal: int) -> None:
-    """The agent hears of it at once, so it need not be told again."""
+    """Reject the proposal and note that the agent knows, since it hears of it at once."""
     changes.review.reject(proposal, changes.person, "turned down in the conversation")
     changes.review.note_told([proposal])
 
@@ -256,6 +262,8 @@ class ManageSkills(Arguments):
 
 
 def manage_skills(tools: Tools, changes: Changes) -> Tool:
+    """Build the tool that lists, tests, retires and restores tools."""
+
     async def run(given: ManageSkills, running: Running) -> ToolResult:
         if given.action == "list":
             there, left = await in_thread(tools.all), await in_thread(tools.list_retired)

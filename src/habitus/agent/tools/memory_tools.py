@@ -1,4 +1,4 @@
-"""Tools of memory: keep one sentence, and list what was learned."""
+"""Tools for memory: store a sentence, and list what was learned."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from habitus.memory.model import MEDIUM, Draft, Encoded, Evidence, Kind, Produce
 
 
 def memory_tools(memory: SessionMemory, *, conversation: str, ask: AskPerson) -> list[Tool]:
+    """Build the tools for memory."""
     return [memorize(memory, conversation=conversation, ask=ask), list_lessons(memory.cortex, user=memory.user)]
 
 
@@ -34,6 +35,7 @@ class Memorize(Arguments):
 
 
 def memorize(memory: SessionMemory, *, conversation: str, ask: AskPerson) -> Tool:
+    """Build the tool that stores a sentence."""
     cortex, user = memory.cortex, memory.user
 
     async def run(given: Memorize, running: Running) -> ToolResult:
@@ -60,7 +62,7 @@ def memorize(memory: SessionMemory, *, conversation: str, ask: AskPerson) -> Too
 
 
 async def _ask_decision(cortex: Cortex, waiting: Encoded, user: str, ask: AskPerson) -> Encoded:
-    """Ask the person who is there about a lesson that needs their word."""
+    """Ask the person about a pending lesson and apply their decision."""
     assert waiting.engram is not None
     id = waiting.engram.id
     question = Question(text=f"Remember this? {waiting.engram.text}", detail=f"It waits because {waiting.reason}.")
@@ -71,7 +73,8 @@ async def _ask_decision(cortex: Cortex, waiting: Encoded, user: str, ask: AskPer
         case Consent.NO:
             reason = "turned down in the conversation"
             turned_down = await in_thread(lambda: cortex.reject(id, by=user, reason=reason))
-            await in_thread(lambda: cortex.note_told([id]))  # by this result
+            # The agent hears of it through this result.
+            await in_thread(lambda: cortex.note_told([id]))
             return Encoded(status=Status.REFUSED, engram=turned_down, reason="the person said no")
         case Consent.LATER:
             return waiting
@@ -88,6 +91,8 @@ class ListLessons(Arguments):
 
 
 def list_lessons(cortex: Cortex, *, user: str) -> Tool:
+    """Build the tool that lists lessons."""
+
     def run(given: ListLessons, running: Running) -> ToolResult:
         found = cortex.list_lessons(given.scope or "all", given.limit or 20, user=user)
         return json_result(

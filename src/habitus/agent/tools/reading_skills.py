@@ -1,4 +1,4 @@
-"""Tools that look at skills: recall one to follow it, search, list, and read one as data or file by file."""
+"""Tools that read skills: recall one to follow it, search, list, and read one as data or file by file."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from habitus.text import block, one_line
 
 
 def reading_tools(view: View, files: OtherFiles, ladder: Ladder, finder: Finder) -> list[Tool]:
+    """Build the tools that read skills."""
     return [recall_skill(view, files, ladder), search_skills(finder, view), list_skills(view), read_skill(view, files)]
 
 
@@ -34,6 +35,8 @@ class RecallSkill(Arguments):
 
 
 def recall_skill(view: View, files: OtherFiles, ladder: Ladder) -> Tool:
+    """Build the tool that loads a skill."""
+
     def run(given: RecallSkill, running: Running) -> ToolResult:
         waiting = view.waiting()
         name, warning = resolve_name(given.name, view.may_recall(), view)
@@ -61,7 +64,7 @@ def recall_skill(view: View, files: OtherFiles, ladder: Ladder) -> Tool:
 
 
 def resolve_name(wanted: str, known: Collection[str], view: View) -> tuple[str, str]:
-    """The name that is meant, with a warning when it was another; an error that lists the names when none is near."""
+    """Return the name that is meant, with a warning if it was corrected; `ToolFailed` if none is close."""
     name = names.canonical(wanted)
     if name in known:
         return name, ""
@@ -101,6 +104,8 @@ class SearchSkills(Arguments):
 
 
 def search_skills(finder: Finder, view: View) -> Tool:
+    """Build the tool that searches skills."""
+
     def run(given: SearchSkills, running: Running) -> ToolResult:
         if not given.query.strip():
             raise ToolFailed("The query is empty. Say in a sentence what is to be done.")
@@ -126,7 +131,7 @@ def search_skills(finder: Finder, view: View) -> Tool:
 
 
 def _waiting_for(query: str, view: View) -> dict[str, str]:
-    """Lines for those that wait in this conversation and share a word with the query; the index does not know them."""
+    """Return lines for pending skills that share a word with the query, since the index does not contain them."""
     wanted = set(content_words(query))
     return {
         name: f"{line(skill)} (waits for a person)"
@@ -143,6 +148,8 @@ class ListSkills(Arguments):
 
 
 def list_skills(view: View) -> Tool:
+    """Build the tool that lists skills."""
+
     def run(given: ListSkills, running: Running) -> ToolResult:
         allowed = view.may_load()
         others = {State.GATED, *([State.DISABLED] if given.include_disabled else [])}
@@ -167,7 +174,7 @@ def list_skills(view: View) -> Tool:
 
 
 def _facts(view: View, skill: Summary) -> dict[str, object]:
-    """One skill as a line of data; one that was written in this conversation and waits is marked."""
+    """Return a skill as data; a pending skill of this conversation is marked."""
     facts: dict[str, object] = {
         "name": skill.name,
         "title": skill.title,
@@ -179,8 +186,10 @@ def _facts(view: View, skill: Summary) -> dict[str, object]:
     return {**facts, "status": "waiting"} if skill.name in view.waiting() else facts
 
 
-PAGE = 16_000  # characters
-_LARGEST_PICTURE = 3_500_000  # bytes; encoded it is what providers take
+# In characters; a page must fit into one tool result.
+PAGE = 16_000
+# In bytes; base64-encoded it is the most that providers accept.
+_LARGEST_PICTURE = 3_500_000
 
 
 class ReadSkill(Arguments):
@@ -196,6 +205,8 @@ class ReadSkill(Arguments):
 
 
 def read_skill(view: View, files: OtherFiles) -> Tool:
+    """Build the tool that reads a skill or one of its files."""
+
     def run(given: ReadSkill, running: Running) -> ToolResult:
         waiting = view.waiting()
         name, _ = resolve_name(given.name, {*view.may_load(), *waiting, *view.loaded}, view)

@@ -1,4 +1,4 @@
-"""The tools that a model can call: what each takes, and how a call becomes a result whatever goes wrong in it."""
+"""The tools a model can call: their arguments, and how a call becomes a result whatever goes wrong."""
 
 from __future__ import annotations
 
@@ -26,13 +26,15 @@ from habitus.text import block, encodable, encodable_value, escape_marks
 
 log = logging.getLogger(__name__)
 
+# Longer results crowd out the conversation; the model can page through files instead.
 RESULT_CHARS = 20_000
 
 
 class Arguments(BaseModel):
-    """The arguments of a call as the model writes them; a field it should not have written is an error it reads.
+    """The arguments of a tool call. Unknown fields are refused, so that the model reads what is wrong.
 
-    The class also declares the tool: its name in snake case is the tool's, its docstring what the model is told.
+    A subclass also declares the tool: its name in snake case is the tool's name, its docstring the description for the
+    model.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -40,20 +42,22 @@ class Arguments(BaseModel):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Running:
-    """A tool's way to say how its work goes, and to tell the observers what happened."""
+    """The context of a running call: reports progress, events and outcomes."""
 
     call: str = ""
     turn: str = ""
     round_idx: int = 0
     progress: Callable[[str], None] = lambda text: None
     observe: Callable[[Event], None] = lambda event: None
-    report: Callable[[Outcome], None] = lambda outcome: None  # the model's own word on how the turn went
+    # The model's own report of the outcome.
+    report: Callable[[Outcome], None] = lambda outcome: None
     redactor: Redactor = PATTERNS_ONLY
-    sees_images: bool = False  # whether the model that called it does
+    # Whether the calling model sees images.
+    sees_images: bool = False
 
 
 class Reach(IntEnum):
-    """How far what a call does can go, as long as the sandbox holds."""
+    """How far the effects of a call can go while the sandbox holds."""
 
     NOTHING = 0  # it changes nothing
     HERE = 1  # files of this machine, or what Habitus keeps
@@ -62,25 +66,37 @@ class Reach(IntEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tool:
-    """`arguments` is the type of what it takes, which also names and describes it unless told otherwise, or the JSON
-    Schema where the tool checks for itself."""
+    """A tool. `arguments` is a model that also names and describes it by default, or a JSON Schema if it validates
+    itself.
+    """
 
     name: str = ""
     description: str = ""
     arguments: type[Arguments] | Mapping[str, object]
-    run: Callable[[Any, Running], Awaitable[ToolResult] | ToolResult]  # a plain function runs in a thread
-    access: Access | None  # the least that a client of the MCP server has to be; None where it isn't served
-    is_parallel: bool = False  # may run beside other calls of the same answer
-    keeps: bool = False  # what it is given is stored: secrets are taken out first
+    # A plain function runs in a thread.
+    run: Callable[[Any, Running], Awaitable[ToolResult] | ToolResult]
+    # The minimum role of an MCP client; None if the tool is not served there.
+    access: Access | None
+    # May run beside other calls of the same answer.
+    is_parallel: bool = False
+    # The arguments are stored, so secrets are redacted first.
+    keeps: bool = False
     version: int = 0
-    skill: str = ""  # whose code or recipe it is
-    item: Item | None = None  # what is learned about it; none for the built-in ones
+    # The skill whose code or recipe it is.
+    skill: str = ""
+    # The item for which evidence is collected; None for built-in tools.
+    item: Item | None = None
     reach: Reach = Reach.HERE
-    takes_away: bool = False  # what was there may be gone after it
-    is_repeatable: bool = False  # the same call once more changes nothing more
-    is_default: bool = False  # whether the profile of that name has it
-    is_pinned: bool = False  # stays in sight where a client keeps the other tools back
-    returns: Mapping[str, object] | None = None  # JSON Schema of the object it returns, where that is known
+    # May delete or overwrite something.
+    takes_away: bool = False
+    # Repeating the call changes nothing more.
+    is_repeatable: bool = False
+    # Whether it is in the default profile.
+    is_default: bool = False
+    # Stays listed if a client defers the other tools.
+    is_pinned: bool = False
+    # JSON Schema of the result, if known.
+    returns: Mapping[str, object] | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.arguments, type):
@@ -88,7 +104,7 @@ class Tool:
             object.__setattr__(self, "description", self.description or description_of(self.arguments))
 
     def is_in(self, profile: str | Collection[str]) -> bool:
-        """Whether a profile has it, or a choice of names; the code of skills is in every profile."""
+        """Whether the tool belongs to a profile or a list of names; the code of skills is in every profile."""
         if not isinstance(profile, str):
             return self.name in profile
         match profile_named(profile):
@@ -111,7 +127,7 @@ class Tool:
 
 
 def description_of(arguments: type[Arguments]) -> str:
-    """What the model is told of the tool that takes these."""
+    """Return the description for the model: the docstring on one line."""
     return " ".join((inspect.getdoc(arguments) or "").split())
 
 
@@ -120,9 +136,9 @@ def _snake_case(name: str) -> str:
 
 
 class Registry:
-    """Tools by name. The first of two that clash stays; the other is skipped with a warning.
+    """Tools by name. Of two with the same name the second is skipped with a warning.
 
-    Those that are `unlisted` can be called by whoever knows their names.
+    `unlisted` tools are not offered but can be called by name.
     """
 
     def __init__(self, tools: Iterable[Tool] = (), *, unlisted: Iterable[Tool] = ()) -> None:
@@ -133,6 +149,7 @@ class Registry:
             self.add(tool)
 
     def add(self, tool: Tool) -> None:
+        """Add a tool, unless its name is taken."""
         if tool.name in self._tools:
             log.warning("The tool %s is not offered: a tool of that name is there already.", tool.name)
             self.skipped.append(tool.name)
@@ -140,26 +157,31 @@ class Registry:
             self._tools[tool.name] = tool
 
     def all_tools(self) -> tuple[Tool, ...]:
+        """Return the listed tools."""
         return tuple(self._tools.values())
 
     def specs(self) -> tuple[ToolSpec, ...]:
+        """Return the specifications of the listed tools."""
         return tuple(tool.spec for tool in self.all_tools())
 
     def names(self) -> tuple[str, ...]:
+        """Return the names of the listed tools."""
         return tuple(self._tools)
 
     def _find(self, name: str) -> Tool | None:
         return self._tools.get(name) or self._unlisted.get(name)
 
     def knows(self, name: str) -> bool:
+        """Whether a tool can be called, listed or not."""
         return self._find(name) is not None
 
     def is_parallel(self, call: ToolCall) -> bool:
+        """Whether a call may run beside others; an unknown tool fails at once, so it may."""
         tool = self._find(call.name)
         return tool is None or tool.is_parallel
 
     async def run(self, call: ToolCall, running: Running) -> ToolResult:
-        """Run one call. Every way to fail is a result that the model can read and mend."""
+        """Run one call. Every failure becomes a result that the model can read and act on."""
         tool = self._find(call.name)
         if tool is None:
             near = did_you_mean(call.name, self._tools) or f"There are: {', '.join(self._tools)}."
@@ -220,14 +242,14 @@ def _failure(message: str) -> ToolResult:
 
 
 def _clean(result: ToolResult, redactor: Redactor) -> ToolResult:
-    """Unable to speak for us and without secrets; cut last, since of a key in two no half would be known."""
+    """Redact and escape a result, then truncate it: half of a secret could not be recognized."""
     reason = redactor.redact(encodable(result.outcome.reason)).text[:500]
     content = redactor.redact(encodable(result.content)).text
     return cap_result(replace(result, content=escape_marks(content), outcome=replace(result.outcome, reason=reason)))
 
 
 def cap_result(result: ToolResult) -> ToolResult:
-    """The beginning and the end of what is too long, with a mark that says how much is missing."""
+    """Truncate the middle of a long result, with a note that says how much is missing."""
     content = result.content
     if len(content) <= RESULT_CHARS:
         return result
@@ -245,18 +267,19 @@ _LEFT_OUT = "characters left out …]"
 
 
 def json_result(value: object, outcome: Outcome = OK) -> ToolResult:
-    """A result as JSON."""
+    """Return a result with a JSON body."""
     return ToolResult(content=json.dumps(value, ensure_ascii=False, default=str), outcome=outcome)
 
 
-@functools.cache  # making one takes a millisecond, and a list of tools is asked for in every round
+# Building a schema takes a millisecond, and tools are listed in every round.
+@functools.cache
 def _schema(arguments: type[Arguments]) -> Mapping[str, object]:
     schema = _plain(arguments.model_json_schema())
     return {"type": "object", "properties": schema.get("properties", {}), "required": schema.get("required", [])}
 
 
 def _plain(schema: Any) -> Any:
-    """A schema without titles, nulls and defaults that say nothing: the fewer words, the fewer tokens."""
+    """Return a schema without titles, nulls and empty defaults, to save tokens."""
     if isinstance(schema, list):
         return [_plain(item) for item in schema]
     if not isinstance(schema, dict):
@@ -287,7 +310,7 @@ _TOOLS = {
 
 
 def advise_model(error: HabitusError) -> str:
-    """The error in words, with a mend that the model can follow."""
+    """Return the error text for the model: a hint for people becomes a tool name or a note to tell the person."""
     if not isinstance(error, UserError) or (typed := _COMMAND.search(error.mend)) is None:
         return explain_absence(str(error))
     mend = _TOOLS.get(typed[1]) or f"Only a person can do that; tell them: {error.mend}"
@@ -295,17 +318,21 @@ def advise_model(error: HabitusError) -> str:
 
 
 def explain_absence(reason: str) -> str:
-    """Why something is not to be had, with the command that changes it left to the person."""
+    """Return the reason with any command in it addressed to the person."""
     return _POINTER.sub("; only a person can change that, tell them: ", reason)
 
 
 class Profile(StrEnum):
+    """A named selection of tools."""
+
     DEFAULT = "default"
-    READ = "read"  # what changes nothing
+    # Tools that change nothing.
+    READ = "read"
     ALL = "all"
 
 
 def profile_named(name: str) -> Profile:
+    """Return the profile of that name; `Invalid` if there is none."""
     if name not in set(Profile):
         mend = did_you_mean(name, Profile) or f"There are: {', '.join(Profile)}."
         raise Invalid(f"There is no profile '{name}' of tools.", mend=mend)

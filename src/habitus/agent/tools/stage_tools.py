@@ -1,6 +1,6 @@
-"""The tools that are offered to the model: the built-in ones first, then the stages of skills, the best one first.
+"""The tools offered to the model: the built-in ones first, then the code and recipes of skills.
 
-The recipes and the code of skills are tools of their own, which a model calls by name.
+Each tool or recipe of a skill is a tool of its own that a model calls by name.
 """
 
 from __future__ import annotations
@@ -34,10 +34,12 @@ from habitus.tools.model import CodeTool, ToolStatus
 from habitus.tools.tools import Tools
 
 Run = Callable[[str, object], Awaitable[ToolRun]]
-FallBack = Callable[[str, str], str]  # skill and tool → where to go on
+# Maps a skill and its tool to instructions for a fallback.
+FallBack = Callable[[str, str], str]
 
 
 def code_tools(tools: Iterable[CodeTool], run: Run, fall_back: FallBack) -> list[Tool]:
+    """Build a tool for the code of each skill."""
     return [_tool_of_code(tool, run, fall_back) for tool in tools]
 
 
@@ -72,7 +74,7 @@ def _reach(granted: Permissions) -> Reach:
 
 
 def describe_tool(tool: CodeTool) -> str:
-    """The tool's description: its work, how it is called, and how it is not."""
+    """Return the description for the model: the purpose, how to call it, and how not to."""
     name = tool.callable_name
     example = f" Example: {name}({json.dumps(tool.example, ensure_ascii=False)})." if tool.example is not None else ""
     return (
@@ -82,7 +84,7 @@ def describe_tool(tool: CodeTool) -> str:
 
 
 def show_run(done: ToolRun) -> str:
-    """The tool's output, or why it failed."""
+    """Return the tool's output, or the reason why it failed."""
     printed = block(done.stdout.strip())
     if done.outcome.is_ok:
         return printed
@@ -90,14 +92,16 @@ def show_run(done: ToolRun) -> str:
     return "\n\n".join(part for part in dict.fromkeys(parts) if part)
 
 
-Count = Callable[[SkillRecipe, Outcome], None]  # told how each run went
-RecipeFallBack = Callable[[str, str, Sequence[str]], str]  # skill, recipe, and the steps that ran → where to go on
+# Called with the outcome of each run.
+Count = Callable[[SkillRecipe, Outcome], None]
+# Maps a skill, its recipe and the steps that ran to instructions for a fallback.
+RecipeFallBack = Callable[[str, str, Sequence[str]], str]
 
 
 def recipe_tools(
     recipes: Iterable[SkillRecipe], count: Count, others: Callable[[], Registry], fall_back: RecipeFallBack
 ) -> list[Tool]:
-    """`others` are the tools that steps may call: no recipe is among them, so none can call another."""
+    """Build a tool for each recipe. `others` returns the tools that steps may call; recipes are not among them."""
     return [_tool_of_recipe(recipe, count, others, fall_back) for recipe in recipes]
 
 
@@ -142,7 +146,7 @@ def _tool_of_recipe(
 
 
 async def _step(call: ToolCall, registry: Registry, running: Running) -> ToolResult:
-    """One call, seen by the observers as any other; no message has its arguments, so the event keeps them."""
+    """Run one step's call, visible to observers like any other. Its event stores the arguments, as no message does."""
     at, redactor = running.round_idx, running.redactor
     running.observe(
         tool_called(call.name, call.arguments, round_idx=at, call_id=call.id, keeps_args=True, redactor=redactor)
@@ -153,7 +157,7 @@ async def _step(call: ToolCall, registry: Registry, running: Running) -> ToolRes
 
 
 def show_recipe_run(done: RecipeRun) -> str:
-    """The steps that ran with their results, a line each, and below them the result."""
+    """Render the steps, one line each, followed by the result."""
     lines = [
         f"{step.number}. {step.tool}: {step.outcome.kind.value}"
         + (f", {one_line(step.outcome.reason)}" if step.outcome.reason else "")
@@ -163,18 +167,19 @@ def show_recipe_run(done: RecipeRun) -> str:
 
 
 def last_said(told: str) -> str:
-    """The result, of a run as it is shown."""
+    """Return the result from a rendered recipe run."""
     return told.partition("\n\n")[2]
 
 
-CODE_TOOLS = 25  # with more than that, only those that fit a request are offered
+# Models choose worse among more tools, so beyond this only the most relevant are offered.
+CODE_TOOLS = 25
 
 
 @dataclass(kw_only=True, eq=False)
 class OfferedTools:
-    """A `steady` list only grows at its end within a session, so that a provider can go on caching it.
+    """The tools of a session. A `steady` list only grows at its end, so providers can keep caching it.
 
-    The code of skills is looked at once a turn, and again when the turn itself has changed the library.
+    The code of skills is read once a turn, and again if the turn itself changes the library.
     """
 
     built_in: Sequence[Tool]
@@ -185,26 +190,32 @@ class OfferedTools:
     recipes: RecipeCatalogue
     ladder: Ladder
     given: Given | None = None
-    services: Services = field(default_factory=lambda: NO_SERVICES)  # what their code may ask
+    # The host services that the code may use.
+    services: Services = field(default_factory=lambda: NO_SERVICES)
     steady: bool = True
-    may_have_tools: Callable[[], bool] = lambda: True  # asked before a look at the library
-    counts: bool = True  # a real conversation; what is tried out in others is no use of anything
-    theirs: frozenset[str] = frozenset()  # names of tools that whoever runs the loop has besides these
+    # A cheap check before a snapshot of the library is taken.
+    may_have_tools: Callable[[], bool] = lambda: True
+    # False for trial runs, which must not count as use.
+    counts: bool = True
+    # Names of the host's own tools.
+    theirs: frozenset[str] = frozenset()
     _looks: int = -1
     _degraded: Sequence[Tool] = ()
-    _steps: Sequence[Tool] = ()  # the code that steps of recipes may call
+    # The code that steps of recipes may call.
+    _steps: Sequence[Tool] = ()
     _code: list[Tool] | None = None
     _listed: Sequence[Tool] = ()
-    _first: frozenset[str] | None = None  # those that were there when the session opened
+    # The tools that existed when the session opened.
+    _first: frozenset[str] | None = None
 
     @property
     def looking(self) -> set[str]:
-        """The built-in tools that change nothing: calling one is no trace of following a skill."""
+        """The built-in tools that change nothing; calling one is no trace of following a skill."""
         return {tool.name for tool in self.built_in if tool.reach is Reach.NOTHING}
 
     @property
     def code(self) -> list[Tool]:
-        """The code of skills, looked at when it is first asked for."""
+        """The code and recipes of skills, loaded on first use."""
         if self._code is None:
             none: Sequence[Tool] = ()
             self._code = sorted(self.view.outage.unless_away(self._current, none), key=lambda tool: tool.name)
@@ -212,7 +223,7 @@ class OfferedTools:
 
     @property
     def gates(self) -> GateContext:
-        """The gates that are open for the user while these tools are there."""
+        """The user's gates, including these tools."""
         return self._with_tools(tool.name for tool in self.code)
 
     def _with_tools(self, code: Iterable[str]) -> GateContext:
@@ -220,6 +231,7 @@ class OfferedTools:
         return replace(self.user_gates, tools=frozenset((*ours, *code, *self.theirs)))
 
     def registry(self, request: Request) -> Registry:
+        """Return the tools for a request: all, or the most relevant ones if there are too many."""
         if self._looks != self.view.looks:
             self._look()
             self._looks = self.view.looks
@@ -228,12 +240,13 @@ class OfferedTools:
         if self._first is None:
             self._first = frozenset(tool.name for tool in self.code)
         offered = [tool for tool in self._listed if not self._is_withheld(tool)]
-        withheld = [tool for tool in self._listed if self._is_withheld(tool)]  # who knows its name may call it
+        # A withheld tool can still be called by name.
+        withheld = [tool for tool in self._listed if self._is_withheld(tool)]
         mine = [tool for tool in (*self.built_in, *offered) if tool.name not in self.theirs]
         return Registry(mine, unlisted=(*self._degraded, *withheld))
 
     def note_offers(self, shown: Collection[str] | None = None) -> None:
-        """Note the tools that were put before the model: all that were listed last, or these by name."""
+        """Record the exposure of the last listed tools, or of those named in `shown`."""
         for tool in self._listed:
             if tool.item is not None and (shown is None or tool.name in shown or (shown and self._is_withheld(tool))):
                 is_steady = len(self.code) <= CODE_TOOLS
@@ -242,30 +255,31 @@ class OfferedTools:
                 )
 
     def items(self, called: Collection[str]) -> list[Item]:
-        """The items of evidence behind tools of these names."""
+        """Return the evidence items of the tools with these names."""
         return [tool.item for tool in self.code if tool.item is not None and tool.name in called]
 
     def stages_of(self, skill: str) -> set[str]:
-        """The names by which a skill's tool and recipes are called, degraded ones too."""
+        """Return the callable names of a skill's tool and recipes, including degraded ones."""
         return {tool.name for tool in (*self.code, *self._degraded) if tool.skill == skill}
 
     def _is_withheld(self, tool: Tool) -> bool:
         return tool.item is not None and self.view.offers.is_withheld(tool.item, is_sure=self._is_sure(tool))
 
     def _is_sure(self, tool: Tool) -> bool:
-        """The list is assigned when the session opens: what came since was made for it."""
+        """Whether a tool was added during the session: such a tool was made for it and is never withheld."""
         return self._first is not None and tool.name not in self._first
 
     def _look(self) -> None:
         known: Sequence[Tool] = self.code
         now = {tool.name: tool for tool in self.view.outage.unless_away(self._current, known)}
         stays = known if self.steady else [tool for tool in known if tool.name in now]
-        kept = [now.get(tool.name, tool) for tool in stays]  # what left since says so itself when it is called
+        # A removed tool stays listed and reports its removal when called.
+        kept = [now.get(tool.name, tool) for tool in stays]
         names = {tool.name for tool in kept}
         self._code = [*kept, *(tool for name, tool in now.items() if name not in names)]
 
     def _current(self) -> Sequence[Tool]:
-        """Tools and recipes that may run for this user, and waiting ones that were written in this conversation."""
+        """Load the tools and recipes that may run for this user, and pending ones of this conversation."""
         conversation = self.view.conversation
         is_worth_a_look = self.view.is_taken or self.may_have_tools()
         there = self.tools.all(at=self.view.snapshot) if is_worth_a_look else ()
@@ -289,7 +303,7 @@ class OfferedTools:
         return [*self._steps, *recipes, *waiting_tools]
 
     def _offered_recipes(self, taken: Collection[str], gates: GateContext) -> list[Tool]:
-        """The recipes that may run for this user; one that goes by the name of a tool does not."""
+        """Return the recipes that may run for this user, except those named like a tool."""
         usable = [
             recipe
             for recipe in self.recipes.all(at=self.view.snapshot)
@@ -322,7 +336,10 @@ class OfferedTools:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ladder:
-    """`reliable` is how far a stage has to be known to be tried before the steps."""
+    """Recommends which stage of a skill to try first, and what to do if it fails.
+
+    `reliable` is the reliability a stage needs to be recommended before the steps.
+    """
 
     view: View
     tools: Tools
@@ -330,17 +347,18 @@ class Ladder:
     reliable: float
 
     def first(self, skill: Skill) -> list[str]:
-        """Lines that name the stage to try before the steps, which are for when it fails."""
+        """Return lines that name the stages to try before the steps."""
         if not skill.version:
             return []
         return [*self._code_first(skill), *(self._recipe_first(each) for each in self._recipes_of(skill.name))]
 
     def below(self, name: str, failed: str, ran: Sequence[str] = ()) -> str:
-        """Where to go on when the tool or recipe `failed` of a skill did not do it; `ran` are steps that did."""
+        """Return instructions for when the tool or recipe `failed`; `ran` are the steps that succeeded."""
         try:
             skill = self.view.outage.unless_away(lambda: self.view.load(name), None)
         except UserError:
-            return ""  # it waits for a person, or it has gone
+            # The skill is pending, or has been removed.
+            return ""
         if skill is None:
             return ""
         lines = [f"Go on in this turn with what is below `{failed}` in the skill '{name}'."]
@@ -383,5 +401,5 @@ class Ladder:
 
 
 def _is_fresh(tool: CodeTool, counters: Counters) -> bool:
-    """Its cases passed as it is, they were not its own word alone, and no use has spoken against it yet."""
+    """Whether the current code passed cases with recorded results and has not failed in use."""
     return tool.is_compared and tool.cases > 0 and tool.proved_on is not None and counters.failed == 0

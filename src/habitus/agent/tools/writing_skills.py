@@ -1,6 +1,6 @@
-"""Tools that change skills, and the text that says who the assistant is.
+"""Tools that change skills and the assistant's identity text.
 
-Asked and confirmed by the person a change applies at once, else it is a proposal.
+A change that the person confirms applies at once; any other becomes a proposal.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from habitus.skills.review import Action, Change, Review
 
 
 def writing_tools(changes: Changes) -> list[Tool]:
+    """Build the tools that change skills."""
     return [
         create_skill(changes),
         update_skill(changes),
@@ -53,6 +54,8 @@ class CreateSkill(Arguments):
 
 
 def create_skill(changes: Changes) -> Tool:
+    """Build the tool that creates a skill."""
+
     async def run(given: CreateSkill, running: Running) -> ToolResult:
         name = names.check_name(given.name)
         if await in_thread(lambda: changes.is_taken(name)):
@@ -68,7 +71,7 @@ def create_skill(changes: Changes) -> Tool:
 
 
 def _with_other_fields(arguments: type[Arguments]) -> type[Arguments]:
-    """The arguments with those fields of a skill that people change and they do not name."""
+    """Return the arguments model extended by the editable fields of a skill that it lacks."""
     others: dict[str, Any] = {
         field.name: (list[str] | None if field.is_list else str | None, Field(default=None, description=field.help))
         for field in EDITABLE
@@ -111,6 +114,8 @@ class UpdateSkill(EditArguments):
 
 
 def update_skill(changes: Changes) -> Tool:
+    """Build the tool that edits a skill."""
+
     async def run(given: UpdateSkill, running: Running) -> ToolResult:
         fields = Fields.of(given)
         layer, tree, skill, edited = await in_thread(lambda: _edit_files(changes, given.name, given.edit, fields))
@@ -126,8 +131,10 @@ def update_skill(changes: Changes) -> Tool:
 
 
 def _edit_files(changes: Changes, wanted: str, edit: Edit, fields: Fields) -> tuple[str, Tree, Skill, Skill]:
-    """Where the change goes, the files it starts from (those that wait, or one's own copy), and the skill in them
-    before and after."""
+    """Return the target layer, the files to start from, and the skill before and after the edit.
+
+    The files are those of a pending proposal, if there is one, or of the user's own copy.
+    """
     library = changes.view.library
     waiting = changes.waiting_tree(wanted)
     if waiting is None:
@@ -136,7 +143,8 @@ def _edit_files(changes: Changes, wanted: str, edit: Edit, fields: Fields) -> tu
         return layer, tree, skill, library.changing(item, edit, fields)(skill)
     layer, name, tree = waiting
     proposed = trees.parse(name, tree).skill
-    assert proposed is not None  # no proposal is made of what can't be loaded
+    # Skills that can't be loaded are never proposed.
+    assert proposed is not None
     there = changes.view.snapshot.by_name.get(name)
     return layer, tree, proposed, library.changing(there, edit, fields)(proposed)
 
@@ -148,6 +156,8 @@ class DeleteSkill(Arguments):
 
 
 def delete_skill(changes: Changes) -> Tool:
+    """Build the tool that deletes a skill."""
+
     async def run(given: DeleteSkill, running: Running) -> ToolResult:
         if await in_thread(lambda: changes.withdraw(given.name)):
             return json_result({"deleted": True})
@@ -201,6 +211,8 @@ class EditSystemPrompt(EditArguments):
 
 
 def edit_system_prompt(changes: Changes) -> Tool:
+    """Build the tool that proposes a change of the identity text."""
+
     async def run(given: EditSystemPrompt, running: Running) -> ToolResult:
         if given.operation is None:
             raise ToolFailed("Say in 'operation' what to do with the text.")
@@ -222,12 +234,14 @@ T = TypeVar("T")
 
 
 def _pending(done: Submitted) -> dict[str, object]:
-    """What a tool's result says of a change that waits for a person; nothing of one that is applied."""
+    """Return the result fields of a pending change; empty if it was applied."""
     return {} if done.proposal is None else {"status": "proposed", "proposal": done.proposal.id}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Changes:
+    """Submits the agent's changes to skills, asking the person where needed."""
+
     view: View
     review: Review
     scan: Callable[[Tree], Sequence[str]]
@@ -236,19 +250,19 @@ class Changes:
     ask: AskPerson
 
     def find(self, name: str) -> Listed:
-        """The skill that is meant; what is for admins only is not there for anybody else."""
+        """Return the skill of that name; skills for admins don't exist for other users."""
         item = self.view.library.find(name, at=self.view.snapshot)
         if item.summary is not None and item.summary.manifest.admin_only and not self.gates.is_admin:
             raise NotFound(f"No skill '{name}'.", mend="list_skills shows what there is.")
         return item
 
     def refuse_waiting(self, name: str) -> None:
-        """Nobody can switch on or off what no person has let in."""
+        """Raise `Refused` for a skill that is only pending, which can't be enabled or disabled."""
         if self.view.only_waits(wanted := names.canonical(name)):
             raise Refused(f"'{wanted}' waits for a person.", mend="delete_skill takes it back.")
 
     def agent(self, reason: str) -> Author:
-        """The agent as an author, by the name of the person it works for."""
+        """Return the agent as an author, under the name of the person it works for."""
         return Author(actor=Actor.AGENT, name=self.person.name, reason=reason)
 
     @property
@@ -256,15 +270,16 @@ class Changes:
         return self.view.conversation
 
     def note_change(self, what: T) -> T:
-        """Something was changed: the rest of the turn sees the library with it."""
+        """Refresh the snapshot after a change, so the rest of the turn sees it; return the argument."""
         self.view.look()
         return what
 
     def is_taken(self, name: str) -> bool:
+        """Whether a skill of that name exists or is pending."""
         return self.view.library.is_taken(name) or name in self.view.waiting()
 
     async def write(self, layer: str, name: str, tree: Tree, reason: str, question: str) -> Submitted:
-        """Make a skill consist of these files."""
+        """Submit a change that replaces the files of a skill."""
         change = Change(action=Action.WRITE, name=name, layer=layer, tree=tree)
 
         def look() -> tuple[Change, str]:
@@ -275,7 +290,7 @@ class Changes:
         return await self.submit(change, reason, Question(text=question, detail=detail))
 
     def propose(self, layer: str, name: str, tree: Tree, reason: str) -> Submitted:
-        """Propose a change that a person decides at leisure, whoever is there."""
+        """Propose a change that a person decides on later, even if one is present."""
         change = Change(action=Action.WRITE, name=name, layer=layer, tree=tree, findings=tuple(self.scan(tree)))
         made = self.review.propose(
             change, self.agent(reason), [reason, *change.findings], conversation=self.conversation
@@ -283,12 +298,13 @@ class Changes:
         return Submitted(proposal=made)
 
     def waiting_tree(self, name: str) -> tuple[str, str, Tree] | None:
-        """Where a skill that waits and was written in this conversation would go, with its files."""
+        """Return layer, name and files of a pending skill of this conversation, or None."""
         found = self._waiting(name)
         return (found[-1].change.layer, found[-1].change.name, found[-1].change.tree) if found else None
 
     def withdraw(self, name: str) -> bool:
-        """Take back what this conversation wrote under this name and nobody has let in; False where it did not."""
+        """Withdraw this conversation's pending proposals for a new skill. False if there are none."""
+        # A name that exists in the library is edited, not withdrawn.
         found = [] if self.view.library.is_taken(names.canonical(name)) else self._waiting(name)
         for proposal in found:
             self.review.withdraw(proposal.id, self.agent("the agent wants it gone"))
@@ -299,7 +315,7 @@ class Changes:
         return [p for p in self.review.list() if (p.conversation, p.change.name, p.change.action) == wanted]
 
     async def submit(self, change: Change, reason: str, question: Question) -> Submitted:
-        """Ask the person; without an answer it is the agent's own idea, and waits."""
+        """Ask the person and submit the change; without an answer it stays pending as the agent's own proposal."""
         author = self.agent(reason)
         answer = await self.ask(question)
         if answer is Consent.NO:
@@ -317,7 +333,7 @@ class Changes:
         return done
 
     def _earlier(self, change: Change) -> list[int]:
-        """Proposals of this conversation for the same skill, which a new one replaces."""
+        """Return this conversation's earlier proposals for the same skill, which a new one replaces."""
         wanted = (self.conversation, change.name, change.layer, change.action)
         waiting = self.review.list(with_contents=False)
         return [p.id for p in waiting if (p.conversation, p.change.name, p.change.layer, p.change.action) == wanted]

@@ -1,6 +1,6 @@
-"""Mends what transport and chat did to model-written Python, and refuses what cannot be known.
+"""Repairs the damage that transport and chat do to model-written Python, and refuses to guess.
 
-Clean Python passes byte for byte; truncated code is never turned into something that merely parses.
+Valid Python passes byte for byte; truncated code is never turned into something that merely parses.
 """
 
 from habitus.tools.code_repair.repair import Repaired, repair

@@ -1,4 +1,7 @@
-"""Characters that transport or typography put in place of the author's. Each yields (text, end was seen)."""
+"""Restores characters that transport or typography replaced.
+
+Each function yields candidates as pairs: the text, and whether the end of a wrapper was seen.
+"""
 
 from __future__ import annotations
 
@@ -39,6 +42,7 @@ _UNPRINTABLE = re.compile("\0|" + _INVISIBLE.pattern)
 _MARGIN = re.compile("^[ \t\xa0\u1680\u2000-\u200b\u202f\u205f\u2060\u3000\ufeff]+", re.MULTILINE)
 _SPACES = re.compile("[\xa0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 _BREAKS = re.compile("\r\n|[\x85\u2028\u2029]")
+# Letters and digits stay: full-width ones may be part of an identifier.
 _FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F) if not chr(code - 0xFEE0).isalnum()}
 _SYMBOLS = str.maketrans({"−": "-", "–": "-", "、": ",", "。": ".", "×": "*", "≤": "<=", "≥": ">=", "≠": "!="})
 _QUOTED = re.compile(
@@ -51,7 +55,10 @@ _QUOTED = re.compile(
 
 
 def without_entities(text: str) -> Iterator[tuple[str, bool]]:
-    """Decoded once. Where bare `<` or `&` show that not all was escaped, strings keep theirs at first."""
+    """Yield the text with HTML entities decoded once.
+
+    If a bare `<` or `&` shows that not everything was escaped, the first candidate leaves strings alone.
+    """
     if not _ENTITY.search(text):
         return
     if _BARE.search(text):
@@ -60,7 +67,7 @@ def without_entities(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def has_entities_in_code(text: str) -> bool:
-    """`a &lt; b` parses, as `a & lt` and `b`; nobody means that."""
+    """Whether code contains entities: `a &lt; b` parses as `a & lt` and `b`, which is never meant."""
     return any(not literal and _CODE_ENTITY.search(piece) for literal, piece in pieces(text))
 
 
@@ -79,12 +86,13 @@ def _character(match: re.Match[str]) -> str:
 
 
 def without_escapes(text: str) -> Iterator[tuple[str, bool]]:
-    """Escaped line breaks. If every backslash is part of an escape, all were made by one encoder."""
+    """Yield the text with escaped line breaks decoded; all escapes are decoded if one encoder made them."""
     body = text.strip("\n")
     if "\\n" not in body and '\\"' not in body:
         return
     if body.count("\\n") <= body.count("\n") and not _all_quotes_escaped(body):
         return
+    # A lone backslash at the end is what remains of a cut-off escape.
     body = body.removesuffix("\\") if body.endswith("n\\") else body
     if _ODD_ESCAPE.fullmatch(body) or _all_quotes_escaped(body):
         yield _ESCAPE.sub(_unescape, body), False
@@ -98,12 +106,13 @@ def _all_quotes_escaped(text: str) -> bool:
 def _unescape(match: re.Match[str]) -> str:
     plain, unicode = match.groups()
     if unicode:
+        # Half of a surrogate pair has no character of its own.
         return match.group() if "d8" <= unicode[:2].lower() <= "df" else chr(int(unicode, 16))
     return _PLAIN.get(plain, plain)
 
 
 def _unescaped_in_code(match: re.Match[str]) -> str:
-    """Between tokens `\\n` is a line break; in a one-line string it is what the author wrote."""
+    r"""Decode `\n` between tokens; inside a one-line string it is what the author wrote."""
     token = match.group()
     if token.startswith(('"""', "'''")):
         return token.replace("\\n", "\n") if "\\\\" not in token else token
@@ -113,7 +122,10 @@ def _unescaped_in_code(match: re.Match[str]) -> str:
 
 
 def without_markdown_escapes(text: str) -> Iterator[tuple[str, bool]]:
-    """`hello\\_world`. Where no sign that Markdown minds stands bare, strings were escaped with the rest."""
+    r"""Yield the text without Markdown escapes, as in `hello\_world`.
+
+    If no Markdown character stands unescaped, strings were escaped with the rest.
+    """
     if not any(not literal and _MARKDOWN.search(piece) for literal, piece in pieces(text)):
         return
     if not _BARE_MARKDOWN.search(text):
@@ -122,7 +134,7 @@ def without_markdown_escapes(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def without_control_characters(text: str) -> Iterator[tuple[str, bool]]:
-    """Outside strings all invisible characters go; inside, only those that Python itself refuses."""
+    """Yield the text without invisible characters outside strings, then also inside them."""
     if not _UNPRINTABLE.search(text):
         return
     clean = _ANSI.sub("", text).replace("\0", "")
@@ -136,7 +148,7 @@ def without_control_characters(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def without_typography(original: str) -> Iterator[tuple[str, bool]]:
-    """Quotes, spaces and full-width signs that stand where only their plain form can be meant."""
+    """Yield the text with typographic quotes, spaces and full-width signs replaced by plain ones."""
     if original.isascii():
         return
     text = _MARGIN.sub(lambda margin: _SPACES.sub(" ", margin.group()), original)
@@ -162,6 +174,7 @@ def _plainly_quoted(match: re.Match[str]) -> str:
 
 
 def with_line_feeds(text: str) -> str:
+    """Return the text with line feeds as line endings."""
     return text.replace("\r\r\n", "\n").replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -176,7 +189,7 @@ _TOP_LEVEL = re.compile(r"(?:def|class|async[ ]+def|import|from|@)\b|@|if[ ]+__n
 
 
 def without_line_prefixes(text: str) -> Iterator[tuple[str, bool]]:
-    """Consecutive numbers, or one mark, in front of every line."""
+    """Yield the text without consecutive numbers, or one mark, in front of every line."""
     lines = text.strip("\n").split("\n")
     if numbered := _without_numbers(lines):
         yield numbered, False
@@ -205,7 +218,7 @@ def _without_numbers(lines: list[str]) -> str | None:
 
 
 def without_prompts(text: str) -> Iterator[tuple[str, bool]]:
-    """The input of an interactive session; its output goes."""
+    """Yield the input of an interactive session without its output."""
     lines = _dedent(text.strip("\n").split("\n")).split("\n")
     if not _PROMPT.match(lines[0]):
         return
@@ -221,7 +234,7 @@ def without_prompts(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def without_diff(text: str) -> Iterator[tuple[str, bool]]:
-    """A new file as a diff: one hunk from line 1. Other hunks show only a part of the file."""
+    """Yield the new file from a diff with a single hunk at line 1; other diffs show only part of a file."""
     lines = text.strip("\n").split("\n")
     hunks = [match for line in lines if (match := _HUNK.match(line))]
     if not hunks or len(hunks) > 1 or hunks[0][1] != "1":
@@ -235,7 +248,7 @@ def without_diff(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def without_margin(text: str) -> Iterator[tuple[str, bool]]:
-    """One margin in front of all lines, of all lines of code, or of all but the first."""
+    """Yield the text without a common margin of all lines, of all code lines, or of all but the first."""
     lines = text.split("\n")
     if _margin(lines):
         yield _dedent(lines), False
@@ -252,12 +265,13 @@ def without_margin(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def _dedent(lines: list[str]) -> str:
-    """Like `textwrap.dedent`, but blank lines keep what they hold beyond the margin: they may be in a string."""
+    """Dedent like `textwrap.dedent`, but keep blank lines beyond the margin, as they may be in a string."""
     margin = _margin(lines)
     return "\n".join(line[margin:] for line in lines)
 
 
 def is_part_of_diff(text: str) -> bool:
+    """Whether the text contains a diff hunk."""
     return any(_HUNK.match(line) for line in text.split("\n"))
 
 
@@ -273,13 +287,17 @@ def _cut(lines: list[str], chosen: list[bool], margin: int) -> str:
 
 
 def without_mixed_tabs(text: str) -> Iterator[tuple[str, bool]]:
-    """Tabs as spaces, if every width that parses gives the same program; a guess could move a line to another block."""
+    """Yield the text with tabs expanded, if every width that parses gives the same program.
+
+    A guess could move a line into another block.
+    """
     lines = text.split("\n")
     counts = code_lines(text)
     starts = [line[0] for line, is_code in zip(lines, counts, strict=True) if is_code and line[:1] in ("\t", " ")]
     if "\t" not in text or len(set(starts)) == 0:
         return
     readings: dict[str, str] = {}
+    # The most common widths first: the first reading is the one returned.
     for width in (4, 8, 2):
         expanded = "\n".join(
             _expand(line, width) if is_code else line for line, is_code in zip(lines, counts, strict=True)
@@ -291,7 +309,7 @@ def without_mixed_tabs(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def _shape(module: ast.Module) -> str:
-    """Which block each statement belongs to: all that indentation can change."""
+    """Describe which block each statement belongs to, which is all that indentation can change."""
     return " ".join(f"{type(node).__name__}{len(list(ast.iter_child_nodes(node)))}" for node in ast.walk(module))
 
 

@@ -1,6 +1,6 @@
-"""`repair`: the smallest set of mends, outermost first, after which the text is the author's program.
+"""`repair`: finds the smallest set of repairs, outermost first, that restores the author's program.
 
-Code that was cut off is told from code that is merely wrong, and from code that is whole.
+It distinguishes truncated code from code that is wrong, and from code that is complete.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ MAX_REPEATS = 3
 
 
 Rule = Callable[[str], Iterator[tuple[str, bool]]]
+# The order matters: a wrapper must be removed before the text inside it can be repaired.
 RULES: tuple[tuple[Defect, Rule], ...] = (
     (Defect.CONTROL_CHARACTERS, characters.without_control_characters),
     (Defect.CDATA, wrappers.without_cdata),
@@ -61,25 +62,31 @@ RULES: tuple[tuple[Defect, Rule], ...] = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Repaired:
+    """The code with the defects that were repaired."""
+
     code: str
     defects: tuple[Defect, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Attempt:
+    """A candidate text with the repairs that led to it; `is_closed` if the end of a wrapper was seen."""
+
     text: str
     defects: tuple[Defect, ...] = ()
     is_closed: bool = False
 
 
 class _Verdict(Enum):
+    """What to do with an attempt."""
+
     ACCEPT = auto()
     GO_ON = auto()
     CUT = auto()
 
 
 def repair(text: str) -> Repaired:
-    """The author's code and what was mended, or `CodeRefused`; text that parses is returned as it is."""
+    """Return the author's code and the repaired defects, or raise `CodeRefused`. Text that parses is returned as is."""
     module = parse(text)
     if module is None:
         return _search(_Attempt(text=text))
@@ -89,7 +96,7 @@ def repair(text: str) -> Repaired:
 
 
 def _inner_code(text: str) -> Repaired | None:
-    """The program inside a literal; a damaged one is sought only if the literal is JSON, as no docstring is."""
+    """Return the program inside a literal. A damaged one is repaired only in JSON, which no docstring is."""
     for value, _ in wrappers.without_json(text):
         attempt = _Attempt(text=value, defects=(Defect.JSON,), is_closed=True)
         if _judge(attempt, read(value)) is _Verdict.ACCEPT:
@@ -112,13 +119,14 @@ def _is_json(text: str) -> bool:
 
 
 def _search(first: _Attempt) -> Repaired:
-    """Fewest mends first: what the author wrote in strings is then decoded no further than it must be."""
+    """Search with the fewest repairs first, so the author's strings are decoded no further than needed."""
     queue = deque([first])
     seen = {first.text}
     furthest, is_cut = first, False
     while queue and len(seen) <= MAX_ATTEMPTS:
         for attempt in _mend(queue.popleft()):
             if attempt.text in seen:
+                # Different repairs often lead to the same text.
                 continue
             seen.add(attempt.text)
             outcome = read(attempt.text)
@@ -136,7 +144,7 @@ def _search(first: _Attempt) -> Repaired:
 
 
 def _mend(attempt: _Attempt) -> Iterator[_Attempt]:
-    """Every text that one more mend makes of it; line endings and thoughts leave no choice and come first."""
+    """Yield every text that one more repair produces; line endings and thoughts are unambiguous and come first."""
     if "\r" in attempt.text:
         yield replace(
             attempt, text=characters.with_line_feeds(attempt.text), defects=(*attempt.defects, Defect.LINE_ENDINGS)
@@ -157,6 +165,7 @@ def _mend(attempt: _Attempt) -> Iterator[_Attempt]:
 def _judge(attempt: _Attempt, outcome: ast.Module | SyntaxError) -> _Verdict:
     if isinstance(outcome, SyntaxError) or not does_something(outcome) or is_lone_literal(outcome):
         return _Verdict.GO_ON
+    # These parse by accident, so parsing is no proof.
     if characters.has_entities_in_code(attempt.text) or wrappers.has_tilde_in_code(attempt.text):
         return _Verdict.GO_ON
     if not attempt.is_closed and looks_cut(outcome, attempt.text):
@@ -169,7 +178,7 @@ def _is_cut(text: str, outcome: ast.Module | SyntaxError) -> bool:
 
 
 def _refusal(attempt: _Attempt) -> CodeRefused:
-    """The error for the text that is left after all mending: cut off, no code at all, or a defect that stayed."""
+    """Return the error for the most repaired text: truncated, no code, or a remaining defect."""
     text, outcome = attempt.text, read(attempt.text)
     if _is_cut(text, outcome):
         return CodeRefused(Defect.TRUNCATED)
@@ -180,7 +189,7 @@ def _refusal(attempt: _Attempt) -> CodeRefused:
 
 
 def _describe_defect(text: str, outcome: ast.Module | SyntaxError) -> Defect:
-    """The defect of a text that no rule could change: the mend was a guess, or the mistake is the author's."""
+    """Classify a text that no rule could change: the repair would be a guess, or the mistake is the author's."""
     if isinstance(outcome, TabError):
         return Defect.MIXED_TABS
     if characters.is_part_of_diff(text):
@@ -206,7 +215,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def stops_early(error: SyntaxError, text: str) -> bool:
-    """Text that does not parse because its end is missing: something is open, or the last line is unfinished."""
+    """Whether a text fails to parse because its end is missing."""
     if any(sign in error.msg for sign in _OPEN_AT_END):
         return True
     lines = text.rstrip().split("\n")
@@ -216,7 +225,7 @@ def stops_early(error: SyntaxError, text: str) -> bool:
 
 
 def looks_cut(module: ast.Module, text: str) -> bool:
-    """Code that parses although its envelope was never closed: does the end look like the author's end?"""
+    """Whether code that parses, but whose wrapper was never closed, seems to be missing its end."""
     last = module.body[-1]
     if _last_name_is_half(module, text):
         return True
@@ -227,7 +236,7 @@ def looks_cut(module: ast.Module, text: str) -> bool:
 
 
 def _last_name_is_half(module: ast.Module, text: str) -> bool:
-    """`return cou` where only `count` exists."""
+    """Whether the last name is cut off, like `return cou` if only `count` exists."""
     found = _LAST_NAME.search(text[-200:])
     if found is None:
         return False
@@ -256,7 +265,7 @@ def _bound_names(module: ast.Module) -> Iterator[str]:
 
 
 def _last_statements(statement: ast.stmt) -> Iterator[ast.stmt]:
-    """The last statement, the last one inside it, and so on."""
+    """Yield the last statement, the last one inside it, and so on."""
     current: ast.stmt | None = statement
     while current is not None:
         yield current
@@ -282,7 +291,7 @@ def _child_statements(statement: ast.stmt) -> Iterator[ast.stmt]:
 
 
 def _is_idle(statement: ast.stmt) -> bool:
-    """An expression whose value nobody takes: half of an assignment or of a call."""
+    """Whether an expression's value is unused: half of an assignment or of a call."""
     if not isinstance(statement, ast.Expr):
         return False
     value = statement.value
@@ -292,7 +301,7 @@ def _is_idle(statement: ast.stmt) -> bool:
 
 
 def _does_nothing(function: Function) -> bool:
-    """No result and no effect that anybody outside could see: its end, the result, is missing."""
+    """Whether a function has neither a result nor a visible effect, so that its end is missing."""
     fresh = {
         target.id
         for node in ast.walk(function)
@@ -318,7 +327,7 @@ def _promises_result(function: Function) -> bool:
 
 
 def _is_visible(node: ast.AST, fresh: set[str]) -> bool:
-    """A result, a write or a bare call, unless it only fills a list or the like that was born in the function."""
+    """Whether a node is a result, a write or a bare call, except on a container created in the function."""
     if isinstance(node, _EFFECTS):
         return True
     if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):

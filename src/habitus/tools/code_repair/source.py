@@ -1,4 +1,4 @@
-"""Looking at text as Python source: does it parse, where are its literals, is a line code or prose."""
+"""Inspects text as Python source: whether it parses, where its literals are, which lines are code or prose."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ LITERAL = re.compile(
     r"|#[^\n]*+",
     re.DOTALL,
 )
+# Patterns that prose does not contain by chance.
 _DEFINITE_CODE = re.compile(
     r"^[ \t]*(?:(?:async[ ]+)?def[ ]+\w+[ ]*[(\[]|class[ ]+\w+[ ]*[(:\[]|from[ ]+[\w.]+[ ]+import[ ]"
     r"|import[ ]+[\w.]+(?:[ ]+as[ ]+\w+)?[ ]*$|@\w|if[ ]+__name__|\w+[ ]*=[^=])"
@@ -32,8 +33,9 @@ _SHORT_SENTENCE = re.compile(r"[A-Z][\w'’ ,\-]*[.!?:]")
 
 
 def read(text: str) -> ast.Module | SyntaxError:
-    """The syntax tree, or why there is none; odd escapes in strings are the author's business and stay silent."""
+    """Return the syntax tree, or the error. Warnings about escapes in strings are suppressed."""
     try:
+        # Odd escapes in strings are valid Python and none of our business.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return ast.parse(text)
@@ -44,17 +46,18 @@ def read(text: str) -> ast.Module | SyntaxError:
 
 
 def parse(text: str) -> ast.Module | None:
+    """Return the syntax tree, or None."""
     module = read(text)
     return module if isinstance(module, ast.Module) else None
 
 
 def outside_literals(text: str, change: Callable[[str], str]) -> str:
-    """Apply `change` to everything that is neither a string nor a comment."""
+    """Apply `change` to everything outside strings and comments."""
     return "".join(piece if literal else change(piece) for literal, piece in pieces(text))
 
 
 def pieces(text: str) -> Iterator[tuple[bool, str]]:
-    """The text in order, cut into (is it a literal or comment, piece)."""
+    """Yield the text in order as pairs: whether the piece is a string or comment, and the piece."""
     end = 0
     for match in LITERAL.finditer(text):
         if match.start() > end:
@@ -66,7 +69,7 @@ def pieces(text: str) -> Iterator[tuple[bool, str]]:
 
 
 def code_lines(text: str) -> list[bool]:
-    """For each line: does it begin outside any string, so that its indentation counts?"""
+    """Return for each line whether it begins outside any string, so that its indentation counts."""
     begins = [True]
     for literal, piece in pieces(text):
         begins.extend([not literal] * piece.count("\n"))
@@ -74,12 +77,12 @@ def code_lines(text: str) -> list[bool]:
 
 
 def has_definite_code(text: str) -> bool:
-    """Is there a line that is Python and nothing else? Such a text must never be thrown away as chat."""
+    """Whether a line can only be Python. Such a text must never be discarded as chat."""
     return _DEFINITE_CODE.search(text) is not None
 
 
 def is_lone_literal(module: ast.Module) -> bool:
-    """One bare string or dict: as a program it does nothing, so it may be a wrapper."""
+    """Whether the program is a single string or dict, which does nothing and may be a wrapper."""
     return (
         len(module.body) == 1
         and isinstance(statement := module.body[0], ast.Expr)
@@ -91,7 +94,7 @@ def is_lone_literal(module: ast.Module) -> bool:
 
 
 def does_something(module: ast.Module) -> bool:
-    """More than bare names and constants, which plain words would parse to as well."""
+    """Whether there is more than bare names and constants, which plain words would parse to as well."""
     return any(
         not isinstance(statement, ast.Expr) or isinstance(statement.value, ast.Call | ast.Await)
         for statement in module.body
@@ -99,7 +102,7 @@ def does_something(module: ast.Module) -> bool:
 
 
 def is_prose(line: str) -> bool:
-    """A sentence. Two plain words side by side are never Python; capitals and full stops make it a sentence."""
+    """Whether a line is a sentence: two plain words side by side are never Python."""
     stripped = line.strip()
     if not stripped or stripped[0] in "#\"'@" or has_definite_code(stripped):
         return False
@@ -125,6 +128,8 @@ def _has_words_side_by_side(sentence: str) -> bool:
 
 
 class Defect(StrEnum):
+    """A kind of damage, or the reason for a refusal."""
+
     TRUNCATED = "truncated"
     NO_CODE = "no_code"
     SYNTAX = "syntax"
@@ -172,7 +177,7 @@ ADVICE = {
 
 
 class CodeRefused(ToolFailed):
-    """The code can't be used as sent; `defect` says why and the message says what to send instead."""
+    """The code can't be used as sent; `defect` says why, and the message says what to send instead."""
 
     def __init__(self, defect: Defect, detail: str = "") -> None:
         self.defect = defect

@@ -1,5 +1,6 @@
-"""Wrappers around code: CDATA, XML tags, template tokens, JSON and chat, and Markdown fences: which block is the
-code. Each yields (text, end was seen).
+"""Unwraps code from CDATA, XML tags, template tokens, JSON, chat and Markdown fences.
+
+Each function yields candidates as pairs: the text, and whether the end of the wrapper was seen.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _FIELDS = ("python_code", "code", "source_code", "source", "script", "content", 
 
 
 def without_thinking(text: str) -> str | None:
-    """The text after the model's thoughts; nothing if there are none. Thoughts without an end leave an empty text."""
+    """Return the text after the model's thoughts; None if there are none, "" if they never end."""
     if opening := _THINKING.match(text):
         return text.partition(f"</{opening.group(1)}>")[2]
     if ending := _THINKING_END.search(text):
@@ -40,11 +41,13 @@ def without_thinking(text: str) -> str | None:
 
 
 def without_cdata(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield the content of a CDATA section."""
     opened = _CDATA_OPEN.search(text)
     if opened and has_definite_code(text[: opened.start()]):
         opened = None
     body = text[opened.end() :] if opened else text
-    body = body.replace("]]]]><![CDATA[>", "]]\0>")  # how a CDATA section spells its own end
+    # The way a CDATA section spells its own end marker.
+    body = body.replace("]]]]><![CDATA[>", "]]\0>")
     closes = list(_CDATA_CLOSE.finditer(body))
     if closes and not has_definite_code(body[closes[-1].end() :]):
         yield body[: closes[-1].start()].replace("]]\0>", "]]>"), True
@@ -55,7 +58,7 @@ def without_cdata(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def without_tags(text: str) -> Iterator[tuple[str, bool]]:
-    """Tags at both ends; the parameter that holds the code; or all up to the first closing line."""
+    """Yield the text without tags at both ends, the parameter that holds the code, or all up to a closing line."""
     stripped, is_closed = _strip_tags(text)
     if stripped != text:
         yield stripped, is_closed
@@ -92,7 +95,8 @@ def _strip_tags(text: str) -> tuple[str, bool]:
 
 
 def _last_opening(text: str, start: int, end: int) -> int:
-    """Where the last tag may begin; tags are short, so only the last stretch is looked at."""
+    """Return where the last tag may begin, searching only the end because tags are short."""
+    # A longer stretch would make this quadratic on texts full of `<`.
     near = max(start, end - 300)
     return max(text.rfind("<", near, end), text.rfind("&lt;", near, end))
 
@@ -110,7 +114,7 @@ def _skip_space_back(text: str, at: int) -> int:
 
 
 def without_tokens(text: str) -> Iterator[tuple[str, bool]]:
-    """Template tokens in front, and all from the first one behind the code."""
+    """Yield the text without leading template tokens and everything after the first trailing one."""
     start = 0
     while match := _TOKEN.match(text, _skip_space(text, start)):
         start = match.end()
@@ -128,7 +132,7 @@ def _is_in_comment(text: str, at: int) -> bool:
 
 
 def without_json(text: str) -> Iterator[tuple[str, bool]]:
-    """The string itself, the code field of an object or tool call, or a Python string literal."""
+    """Yield the decoded string, or the code field of an object or tool call."""
     stripped = text.strip().rstrip(",;").rstrip()
     if stripped[:1] not in ('"', "'", "{", "[") and stripped[:2] not in ('r"', "r'"):
         return
@@ -173,7 +177,7 @@ def _code_in(value: Any, depth: int = 0) -> str | None:
 
 
 def without_chat(text: str) -> Iterator[tuple[str, bool]]:
-    """Sentences before the first and after the last line of code, where no fence separates them."""
+    """Yield the text without sentences before and after the code, where no fence separates them."""
     lines = text.split("\n")
     before = sum(1 for _ in takewhile(_is_chat, lines))
     after = sum(1 for _ in takewhile(_is_chat, reversed(lines[before:])))
@@ -185,7 +189,7 @@ def without_chat(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def _is_chat(line: str) -> bool:
-    """Blank, or a sentence at the margin; an indented line belongs to the code unless it is a list item."""
+    """Whether a line is blank or an unindented sentence; an indented line belongs to the code unless a list item."""
     if not line.strip():
         return True
     return is_prose(line) and (not line[0].isspace() or line.lstrip()[0] in "-*•")
@@ -200,6 +204,7 @@ _DEFINED = re.compile(r"^(?:async[ ]+)?(?:def|class)[ ]+(\w+)", re.MULTILINE)
 _MENTIONED = re.compile(r"\b(?:def|class)[ ]+(\w+)[ ]*[(:]")
 _THOUGHTS = re.compile(r"^[ \t]*</?(?:think|thinking|reasoning|thought)>", re.MULTILINE)
 _PYTHON_TAGS = {"python", "python3", "py", "py3", "ipython", "pycon"}
+# Texts with more fences are no answer that contains code.
 MAX_FENCES = 400
 
 
@@ -208,6 +213,8 @@ MAX_FENCES = 400
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Block:
+    """A fenced block with its language tag."""
+
     tag: str
     text: str
     is_closed: bool
@@ -234,7 +241,7 @@ class _Fence:
 
 
 def without_fences(text: str) -> Iterator[tuple[str, bool]]:
-    """The code in the fences, likeliest reading first, each with whether its end was seen."""
+    """Yield the code in the fences, likeliest reading first."""
     yield from _one_line(text)
     lines = text.split("\n")
     fences = list(_fences(lines))
@@ -242,7 +249,8 @@ def without_fences(text: str) -> Iterator[tuple[str, bool]]:
         return
     first, last = fences[0], fences[-1]
     if len(fences) > 2 and not last.tag and not has_definite_code("\n".join(lines[: first.line])):
-        yield "\n".join(lines[first.line + 1 : last.line]), True  # fences inside belong to a docstring
+        # The inner fences belong to a docstring.
+        yield "\n".join(lines[first.line + 1 : last.line]), True
     if len(fences) % 2 and not last.tag and not "".join(lines[last.line + 1 :]).strip():
         yield "\n".join(lines[: last.line]) + "\n", True
     for opened_before in (True, False):
@@ -255,7 +263,7 @@ def without_fences(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def _one_line(text: str) -> Iterator[tuple[str, bool]]:
-    """A fence that opens and closes on the line of its code, and nothing but talk around it."""
+    """Yield the code of a fence that opens and closes on one line, with only prose around it."""
     found = _ONE_LINE.search(text) if text.count("```") == 2 else None
     if found is None or has_definite_code(text[: found.start()] + text[found.end() :]):
         return
@@ -266,7 +274,7 @@ def _one_line(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def _may_end_code(first: _Fence, lines: list[str], fences: list[_Fence]) -> bool:
-    """Is only the closing fence left, because the opening one was lost or was part of the prompt?"""
+    """Whether this is a closing fence whose opening one was lost or part of the prompt."""
     before = [line for line in lines[: first.line] if line.strip()]
     if first.tag or not before:
         return False
@@ -274,12 +282,12 @@ def _may_end_code(first: _Fence, lines: list[str], fences: list[_Fence]) -> bool
 
 
 def _is_only_talk(outside: str, chosen: Block) -> bool:
-    """Nothing is lost with it: no code, also not behind line numbers or marks."""
+    """Whether no code would be lost with the text outside the block."""
     return not has_definite_code(outside) and set(_MENTIONED.findall(outside)) <= set(_MENTIONED.findall(chosen.text))
 
 
 def has_tilde_in_code(text: str) -> bool:
-    """`~~~python` parses, as a name inverted three times; nobody means that."""
+    """Whether code contains `~~~`: `~~~python` parses as a triple inversion, which is never meant."""
     return "~~~" in text and any(not literal and "~~~" in piece for literal, piece in pieces(text))
 
 
@@ -294,7 +302,7 @@ def _fences(lines: list[str]) -> Iterator[_Fence]:
 
 
 def _split(lines: list[str], fences: list[_Fence], *, opened_before: bool) -> tuple[list[Block], str]:
-    """The blocks, and all the text that is in none of them."""
+    """Return the blocks, and the text outside of them."""
     blocks: list[Block] = []
     outside: list[str] = []
     start = 0
@@ -327,7 +335,7 @@ def _block(opening: _Fence, lines: list[str], *, is_closed: bool) -> Block:
 
 
 def _last_block(opening: _Fence, lines: list[str]) -> Block:
-    """A block that no proper fence closes: a crooked one may, or one glued to the last line."""
+    """Return a block without a proper closing fence; one may be glued to the last line."""
     text = "\n".join(lines).rstrip()
     if text.endswith(opening.mark):
         return _block(opening, text[: -len(opening.mark)].rstrip("`~").split("\n"), is_closed=True)
@@ -335,7 +343,7 @@ def _last_block(opening: _Fence, lines: list[str]) -> Block:
 
 
 def _choose(blocks: list[Block]) -> Block | None:
-    """Python before untagged before others, definitions before usage, long before short; a later revision wins."""
+    """Choose a block: Python before untagged, definitions before usage, long before short; later revisions win."""
     filled = [block for block in blocks if block.text.strip()]
     if not filled:
         return None
@@ -345,7 +353,8 @@ def _choose(blocks: list[Block]) -> Block | None:
             best = block
     last = filled[-1]
     if last is not best and not last.is_closed and (last.is_python or not last.tag):
-        return None  # the stream broke off in a block that might have been the code
+        # The stream broke off in a block that might have been the code.
+        return None
     return best
 
 
